@@ -11,7 +11,8 @@ from the package is a bug.
     │   ├── PlanError                a plan, its fields or its id
     │   ├── AnswerError              an answer outside its question's domain
     │   ├── ReportError              a report, a batch or a file of them
-    │   └── TallyError               a tally, or tallies that do not belong together
+    │   ├── TallyError               a tally, or tallies that do not belong together
+    │   └── MissingExtraError        a library is not installed (ModuleNotFoundError)
     ├── PrivacyRefusal               done as asked, privacy would not hold    exit code 3
     ├── TransportError               nothing came back over the network       exit code 1
     └── EntropyError (RuntimeError)  the machine gave no random bits          exit code 1
@@ -21,6 +22,7 @@ __all__ = [
     "AnswerError",
     "EntropyError",
     "InputError",
+    "MissingExtraError",
     "PlanError",
     "PrivacyRefusal",
     "ReportError",
@@ -29,6 +31,7 @@ __all__ = [
     "TallyError",
     "TransportError",
     "missing_extra",
+    "require",
 ]
 
 
@@ -64,6 +67,10 @@ class TallyError(InputError):
     """A tally is not well formed, or tallies of different plans were mixed."""
 
 
+class MissingExtraError(ModuleNotFoundError, InputError):
+    """A library is not installed; the message names the extra that brings it."""
+
+
 class PrivacyRefusal(ShoalError):  # noqa: N818  it refuses; nothing went wrong
     """Done as asked, the promised privacy would not hold."""
 
@@ -79,27 +86,37 @@ class EntropyError(ShoalError, RuntimeError):
 
 
 _EXTRAS = {
-    "click": "cli",
-    "cryptography": "encryption",
-    "jinja2": "analysis",
-    "matplotlib": "plots",
-    "numpy": "analysis",
-    "opendp": "curator",
-    "psycopg": "postgres",
-    "pyarrow": "analysis",
-    "pyhpke": "encryption",
-    "pyspark": "spark",
-    "rich": "cli",
-    "scipy": "analysis",
+    "cli": ("click", "rich"),
+    "analysis": ("jinja2", "numpy", "pyarrow", "scipy"),
+    "server": ("httptools", "msgspec", "prometheus_client", "starlette"),
+    "postgres": ("psycopg",),
+    "curator": ("opendp",),
+    "plots": ("matplotlib",),
+    "spark": ("pyspark",),
+    "encryption": ("cryptography", "pyhpke"),
 }
+"""The libraries that each extra brings."""
 
 
-def missing_extra(error: ModuleNotFoundError, purpose: str = "this") -> InputError:
+def missing_extra(error: ImportError, purpose: str = "this") -> MissingExtraError:
     """Return an error that names the extra which brings a missing library.
 
     >>> missing_extra(ModuleNotFoundError(name="numpy"), "estimating")
-    InputError("estimating needs numpy: pip install 'shoal[analysis]'.")
+    MissingExtraError("estimating needs numpy: pip install 'shoal[analysis]'.")
     """
     library = (error.name or "a library").partition(".")[0]
-    extra = _EXTRAS.get(library, "server")
-    return InputError(f"{purpose} needs {library}: pip install 'shoal[{extra}]'.")
+    extras = [extra for extra, libraries in _EXTRAS.items() if library in libraries]
+    what = f"'shoal[{extras[0]}]'" if extras else library
+    return MissingExtraError(f"{purpose} needs {library}: pip install {what}.", name=library)
+
+
+def require(*libraries: str, purpose: str = "this") -> None:
+    """Raise `MissingExtraError` for the first of these libraries that is not installed.
+
+    >>> require("sys")
+    """
+    from importlib.util import find_spec
+
+    for library in libraries:
+        if find_spec(library) is None:
+            raise missing_extra(ModuleNotFoundError(name=library), purpose)

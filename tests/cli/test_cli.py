@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal import Plan, Survey, Tally, tally
-from shoal.cli import WORDS, run
+from shoal.cli import run
+from shoal.cli.commands import COMMANDS
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.arrays.simulation_bits import SimulationBits
@@ -145,7 +146,7 @@ class TestCross:
 
     def test_a_plan_has_its_crosses(self, shoal: Command):
         words = ("audit", "plan.json", "--epsilon", "1", "--crowd", "300", "--cross", "channel;age")
-        assert "where the plan is made" in shoal(*words, code=2)
+        assert "give --cross to shoal plan" in shoal(*words, code=2)
 
     def test_a_table(self, shoal: Command):
         shoal(*self.WORDS, "--cross", "channel;age", "--cross", "features=vpn;channel;age", "-o",
@@ -675,7 +676,7 @@ class TestEveryCommand:
             truth = sum(f",{option}," in line for line in body)
             assert abs(questions["channel"][option]["count"] - truth) < reach
 
-    @pytest.mark.parametrize("word", list(WORDS))
+    @pytest.mark.parametrize("word", COMMANDS)
     def test_help(self, shoal: Command, word: str):
         for option in ("--help", "-h"):
             text = shoal(word, option)
@@ -684,7 +685,7 @@ class TestEveryCommand:
 
     def test_the_list_of_commands(self, shoal: Command):
         text = shoal("--help")
-        places = [text.index(f"\n  {word} ") for word in WORDS]
+        places = [text.index(f"\n  {word} ") for word in COMMANDS]
         assert places == sorted(places)
 
     def test_words_that_are_none(self, shoal: Command):
@@ -694,7 +695,7 @@ class TestEveryCommand:
     def test_demo(self, shoal: Command, at: Path):
         document = shoal.json("demo", "--users", "100")
         assert isinstance(document, dict)
-        assert (document["reports"], document["before_sealing"]) == (100, 409)
+        assert (document["reports"], document["before_complete"]) == (100, 409)
         assert document["page"] == "shoal-demo.html"
         truths = [
             [row["truth"] for options in one["questions"].values() for row in options.values()]

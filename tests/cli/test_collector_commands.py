@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal.cli import run
-from shoal.cli.collector import COMMANDS
+from shoal.cli.collector import collector
 
-LEAVES = [[word] for word in COMMANDS if word != "token"]
+LEAVES = [[word] for word in collector.commands if word != "token"]
 LEAVES += [["token", word] for word in ("make", "list", "revoke")]
 
 
@@ -23,9 +23,10 @@ def test_the_table_and_the_help_agree(capsys: pytest.CaptureFixture[str]):
     assert run(["collector", "-h"]) == 0
     listed = capsys.readouterr().out
     assert max(map(len, listed.splitlines())) <= 80
-    places = [listed.index(f"\n  {word} ") for word in COMMANDS]
+    places = [listed.index(f"\n  {word} ") for word in collector.commands]
     assert places == sorted(places)
-    for word, sentence in COMMANDS.items():
+    for word, one in collector.commands.items():
+        sentence = (one.help or "").partition("\n")[0]
         assert sentence in listed
         assert run(["collector", word, "--help"]) == 0
         assert f"\n\n  {sentence}\n" in capsys.readouterr().out

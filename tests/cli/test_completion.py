@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import WORDS, run
+from shoal.cli import run
+from shoal.cli.commands import COMMANDS
 
 BIN = Path(sys.executable).parent
 
@@ -36,7 +37,7 @@ def completed(words: str, folder: Path) -> list[str]:
 class TestBash:
     def test_commands(self, tmp_path: Path):
         assert completed("shoal pl", tmp_path) == ["plan"]
-        assert completed("shoal ", tmp_path) == WORDS
+        assert completed("shoal ", tmp_path) == list(COMMANDS)
 
     def test_options_and_values(self, tmp_path: Path):
         assert completed("shoal plan --eps", tmp_path) == ["--epsilon"]

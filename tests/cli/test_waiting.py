@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.cli import _waiting, run
-from shoal.cli._waiting import waiting
+from shoal.cli import output, run
+from shoal.cli.output import waiting
 
 ERASE = "\x1b[2K"
 
@@ -46,7 +46,7 @@ def terminal_in(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_it_is_shown_and_erased(monkeypatch: pytest.MonkeyPatch):
     terminal = terminal_in(monkeypatch)
-    monkeypatch.setattr(_waiting, "Timer", NoPatience)
+    monkeypatch.setattr(output, "Timer", NoPatience)
     with waiting("thinking"):
         assert "thinking ... 0 s" in terminal.getvalue()
     assert ERASE in terminal.getvalue().rpartition("thinking")[2]
@@ -61,7 +61,7 @@ def test_what_is_done_soon_shows_nothing(monkeypatch: pytest.MonkeyPatch):
 
 def test_an_error_erases_it_too(monkeypatch: pytest.MonkeyPatch):
     terminal = terminal_in(monkeypatch)
-    monkeypatch.setattr(_waiting, "Timer", NoPatience)
+    monkeypatch.setattr(output, "Timer", NoPatience)
     with pytest.raises(ZeroDivisionError), waiting("thinking"):
         raise ZeroDivisionError
     assert ERASE in terminal.getvalue().rpartition("thinking")[2]
@@ -84,7 +84,7 @@ def test_commands_show_it(
     capsys: pytest.CaptureFixture[str],
 ):
     terminal = terminal_in(monkeypatch)
-    monkeypatch.setattr(_waiting, "Timer", NoPatience)
+    monkeypatch.setattr(output, "Timer", NoPatience)
     assert run([*words.split(), "--json"]) == 0
     assert line in terminal.getvalue()
     assert capsys.readouterr().out.startswith("{")
@@ -93,6 +93,6 @@ def test_commands_show_it(
 def test_nothing_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(_waiting, "Timer", NoPatience)
+    monkeypatch.setattr(output, "Timer", NoPatience)
     assert run("audit --flags 2 --crowd 100 --q 0.2 --epsilon 1 --json".split()) == 0
     assert capsys.readouterr().err == ""

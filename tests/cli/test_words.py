@@ -15,12 +15,14 @@ import pytest
 from rich.console import Console
 
 from shoal import Plan
-from shoal.cli import GROUPS, WORDS, run, shoal
-from shoal.cli._commands import Command
+from shoal.cli import run
+from shoal.cli.commands import COMMANDS as SUMMARIES
+from shoal.cli.commands import GROUPS, shoal
+from shoal.cli.options import Command
 from shoal.device.ledger import Ledger
 from shoal.lab import papers
 
-SUMMARIES = {word: text for words in GROUPS.values() for word, text in words.items()}
+WORDS = list(SUMMARIES)
 OPERATION = {*GROUPS["The collector"]}
 """What operates a collector has its own tests."""
 
@@ -257,5 +259,5 @@ def test_no_word_is_broken_at_80_columns(capsys, monkeypatch, files, widths, nam
 
 
 def test_every_command_that_prints_a_table_is_tried():
-    silent = {"completion", "demo", "encode", "randomize", "send", "tally", "decode", "look"}
+    silent = {"completion", "demo", "encode", "randomize", "send", "tally", "decode", "preview"}
     assert {name.split()[0] for name in TABLES} | silent == set(WORDS) - OPERATION

@@ -13,8 +13,7 @@ import pytest
 
 from shoal import Plan, ShoalError, plan
 from shoal.analysis.report_files import unpack
-from shoal.cli._demo_parties import tell
-from shoal.cli.demo import SURVEY
+from shoal.cli.demo import SURVEY, show_parties
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import PostResult
 from shoal.errors import InputError
@@ -120,7 +119,7 @@ class TestTwoParties:
             for row in options.values():
                 assert abs(row["count"] - row["truth"]) < reach
         assert left_behind(at) == []
-        tell(shown)
+        show_parties(shown)
         said = capsys.readouterr().out
         assert "the analyzer" in said
         assert max(map(len, said.splitlines())) <= 80

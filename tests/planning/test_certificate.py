@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal.cli import run
-from shoal.cli._certificate import _crowd_in_words
+from shoal.cli.audit import crowd_in_words
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.bounds import domain_of
 from shoal.planning.certificate import certify
@@ -248,7 +248,7 @@ def test_the_attack_on_counts_names_a_crowd_that_can_answer_so(kind, words, caps
     ],
 )
 def test_crowds_of_two_answers_in_words(crowd, words):
-    assert _crowd_in_words({"first": crowd[0], "second": crowd[1]}) == words
+    assert crowd_in_words({"first": crowd[0], "second": crowd[1]}) == words
 
 
 @pytest.mark.parametrize(

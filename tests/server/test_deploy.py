@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.cli import shoal
-from shoal.cli.analyzer import command as analyzer_command
-from shoal.cli.relay import command as relay_command
-from shoal.cli.serve import command as serve_command
+from shoal.cli.commands import shoal
+from shoal.cli.services import analyzer as analyzer_command
+from shoal.cli.services import relay as relay_command
+from shoal.cli.services import serve as serve_command
 from shoal.device.outbox import HttpTransport, ObliviousTransport, Outbox
 from shoal.lab.services import free_port
 from shoal.protocol.oblivious import KEYS_TYPE, KeyConfiguration

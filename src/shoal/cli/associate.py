@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.analysis.association import associate
-from shoal.analysis.cross_tables import cross_named, cross_table
 from shoal.analysis.tally import Tally
-from shoal.cli._commands import Command
-from shoal.cli._cross_table import show_cross_table, show_independence
-from shoal.cli._options import (
-    json_option,
-    level_option,
-    plan_argument,
-    tally_argument,
-    target_option,
-)
-from shoal.cli._printing import outward, print_json, printer, show_simulated
+from shoal.cli.options import command, json_option, level_option, plan_and_tally, target_option
+from shoal.cli.output import outward, print_json, printer, show_title, table
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_down, text_near, text_up
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-@click.command(cls=Command, example="shoal associate plan.json tally.json channel features=sync")
-@plan_argument
-@tally_argument
+
+@command("shoal associate plan.json tally.json channel features=sync")
+@plan_and_tally
 @click.argument("names", metavar="QUESTION[=OPTION]...", nargs=-1, required=True)
 @level_option
 @target_option
 @json_option
-def command(
+def associate(
     plan_file: Path,
     tally_file: Path,
     names: tuple[str, ...],
@@ -46,6 +42,9 @@ def command(
     `shoal tally --joint`. There, name a question with one answer, and all its options are used; of
     other questions name one option.
     """
+    from shoal.analysis.association import associate
+    from shoal.analysis.cross_tables import cross_named, cross_table
+
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)
     if len(names) != 2 or cross_named(plan.survey, names) is not None:
@@ -54,41 +53,106 @@ def command(
         document = associate(plan, tally, *names, target=target).to_json(level)
     if as_json:
         print_json(document)
-    elif "questions" in document:
-        show_cross_table(document)
     else:
         _show(document)
 
 
 def _show(document: dict[str, Any]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     console = printer()
-    names = escape(document["first"]), escape(document["second"])
-    console.print(
-        f"[bold]{names[0]}[/bold] and [bold]{names[1]}[/bold]: {document['reports']:,} reports,"
-        f" normal intervals at {document['level']:.4g} (approximate), for the {document['target']}"
+    crossed = "questions" in document
+    names = document["questions"] if crossed else (document["first"], document["second"])
+    intervals = "exact intervals" if crossed else "normal intervals"
+    rough = "" if crossed else " (approximate)"
+    show_title(
+        console,
+        " and ".join(names),
+        f"{document['reports']:,} reports, {intervals} at {document['level']:.4g}{rough}, for the"
+        f" {document['target']}",
+        document["simulated"],
     )
-    show_simulated(console, document)
-    table = Table(box=None, pad_edge=False)
-    table.add_column(names[0])
-    table.add_column(names[1])
-    for name in ("count", "low", "high", "constrained"):
-        table.add_column(name, justify="right")
+    if not crossed:
+        _show_joint(console, document)
+    for one in _slices(document) if crossed else ():
+        if one["given"]:
+            given = ", ".join(f"{name}: {value}" for name, value in one["given"].items())
+            console.print(f"\n{given}", style="bold", markup=False)
+        _show_matrix(console, one)
+        _show_cells(console, one)
+        _show_independence(console, one)
+
+
+def _show_joint(console: Console, document: dict[str, Any]) -> None:
+    """Print the table of answers that were counted jointly, and the measures of a 2x2 table."""
+    rows = []
     for cell in document["table"]:
-        names = escape(cell["first"]), escape(cell["second"])
         count, likely = (f"{cell[key]:,.0f}" for key in ("count", "constrained"))
-        table.add_row(*names, count, *outward(cell["low"], cell["high"]), likely)
-    console.print(table)
-    show_independence(console, document)
+        ends = outward(cell["low"], cell["high"])
+        rows.append((cell["first"], cell["second"], count, *ends, likely))
+    columns = [document["first"], document["second"], "count", "low", "high", "constrained"]
+    console.print(table(columns, rows, left=2))
+    _show_independence(console, document)
     for name in ("difference", "odds_ratio"):
-        if document[name] is not None:
-            console.print(f"{name.replace('_', ' ')}: {_in_words(document[name])}")
+        if (measure := document[name]) is not None:
+            best = "unknown" if measure["value"] is None else text_near(measure["value"])
+            high = "up" if measure["high"] is None else f"to {text_up(measure['high'])}"
+            words = f"{best}, from {text_down(measure['low'])} {high}"
+            console.print(f"{name.replace('_', ' ')}: {words}")
 
 
-def _in_words(measure: dict[str, float | None]) -> str:
-    value, low, high = measure["value"], measure["low"], measure["high"]
-    best = "unknown" if value is None else text_near(value)
-    assert low is not None
-    return f"{best}, from {text_down(low)} " + ("up" if high is None else f"to {text_up(high)}")
+def _show_independence(console: Console, document: dict[str, Any]) -> None:
+    """Print the test, and how large an effect it can find."""
+    test, sensitivity = document["independence"], document["sensitivity"]
+    console.print(
+        f"independence: chi-square {text_near(test['statistic'])} with {test['degrees']} degrees of"
+        f" freedom, p = {text_near(test['p_value'], 3)} ({test['kind']})"
+    )
+    if test["kind"] == "rough":
+        console.print(
+            "[yellow]some cell has fewer than 5 people and flips, so p may be too small[/yellow]"
+        )
+    if sensitivity is not None:
+        console.print(sensitivity["in_words"])
+
+
+def _slices(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "slices" not in document:
+        yield document
+    for one in document.get("slices", ()):
+        yield from _slices(one)
+
+
+def _show_matrix(console: Console, document: dict[str, Any]) -> None:
+    """Print the counts as a matrix with its totals, if there is room for it."""
+    from rich.measure import Measurement
+
+    totals = document["totals"]
+    counts = {(cell["first"], cell["second"]): cell["count"] for cell in document["table"]}
+    rows = []
+    for name, total in totals["first"].items():
+        numbers = [*(counts[name, column] for column in totals["second"]), total["value"]]
+        rows.append((name, *(f"{number:,.0f}" for number in numbers)))
+    rows.append(("total", *(f"{total['value']:,.0f}" for total in totals["second"].values()), ""))
+    matrix = table([document["first"], *totals["second"], "total"], rows)
+    matrix.columns[0].no_wrap = True
+    wide = console.options.update(max_width=10_000)
+    if Measurement.get(console, wide, matrix).maximum <= console.width:
+        console.print(matrix)
+        console.print()
+
+
+def _show_cells(console: Console, document: dict[str, Any]) -> None:
+    rows: list[tuple[str, ...]] = []
+    for first, cells in groupby(document["table"], key=itemgetter("first")):
+        rows.append((first,))
+        for cell in cells:
+            low, high = outward(cell["low"], cell["high"])
+            shares = (_percent(cell[name]) for name in ("row_share", "column_share"))
+            rows.append((f"  {cell['second']}", f"{cell['count']:,.0f} ({low}–{high})", *shares))
+    names = f"{document['first']}, {document['second']}"
+    console.print(table([names, "people", "% of row", "% of column"], rows))
+
+
+def _percent(share: dict[str, Any]) -> str:
+    value, low, high = share["value"], share["low"], share["high"]
+    ends = f"({math.floor(1000 * low) / 10:.1f}–{math.ceil(1000 * high) / 10:.1f})"
+    return f"{'?' if value is None else f'{100 * value:.1f}'} {ends}"

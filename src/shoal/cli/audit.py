@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -12,66 +13,69 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._commands import Command
-from shoal.cli._options import (
+from shoal.cli.options import (
+    DECIMAL,
     IN_FILE,
+    WHOLE,
     chart_options,
+    command,
     crowd_option,
     json_option,
+    option,
     q_option,
     releases_option,
     survey_options,
     view_option,
 )
-from shoal.cli._printing import print_json, printer, show_bullets
-from shoal.cli._types import DECIMAL, WHOLE
-from shoal.cli._waiting import COMPUTING, waiting
+from shoal.cli.output import (
+    print_json,
+    printer,
+    show_bullets,
+    show_over_time,
+    show_title,
+    statements,
+    waiting,
+)
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import compute_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
-from shoal.support.rounding import text_down, text_near
+from shoal.support.rounding import text_bracket, text_down, text_near, text_up
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from shoal.planning.certificate import Certificate
 
 
-@click.command(cls=Command, example="shoal audit plan.json")
+@command("shoal audit plan.json")
 @survey_options
 @q_option(when="With a survey")
 @crowd_option(when="With a survey")
 @view_option(default=None, when="With a survey")
-@click.option("--epsilon", type=DECIMAL, metavar="E", help="Certify delta at this epsilon.")
-@click.option("--delta", type=DECIMAL, metavar="D", help="Certify epsilon at this delta.")
-@click.option(
+@option("--epsilon", "Certify delta at this epsilon.", type=DECIMAL, metavar="E")
+@option("--delta", "Certify epsilon at this delta.", type=DECIMAL, metavar="D")
+@option(
     "--colluders",
+    "How many people of the crowd reveal their own reports.",
     type=WHOLE,
     default=0,
-    show_default=True,
     metavar="T",
-    help="How many people of the crowd reveal their own reports.",
 )
 @releases_option
-@click.option("--randomizer", metavar="MODULE:FUNCTION", help="Test this randomizer instead.")
-@click.option("--pairs", type=IN_FILE, help="Test recorded pairs: a CSV of original,synthetic.")
-@click.option(
-    "--samples",
-    type=WHOLE,
-    default=100_000,
-    show_default=True,
-    help="How many reports to ask the randomizer for.",
-)
-@click.option(
+@option("--randomizer", "Test this randomizer instead.", metavar="MODULE:FUNCTION")
+@option("--pairs", "Test recorded pairs: a CSV of original,synthetic.", type=IN_FILE)
+@option("--samples", "How many reports to ask the randomizer for.", type=WHOLE, default=100_000)
+@option(
     "--confidence",
+    "One minus the chance of convicting a correct randomizer.",
     type=DECIMAL,
     default=0.999,
-    show_default=True,
-    help="One minus the chance of convicting a correct randomizer.",
 )
 @chart_options("privacy")
 @json_option
 @click.pass_context
-def command(
+def audit(
     context: click.Context,
     survey: Survey | None,
     plan: Plan | None,
@@ -107,20 +111,20 @@ def command(
         if claimed is None:
             raise InputError("give the --q that the randomizer claims.")
         with waiting("testing the randomizer"):
-            verdict = _question(randomizer, pairs, claimed, questions, samples, confidence)
+            verdict = _inspect(randomizer, pairs, claimed, questions, samples, confidence)
         _show_verdict(verdict, as_json)
         context.exit(3 if verdict.convicted else 0)
     certificate = _certificate(plan, survey, q, crowd, view, colluders)
     if plan is not None and epsilon is None and delta is None:
         epsilon = float(plan.promise.epsilon)
-    with waiting(COMPUTING):
+    with waiting():
         document = certificate.to_json(epsilon=epsilon, delta=delta)
         computed = None if plan is None else compute_promise(plan)
         if plan is not None:
             alone = compute_promise(replace(plan, crowd_size=certificate.crowd_size))
             document["promise_kept"] = alone.holds
         if plan is not None and plan.memory is not None:
-            document["statements"] = _statements(plan, certificate.crowd_size, releases, delta)
+            document["statements"] = _over_time(plan, certificate.crowd_size, releases, delta)
         elif releases is not None:
             document["composition"] = certificate.compose(releases).to_json(document["delta"])
     if plot is not None:
@@ -132,9 +136,7 @@ def command(
     if as_json:
         print_json(document)
     else:
-        from shoal.cli._certificate import show_certificate
-
-        show_certificate(document, certificate.survey.name)
+        _show(document, certificate.survey.name)
     if computed is not None and computed.refusal is not None:
         raise PrivacyRefusal(computed.refusal)
 
@@ -163,10 +165,10 @@ def _certificate(
     return certificate.with_colluders(colluders) if colluders else certificate
 
 
-def _statements(
+def _over_time(
     plan: Plan, crowd: int, releases: int | None, delta: float | None
 ) -> list[dict[str, Any]]:
-    """Return what holds over time; without a number, for a report in each window of a year."""
+    """Return the guarantees over time, by default for a report in each window of a year."""
     from shoal.planning.guarantees import guarantees_over_time
     from shoal.planning.memory import releases_in_a_year
 
@@ -178,7 +180,7 @@ def _statements(
     ]
 
 
-def _question(
+def _inspect(
     randomizer: str | None,
     pairs: Path | None,
     q: object,
@@ -192,7 +194,7 @@ def _question(
         originals, synthetics = _read_pairs(pairs, survey.bits)
         return inspect_pairs(originals, synthetics, q=q, confidence=confidence)
     assert randomizer is not None
-    with redirect_stdout(sys.stderr):  # what the randomizer prints is not our output
+    with redirect_stdout(sys.stderr):  # the randomizer may print
         try:
             return inspect_randomizer(
                 _load(randomizer),
@@ -223,9 +225,7 @@ def _load(name: str) -> Callable[[Any], Any]:
 
 
 def _read_pairs(path: Path, bits: int) -> tuple[Any, Any]:
-    """Read a CSV whose rows are two texts of 0 and 1: the original and what was sent for it."""
-    import csv
-
+    """Read a CSV of two texts of 0 and 1 a row: the original and the report made of it."""
     import numpy as np
 
     sides: tuple[list[list[int]], list[list[int]]] = ([], [])
@@ -258,4 +258,98 @@ def _show_verdict(verdict: Any, as_json: bool) -> None:
     console.print(
         f"The claim is a local epsilon of {text_near(verdict.epsilon_claimed)}. The reports refute"
         f" every claim below {text_down(verdict.epsilon_refuted)}."
+    )
+
+
+def _show(document: dict[str, Any], name: str) -> None:
+    """Print a certificate for somebody who decides on it."""
+    console = printer()
+    show_title(
+        console,
+        name,
+        f"q = {text_near(document['q'], 6)}, crowd of {document['crowd_size']:,},"
+        f" view {document['view']}, at epsilon {text_up(document['epsilon'])}",
+    )
+    console.print(statements(_rows(document)))
+    if document.get("promise_kept") is False:
+        console.print("[bold red]The plan does not keep its promise.[/bold red]")
+    _show_observers(console, document["observers"])
+    if "statements" in document:
+        show_over_time(console, document["statements"])
+    console.print("\nAssumptions:")
+    show_bullets(console, document["assumptions"])
+
+
+def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the value and the meaning of each number of a certificate."""
+    proven, attack, pieces = document["proven"], document["attack"], document["pieces"]
+    theorem = f"holds whatever the others answered; a theorem ({proven['method']})"
+    yield "proven", f"delta <= {text_up(proven['delta'][1], 3)}", theorem
+    crowd = f"some crowd is this bad: {crowd_in_words(attack['crowd'])}"
+    yield "attack", f"delta >= {text_down(attack['delta'][0], 3)}", crowd
+    if document["homogeneous"] is not None:
+        worst = document["homogeneous"]["worst"]
+        low, high = worst["eta"]
+        eta = text_bracket(low, high, 3)
+        words = "" if eta.startswith("~") else "not resolved; "
+        words += "if all others answered alike (paper SDP)"
+        if not worst["exhaustive"]:
+            words += f", the largest found of {worst['kinds']} kinds of such crowds"
+        yield "sufficient", f"eta   {eta}", f"{words}; not a guarantee"
+    observer = "the collector too" if document["parties"] is None else "relay and analyzer together"
+    local = f"what one report alone reveals, to {observer}"
+    yield "local", f"epsilon {text_up(document['local']['epsilon'])}", local
+    if pieces is not None:
+        cost = "every bit fits"
+        if pieces["price"]:
+            cost = (
+                f"what does not fit costs {text_up(pieces['price'], 3)} of the proven delta, and"
+                f" biases a count by at most {text_up(pieces['bias'], 3)} people"
+            )
+        yield "messages", f"{pieces['messages']} a report", cost
+    if document["sigma_count"] is not None:
+        gain = document["gain_over_local"]
+        words = "would allow no estimate"
+        if gain is not None:
+            words = f"would be {text_near(gain, 3)} times less precise"
+        words = f"of any count; a local promise of this epsilon {words}"
+        yield "precision", f"sigma {document['sigma_count']:,.0f} people", words
+        words = "the most that one fake report can shift a count"
+        words += "" if pieces is None else ", all messages on it"
+        yield "fake reports", f"{text_up(document['shift_of_a_fake'], 3)} people", words
+    if "composition" in document:
+        together = document["composition"]
+        words = f"at delta {text_up(together['delta'], 3)}, all together; adding up would give"
+        words += f" {text_up(together['basic_epsilon'])}"
+        yield f"{together['releases']} releases", f"epsilon {text_up(together['epsilon'])}", words
+
+
+def _show_observers(console: Console, observers: list[dict[str, Any]]) -> None:
+    """Print what each observer sees, and what holds against them."""
+    from rich.padding import Padding
+
+    console.print("\nWho sees what, and what holds against them:")
+    for one in observers:
+        delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
+        who, epsilon = f"[bold]{one['who']:30}[/bold]", text_up(one["epsilon"])
+        console.print(f"{one['holds']:8} {who}  epsilon {epsilon}{delta}")
+        console.print(Padding(f"sees {one['sees']}. {one['assumption']}", (0, 0, 0, 9)))
+
+
+def crowd_in_words(crowd: dict[str, int]) -> str:
+    """Describe the crowd of an attack."""
+    if "ones" in crowd:
+        return f"{crowd['ones']} of the others have the bit set"
+    if "second" not in crowd:
+        return (
+            f"all others give one same answer; of its bits, {crowd['a']} as in this person's first"
+            f" answer only, {crowd['b']} as in the second only, {crowd['c']} as in neither"
+        )
+    first, second = crowd["first"], crowd["second"]
+    if not first and not second:
+        return "a person alone"
+    if not first or not second:
+        return f"all others give this person's {'second' if second else 'first'} answer"
+    return (
+        f"{second:,} of the others give this person's second answer, the other {first:,} the first"
     )

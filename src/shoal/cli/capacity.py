@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._commands import Command
-from shoal.cli._options import IN_FILE, IN_FOLDER, json_option
-from shoal.cli._printing import print_json, printer, progress_to, show_bullets
+from shoal.cli.options import IN_FILE, IN_FOLDER, command, json_option, option
+from shoal.cli.output import bold, print_json, printer, progress_to, show_bullets, table
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
 
@@ -28,30 +27,18 @@ _REST = (
 _UNITS = ("", "k", "M", "G", "T", "P")
 
 
-@click.command(cls=Command, example="shoal capacity plan.json --data /srv")
+@command("shoal capacity plan.json --data /srv")
 @click.argument("plan_file", type=IN_FILE, required=False, metavar="[PLAN.json]")
-@click.option("--data", type=IN_FOLDER, help="Measure the disk of this folder.  [default: here]")
-@click.option(
-    "--seconds",
-    type=float,
-    default=40.0,
-    show_default=True,
-    help="About how long all measurements take together.",
-)
-@click.option(
-    "--peak",
-    type=float,
-    default=3.0,
-    show_default=True,
-    help="How many times the average comes in the busiest time.",
-)
-@click.option(
+@option("--data", "Measure the disk of this folder.  [default: here]", type=IN_FOLDER)
+@option("--seconds", "About how long all measurements take together.", type=float, default=40.0)
+@option("--peak", "How many times the average comes in the busiest time.", type=float, default=3.0)
+@option(
     "--database",
+    "Measure this PostgreSQL database too: postgresql://USER@HOST/NAME.",
     metavar="URL",
-    help="Measure this PostgreSQL database too: postgresql://USER@HOST/NAME.",
 )
 @json_option
-def command(
+def capacity(
     plan_file: Path | None,
     data: Path | None,
     seconds: float,
@@ -59,15 +46,15 @@ def command(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Measure this machine, and say what many devices a day would need.
+    """Measure this machine, and compute what many devices a day need.
 
     Real reports go through the real code: a collector over HTTP, the stores of a collector and a
-    relay, the opening of sealed messages, and the tally. What a million, a hundred million and a
-    billion devices a day need follows by formulas that are printed too.
+    relay, the decryption of messages, and the tally. The needs of a million, a hundred million and
+    a billion devices a day follow by formulas that are printed too.
 
     The plan says how long a report is, and as how many messages it goes through a relay; without
-    one, it has 40 flags and one message. Everything that is written is deleted; what a database
-    holds already is not touched.
+    one, it has 40 flags and one message. All files that are written are deleted, and existing data
+    in a database are not touched.
     """
     from shoal.lab.capacity import measure_capacity
 
@@ -75,13 +62,13 @@ def command(
     with ExitStack() as stack:
         opening = None if database is None else stack.enter_context(_stores_in(database))
         step = stack.enter_context(progress_to("measuring"))
-        capacity = measure_capacity(
+        measured = measure_capacity(
             plan, folder=data, seconds=seconds, peak=peak, database=opening, step=step
         )
     if as_json:
-        print_json(capacity.to_json())
+        print_json(measured.to_json())
     else:
-        _show(capacity)
+        _show(measured)
 
 
 @contextmanager
@@ -94,39 +81,30 @@ def _stores_in(url: str) -> Iterator[Callable[[Path], Store]]:
 
 
 def _show(capacity: Capacity) -> None:
-    from rich.table import Table
-
     from shoal.lab.capacity.needs import FORMULAS
 
     console = printer()
     messages = "1 message" if capacity.messages == 1 else f"{capacity.messages} messages"
     console.print(
         f"[bold]measured here[/bold] ({capacity.cores} cores; reports of {capacity.bits} bits,"
-        f" sealed as {messages})"
+        f" encrypted as {messages})"
     )
-    measured = Table(box=None, pad_edge=False)
-    measured.add_column("", style="bold", no_wrap=True)
-    measured.add_column("work", no_wrap=True)
-    for name in ("a second", "core time", "disk"):
-        measured.add_column(name, justify="right", no_wrap=True)
-    for name, work in capacity.work.items():
-        measured.add_row(f"\\[{name}]", work.name, *_work_cells(work))
-    console.print(measured)
+    rows = [
+        (bold(f"[{key}]"), work.name, *_work_cells(work)) for key, work in capacity.work.items()
+    ]
+    console.print(table(["", "work", "a second", "core time", "disk"], rows, left=2))
     console.print(
         f"\n[bold]needed[/bold] (the busiest time is {text_near(capacity.peak, 3)} times the"
         " average)"
     )
-    needed = Table(box=None, pad_edge=False)
-    needed.add_column("devices a day", justify="right", no_wrap=True)
-    needed.add_column("deployment", style="bold", no_wrap=True)
-    for name in ("cores", "disk a day", "network"):
-        needed.add_column(name, justify="right", no_wrap=True)
+    needs: list[tuple[Any, ...]] = []
     before = 0
     for need in capacity.needs():
         devices = f"{need.devices:,}" if need.devices != before else ""
-        needed.add_row(devices, need.deployment, *_need_cells(need))
+        needs.append((f"{devices:>13}", bold(need.deployment), *_need_cells(need)))
         before = need.devices
-    console.print(needed)
+    columns = ["devices a day", "deployment", "cores", "disk a day", "network"]
+    console.print(table(columns, needs, left=2))
     console.print()
     show_bullets(console, [*(f"{name}: {formula}." for name, formula in FORMULAS.items()), _REST])
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._commands import Command
-from shoal.cli._options import (
+from shoal.cli.options import (
+    DECIMAL,
     IN_FILE,
     OUT_FILE,
+    command,
     json_option,
     level_option,
+    option,
     table_format_options,
 )
-from shoal.cli._printing import grouped, print_json, printer, show_bullets
-from shoal.cli._types import DECIMAL
+from shoal.cli.output import grouped, print_json, printer, show_bullets, show_title, table
 from shoal.errors import InputError
 from shoal.support.rounding import text_down, text_near
 
@@ -25,54 +26,50 @@ if TYPE_CHECKING:
     from shoal.support.table_format import TableFormat
 
 
-@click.command(
-    cls=Command,
-    example="shoal curator people.csv --count 'age>=18' --epsilon 0.5 --neighbours replace",
-)
+@command("shoal curator people.csv --count 'age>=18' --epsilon 0.5 --neighbours replace")
 @click.argument("data", type=IN_FILE, metavar="DATA.csv|DATA.parquet")
-@click.option(
+@option(
     "--count",
+    "How many rows satisfy a predicate; without one, how many rows there are.",
     is_flag=False,
     flag_value="",
     metavar="[PREDICATE]",
-    help="How many rows satisfy a predicate; without one, how many rows there are.",
 )
-@click.option("--fraction", metavar="PREDICATE", help="Which fraction of the rows satisfies it.")
-@click.option("--sum", metavar="COLUMN", help="The sum of a column; needs --bounds.")
-@click.option("--mean", metavar="COLUMN", help="The mean of a column; needs --bounds.")
-@click.option("--histogram", metavar="COLUMN", help="Rows per category; needs --categories.")
-@click.option(
+@option("--fraction", "Which fraction of the rows satisfies it.", metavar="PREDICATE")
+@option("--sum", "The sum of a column; needs --bounds.", metavar="COLUMN")
+@option("--mean", "The mean of a column; needs --bounds.", metavar="COLUMN")
+@option("--histogram", "Rows per category; needs --categories.", metavar="COLUMN")
+@option(
     "--bounds",
+    "Lowest and highest value anybody may have, known before the data.",
     type=DECIMAL,
     nargs=2,
     metavar="LOW HIGH",
-    help="Lowest and highest value anybody may have, known before the data.",
 )
-@click.option("--clamp", is_flag=True, help="Move values outside the bounds to the nearer bound.")
-@click.option("--whole", is_flag=True, help="All values are whole numbers: whole-number noise.")
-@click.option("--categories", metavar="A;B;C", help="Every category, known before the data.")
-@click.option("--categories-file", type=IN_FILE, help="The categories, one per line.")
-@click.option("--other", is_flag=True, help="Add a cell for values that are not declared.")
-@click.option("--epsilon", metavar="E", required=True, help="What this release spends.")
-@click.option(
+@option("--clamp", "Move values outside the bounds to the nearer bound.", is_flag=True)
+@option("--whole", "All values are whole numbers: whole-number noise.", is_flag=True)
+@option("--categories", "Every category, known before the data.", metavar="A;B;C")
+@option("--categories-file", "The categories, one per line.", type=IN_FILE)
+@option("--other", "Add a cell for values that are not declared.", is_flag=True)
+@option("--epsilon", "What this release spends.", metavar="E", required=True)
+@option(
     "--neighbours",
+    "Neighbouring tables: one row replaced, or one row added or removed.  [required]",
     type=click.Choice(["replace", "add-remove"]),
-    help="Neighbouring tables: one row replaced, or one row added or removed.  [required]",
 )
-@click.option("--budget", type=OUT_FILE, help="A file that records what all releases spend.")
-@click.option("--budget-total", metavar="E", help="Start the budget file with this epsilon.")
-@click.option(
+@option("--budget", "A file that records what all releases spend.", type=OUT_FILE)
+@option("--budget-total", "Start the budget file with this epsilon.", metavar="E")
+@option(
     "--miss",
+    "Chance that the error is larger than the stated accuracy.",
     type=DECIMAL,
     default=0.05,
-    show_default=True,
-    help="Chance that the error is larger than the stated accuracy.",
 )
 @level_option
-@click.option("--simultaneous", is_flag=True, help="Intervals that cover all cells together.")
+@option("--simultaneous", "Intervals that cover all cells together.", is_flag=True)
 @table_format_options
 @json_option
-def command(
+def curator(
     data: Path,
     budget: Path | None,
     budget_total: str | None,
@@ -90,7 +87,7 @@ def command(
     COLUMN=value, COLUMN!=value, COLUMN<number, <=, > or >=, joined by `and`.
 
     The curator sees everybody's data. If nobody should, use `shoal plan`. `shoal compare` shows
-    what the trust buys.
+    how much precision the trust buys.
     """
     from shoal.curator import Curator
     from shoal.curator.noise import check_neighbours
@@ -102,8 +99,8 @@ def command(
         raise InputError(f"--miss must be strictly between 0 and 1, got {miss}.")
     check_neighbours(neighbours)
     purse = _budget(budget, budget_total)
-    curator = Curator(data, purse, neighbours=neighbours, table_format=table_format)
-    release = _release(curator, query, request)
+    holder = Curator(data, purse, neighbours=neighbours, table_format=table_format)
+    release = _release(holder, query, request)
     document = release.to_json(delta=miss, level=level, simultaneous=simultaneous)
     document["budget"] = purse.to_json() if purse else None
     if as_json:
@@ -121,17 +118,11 @@ def _one_query(request: dict[str, Any]) -> str:
     if len(queries) != 1:
         raise InputError(f"give one of {', '.join(f'--{name}' for name in _QUERIES)}.")
     (query,) = queries
-    column = query in ("sum", "mean")
-    for option, fits in (
-        ("bounds", column),
-        ("clamp", column),
-        ("whole", column),
-        ("categories", query == "histogram"),
-        ("categories_file", query == "histogram"),
-        ("other", query == "histogram"),
-    ):
-        if request[option] not in (None, False) and not fits:
-            raise InputError(f"--{option.replace('_', '-')} does not go with --{query}.")
+    columns, cells = ("bounds", "clamp", "whole"), ("categories", "categories_file", "other")
+    fitting = columns if query in ("sum", "mean") else cells if query == "histogram" else ()
+    for name in (*columns, *cells):
+        if name not in fitting and request[name] not in (None, False):
+            raise InputError(f"--{name.replace('_', '-')} does not go with --{query}.")
     return query
 
 
@@ -186,29 +177,21 @@ def _categories(text: str | None, path: Path | None) -> list[str]:
 
 
 def _show(document: dict[str, Any], what: str) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     console = printer()
     bounds, accuracy = document["interval"], document["accuracy"]
-    together = ", all together" if bounds["kind"] == "simultaneous" else ""
+    level = text_near(bounds["level"])
     if "value" in document:
-        console.print(f"[bold]{escape(what)}[/bold]: {_number(document['value'])}")
-        console.print(
-            f"interval     {_number(bounds['low'])} to {_number(bounds['high'])}"
-            f" at {text_near(bounds['level'])}"
-        )
+        show_title(console, what, _number(document["value"]))
+        ends = f"{_number(bounds['low'])} to {_number(bounds['high'])}"
+        console.print(f"interval     {ends} at {level}")
     else:
-        level = text_near(bounds["level"])
-        console.print(f"[bold]{escape(what)}[/bold]: intervals at {level}{together}")
-        table = Table(box=None, pad_edge=False)
-        table.add_column("category", overflow="fold")
-        for name in ("count", "low", "high"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for label, value in document["values"].items():
-            ends = (bounds["low"][label], bounds["high"][label])
-            table.add_row(escape(label), *map(_number, (value, *ends)))
-        console.print(table)
+        together = ", all together" if bounds["kind"] == "simultaneous" else ""
+        show_title(console, what, f"intervals at {level}{together}")
+        rows = [
+            (label, *map(_number, (value, bounds["low"][label], bounds["high"][label])))
+            for label, value in document["values"].items()
+        ]
+        console.print(table(["category", "count", "low", "high"], rows))
     if not document["scale"]:
         console.print("noise        none: under replace the number of rows is public")
         return

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._commands import Command
-from shoal.cli._options import OUT_FILE, json_option
-from shoal.cli._printing import outward, print_json, printer, progress
-from shoal.cli._types import WHOLE
-from shoal.errors import InputError
+from shoal.cli.options import OUT_FILE, WHOLE, command, json_option, option
+from shoal.cli.output import bold, outward, print_json, printer, progress, table
+from shoal.errors import InputError, require
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Choice, Flags, Survey
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from shoal.lab.demo import Demonstration
+    from shoal.lab.parties_demo import TwoParties
 
 SURVEY = Survey(
     "browser (a demonstration)",
@@ -29,109 +32,91 @@ SURVEY = Survey(
         Choice("channel", ("release", "beta", "nightly")),
     ),
 )
+_SHOWN_BYTES = 12
 
 
-@click.command(cls=Command, example="shoal demo")
-@click.option(
-    "--users",
-    type=click.IntRange(100, 1_000_000),
-    default=3000,
-    show_default=True,
-    help="How many people to simulate.",
+@command("shoal demo")
+@option(
+    "--users", "How many people to simulate.", type=click.IntRange(100, 1_000_000), default=3000
 )
-@click.option(
-    "--seed", type=WHOLE, default=2017, show_default=True, help="Seed of the simulated data."
-)
-@click.option(
+@option("--seed", "Seed of the simulated data.", type=WHOLE, default=2017)
+@option(
     "--report",
+    "Write the report page to this file.",
     type=OUT_FILE,
     default=Path("shoal-demo.html"),
-    show_default=True,
-    help="Write the report page to this file.",
 )
-@click.option("--parties", is_flag=True, help="Show a relay and an analyzer instead.")
-@click.option("--web", is_flag=True, help="Open a page with the survey, and answer it yourself.")
-@click.option("--no-open", is_flag=True, help="Open no browser.")
+@option("--parties", "Show a relay and an analyzer instead.", is_flag=True)
+@option("--web", "Open a page with the survey, and answer it yourself.", is_flag=True)
+@option("--no-open", "Open no browser.", is_flag=True)
 @json_option
-def command(
-    users: int,
-    seed: int,
-    report: Path,
-    parties: bool,
-    web: bool,
-    no_open: bool,
-    as_json: bool,
+def demo(
+    users: int, seed: int, report: Path, parties: bool, web: bool, no_open: bool, as_json: bool
 ) -> None:
     """Show the whole path in a minute, on this machine.
 
     A collector starts, simulated devices send their reports to it over HTTP, and the crowd's report
-    page is written. With --parties, reports are sealed for an analyzer and sent to a relay. With
+    page is written. With --parties, reports are encrypted for an analyzer and sent to a relay. With
     --web, you answer in the browser and watch the others fill your crowd, until Ctrl-C. The seed
     decides who answers what; the flips are random each time.
     """
-    try:
-        import httptools  # noqa: F401  the collector needs it, and begins in another process
-        import starlette  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"the collector needs {error.name}: pip install 'shoal[server]'."
-        ) from None
+    from shoal.planning.plan import plan
+
+    require("starlette", "httptools")  # services start in other processes
     if parties and web:
         raise InputError("--parties and --web are two demonstrations; name one of them.")
-    if web:
-        from shoal.cli._demo_web import show_web
-
-        show_web(SURVEY, users, seed, opens=not no_open, as_json=as_json)
-        return
     if parties:
-        from shoal.cli._demo_parties import show_parties
-
-        show_parties(SURVEY, users, seed, as_json=as_json)
+        _parties(users, seed, as_json)
         return
+    made = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
+    if web:
+        _web(made, seed, not no_open, as_json)
+    else:
+        _collector(made, seed, report, as_json)
+
+
+def _collector(made: Plan, seed: int, report: Path, as_json: bool) -> None:
+    """Send the reports of simulated devices to a collector, and tell the story."""
     from shoal.lab.demo import count_again, demonstrate
     from shoal.planning.plan import plan
 
-    _check_writable(report)
-    agreed = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
+    folder = report.resolve().parent
+    if not os.access(report if report.exists() else folder, os.W_OK):
+        raise InputError(f"cannot write {report}; name another file with --report.")
+    users = made.reports_needed
     counted = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6", view="counts")
     if not as_json:
-        _show_before(agreed, seed)
+        _show_before(made, seed)
     with progress("devices send", users) as advance:
-        demonstration = demonstrate(agreed, seed=seed, progress=advance)
+        demonstration = demonstrate(made, seed=seed, progress=advance)
     counts = count_again(counted, seed=seed)
     replaced = report.exists()
     report.write_text(demonstration.page, "utf-8")
     if as_json:
-        more = {"page": str(report), "before_sealing": demonstration.early, "counts": counts}
+        more = {"page": str(report), "before_complete": demonstration.early, "counts": counts}
         print_json(demonstration.estimates | more)
     else:
         _show_after(demonstration, counted, counts, report, replaced)
 
 
-def _check_writable(report: Path) -> None:
-    folder = report.resolve().parent
-    if not os.access(report if report.exists() else folder, os.W_OK):
-        raise InputError(f"cannot write {report}; name another file with --report.")
-
-
-def _show_before(agreed: Plan, seed: int) -> None:
+def _show_before(made: Plan, seed: int) -> None:
     from shoal.planning.certificate import certify, check_promise
     from shoal.planning.plan import plan
 
     console = printer()
-    users = agreed.reports_needed
-    alone = plan(SURVEY, epsilon=agreed.promise.epsilon, promise="local")
-    gain = certify(agreed).gain_over_local(float(agreed.promise.epsilon))
+    users = made.reports_needed
+    alone = plan(SURVEY, epsilon=made.promise.epsilon, promise="local")
+    gain = certify(made).gain_over_local(float(made.promise.epsilon))
     console.rule("[bold]1. The question")
     console.print(
         f"A browser maker wants to know which features {users:,} people use, and who is on which"
         " channel. It should learn little about any one of them."
     )
     console.rule("[bold]2. One device")
-    _show_one_device(console, agreed, seed)
+    _show_one_device(console, made, seed)
     console.rule("[bold]3. The promise")
     console.print(
-        f"{check_promise(agreed).in_words}. Whatever everybody else answered, the {users:,}"
+        f"{check_promise(made).in_words}. Whatever everybody else answered, the {users:,}"
         f" reports, without their senders, would be at most {text_up(math.e, 3)} times as likely if"
         " Ada had given another answer, but for a chance of 1e-6. To promise that for each report"
         f" by itself, her device would have to flip each bit with probability"
@@ -144,103 +129,18 @@ def _show_before(agreed: Plan, seed: int) -> None:
     )
 
 
-def _show_after(
-    demonstration: Demonstration,
-    counted: Plan,
-    counts: dict[str, Any],
-    report: Path,
-    replaced: bool,
-) -> None:
-    from rich.markup import escape
-
-    from shoal.planning.threats import single_report
-
-    console = printer()
-    users = demonstration.plan.reports_needed
-    console.print(
-        "With one report missing, the collector was asked for the estimates and answered"
-        f" {demonstration.early}: a crowd or nothing. The last report sealed the crowd."
-    )
-    console.rule("[bold]5. The crowd, in two views")
-    console.print(
-        f"One report says little. But each bit of all {users:,} was flipped at a known rate, so the"
-        " counts can be corrected. That noise holds against whoever sees every report without its"
-        " sender. If nobody ever sees more than the counts, the same promise takes fewer flips."
-        " Here are the same people in both views, beside the truth that the maker never sees:\n"
-    )
-    plans = {"reports": demonstration.plan, "counts": counted}
-    estimates = {"reports": demonstration.estimates, "counts": counts}
-    _show_views(console, plans, estimates)
-    rows = [
-        row
-        for document in estimates.values()
-        for options in document["questions"].values()
-        for row in options.values()
-    ]
-    inside = sum(row["low"] <= row["truth"] <= row["high"] for row in rows)
-    console.print(
-        f"\n{inside} of {len(rows)} intervals contain the truth; at least 95 % should, on average."
-    )
-    warning = single_report(counted.local_epsilon, float(counted.q))
-    if warning is not None:
-        console.print(f"The price of counts: {warning[0].lower()}{warning[1:]}")
-    again = " (replaced)" if replaced else ""
-    console.print(f"The report page is in {escape(str(report))}{again}. The collector has stopped.")
-    console.rule("[bold]6. Your turn")
-    console.print(
-        "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
-        "shoal simulate plan.json --users 100000\n"
-        "shoal serve --data collector --honest all plan.json    and, while it runs:\n"
-        'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 \\\n'
-        "    --outbox outbox --now",
-        soft_wrap=True,
-    )
-
-
-def _show_views(console: Any, plans: dict[str, Plan], estimates: dict[str, dict[str, Any]]) -> None:
-    """Print the truth, which only the demonstration knows, beside what each view estimates."""
-    from rich.table import Table
-
-    from shoal.planning.certificate import certify
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for name in ("truth", *(name for view in plans for name in (view, "low", "high"))):
-        table.add_column(name, justify="right", no_wrap=True)
-    views = list(estimates.values())
-    for question, options in views[0]["questions"].items():
-        table.add_row(f"[bold]{question}[/bold]")
-        for label, row in options.items():
-            cells = [f"{row['truth']:,}"]
-            for document in views:
-                one = document["questions"][question][label]
-                cells += [f"{round(one['count']):,}", *outward(one["low"], one["high"])]
-            table.add_row(f"  {label}", *cells)
-    figures: dict[str, Callable[[Plan], str]] = {
-        "flip probability": lambda plan: text_near(float(plan.q)),
-        "sigma, in people": lambda plan: text_near(certify(plan).sigma, 3),
-        "local epsilon": lambda plan: text_up(plan.local_epsilon, 3),
-    }
-    table.add_row()
-    for name, figure in figures.items():
-        table.add_row(
-            name, "", *(cell for plan in plans.values() for cell in (figure(plan), "", ""))
-        )
-    console.print(table)
-
-
-def _show_one_device(console: Any, agreed: Plan, seed: int) -> None:
+def _show_one_device(console: Console, made: Plan, seed: int) -> None:
     """Show an answer, the report made of it, and what the report tells a curious reader."""
     from shoal.device.arrays.simulation_bits import SimulationBits
     from shoal.device.encode import encode
     from shoal.device.randomize import flip
     from shoal.theory.randomized_response import posterior
 
-    q = float(agreed.q)
-    original = encode(agreed, {"features": ["sync", "screen reader"], "channel": "beta"})
-    synthetic = flip(agreed, original, random_bits=SimulationBits(seed))
-    truth = [original.value >> bit & 1 for bit in range(agreed.bits)]
-    sent = [synthetic.value >> bit & 1 for bit in range(agreed.bits)]
+    q = float(made.q)
+    original = encode(made, {"features": ["sync", "screen reader"], "channel": "beta"})
+    synthetic = flip(made, original, random_bits=SimulationBits(seed))
+    truth = [original.value >> bit & 1 for bit in range(made.bits)]
+    sent = [synthetic.value >> bit & 1 for bit in range(made.bits)]
     console.print("Ada uses sync and a screen reader, on the beta channel. As bits:")
     console.print(f"   her answer   {' '.join(map(str, truth))}")
     marks = [
@@ -253,7 +153,167 @@ def _show_one_device(console: Any, agreed: Plan, seed: int) -> None:
     prior = 0.1
     believed = posterior(prior, q, reported=sent[4])
     console.print(
-        f"One person in ten uses a screen reader. Whoever sees this one report, with that bit"
+        f"One person in ten uses a screen reader. A reader of this one report, with that bit"
         f" {'set' if sent[4] else 'clear'}, now believes {believed:.0%} instead of {prior:.0%} that"
         " Ada does. In the counts of a crowd nobody can even find her report."
     )
+
+
+def _show_after(
+    demonstration: Demonstration,
+    counted: Plan,
+    counts: dict[str, Any],
+    report: Path,
+    replaced: bool,
+) -> None:
+    from shoal.planning.certificate import certify
+    from shoal.planning.threats import single_report
+
+    console = printer()
+    plan = demonstration.plan
+    console.print(
+        "With one report missing, the collector was asked for the estimates and answered"
+        f" {demonstration.early}: a crowd or nothing. The last report completed the crowd."
+    )
+    console.rule("[bold]5. The crowd, in two views")
+    console.print(
+        f"One report says little. But each bit of all {plan.reports_needed:,} was flipped at a"
+        " known rate, so the counts can be corrected. That noise protects against observers of"
+        " every report without its sender. If nobody ever sees more than the counts, the same"
+        " promise takes fewer flips. Here are the same people in both views, beside the truth that"
+        " the maker never sees:\n"
+    )
+    plans, estimates = (plan, counted), (demonstration.estimates, counts)
+    figures: dict[str, Callable[[Plan], str]] = {
+        "flip probability": lambda plan: text_near(float(plan.q)),
+        "sigma, in people": lambda plan: text_near(certify(plan).sigma, 3),
+        "local epsilon": lambda plan: text_up(plan.local_epsilon, 3),
+    }
+    rows = [*_estimate_rows(estimates), ()]
+    for name, figure in figures.items():
+        rows.append((name, "", *(cell for one in plans for cell in (figure(one), "", ""))))
+    console.print(table(["", "truth", "reports", "low", "high", "counts", "low", "high"], rows))
+    questions = [options for one in estimates for options in one["questions"].values()]
+    options = [row for some in questions for row in some.values()]
+    inside = sum(row["low"] <= row["truth"] <= row["high"] for row in options)
+    console.print(
+        f"\n{inside} of {len(options)} intervals contain the truth; at least 95 % should, on"
+        " average."
+    )
+    warning = single_report(counted.local_epsilon, float(counted.q))
+    if warning is not None:
+        console.print(f"The price of counts: {warning[0].lower()}{warning[1:]}")
+    again = " (replaced)" if replaced else ""
+    console.print(
+        f"The report page is in {report}{again}. The collector has stopped.", markup=False
+    )
+    console.rule("[bold]6. Your turn")
+    console.print(
+        "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
+        "shoal simulate plan.json --users 100000\n"
+        "shoal serve --data collector --honest all plan.json    and, while it runs:\n"
+        'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 \\\n'
+        "    --outbox outbox --now",
+        soft_wrap=True,
+    )
+
+
+def _estimate_rows(documents: Sequence[dict[str, Any]]) -> list[Sequence[Any]]:
+    """Return a row for each option: the truth, then each document's estimate and interval."""
+    rows: list[Sequence[Any]] = []
+    for question, options in documents[0]["questions"].items():
+        rows.append((bold(question),))
+        for label, row in options.items():
+            cells = [f"{row['truth']:,}"]
+            for document in documents:
+                one = document["questions"][question][label]
+                cells += [f"{round(one['count']):,}", *outward(one["low"], one["high"])]
+            rows.append((f"  {label}", *cells))
+    return rows
+
+
+def _parties(users: int, seed: int, as_json: bool) -> None:
+    """Send the reports of simulated devices through a relay to an analyzer."""
+    from shoal.lab.parties_demo import demonstrate_parties
+
+    if not as_json:
+        console = printer()
+        console.rule("[bold]1. Two parties")
+        console.print(
+            "A relay and an analyzer start on this machine, as two processes. In production two"
+            f" organizations would run them. {users:,} devices flip their bits, cut each report"
+            " into single bits, encrypt each bit for the analyzer, and send them to the relay ..."
+        )
+    with progress("devices send", users) as advance:
+        shown = demonstrate_parties(SURVEY, users, seed=seed, progress=advance)
+    if not as_json:
+        show_parties(shown)
+        return
+    more = {"messages": shown.messages, "request_bytes": shown.request_bytes}
+    more |= {"before_complete": shown.early}
+    print_json(shown.estimates | {"plan": shown.plan.id} | more)
+
+
+def show_parties(shown: TwoParties) -> None:
+    """Print what each party saw, and the result."""
+    from shoal.planning.certificate import certify, check_promise
+
+    console = printer()
+    plan, users = shown.plan, shown.plan.reports_needed
+    assert plan.parties is not None
+    label, row = next(iter(next(iter(shown.estimates["questions"].values())).items()))
+    body = shown.request[-plan.parties.messages * 68 :][:_SHOWN_BYTES].hex(" ", 2)
+    console.rule("[bold]2. What each of them saw")
+    rows = [
+        ("who sent", f"the address of each of {users:,} devices", "the relay's address"),
+        (
+            "what came",
+            f"{users:,} requests of {shown.request_bytes:,} bytes, all equally long",
+            f"{shown.messages:,} shuffled messages of one bit or none, once the crowd was complete",
+        ),
+        (
+            "what it says",
+            f"nothing: {body} ...",
+            f"the counts of bits, from which {label} is estimated at {round(row['count']):,}",
+        ),
+        ("who answered what", "no", "no"),
+        ("which bits are one person's", "no", "no"),
+    ]
+    views = table(["", "the relay", "the analyzer"], rows, left=3)
+    for column, ratio in zip(views.columns, (2, 4, 4), strict=True):
+        column.ratio = ratio
+    console.print(views)
+    console.print(
+        f"With one report missing, the analyzer was asked for the estimates and answered"
+        f" {shown.early}: the relay forwards a crowd or nothing."
+    )
+    console.rule("[bold]3. The crowd")
+    columns = ["", "truth", "estimate", "low", "high"]
+    console.print(table(columns, _estimate_rows([shown.estimates])))
+    console.print(
+        f"\n{check_promise(plan).in_words}. It holds against the analyzer, as long as the relay"
+        f" does not show it who sent what. A count is off by {text_near(certify(plan).sigma, 3)}"
+        " people (one sigma). Relay and analyzer together see each report, and then only the local"
+        f" epsilon of {text_up(plan.local_epsilon, 3)} holds."
+    )
+
+
+def _web(made: Plan, seed: int, opens: bool, as_json: bool) -> None:
+    """Serve a page with the survey until Ctrl-C."""
+    import webbrowser
+
+    from shoal.lab.web_demo import web_demonstration
+
+    try:
+        with web_demonstration(made, seed=seed) as address:
+            if as_json:
+                click.echo(json.dumps({"page": address, "plan": made.id}))
+            else:
+                click.echo(f"The survey is at {address}")
+                click.echo("Answer it in your browser. Ctrl-C ends the demonstration.")
+            if opens:
+                webbrowser.open(address)
+            while True:
+                time.sleep(3600)
+    except KeyboardInterrupt:
+        click.echo("Stopped; all data are deleted.", err=True)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli._commands import Command
-from shoal.cli._options import OUT_FOLDER, json_option
-from shoal.cli._printing import print_json, printer, progress
+from shoal.cli.options import OUT_FOLDER, command, json_option, option
+from shoal.cli.output import print_json, printer, progress, show_written
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,16 +21,12 @@ if TYPE_CHECKING:
 _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
 
 
-@click.command(cls=Command, example="shoal paper --errors")
-@click.option("--errors", is_flag=True, help="Show only the misprints and false claims.")
-@click.option("--markdown", is_flag=True, help="Print a Markdown table.")
-@click.option(
-    "--figures",
-    type=OUT_FOLDER,
-    help="Also draw the figures into this folder, as PNG and SVG.",
-)
+@command("shoal paper --errors")
+@option("--errors", "Show only the misprints and false claims.", is_flag=True)
+@option("--markdown", "Print a Markdown table.", is_flag=True)
+@option("--figures", "Also draw the figures into this folder, as PNG and SVG.", type=OUT_FOLDER)
 @json_option
-def command(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> None:
+def paper(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> None:
     """Recompute what the papers print, errors included.
 
     Every number and claim of SDP, KR, LEC and BITVEC (docs/sources.md) beside the computed one.
@@ -108,4 +103,4 @@ def _show(
         f" misprinted, {count['false claim']} are false."
     )
     for path in files:
-        console.print(f"written to {path}", soft_wrap=True)
+        show_written(console, path)

@@ -1,43 +1,58 @@
-"""`shoal publish`."""
+"""`shoal publish` and `shoal preview`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._commands import Command
-from shoal.cli._crowds import candidates_options, publications, tallies_argument
-from shoal.cli._options import (
+from shoal.analysis.tally import Tally
+from shoal.cli.options import (
+    IN_FILE,
+    OUT_FOLDER,
     check_not_same,
-    interval_option,
+    command,
+    estimate_options,
+    fdr_option,
     json_option,
     level_option,
+    option,
     output_option,
     plan_argument,
-    target_option,
+    question_option,
 )
-from shoal.cli._printing import print_json, printer, show_bullets, show_simulated
+from shoal.cli.output import print_json, printer, show_bullets, show_title, show_written
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 
+if TYPE_CHECKING:
+    from shoal.reports import Publication
 
-@click.command(cls=Command, example="shoal publish plan.json tally.json -o report.html")
+_tallies_argument = click.argument(
+    "tally_files", nargs=-1, required=True, type=IN_FILE, metavar="TALLY.json..."
+)
+_candidates_option = option(
+    "--decode", "candidate_file", "Find texts among these candidates, one per line.", type=IN_FILE
+)
+
+
+@command("shoal publish plan.json tally.json -o report.html")
 @plan_argument
-@tallies_argument
+@_tallies_argument
 @output_option(
     "a page (.html), a table (.csv, .md), data (.json, .parquet, .arrow), or a folder of pages",
     required=True,
 )
-@candidates_options
-@level_option
-@interval_option
-@target_option
-@click.option("--title", metavar="TEXT", help="Title of the page.  [default: the survey's name]")
-@click.option("--date", metavar="TEXT", help="Date in the citation, printed as given.")
+@_candidates_option
+@question_option
+@fdr_option(0.05)
+@estimate_options
+@option("--title", "Title of the page.  [default: the survey's name]", metavar="TEXT")
+@option("--date", "Date in the citation, printed as given.", metavar="TEXT")
 @json_option
-def command(
+def publish(
     plan_file: Path,
     tally_files: tuple[Path, ...],
     output: Path,
@@ -46,10 +61,8 @@ def command(
     fdr: float,
     level: float,
     kind: Any,
-    target: Any,
-    title: str | None,
-    date: str | None,
     as_json: bool,
+    **wanted: Any,
 ) -> None:
     """Write a report page or tables of the estimates.
 
@@ -69,25 +82,96 @@ def command(
         check_suffix(output)
     for source in (plan_file, *tally_files):
         check_not_same(source, output)
-    plan = Plan.read(plan_file)
-    found = publications(
-        plan, tally_files, candidate_file, question, fdr, level,
-        interval=kind, target=target, title=title, date=date,
-    )  # fmt: skip
+    found = _publications(
+        plan_file, tally_files, candidate_file, question, fdr, level, interval=kind, **wanted
+    )
     publication, *_ = found.values()
     if many:
         write_site(found, output, level)
     else:
         publication.write(output)
-    if as_json:
-        print_json(publication.to_json())
-        return
-    from rich.markup import escape
-
     document = publication.to_json()
+    if as_json:
+        print_json(document)
+        return
     console = printer()
-    console.print(f"[bold]{escape(document['title'])}[/bold]: {document['promise']['short']}")
+    show_title(console, document["title"], document["promise"]["short"])
     if publication.estimates.tally.note is not None:
         show_bullets(console, [publication.estimates.tally.note])
-    show_simulated(console, document["estimates"])
-    console.print(f"written to {escape(str(output))}", soft_wrap=True)
+    if document["estimates"]["simulated"]:
+        console.print("[yellow]simulated data[/yellow]")
+    show_written(console, output)
+
+
+@command("shoal preview plan.json monday.json tuesday.json")
+@plan_argument
+@_tallies_argument
+@_candidates_option
+@question_option
+@fdr_option(0.05)
+@level_option
+@option("-o", "--output", "Folder for the pages.  [default: a temporary one]", type=OUT_FOLDER)
+@option("--no-open", "Open no browser.", is_flag=True)
+@json_option
+def preview(
+    plan_file: Path,
+    tally_files: tuple[Path, ...],
+    candidate_file: Path | None,
+    question: str | None,
+    fdr: float,
+    level: float,
+    output: Path | None,
+    no_open: bool,
+    as_json: bool,
+) -> None:
+    """Open the pages of crowds in a browser, from files.
+
+    One page for each tally; with several tallies also a trend over them and the difference of
+    each and the one before. The pages are files that load nothing from elsewhere, and no server
+    runs. A tally of fewer reports than the plan's crowd is refused (exit code 3).
+    """
+    import tempfile
+    import webbrowser
+
+    from shoal.reports.page import check_folder, write_site
+
+    if output is not None:
+        check_folder(output)
+    found = _publications(plan_file, tally_files, candidate_file, question, fdr, level)
+    folder = Path(tempfile.mkdtemp(prefix="shoal-")) if output is None else output
+    write_site(found, folder, level)
+    index = folder / "index.html"
+    if as_json:
+        print_json({"index": str(index), "pages": sorted(one.name for one in folder.iterdir())})
+    else:
+        click.echo(f"written to {index}")
+    if not no_open:
+        webbrowser.open(index.absolute().as_uri())
+
+
+def _publications(
+    plan_file: Path,
+    tally_files: Sequence[Path],
+    candidate_file: Path | None,
+    question: str | None,
+    fdr: float,
+    level: float,
+    **wanted: Any,
+) -> dict[str, Publication]:
+    """Return a publication of each tally, by the name of its crowd or its file."""
+    from shoal.analysis.text.decode import decode, read_candidates
+    from shoal.reports import publish
+
+    plan = Plan.read(plan_file)
+    found: dict[str, Publication] = {}
+    for file in tally_files:
+        tally = Tally.read(file, plan)
+        texts = []
+        if candidate_file is not None:
+            candidates = read_candidates(candidate_file, None)
+            texts = [decode(plan, tally, candidates, question=question, fdr=fdr, level=level)]
+        name = str(tally.crowds[0]) if len(tally.crowds) == 1 else file.stem
+        if tally.crowds[0].unnamed or name in found:
+            name = file.stem if file.stem not in found else str(file)
+        found[name] = publish(plan, tally, level=level, texts=texts, **wanted)
+    return found

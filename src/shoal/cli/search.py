@@ -7,32 +7,31 @@ from typing import Any
 
 import click
 
-from shoal.cli._commands import Command
-from shoal.cli._options import OUT_FILE, crowd_option, json_option, q_option, survey_options
-from shoal.cli._printing import print_json, printer, progress
-from shoal.cli._types import DECIMAL
+from shoal.cli.options import (
+    DECIMAL,
+    OUT_FILE,
+    command,
+    crowd_option,
+    json_option,
+    option,
+    q_option,
+    survey_options,
+)
+from shoal.cli.output import print_json, printer, progress, show_title, statements
 from shoal.errors import ShoalError
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_down, text_near, text_up
 
 
-@click.command(cls=Command, example="shoal search --flags 2 --crowd 4 --q 0.25 --epsilon 1")
+@command("shoal search --flags 2 --crowd 4 --q 0.25 --epsilon 1")
 @survey_options
 @crowd_option(required=True)
 @q_option(required=True)
-@click.option(
-    "--epsilon", type=DECIMAL, metavar="E", required=True, help="Search at this epsilon, 0 or more."
-)
-@click.option(
-    "--measure",
-    type=click.Choice(["delta", "eta"]),
-    default="delta",
-    show_default=True,
-    help="What to maximize.",
-)
-@click.option("--state", type=OUT_FILE, help="Save progress to this file and continue from it.")
+@option("--epsilon", "Search at this epsilon, 0 or more.", type=DECIMAL, metavar="E", required=True)
+@option("--measure", "What to maximize.", type=click.Choice(["delta", "eta"]), default="delta")
+@option("--state", "Save progress to this file and continue from it.", type=OUT_FILE)
 @json_option
-def command(
+def search(
     survey: Survey,
     crowd: int,
     q: str,
@@ -41,7 +40,7 @@ def command(
     state: Path | None,
     as_json: bool,
 ) -> None:
-    """Look for crowds that break the papers' conjecture.
+    """Search for crowds that break the papers' conjecture.
 
     Small cases are searched completely, up to symmetry, larger ones by families of crowds. The
     worst crowd found is compared with the conjectured one and with the proven bound.
@@ -75,42 +74,31 @@ def command(
 
 
 def _show(document: dict[str, Any], name: str) -> None:
-    from rich.table import Table
-
     console = printer()
-    measure, homogeneous = document["measure"], document["homogeneous"]
-    worst, best = document["worst"], homogeneous["best"]
-    console.print(
-        f"[bold]{name}[/bold]: {measure} at epsilon {text_near(document['epsilon'], 6)}, q ="
-        f" {text_near(document['q'], 6)}, crowd of {document['crowd_size']:,}"
+    homogeneous, worst = document["homogeneous"], document["worst"]
+    best = homogeneous["best"]
+    show_title(
+        console,
+        name,
+        f"{document['measure']} at epsilon {text_near(document['epsilon'], 6)}, q ="
+        f" {text_near(document['q'], 6)}, crowd of {document['crowd_size']:,}",
     )
     how = "every crowd, up to symmetry" if document["exhaustive"] else document["world"]
     pairs = "pair" if document["searched"] == 1 else "pairs"
     console.print(f"searched {document['searched']:,} {pairs} of collections: {how}")
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-
-    def row(label: str, value: list[float], words: str, *, upper: bool = False) -> None:
-        bound = f"<= {text_up(value[1])}" if upper else f">= {text_down(value[0])}"
-        table.add_row(label, bound, words)
-
-    row("forward", homogeneous["forward"], "all others agree with x; the conjectured worst case")
-    row("reverse", homogeneous["reverse"], "all others agree with x'")
-    row(
-        "homogeneous",
-        best["value"],
-        f"worst crowd of equals tried: (a, b, c) = ({best['a']}, {best['b']}, {best['c']})",
-    )
+    equals = f"worst crowd of equals tried: (a, b, c) = ({best['a']}, {best['b']}, {best['c']})"
     others = " + ".join(f"{count} x {vector}" for vector, count in worst["others"].items())
-    row(
-        "worst found",
-        worst["value"],
-        f"others {others or 'none'}; x = {worst['x']}, x' = {worst['x_prime']}",
-    )
-    row("proven", document["proven"], "no crowd is worse; a theorem", upper=True)
-    console.print(table)
+    found = f"others {others or 'none'}; x = {worst['x']}, x' = {worst['x_prime']}"
+    conjectured = "all others agree with x; the conjectured worst case"
+    bounds = [
+        ("forward", homogeneous["forward"], conjectured),
+        ("reverse", homogeneous["reverse"], "all others agree with x'"),
+        ("homogeneous", best["value"], equals),
+        ("worst found", worst["value"], found),
+    ]
+    rows = [(label, f">= {text_down(value[0])}", words) for label, value, words in bounds]
+    rows.append(("proven", f"<= {text_up(document['proven'][1])}", "no crowd is worse; a theorem"))
+    console.print(statements(rows))
     verdict = f"The conjecture is [bold]{document['conjecture']}[/bold]"
     if document["conjecture"] == "violated":
         *first, last = [_RIVALS[name] for name in document["beats"]]

@@ -1,4 +1,4 @@
-"""`shoal send`."""
+"""`shoal send` and `shoal ledger`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._commands import Command
-from shoal.cli._options import IN_FILE, IN_FOLDER, json_option
-from shoal.cli._printing import print_json
+from shoal.cli.options import IN_FILE, IN_FOLDER, command, json_option, option
+from shoal.cli.output import print_json, printer, table
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.plan import Plan
 from shoal.support.files import read_json, strict_json
@@ -24,77 +23,66 @@ if TYPE_CHECKING:
     from shoal.device.outbox import Outbox, Ticket
 
 KEY_VARIABLE = "SHOAL_MEMORY_KEY"
-SPREAD = 3600.0
-"""Seconds below which the random wait before the first attempt is drawn."""
+MAX_DELAY = 3600.0
+"""The largest random delay before the first attempt, in seconds."""
 
 
-@click.command(
-    cls=Command,
-    example="shoal send plan.json --answer 'features=sync;vpn' \\\n"
-    "    --to https://collector.example --outbox outbox",
+@command(
+    "shoal send plan.json --answer 'features=sync;vpn' \\\n"
+    "    --to https://collector.example --outbox outbox"
 )
 @click.argument("plan_source", required=False, metavar="[PLAN.json|URL]")
-@click.option(
-    "--answer", "pairs", multiple=True, metavar="QUESTION=VALUE", help="An answer; repeatable."
-)
-@click.option("--from", "source", metavar="FILE", help="Answers as a JSON object; - reads stdin.")
-@click.option("--to", metavar="URL", help="The collector.  [default: where the plan comes from]")
-@click.option(
-    "--outbox", "folder", type=IN_FOLDER, required=True, help="Folder of reports to be sent."
-)
-@click.option("--answer-key", metavar="NAME", help="Your name for this answer; it is sent once.")
-@click.option("--ledger", "ledger_file", type=IN_FILE, help="Add the report to this ledger.")
-@click.option(
-    "--memory", "memory_file", type=IN_FILE, help="File of this device's permanent flips."
-)
-@click.option(
+@option("--answer", "pairs", "An answer; repeatable.", multiple=True, metavar="QUESTION=VALUE")
+@option("--from", "source", "Answers as a JSON object; - reads stdin.", metavar="FILE")
+@option("--to", "The collector.  [default: where the plan comes from]", metavar="URL")
+@option("--outbox", "folder", "Folder of reports to be sent.", type=IN_FOLDER, required=True)
+@option("--answer-key", "Your name for this answer; it is sent once.", metavar="NAME")
+@option("--ledger", "ledger_file", "Add the report to this ledger.", type=IN_FILE)
+@option("--memory", "memory_file", "File of this device's permanent flips.", type=IN_FILE)
+@option(
     "--memory-key",
     "key_file",
+    f"File of the memory's key, created if missing; or set {KEY_VARIABLE}.",
     type=IN_FILE,
-    help=f"File of the memory's key, created if missing; or set {KEY_VARIABLE}.",
 )
-@click.option(
+@option(
     "--key",
+    "The collector's or the analyzer's public key, which signs plans and certificates.",
     metavar="KEY",
-    help="The collector's or the analyzer's public key, which signs plans and certificates.",
 )
-@click.option("--oblivious-relay", metavar="URL", help="Send through this relay (Oblivious HTTP).")
-@click.option(
+@option("--oblivious-relay", "Send through this relay (Oblivious HTTP).", metavar="URL")
+@option(
     "--oblivious-keys",
+    "The collector's key for that.  [default: fetched from the collector]",
     type=IN_FILE,
-    help="The collector's key for that.  [default: fetched from the collector]",
 )
-@click.option("--limit", metavar="EPSILON", help="Refuse plans with a larger local epsilon.")
-@click.option(
+@option("--limit", "Refuse plans with a larger local epsilon.", metavar="EPSILON")
+@option(
     "--recompute/--no-recompute",
+    "Compute the plan's promise first.  [default: if SciPy is installed]",
     default=None,
-    help="Compute the plan's promise first.  [default: if SciPy is installed]",
 )
-@click.option("--now", is_flag=True, help="Send at once, without the random delay.")
-@click.option(
+@option("--now", "Send at once, without the random delay.", is_flag=True)
+@option(
     "--wait",
+    "Keep trying for this long.",
     type=click.FloatRange(0, 86_400),
     default=0.0,
-    show_default=True,
     metavar="SECONDS",
-    help="Keep trying for this long.",
 )
-@click.option(
+@option(
     "--timeout",
+    "Timeout of one request.",
     type=click.FloatRange(0.1, 600),
     default=10.0,
-    show_default=True,
     metavar="SECONDS",
-    help="Timeout of one request.",
 )
-@click.option(
-    "--one-operator",
-    is_flag=True,
-    help="Answer plans whose relay and analyzer are on one host, too.",
+@option(
+    "--one-operator", "Answer plans whose relay and analyzer are on one host, too.", is_flag=True
 )
-@click.option("--plain", is_flag=True, help="Allow http, without encryption, to other machines.")
+@option("--plain", "Allow http, without encryption, to other machines.", is_flag=True)
 @json_option
-def command(
+def send(
     plan_source: str | None,
     pairs: tuple[str, ...],
     source: str | None,
@@ -107,20 +95,18 @@ def command(
     key: str | None,
     oblivious_relay: str | None,
     oblivious_keys: Path | None,
-    limit: str | None,
-    recompute: bool | None,
     now: bool,
     wait: float,
     timeout: float,
-    one_operator: bool,
     plain: bool,
     as_json: bool,
+    **policy: Any,
 ) -> int:
     """Answer a plan once and send the report, surviving crashes.
 
     The report is randomized once and stored in the outbox; after a crash the same bytes are sent
     again. A second answer changes nothing, except with --ledger or for a plan with memory: then
-    there is one report in each window of the plan. Without a plan, waiting reports are sent.
+    there is one report in each window of the plan. Without a plan, queued reports are sent.
 
     Other users of this machine can see answers on the command line; use --from to hide them. With
     --no-recompute, a plan that needs a crowd also needs a --limit, or a certificate that was signed
@@ -130,8 +116,7 @@ def command(
     from shoal.device.outbox import HttpTransport, ObliviousTransport, Outbox
 
     memory = _memory(memory_file, key_file)
-    ledger = None if ledger_file is None else Ledger(ledger_file)
-
+    account = None if ledger_file is None else Ledger(ledger_file)
     if oblivious_keys is not None and oblivious_relay is None:
         raise InputError("--oblivious-keys needs --oblivious-relay.")
 
@@ -147,11 +132,9 @@ def command(
             folder,
             transport_to(url),
             memory=memory,
-            ledger=ledger,
-            limit=limit,
-            recompute=recompute,
-            spread=0.0 if now else SPREAD,
-            one_operator=one_operator,
+            ledger=account,
+            spread=0.0 if now else MAX_DELAY,
+            **policy,
         )
 
     base, plan_id = _split_url(plan_source or "")
@@ -259,3 +242,47 @@ def _sentence(ticket: Ticket, again: str) -> str:
     if ticket.state == "sent":
         return f"The answer to {plan} was sent and accepted."
     return f"The answer to {plan} {ticket.state}: {ticket.reason}."
+
+
+@command("shoal ledger ledger.json --set-limit 20")
+@click.argument("ledger_file", type=IN_FILE, metavar="LEDGER.json")
+@option("--set-limit", "Refuse reports that raise the total epsilon above E.", metavar="E")
+@option("--no-limit", "Remove the limit.", is_flag=True)
+@json_option
+def ledger(ledger_file: Path, set_limit: str | None, no_limit: bool, as_json: bool) -> None:
+    """Show how much this device has revealed so far.
+
+    The ledger adds up the epsilon of every report that `shoal send --ledger` made, and can limit
+    it.
+    """
+    from shoal.device.ledger import Ledger
+
+    kept = Ledger(ledger_file)
+    if set_limit is not None and no_limit:
+        raise InputError("give one of --set-limit and --no-limit.")
+    if set_limit is not None or no_limit:
+        kept.set_limit(set_limit)
+    elif not ledger_file.exists():
+        raise InputError(f"cannot read ledger {ledger_file}: No such file or directory.")
+    account = kept.read()
+    if as_json:
+        print_json(account.to_json())
+        return
+    console = printer()
+    rows = []
+    for entry in account.plans:
+        answers = "all new" if entry.distinct_answers is None else f"{entry.distinct_answers:,}"
+        epsilons = str(entry.epsilon), str(entry.epsilon_of_changes)
+        counts = f"{entry.reports:,}", answers
+        rows.append((entry.survey, entry.plan_id[:12], *counts, *epsilons))
+    columns = ["survey", "plan", "reports", "answers", "epsilon", "with times"]
+    console.print(table(columns, rows, left=2))
+    if account.epsilon < sum(entry.epsilon for entry in account.plans):
+        console.print("Plans that share permanent flips count once in the total.")
+    console.print(f"total epsilon    {account.epsilon} ({account.epsilon_of_changes} with times)")
+    limit = "none" if account.limit is None else f"{account.limit}, left {account.left}"
+    console.print(f"limit            {limit}")
+    console.print(
+        "This holds against anybody who sees every report and knows who sent it, the collector"
+        " too. With times: for the answers and for the times at which they changed."
+    )

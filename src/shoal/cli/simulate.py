@@ -2,63 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._commands import Command
-from shoal.cli._options import (
+from shoal.cli.options import (
+    DECIMAL,
     IN_FILE,
+    WHOLE,
     check_plot,
-    interval_option,
+    command,
+    estimate_options,
     json_option,
-    level_option,
+    option,
     output_option,
     plan_argument,
     plot_option,
     table_format_options,
-    target_option,
 )
-from shoal.cli._printing import outward, print_json, printer, progress
-from shoal.cli._types import DECIMAL, WHOLE
+from shoal.cli.output import (
+    bold,
+    outward,
+    print_json,
+    printer,
+    progress,
+    show_title,
+    show_written,
+    table,
+)
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
+from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from shoal.support.table_format import TableFormat
 
+_KINDS = ("exact", "normal", "simultaneous", "chebyshev")
 
-@click.command(cls=Command, example="shoal simulate plan.json --users 10000")
+
+@command("shoal simulate plan.json --users 10000")
 @plan_argument
-@click.option("--users", type=WHOLE, metavar="N", help="How many people to simulate.")
-@click.option("--answers", type=IN_FILE, help="Draw the people from these answers.")
-@click.option(
+@option("--users", "How many people to simulate.", type=WHOLE, metavar="N")
+@option("--answers", "Draw the people from these answers.", type=IN_FILE)
+@option(
     "--texts",
+    "Answers to text questions: one text per line, the text at rank r with weight 1/r, or a"
+    " .csv of text,weight.",
     type=IN_FILE,
-    help="What people answer to text questions: one text per line, the text at rank r with weight"
-    " 1/r, or a .csv of text,weight.",
 )
-@click.option("--zipf", type=DECIMAL, metavar="S", help="With --texts: weight 1/r^S instead.")
-@click.option("--seed", type=WHOLE, help="Seed of the simulated data.  [default: random]")
-@click.option("--repeat", type=WHOLE, metavar="R", help="Study R runs on the same people.")
-@click.option(
-    "--vary", metavar="NAME=A,B,...", help="With --repeat: a study at each users, q or epsilon."
-)
-@click.option(
+@option("--zipf", "With --texts: weight 1/r^S instead.", type=DECIMAL, metavar="S")
+@option("--seed", "Seed of the simulated data.  [default: random]", type=WHOLE)
+@option("--repeat", "Study R runs on the same people.", type=WHOLE, metavar="R")
+@option("--vary", "With --repeat: a study at each users, q or epsilon.", metavar="NAME=A,B,...")
+@option(
     "--through",
-    type=click.Choice(["law", "path"]),
-    help="Draw counts from their distribution (law), or make every report (path).  [default: law"
+    "Draw counts from their distribution (law), or make every report (path).  [default: law"
     " with --repeat or text, else path]",
+    type=click.Choice(["law", "path"]),
 )
 @table_format_options
 @output_option("the simulated tally")
 @plot_option
-@level_option
-@interval_option
-@target_option
+@estimate_options
 @json_option
-def command(
+def simulate(
     plan_file: Path,
     users: int | None,
     answers: Path | None,
@@ -81,8 +92,6 @@ def command(
     The truth is shown beside each estimate. With --repeat the same people report again and again,
     and you see the bias, sigma against theory, and how often each kind of interval holds the truth.
     """
-    from shoal.lab.simulation import simulate
-
     if repeat is None and (vary or plot):
         raise InputError("--vary and --plot are for a study; give --repeat too.")
     if repeat is not None and (texts or output):
@@ -92,22 +101,22 @@ def command(
     if repeat is not None and target != "crowd":
         raise InputError("a study repeats the flips on the same people; use --target crowd.")
     plan = Plan.read(plan_file)
-    originals = None
+    people: dict[str, Any] = {"users": users, "answers": None, "seed": seed}
     if answers is not None:
         from shoal.device.arrays.answer_files import read_answers
 
-        originals = read_answers(plan.survey, answers, table_format)
+        people["answers"] = read_answers(plan.survey, answers, table_format)
     if repeat is not None:
-        _study(plan, users, repeat, vary, originals, seed, level, through, plot, as_json)
+        _study(plan, people, repeat, vary, level, through or "law", plot, as_json)
         return
+    from shoal.lab.simulation import simulate
+
     with progress("simulating", users) as advance:
         run = simulate(
             plan,
-            users=users,
-            answers=originals,
+            **people,
             texts=_read_weights(texts, zipf),
             through=through,
-            seed=seed,
             target=target,
             progress=advance,
         )
@@ -116,16 +125,14 @@ def command(
     document = run.to_json(level, kind)
     if as_json:
         print_json(document)
-    else:
-        from shoal.cli._estimates import show_estimates
+        return
+    from shoal.cli.estimate import show_estimates
 
-        # Texts are shown below, with the truth.
-        notes = [] if "texts" in document else document["notes"]
-        show_estimates(document | {"notes": notes}, plan.survey.name)
-        for question, decoded in document.get("texts", {}).items():
-            _show_texts(question, decoded)
-        if output is not None:
-            click.echo(f"tally written to {output}")
+    notes = [] if "texts" in document else document["notes"]  # texts are shown below
+    show_estimates(document | {"notes": notes}, plan.survey.name)
+    for question, decoded in document.get("texts", {}).items():
+        _show_texts(question, decoded)
+    show_written(printer(), output, "tally written to")
 
 
 def _read_weights(path: Path | None, exponent: float | None) -> dict[str, float] | None:
@@ -143,35 +150,29 @@ def _read_weights(path: Path | None, exponent: float | None) -> dict[str, float]
     return zipf(texts, 1.0 if exponent is None else exponent)
 
 
-def _show_texts(question: str, decoded: dict[str, Any], most: int = 20) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+def _show_texts(question: str, decoded: dict[str, Any], shown: int = 20) -> None:
+    from shoal.cli.text import same_texts
 
     console = printer()
-    rows = [row for row in decoded["candidates"] if row["found"]]
-    false = [row for row in rows if row["truth"] == 0]
-    table = Table(title=escape(question), title_justify="left", box=None, pad_edge=False)
-    table.add_column("text", overflow="fold")
-    for name in ("truth", "count", "low", "high"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows[:most]:
+    found = [row for row in decoded["candidates"] if row["found"]]
+    false = [row for row in found if row["truth"] == 0]
+    rows = []
+    for row in found[:shown]:
         numbers = f"{row['truth']:,}", f"{row['count']:,.0f}", *outward(row["low"], row["high"])
-        table.add_row(escape(" = ".join([row["value"], *row.get("same_as", [])[:3]])), *numbers)
+        rows.append((same_texts(row), *numbers))
     console.print()
-    console.print(table)
+    console.print(table(["text", "truth", "count", "low", "high"], rows, title=question))
     console.print(
-        f"{len(rows):,} of {len(decoded['candidates']):,} texts found,"
+        f"{len(found):,} of {len(decoded['candidates']):,} texts found,"
         f" {len(false):,} of them false (nobody answered them)"
     )
 
 
 def _study(
     plan: Plan,
-    users: int | None,
+    people: dict[str, Any],
     repetitions: int,
     vary: str | None,
-    originals: Any,
-    seed: int | None,
     level: float,
     through: Any,
     plot: Path | None,
@@ -185,13 +186,11 @@ def _study(
     with progress("repeating", repetitions * points) as advance:
         result = study(
             plan,
-            users=users,
+            **people,
             repetitions=repetitions,
             vary=grid,
-            answers=originals,
-            seed=seed,
             level=level,
-            through=through or "law",
+            through=through,
             progress=advance,
         )
     if plot is not None:
@@ -199,9 +198,7 @@ def _study(
     if as_json:
         print_json(result.to_json())
     else:
-        from shoal.cli._study import show_study
-
-        show_study(result.to_json(), plan.survey.name, plot)
+        _show_study(result.to_json(), plan.survey.name, plot)
 
 
 def _grid(vary: str | None) -> Any:
@@ -217,3 +214,60 @@ def _grid(vary: str | None) -> Any:
             raise InputError(f"users must be whole numbers, got {vary[:80]!r}.")
         grid = [int(value) for value in grid]
     return {name: grid}
+
+
+def _show_study(document: dict[str, Any], name: str, plot: Path | None) -> None:
+    """Print two tables for each point: errors beside theory, and coverage of the intervals."""
+    console = printer()
+    show_title(
+        console,
+        name,
+        f"{document['repetitions']:,} repetitions through the {document['through']}, intervals at"
+        f" {text_near(document['level'])}, for the crowd; seed {document['seed']}",
+        simulated=True,
+    )
+    for point in document["points"]:
+        promise = point["promise"]
+        title = f"{point['users']:,} people, q = {text_near(point['q'], 5)}"
+        if document["vary"] == "epsilon":
+            title += f", {promise['kind']} at epsilon {promise['epsilon']}"
+        console.print()
+        console.print(_table(title, point, ("truth", "bias", "sigma", "theory", "ratio"), _errors))
+        console.print()
+        coverage = "coverage of the truth in %, in brackets as computed"
+        console.print(_table(coverage, point, _KINDS, _coverages))
+        for question, together in point["together"].items():
+            console.print(
+                f"all of {question} held by simultaneous intervals: {together['measured']:.2%},"
+                f" computed {together['expected']:.2%}",
+                markup=False,
+            )
+    show_written(console, plot, "\nwritten to")
+
+
+def _table(
+    title: str,
+    point: dict[str, Any],
+    columns: Sequence[str],
+    cells: Callable[[dict[str, Any]], list[str]],
+) -> Table:
+    rows: list[Sequence[Any]] = []
+    for question, options in point["questions"].items():
+        rows.append((bold(question),))
+        rows += [(label, *cells(row)) for label, row in options.items()]
+    return table(["", *columns], rows, title=title)
+
+
+def _errors(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{row['truth']:,}",
+        f"{row['bias']:,.2f}±{row['bias_error']:.2f}",
+        f"{row['sigma']:,.1f}",
+        f"{row['sigma_theory']:,.1f}",
+        f"{row['sigma_ratio']:.4f}",
+    ]
+
+
+def _coverages(row: dict[str, Any]) -> list[str]:
+    both = [row["coverage"][kind] for kind in _KINDS]
+    return [f"{100 * one['measured']:.2f} ({100 * one['expected']:.2f})" for one in both]

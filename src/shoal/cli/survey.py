@@ -1,4 +1,4 @@
-"""`shoal survey`."""
+"""`shoal survey` and `shoal survey from`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._commands import Command, PlainOrSubcommand
-from shoal.cli._options import (
+from shoal.cli.options import (
     IN_FILE,
+    Command,
+    CommandOrGroup,
     check_new,
-    crowd_option,
-    delta_option,
-    epsilon_option,
-    force_option,
     json_option,
-    output_option,
+    new_file_options,
+    option,
+    promise_options,
     survey_options,
     view_option,
 )
-from shoal.cli._printing import print_json, printer, show_bullets
-from shoal.cli._waiting import COMPUTING, waiting
+from shoal.cli.output import (
+    print_json,
+    printer,
+    show_bullets,
+    show_title,
+    show_written,
+    table,
+    waiting,
+)
 from shoal.errors import InputError
 from shoal.planning.costs import QuestionCost, survey_costs
 from shoal.protocol.survey import Survey
@@ -33,16 +39,14 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=PlainOrSubcommand,
+    cls=CommandOrGroup,
     example="shoal survey survey.toml --crowd 10000 --epsilon 1 --delta 1e-6",
 )
 @survey_options
-@crowd_option()
-@epsilon_option()
-@delta_option()
+@promise_options()
 @view_option()
 @json_option
-def command(
+def survey(
     survey: Survey,
     crowd: int | None,
     epsilon: str | None,
@@ -50,13 +54,13 @@ def command(
     view: Any,
     as_json: bool,
 ) -> None:
-    """Show what each question of a survey costs, or propose a survey.
+    """Show what each question of a survey costs, or infer a survey.
 
     Every question adds flips to all bits. With --crowd, --epsilon and --delta the cost of each
     question is computed: the error of all other counts if it were not asked. Without them only the
     sizes are shown.
     """
-    if None in (crowd, epsilon, delta):
+    if crowd is None or epsilon is None or delta is None:
         if (crowd, epsilon, delta) != (None, None, None):
             raise InputError("the costs of questions need --crowd, --epsilon and --delta.")
         document = {
@@ -66,8 +70,7 @@ def command(
             "questions": [QuestionCost(question, None, None).to_json() for question in survey],
         }
     else:
-        assert crowd is not None
-        with waiting(COMPUTING):
+        with waiting():
             costs = survey_costs(survey, crowd_size=crowd, epsilon=epsilon, delta=delta, view=view)
         document = costs.to_json()
     if as_json:
@@ -77,25 +80,16 @@ def command(
 
 
 def _show_costs(document: dict[str, Any]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     console = printer()
-    console.print(
-        f"[bold]{escape(document['survey'])}[/bold]: {document['bits']:,} bits, two answers differ"
-        f" in up to {document['differing_bits']:,}"
-    )
+    differ = f"two answers differ in up to {document['differing_bits']:,}"
+    show_title(console, document["survey"], f"{document['bits']:,} bits, {differ}")
     known = "sigma" in document
     if known:
         console.print(
             f"q {text_near(document['q'])}, sigma of a count {text_near(document['sigma'], 3)} of"
             f" {document['crowd_size']:,} people"
         )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("question", overflow="fold")
-    table.add_column("kind", no_wrap=True)
-    for name in ["bits", "differ", *(["sigma without", "cost"] if known else [])]:
-        table.add_column(name, justify="right", no_wrap=True)
+    rows = []
     for row in document["questions"]:
         sigma, costs = row["sigma_without"], []
         if known:
@@ -103,22 +97,22 @@ def _show_costs(document: dict[str, Any]) -> None:
             if sigma is not None:
                 costs = [text_near(sigma, 3), f"{document['sigma'] / sigma - 1:+.0%}"]
         sizes = [f"{row[key]:,}" for key in ("bits", "differing_bits")]
-        table.add_row(escape(row["name"]), row["kind"], *sizes, *costs)
-    console.print(table)
+        rows.append([row["name"], row["kind"], *sizes, *costs])
+    columns = ["question", "kind", "bits", "differ", *(["sigma without", "cost"] if known else [])]
+    console.print(table(columns, rows, left=2))
     if known:
         console.print("cost: how much larger the error of the others is because this is asked")
 
 
-@command.command("from", cls=Command, example="shoal survey from data.csv -o survey.toml")
+@survey.command("from", cls=Command, example="shoal survey from data.csv -o survey.toml")
 @click.argument("data", type=IN_FILE, metavar="DATA.csv")
-@click.option("--name", metavar="NAME", help="Name of the survey.")
-@output_option("the survey, as .toml,")
-@force_option
+@option("--name", "Name of the survey.", metavar="NAME")
+@new_file_options("the survey, as .toml,")
 @json_option
 def from_table(
     data: Path, name: str | None, output: Path | None, force: bool, as_json: bool
 ) -> None:
-    """Propose a survey from a table of answers, and say what was seen.
+    """Infer a survey from a table of answers, and explain each choice.
 
     DATA is a .csv or .parquet file with one row per person. Each column becomes a question of the
     kind that fits it, or is left out with a reason, for example because it looks like an
@@ -132,31 +126,21 @@ def from_table(
         write_text(output, proposal.to_toml())
     if as_json:
         print_json(proposal.to_json())
-    elif output is None:
+        return
+    if output is None:
         click.echo(proposal.to_toml(), nl=False)
-    if not as_json:
-        _show(proposal, output)
+    _show(proposal, output)
 
 
 def _show(proposal: SurveyProposal, output: Path | None) -> None:
-    """Say what was seen: on stderr where the survey itself is on stdout."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console(highlight=False, stderr=output is None)
+    """Print what the columns hold: on stderr if the survey itself is on stdout."""
+    console = printer(stderr=output is None)
     survey = proposal.survey
-    console.print(
-        f"[bold]{escape(survey.name)}[/bold]: {len(survey.asked):,} questions, {survey.bits:,} bits"
-    )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("column", overflow="fold", max_width=24)
-    table.add_column("kind", no_wrap=True)
-    table.add_column("seen", overflow="fold")
-    for one in proposal.columns:
-        table.add_row(escape(one.column), one.kind, escape(one.seen))
-    console.print(table)
+    show_title(console, survey.name, f"{len(survey.asked):,} questions, {survey.bits:,} bits")
+    rows = [(one.column, one.kind, one.seen) for one in proposal.columns]
+    columns = table(["column", "kind", "seen"], rows, left=3)
+    columns.columns[0].max_width, columns.columns[1].no_wrap = 24, True
+    console.print(columns)
     console.print()
     show_bullets(console, proposal.notes)
-    if output is not None:
-        console.print(f"survey written to {escape(str(output))}", soft_wrap=True)
+    show_written(console, output, "survey written to")

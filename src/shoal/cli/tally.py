@@ -10,42 +10,47 @@ from pathlib import Path
 import click
 
 from shoal.analysis.tally import Tally
-from shoal.cli._commands import Command
-from shoal.cli._options import IN_FILE, json_option, output_option, plan_argument, processes_option
-from shoal.cli._printing import print_json, progress_to
-from shoal.cli._types import WHOLE
+from shoal.cli.options import (
+    IN_FILE,
+    WHOLE,
+    command,
+    json_option,
+    option,
+    output_option,
+    plan_argument,
+    processes_option,
+)
+from shoal.cli.output import print_json, progress_to
 from shoal.errors import InputError, ReportError, ShoalError
 from shoal.protocol.plan import Plan
 from shoal.support.files import read_json
 
 
-@click.command(cls=Command, example="shoal tally plan.json reports.parquet -o tally.json")
+@command("shoal tally plan.json reports.parquet -o tally.json")
 @plan_argument
 @click.argument("reports", type=IN_FILE, nargs=-1, required=True)
 @output_option("the tally")
-@click.option(
+@option(
     "--vectors/--no-vectors",
+    "Also count whole vectors.  [default: if they are short]",
     default=None,
-    help="Also count whole vectors.  [default: if they are short]",
 )
-@click.option(
+@option(
     "--joint",
+    "Count these options jointly; repeatable.",
     multiple=True,
     metavar="Q=OPTION;Q=OPTION",
-    help="Count these options jointly; repeatable.",
 )
-@click.option("--crowd-name", metavar="NAME", help="Name of the crowd; parts with one name add up.")
-@click.option(
-    "--window-number", type=WHOLE, metavar="N", help="Window of the reports that carry none."
-)
-@click.option(
+@option("--crowd-name", "Name of the crowd; parts with one name add up.", metavar="NAME")
+@option("--window-number", "Window of the reports that carry none.", type=WHOLE, metavar="N")
+@option(
     "--people",
+    "Declare that no person is in two of the crowds; this is not checked.",
     type=click.Choice(["different"]),
-    help="Declare that no person is in two of the crowds; this is not checked.",
 )
 @processes_option
 @json_option
-def command(
+def tally(
     plan_file: Path,
     reports: tuple[Path, ...],
     output: Path | None,
@@ -60,10 +65,10 @@ def command(
     """Count reports, and add tallies.
 
     REPORTS are files, or folders of them. Large ones are counted in pieces, on all cores, in
-    constant memory. If the command is interrupted, run it again: it goes on where it stopped.
+    constant memory. If the command is interrupted, run it again: it continues where it stopped.
 
     All files of reports are one crowd, unless they carry windows: then each window is a crowd.
-    Tallies, and a collector's answer about a sealed crowd, are added under the crowds they name.
+    Tallies, also those that a collector released, are added under the crowds they name.
 
     Counting releases nothing. If the plan does not keep its promise, its reports are counted with a
     warning, but no other command accepts the tally.
@@ -98,33 +103,33 @@ def command(
     parts = [Tally.read(path, plan) for path in tallies]
     if len(tallies) < len(reports):
         parts.append(counted)
-    tally = reduce(add, parts)
+    total = reduce(add, parts)
     if crowd_name is not None:
-        tally = tally.named(crowd_name)
+        total = total.named(crowd_name)
     if people is not None:
-        tally = tally.of_different_people()
+        total = total.of_different_people()
     if output is not None:
-        tally.write(output)
+        total.write(output)
     if journal is not None:
         remove_journal(journal)
     if as_json:
-        print_json(tally.to_json())
+        print_json(total.to_json())
     else:
         where = f", written to {output}" if output else ""
-        click.echo(f"{tally.reports:,} reports of plan {plan.id[:12]} counted{where}.")
-        if tally.note is not None:
-            click.echo(f"- {tally.note}")
+        click.echo(f"{total.reports:,} reports of plan {plan.id[:12]} counted{where}.")
+        if total.note is not None:
+            click.echo(f"- {total.note}")
 
 
 def _holds_tally(path: Path) -> bool:
-    """Whether a file is a tally, or a collector's answer about a crowd, and no batch of reports."""
+    """Whether a file is a tally, or a release of a collector, and no batch of reports."""
     try:
         with path.open("rb") as file:
             if file.read(1) != b"{":
                 return False
         document = read_json(path, "reports", ReportError)
     except (OSError, ShoalError):
-        return False  # whoever reads the reports says what is wrong
+        return False  # the reader of reports explains the error
     return isinstance(document, Mapping) and bool({"by_bit", "tally"} & set(document))
 
 

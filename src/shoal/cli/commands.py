@@ -1,0 +1,157 @@
+"""The list of commands; each is loaded when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from shoal import __version__
+from shoal.cli.options import command, json_option
+from shoal.cli.output import print_json
+from shoal.errors import InputError
+
+__all__ = ["COMMANDS", "GROUPS", "completion", "invoke", "shoal"]
+
+
+GROUPS = {
+    "Start": {
+        "demo": "Show the whole path in a minute, on this machine.",
+        "completion": "Print the script that completes commands and options.",
+    },
+    "Agree on a plan": {
+        "survey": "Show what each question of a survey costs, or infer a survey.",
+        "plan": "Choose how often each device flips a bit.",
+        "audit": "Certify what a plan guarantees, or test a randomizer.",
+        "compare": "Show what each kind of trust costs for a survey.",
+        "migrate": "Turn RAPPOR parameters into a plan, and state its promise.",
+    },
+    "On the device": {
+        "encode": "Turn answers into bit vectors, which stay on the device.",
+        "randomize": "Turn answers into randomized reports, as devices send them.",
+        "send": "Answer a plan once and send the report, surviving crashes.",
+        "ledger": "Show how much this device has revealed so far.",
+    },
+    "The collector": {
+        "serve": "Collect reports as a service: whole crowds or nothing.",
+        "analyzer": "Decrypt and count whole crowds that a relay forwards.",
+        "collector": "Run a collector: serve, check, back up, restore, tokens.",
+        "relay": "Forward whole crowds of encrypted reports to an analyzer.",
+        "capacity": "Measure this machine, and compute what many devices a day need.",
+    },
+    "From reports to answers": {
+        "tally": "Count reports, and add tallies.",
+        "estimate": "Estimate how many people gave each answer, with intervals.",
+        "decode": "Find which texts a crowd answered, from a list of candidates.",
+        "discover": "Find frequent words without a list of candidates.",
+        "associate": "Test whether two answers go together.",
+        "screen": "Look for traces of fake reports in a whole crowd.",
+        "preview": "Open the pages of crowds in a browser, from files.",
+        "publish": "Write a report page or tables of the estimates.",
+    },
+    "With a trusted curator": {
+        "curator": "Release statistics of a table you hold, as a trusted curator.",
+    },
+    "Evidence": {
+        "simulate": "Try a plan on simulated people.",
+        "paper": "Recompute what the papers print, errors included.",
+        "search": "Search for crowds that break the papers' conjecture.",
+    },
+}
+"""Every command with the first line of its help, in the order in which data flow."""
+
+COMMANDS = {word: summary for group in GROUPS.values() for word, summary in group.items()}
+
+_MODULES = {
+    **dict.fromkeys(["serve", "analyzer", "relay"], "services"),
+    **dict.fromkeys(["decode", "discover"], "text"),
+    "completion": "commands",
+    "encode": "randomize",
+    "ledger": "send",
+    "preview": "publish",
+    "screen": "estimate",
+}
+"""The module of a command that has not its name."""
+
+
+class _Commands(click.Group):
+    """Loads a command's module when the command is used, so that help is instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"shoal.cli.{_MODULES.get(cmd_name, cmd_name)}")
+        return cast(click.Command, getattr(module, cmd_name))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name without loading the commands."""
+        found = [
+            CompletionItem(word, help=summary)
+            for word, summary in COMMANDS.items()
+            if word.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))  # one width for all groups, so that their columns agree
+        for group, words in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(word.ljust(width), text) for word, text in words.items()])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="shoal %(version)s")
+def shoal() -> None:
+    """Estimate statistics of a crowd from randomized reports.
+
+    Each device flips some bits of its answer, a crowd hides each report, and the analyst estimates
+    the counts. Start with `shoal demo`.
+    """
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run a command and return its exit code; bad usage is an `InputError`."""
+    try:
+        exit_code = shoal.main(arguments, prog_name="shoal", standalone_mode=False)
+        return exit_code if isinstance(exit_code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
+        return 2
+    except click.UsageError as error:
+        hint = f" See {error.ctx.command_path} --help." if error.ctx else ""
+        raise InputError(_sentence(error.format_message()) + hint) from None
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
+
+
+def _sentence(message: str) -> str:
+    """Return a message of click in our words, with a full stop."""
+    for theirs in ("Got unexpected extra arguments (", "Got unexpected extra argument ("):
+        if message.startswith(theirs):
+            message = f"too many arguments: {message.removeprefix(theirs).rstrip(')')}"
+    return f"{message.rstrip().rstrip('.')}."
+
+
+@command("shoal completion bash")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@json_option
+def completion(shell: str, as_json: bool) -> None:
+    """Print the script that completes commands and options.
+
+    Put `eval "$(shoal completion bash)"` into ~/.bashrc, or the same with zsh into ~/.zshrc. For
+    fish, write the script to ~/.config/fish/completions/shoal.fish. bash must be 4.4 or newer.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(shoal, {}, "shoal", "_SHOAL_COMPLETE").source()
+    if as_json:
+        print_json({"shell": shell, "script": script})
+    else:
+        click.echo(script)

@@ -1,0 +1,209 @@
+"""Output that commands share: JSON, tables, lists, numbers, progress."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.support.rounding import text_near, text_up
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+COMPUTING = "computing the promise"
+_DELAY = 1.0
+"""Seconds before progress is shown."""
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document on stdout, and nothing else."""
+    click.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def outward(low: float, high: float) -> list[str]:
+    """Write the ends of an interval as whole people, rounded so that it never gets narrower."""
+    return [f"{math.floor(low):,}", f"{math.ceil(high):,}"]
+
+
+def grouped(value: float, digits: int = 4) -> str:
+    """Write a number with its thousands apart, rounded to significant digits."""
+    return f"{Decimal(text_near(value, digits)):,f}"
+
+
+def bits_in_words(bits: int) -> str:
+    """Write a number of bits."""
+    return "1 bit" if bits == 1 else f"{bits} bits"
+
+
+def printer(*, stderr: bool = False) -> Console:
+    """Return the console for text that people read."""
+    import rich.console
+
+    return rich.console.Console(highlight=False, stderr=stderr)
+
+
+def bold(text: str) -> Text:
+    """Return a bold cell of a table."""
+    from rich.text import Text
+
+    return Text(text, "bold")
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]] = (), *, left: int = 1, title: str = ""
+) -> Table:
+    """Return a table without lines: `left` columns of text that may wrap, then numbers."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, title=escape(title) or None, title_justify="left")
+    for place, name in enumerate(columns):
+        if place < left:
+            made.add_column(escape(name), overflow="fold")
+        else:
+            made.add_column(escape(name), justify="right", no_wrap=True)
+    for row in rows:
+        add_row(made, *row)
+    return made
+
+
+def add_row(table: Table, *cells: Any) -> None:
+    """Add a row to a table; text is printed as it is, without markup."""
+    from rich.markup import escape
+
+    table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in cells))
+
+
+def statements(rows: Iterable[tuple[str, str, str]]) -> Table:
+    """Return a table of names, values, and what each value means."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, show_header=False)
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for row in rows:
+        made.add_row(*map(escape, row))
+    return made
+
+
+def show_title(console: Console, name: str, rest: str, simulated: bool = False) -> None:
+    """Print the first line of a result; simulated data gets a warning below it."""
+    from rich.markup import escape
+
+    console.print(f"[bold]{escape(name)}[/bold]: {rest}")
+    if simulated:
+        console.print("[yellow]simulated data[/yellow]")
+
+
+def show_bullets(console: Console, sentences: Iterable[str]) -> None:
+    """Print sentences as a list, each indented behind its dash."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1))
+    for sentence in sentences:
+        grid.add_row("-", escape(sentence))
+    console.print(grid)
+
+
+def show_written(console: Console, path: object, what: str = "written to") -> None:
+    """Print the name of a file that was written, unless it is None."""
+    if path is not None:
+        console.print(f"{what} {path}", soft_wrap=True, markup=False)
+
+
+def show_over_time(console: Console, guarantees: list[dict[str, Any]]) -> None:
+    """Print guarantees over time: the number in one line, what it covers below it."""
+    from rich.padding import Padding
+
+    console.print("\nOver time, for people who report again:")
+    for one in guarantees:
+        delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
+        title = f"[bold]{one['holds_for']:34}[/bold]"
+        console.print(f"{one['kind']:6}  {title}  epsilon {text_up(one['epsilon'])}{delta}")
+        console.print(Padding(one["words"], (0, 0, 0, 8)))
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Yield a function to call with the work done; shows a bar on a terminal after a second."""
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        reached(done, total)
+
+    with progress_to(what) as reached:
+        yield advance
+
+
+@contextmanager
+def progress_to(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function to call with all the work done so far, and the total if it is known."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+
+    description, completed = TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}")
+    columns = (description, BarColumn(), completed, Rate(), TimeRemainingColumn())
+    bar = Progress(*columns, console=printer(stderr=True), transient=True)
+    task = bar.add_task(what, total=None)
+    began = time.monotonic()
+
+    def reached(done: int, total: int | None) -> None:
+        bar.update(task, completed=done, total=total)
+        if not bar.live.is_started and time.monotonic() - began > _DELAY:
+            bar.start()
+
+    try:
+        yield reached
+    finally:
+        bar.stop()
+
+
+@contextmanager
+def waiting(what: str = COMPUTING) -> Iterator[None]:
+    """Show on a terminal what is computed and for how long, after a second; erase it at the end."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.progress import Progress, TextColumn
+
+    line = Progress(
+        TextColumn("{task.description} ... {task.elapsed:.0f} s"),
+        console=printer(stderr=True),
+        transient=True,
+        refresh_per_second=2,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    line.add_task(what, total=None)
+    timer = Timer(_DELAY, line.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # a line that is just being started is erased too
+        line.stop()

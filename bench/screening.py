@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 import shoal
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.analysis.screening import screen
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits

@@ -16,7 +16,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip

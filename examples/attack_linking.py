@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
 from shoal.device.randomize import flip

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.device import randomize as sampler
 from shoal.device.arrays.randomize import Original, pack
 from shoal.protocol.flip_probability import FlipProbability

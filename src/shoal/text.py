@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.analysis.text.decode import DecodedText, DecodedTexts, decode
+from shoal.analysis.text.decode import decode
 from shoal.analysis.text.discovery import Discovery, discover
+from shoal.analysis.text.results import DecodedText, DecodedTexts
 from shoal.planning.text_size import Proposal, discovery_survey, suggest_text_size
 from shoal.protocol.survey import Pairs
 

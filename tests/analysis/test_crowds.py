@@ -134,14 +134,14 @@ class TestAdding:
             "crowd a of window 2: 6", "crowd b of window 8: 10", "crowd a: 5", "crowd b: 4",
         ]  # fmt: skip
 
-    def test_a_sealed_crowd_is_added_once(self):
+    def test_a_released_crowd_is_added_once(self):
         made = agreed()
-        whole = replace(some(made, 1000), crowds=(Crowd(1000, "3", 7, sealed=True),))
-        other = replace(some(made, 1000), crowds=(Crowd(1000, "4", 7, sealed=True),))
+        whole = replace(some(made, 1000), crowds=(Crowd(1000, "3", 7, released=True),))
+        other = replace(some(made, 1000), crowds=(Crowd(1000, "4", 7, released=True),))
         assert names(whole + other) == ["crowd 3 of window 7: 1000", "crowd 4 of window 7: 1000"]
         for again in (whole, some(made, 9, "3", window=7), whole + other):
             for one, two in ((whole, again), (again, whole)):
-                with pytest.raises(TallyError, match="crowd 3 of window 7 was sealed whole"):
+                with pytest.raises(TallyError, match="crowd 3 of window 7 was released complete"):
                     one + two
 
     def test_a_declaration_is_about_what_it_was_made_on(self):
@@ -440,7 +440,7 @@ class TestEstimates:
             " of people.",
         )
         declared = estimate(made, crowds_of(made, 3).of_different_people())
-        assert "declared by whoever made the tally, not checked" in declared.notes[0]
+        assert "declared with the tally, not checked" in declared.notes[0]
         assert estimate(made, some(made, 1000)).notes == ()
         assert "reports of 3 crowds" in estimates._repr_html_()
 
@@ -517,12 +517,12 @@ class TestCommand:
         one = Tally.read("sum.json", agreed())
         assert one.crowds == (Crowd(2000, "wave-1"),)
 
-    def test_a_sealed_crowd_twice(self, at: Path, capsys: pytest.CaptureFixture[str]):
-        sealed = replace(some(agreed(), 1000), crowds=(Crowd(1000, "1", sealed=True),))
-        sealed.write("c.json")
-        sealed.write("d.json")
+    def test_a_released_crowd_twice(self, at: Path, capsys: pytest.CaptureFixture[str]):
+        released = replace(some(agreed(), 1000), crowds=(Crowd(1000, "1", released=True),))
+        released.write("c.json")
+        released.write("d.json")
         text = self.said(capsys, "tally", "plan.json", "c.json", "d.json", code=2)
-        assert "crowd 1 was sealed whole" in text
+        assert "crowd 1 was released complete" in text
         assert "Add it once." in text
 
     def test_reports_and_their_window(self, at: Path, capsys: pytest.CaptureFixture[str]):

@@ -21,7 +21,7 @@ from scipy.stats import binom
 
 import shoal
 from shoal import Flags, Plan, Survey, Tally, Text, tally
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.analysis.text.discovery import (
     LetterPair,
     chain_pairs,

@@ -13,8 +13,8 @@ import pytest
 from scipy.stats import binom
 
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, Text, tally
-from shoal.analysis.report_files import unpack
-from shoal.analysis.screening import CLEAN, NOT_TESTED, Trace, _fewest_fakes, families, screen
+from shoal.analysis.count_table import unpack
+from shoal.analysis.screening import CLEAN, NOT_TESTED, Trace, _min_fakes, families, screen
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip
@@ -99,7 +99,7 @@ def counted(plan: Plan, vectors: tuple[int, ...]) -> Tally:
 
 def family_p_values(plan: Plan, vectors: tuple[int, ...], fakes: int) -> list[float]:
     counts = counted(plan, vectors)
-    each = [min(p for p, _ in one.traces(fakes)) for one in families(plan, counts)]
+    each = [min(p for p, _ in one(fakes)) for one in families(plan, counts)]
     # A tiny alarm, so that the share of fakes is not searched for.
     together = min(each) * len(each) if fakes else screen(plan, counts, alarm=1e-200).p_value
     return [*each, together]
@@ -314,11 +314,10 @@ class TestFakes:
 
 class TestInterface:
     def test_families_share_the_alarm_for_the_share_of_fakes_too(self):
-        class Seen:
-            def traces(self, fakes: int) -> Iterator[Trace]:
-                yield Trace(1e-3 / 8 if fakes < 5 else 1e-3 / 2 if fakes < 10 else 1.0, str)
+        def seen(fakes: int) -> Iterator[Trace]:
+            yield Trace(1e-3 / 8 if fakes < 5 else 1e-3 / 2 if fakes < 10 else 1.0, str)
 
-        assert [_fewest_fakes([Seen()] * families, 100, 1e-3) for families in (1, 4)] == [10, 5]
+        assert [_min_fakes([seen] * families, 100, 1e-3) for families in (1, 4)] == [10, 5]
 
     def test_refusals(self):
         plan = agreed(Flags("f", options(2)), crowd_size=10)

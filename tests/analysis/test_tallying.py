@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import Flags, Plan, PrivacyRefusal, ShoalError, Survey, Tally, estimate, tally
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.analysis.tally import Tallying
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
@@ -51,7 +51,7 @@ def one_by_one(plan: Plan, vectors: np.ndarray) -> dict[str, Any]:
         "by_vector": dict(sorted(by_vector.items())) if plan.bits <= 12 else None,
         "joint": [],
         "cohorts": None,
-        "crowds": [{"name": None, "window": None, "reports": len(vectors), "sealed": False}],
+        "crowds": [{"name": None, "window": None, "reports": len(vectors), "released": False}],
         "people": None,
     }
 
@@ -253,8 +253,8 @@ def changed(*path: Any, to: Any) -> dict[str, Any]:
     return document
 
 
-def crowd_of(reports: int, name: str | None = None, sealed: bool = False) -> dict[str, Any]:
-    return {"name": name, "window": None, "reports": reports, "sealed": sealed}
+def crowd_of(reports: int, name: str | None = None, released: bool = False) -> dict[str, Any]:
+    return {"name": name, "window": None, "reports": reports, "released": released}
 
 
 class TestReading:
@@ -323,12 +323,12 @@ class TestReading:
             changed("crowds", 0, "window", to=-1),
             changed("crowds", 0, "window", to=2**32),
             changed("crowds", 0, "window", to=True),
-            changed("crowds", 0, "sealed", to=1),
-            changed("crowds", 0, "sealed", to=True),
+            changed("crowds", 0, "released", to=1),
+            changed("crowds", 0, "released", to=True),
             changed("crowds", to=[*VALID["crowds"], crowd_of(0)]),
             changed("crowds", to=[crowd_of(20, "a"), crowd_of(20, "a")]),
             changed("crowds", to=[crowd_of(20, "b"), crowd_of(20, "a")]),
-            changed("crowds", to=[crowd_of(20, sealed=True, name="a")] * 2),
+            changed("crowds", to=[crowd_of(20, released=True, name="a")] * 2),
             changed("people", to="same"),
             changed("people", to=True),
             [],
@@ -380,7 +380,7 @@ class TestReading:
             "by_vector": None,
             "joint": [],
             "cohorts": None,
-            "crowds": [{"name": None, "window": None, "reports": reports, "sealed": False}],
+            "crowds": [{"name": None, "window": None, "reports": reports, "released": False}],
             "people": None,
         }
         with pytest.raises(TallyError, match="not of the same reports"):

@@ -27,7 +27,7 @@ from shoal import (
 )
 from shoal.analysis.association import associate
 from shoal.analysis.count_table import CountTable
-from shoal.analysis.joint import way_to_cross
+from shoal.analysis.joint import suggest_cross
 from shoal.analysis.screening import CLEAN, COUNTS_ONLY, screen
 from shoal.analysis.tally import Tallying
 from shoal.device.arrays.randomize import Original, pack
@@ -216,16 +216,16 @@ class TestWherePlanAndTallyMeet:
     def test_a_cross_that_is_there(self):
         survey = Survey("s", (AGE, BRAND, YesNo("smokes"), FLAGS)).cross("age", "brand", "has=cat")
         bits = [survey.bit("age", "old"), survey.bit("has", "cat")]
-        assert way_to_cross(survey, bits).startswith("cross 'age x brand x has=cat' has what you")
+        assert suggest_cross(survey, bits).startswith("cross 'age x brand x has=cat' counts them")
         other = [survey.bit("smokes", "yes"), survey.bit("has", "cat")]
-        assert '--cross "smokes;has=cat"' in way_to_cross(survey, other)
+        assert '--cross "smokes;has=cat"' in suggest_cross(survey, other)
 
     def test_what_no_cross_allows(self):
         survey = Survey("s", (AGE, Flags("sports", ("a", "b", "c"), at_most=2)))
-        assert way_to_cross(survey, [0, 4]) == (
+        assert suggest_cross(survey, [0, 4]) == (
             "question 'sports' is choices, which cannot be crossed either."
         )
-        assert '--cross "A;B"' in way_to_cross(survey, [0, 1])
+        assert '--cross "A;B"' in suggest_cross(survey, [0, 1])
 
     def test_the_page_says_what_is_released(self):
         plan = plan_of(FLAGS, q="0.00002092")

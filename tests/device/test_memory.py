@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from shoal import Flags, Plan, PrivacyRefusal, Survey, Tally, Text, estimate
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.analysis.tally import Tallying
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits

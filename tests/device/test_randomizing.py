@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shoal import Flags, Survey, plan
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.device import randomize as sampler
 from shoal.device.arrays.randomize import Original, fill_flips, pack
 from shoal.device.arrays.simulation_bits import SimulationBits

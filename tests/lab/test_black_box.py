@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.analysis.report_files import parse_batch, unpack
+from shoal.analysis.count_table import unpack
+from shoal.analysis.report_files import parse_batch
 from shoal.audit import inspect_pairs, inspect_pipeline, inspect_randomizer
 from shoal.audit.exact import lower, p_values, upper
 from shoal.cli import run

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal import Plan, ShoalError, plan
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.cli.demo import SURVEY, show_parties
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import PostResult

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shoal import Choice, Flags, Number, Survey, Tally, Text, YesNo, plan, simulate
-from shoal.analysis.report_files import unpack
+from shoal.analysis.count_table import unpack
 from shoal.analysis.text.discovery import discover
 from shoal.cli import run as command
 from shoal.device.arrays.randomize import Original

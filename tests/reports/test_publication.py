@@ -25,6 +25,7 @@ from markupsafe import Markup, escape
 
 import shoal
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, plan, simulate
+from shoal.analysis.estimates import NUMBERS
 from shoal.cli import run
 from shoal.errors import InputError, TallyError
 from shoal.planning.certificate import certify
@@ -37,7 +38,6 @@ from shoal.reports.formatting import Figures, percent, possible_answers
 from shoal.reports.page import environment
 from shoal.reports.protection import facts
 from shoal.reports.svg import element, text_width, wrapped
-from shoal.reports.tables import NUMBERS
 from tests.strategies import bounded, labels
 
 SURVEY = Survey(

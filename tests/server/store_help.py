@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from shoal import Choice, Flags, Plan, Survey, Text, tally
-from shoal.analysis.report_files import Batch, unpack
+from shoal.analysis.count_table import unpack
+from shoal.analysis.report_files import Batch
 from shoal.analysis.tally import Tally
 from shoal.device.arrays.randomize import pack
 from shoal.protocol.flip_probability import FlipProbability
@@ -154,7 +155,7 @@ def counted_by_hand(plan: Plan, *batches: Batch) -> dict[str, Any]:
             }
             for cohort in range(plan.cohorts)
         ],
-        "crowds": [{"name": "1", "window": None, "reports": len(vectors), "sealed": True}],
+        "crowds": [{"name": "1", "window": None, "reports": len(vectors), "released": True}],
         "people": None,
     }
 

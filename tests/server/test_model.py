@@ -27,8 +27,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from shoal.analysis.count_table import unpack
 from shoal.analysis.crowds import Crowd as TalliedCrowd
-from shoal.analysis.report_files import Batch, unpack
+from shoal.analysis.report_files import Batch
 from shoal.analysis.tally import Tally
 from shoal.device.arrays.randomize import pack
 from shoal.protocol.plan import Plan
@@ -529,7 +530,7 @@ class Life(RuleBasedStateMachine):
                     continue
                 window = None if model.plan.window is None else crowd.window
                 assert found[1].crowds == (
-                    TalliedCrowd(model.plan.reports_needed, str(number), window, sealed=True),
+                    TalliedCrowd(model.plan.reports_needed, str(number), window, released=True),
                 )
                 by_window.setdefault(crowd.window, []).append(found[1])
                 if model.plan.window is not None:

@@ -83,7 +83,7 @@ class TestCounts:
         assert released(store, plan) == [tally_of(plan, *parts)]
         stored = store.tally(plan.id, 1)
         assert stored is not None
-        with pytest.raises(TallyError, match="crowd 1 was sealed whole"):
+        with pytest.raises(TallyError, match="crowd 1 was released complete"):
             stored[1] + stored[1]
 
     def test_a_restart_changes_nothing(self, plan: Plan, tmp_path: Path):
@@ -531,7 +531,7 @@ class TestCrowdsOfWindows:
         (sealed,) = [one.number for one in store.crowds(WINDOWED.id) if one.state == "sealed"]
         document = json_of(store.release(WINDOWED.id, sealed))
         assert document["crowds"] == [
-            {"name": str(sealed), "window": NOW + 1, "reports": 50, "sealed": True}
+            {"name": str(sealed), "window": NOW + 1, "reports": 50, "released": True}
         ]
         assert of_windows(store, "open") == [(-1, 0), (0, 9), (1, 0)]
         assert open_crowds(store, WINDOWED) == {NOW - 1: 0, NOW: 49, NOW + 1: 0}

@@ -22,16 +22,18 @@ from shoal.analysis.association_tables import (
     TableSide,
     check_sides,
     cross_of,
-    joint_groups,
     side_of,
 )
+from shoal.analysis.association_tables import (
+    joint_groups as joint_groups,
+)
 from shoal.analysis.contrasts import Combination
-from shoal.analysis.crowds import way_out
+from shoal.analysis.crowds import repeat_remedy
 from shoal.analysis.estimates import estimate
 from shoal.analysis.independence import Independence, Matrix, Sensitivity
 from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
 from shoal.analysis.joint import check_links
-from shoal.analysis.result_tables import Frames, table_of
+from shoal.analysis.result_tables import TableExport, arrow_rows
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
@@ -41,8 +43,6 @@ from shoal.theory.gaussian import normal_factor
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["Association", "Independence", "TableCell", "associate", "check_people", "joint_groups"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class Association(Frames):
+class Association(TableExport):
     """The estimated table of two answers: ``association["beta", "sync"]`` is one cell of it."""
 
     plan: Plan
@@ -213,7 +213,7 @@ class Association(Frames):
 
     def to_arrow(self, level: float = 0.95) -> pa.Table:
         """Return the cells as an Arrow table."""
-        return table_of(
+        return arrow_rows(
             ["first", "second"],
             self._cells_json(level),
             level=level,
@@ -317,5 +317,5 @@ def check_people(tally: Tally) -> None:
     if tally.people_may_repeat:
         raise InputError(
             "a test of independence takes every report for another person; the people of these"
-            f" {len(tally.crowds):,} crowds may be the same. {way_out(tally.crowds)}"
+            f" {len(tally.crowds):,} crowds may be the same. {repeat_remedy(tally.crowds)}"
         )

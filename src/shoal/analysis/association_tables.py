@@ -18,20 +18,6 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.questions import CrossSide
 from shoal.protocol.survey import Cross, Survey, Text, YesNo
 
-__all__ = [
-    "CrossedTable",
-    "JointTable",
-    "SideName",
-    "TableSide",
-    "cross_moments",
-    "cross_of",
-    "joint_groups",
-    "likeliest_table",
-    "noise_covariance",
-    "side_of",
-    "unbiased_table",
-]
-
 SideName = str | tuple[str, str]
 """A question, a (question, option) pair, or "question=option"."""
 

@@ -10,10 +10,10 @@ normal  approximate: the normal intervals of the parts, combined by their correl
 ======  =====================================================================================
 
 What makes the exact ones narrow: within one crowd the flips of different bits are independent, so
-that the ones of several bits, or the ones of one and the zeros of another, follow the law of one
-bit in a larger crowd. Options of a question with one answer exclude each other, so that their total
-is one share of the population. Two crowds are independent. Who is in the sample is not independent
-between other bits of the same people: there the misses of the parts add.
+that the ones of several bits, or the ones of one and the zeros of another, are distributed like
+those of one bit in a larger crowd. Options of a question with one answer exclude each other, so
+that their total is one share of the population. Two crowds are independent. Who is in the sample is
+not independent between other bits of the same people: there the misses of the parts add.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from shoal.analysis.estimates import Estimate
 from shoal.analysis.intervals import FEW_STEPS, CrowdLimits, Limits, PopulationLimits, staircase
 from shoal.errors import InputError
 from shoal.support.checks import check_level
-
-__all__ = ["Combination", "difference", "part_of", "ratio", "share_difference", "total"]
 
 CombinedKind = Literal["exact", "normal"]
 
@@ -54,6 +52,11 @@ class Combination:
         """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
+    def to_json(self) -> dict[str, float | None]:
+        """Return value, sigma, low and high; null where nothing is known."""
+        numbers = {name: getattr(self, name) for name in ("value", "sigma", "low", "high")}
+        return {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+
 
 def difference(
     first: Estimate, second: Estimate, level: float = 0.95, *, kind: CombinedKind = "exact"
@@ -76,11 +79,11 @@ def difference(
         low, high = parts.normal(value, level)
     elif first.target == "crowd":
         n = first.reports
-        low, high = _limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
+        low, high = _sum_limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
         low, high = low - n, high - n
     else:
-        laws = _law(first), _law(second)
-        low, high = _extremes(lambda a, b: a - b, *laws, _halves(miss))
+        limits = _limits_of(first), _limits_of(second)
+        low, high = _extremes(lambda a, b: a - b, *limits, _halves(miss))
     return Combination(value, parts.sigma, low, high, level, kind)
 
 
@@ -97,9 +100,9 @@ def total(
         low, high = parts.normal(value, level)
     elif estimates[0].target == "crowd":
         ones = sum(one.ones for one in estimates)
-        low, high = _limits([_crowd(ones, estimates[0], len(estimates))], miss)
+        low, high = _sum_limits([_crowd(ones, estimates[0], len(estimates))], miss)
     else:
-        low, high = _limits(_exclusive(estimates), miss)
+        low, high = _sum_limits(_exclusive(estimates), miss)
     return Combination(value, parts.sigma, low, high, level, kind)
 
 
@@ -116,7 +119,7 @@ def ratio(
         low, high = parts.fieller(level)
     else:
         corners = staircase(miss / 2) if first.target == "crowd" else _halves(miss)
-        low, high = _extremes(_quotient, _law(first), _law(second), corners)
+        low, high = _extremes(_quotient, _limits_of(first), _limits_of(second), corners)
     value = a / b
     sigma = parts.spread((first.sigma, abs(value) * second.sigma)) / abs(b)
     return Combination(value, sigma, low, high, level, kind)
@@ -140,11 +143,11 @@ def share_difference(
         (down, up), (less, more) = (_deviations(one, level) for one in (first, second))
         low, high = value - math.hypot(down / m, more / n), value + math.hypot(up / m, less / n)
     elif first.target == "crowd" and (m, first.q) == (n, second.q):
-        low, high = _limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
+        low, high = _sum_limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
         low, high = (low - n) / n, (high - n) / n
     else:
-        laws = _law(first), _law(second)
-        low, high = _extremes(lambda a, b: a / m - b / n, *laws, staircase(miss / 2))
+        limits = _limits_of(first), _limits_of(second)
+        low, high = _extremes(lambda a, b: a / m - b / n, *limits, staircase(miss / 2))
     sigma = math.hypot(first.sigma / m, second.sigma / n)
     return Combination(value, sigma, low, high, level, kind)
 
@@ -174,7 +177,7 @@ def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) ->
     else:
         rest = PopulationLimits(ones, n, q, n * (len(others) - 1), q)
         corners = _halves(miss)
-    low, high = _extremes(_fraction, _law(first), rest, corners)
+    low, high = _extremes(_fraction, _limits_of(first), rest, corners)
     if whole <= 0:
         return Combination(math.nan, math.inf, low, high, level, "exact")
     value = min(max(a / whole, 0.0), 1.0)
@@ -194,31 +197,30 @@ def _crowd(ones: int, like: Estimate, bits: int) -> Limits:
     return CrowdLimits(ones, bits * like.reports, float(like.q))
 
 
-def _law(one: Estimate) -> Limits:
+def _limits_of(one: Estimate) -> Limits:
     if one.target == "crowd":
         return _crowd(one.ones, one, 1)
     return PopulationLimits(one.ones, one.reports, float(one.q))
 
 
 def _exclusive(estimates: Sequence[Estimate]) -> list[Limits]:
-    """Return one law for the options of each question with one answer, and for each other bit."""
+    """Return limits for the options of each question with one answer, and for each other bit."""
 
     def shared(one: Estimate) -> tuple[str, str]:
         return one.question.name, "" if one.question.takes_one else one.label
 
-    laws: list[Limits] = []
+    limits: list[Limits] = []
     for _, group in groupby(sorted(estimates, key=shared), key=shared):
         options = list(group)
         n, q = options[0].reports, float(options[0].q)
         ones = sum(one.ones for one in options)
-        laws.append(PopulationLimits(ones, n, q, n * (len(options) - 1), q))
-    return laws
+        limits.append(PopulationLimits(ones, n, q, n * (len(options) - 1), q))
+    return limits
 
 
-def _limits(laws: Sequence[Limits], miss: float) -> tuple[float, float]:
-    """Return the limits of a sum: each law's at its part of the miss, as misses at most add."""
-    each = miss / 2 / len(laws)
-    ends = [_ends(law, each) for law in laws]
+def _sum_limits(parts: Sequence[Limits], miss: float) -> tuple[float, float]:
+    """Return the limits of a sum: each part's at its share of the miss, as misses at most add."""
+    ends = [_ends(part, miss / 2 / len(parts)) for part in parts]
     return sum(low for low, _ in ends), sum(high for _, high in ends)
 
 
@@ -228,7 +230,7 @@ def _extremes(
     second: Limits,
     corners: Sequence[tuple[float, float]],
 ) -> tuple[float, float]:
-    """Return the limits of a value that rises with the first count and falls with the second."""
+    """Return the extremes of a value that rises with the first count and falls with the second."""
     ends = [(_ends(first, x), _ends(second, y)) for x, y in corners]
     return min(value(a[0], b[1]) for a, b in ends), max(value(a[1], b[0]) for a, b in ends)
 
@@ -238,9 +240,9 @@ def _halves(miss: float) -> tuple[tuple[float, float]]:
     return ((miss / 4, miss / 4),)
 
 
-def _ends(law: Limits, miss: float) -> tuple[float, float]:
+def _ends(of: Limits, miss: float) -> tuple[float, float]:
     """Return both limits; where no truth fits, the nearest one."""
-    low, high = law.low(miss), law.high(miss)
+    low, high = of.low(miss), of.high(miss)
     return (high if low == math.inf else low), (low if high == -math.inf else high)
 
 

@@ -1,12 +1,7 @@
-"""All counts of a tally in one array of numbers, in a fixed order.
-
-The order is: the number of reports; counts by number of set bits; counts by bit; counts by vector,
-if vectors are short; one table for each joint group; and for each cohort its number of reports and
-its counts by bit. A plan with cohorts has no separate counts by bit: they are the cohorts' sum. A
-plan with view `counts` has no counts by number of set bits and by vector, and no joint group.
+"""Count set bits: `BitCounter` by position, `CountTable` all that a tally counts, in one array.
 
 Reports may have weights, 0 or 1. A report of weight 0 takes the same steps as any other and changes
-no number: whoever measures the time cannot tell.
+no number: timing does not tell.
 """
 
 from __future__ import annotations
@@ -24,41 +19,24 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.wire import Cohorts, Rows, row_bytes
 from shoal.support.kernels import Kernels, load_kernels
 
-__all__ = ["CountTable", "Weights"]
-
-_FEW_BYTES = 1 << 14
-"""Bytes of rows that are summed directly; the adder tree is faster for more."""
-
-_BYTES_AT_ONCE = 1 << 18
-"""Bytes of rows that are handled at a time; some steps turn each bit into a byte."""
+_FEW_BYTES = 1 << 14  # of rows are summed directly; for more the adder tree is faster
+_BYTES_AT_ONCE = 1 << 18  # of rows; some steps turn each bit into a byte
 
 Counts = NDArray[np.int64]
 Weights = NDArray[np.int64]
 
 
 class CountTable:
-    """The counts of the reports of one plan.
+    """The counts of the reports of one plan, in one array in a fixed order.
 
-    Parameters
-    ----------
-    plan
-        The plan of the reports.
-    joint
-        Groups of bit positions whose joint values are counted.
-    vectors
-        Whether to count whole vectors, which must be short.
-    extra
-        How many numbers of the caller are kept at the start of the array.
+    The order is: `extra` numbers of the caller; the number of reports; counts by number of set
+    bits; counts by bit; counts by vector, if `vectors`, which must be short; one table for each
+    `joint` group of bit positions; and for each cohort its number of reports and its counts by bit.
+    A plan with cohorts has no separate counts by bit: they are the cohorts' sum. A plan with view
+    `counts` has no counts by number of set bits and by vector, and no joint group.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        joint: Sequence[Bits],
-        *,
-        vectors: bool,
-        extra: int = 0,
-    ) -> None:
+    def __init__(self, plan: Plan, joint: Sequence[Bits], *, vectors: bool, extra: int = 0) -> None:
         self._bits = plan.bits
         sizes = [
             extra,
@@ -74,10 +52,8 @@ class CountTable:
         parts = [self._numbers[start:end] for start, end in pairwise(ends)]
         _, self._reports, self.by_set_bits, self._by_bit, self.by_vector, *tables, cohorts = parts
         self.joint: dict[Bits, Counts] = dict(zip(joint, tables, strict=True))
-        self.cohorts = cohorts.reshape(-1, 1 + plan.bits)
-        """A row for each cohort: how many reports it has, and its counts by bit."""
+        self.cohorts = cohorts.reshape(-1, 1 + plan.bits)  # reports, then counts by bit
         self.cohorts_start = ends[-2]
-        """Where the numbers of the cohorts start."""
         self._counter: BitCounter | None = None  # of rows that are not yet in the numbers
 
     @property
@@ -126,7 +102,7 @@ class CountTable:
 
     def _add_bits(self, rows: Rows, by_set_bits: Counts | None) -> None:
         if rows.size <= _FEW_BYTES:
-            self._by_bit += column_sums(_unpack(rows, self._bits))
+            self._by_bit += column_sums(unpack(rows, self._bits))
             return
         if self._counter is None:
             self._counter = BitCounter(row_bytes(self._bits))
@@ -141,7 +117,7 @@ class CountTable:
         order = np.argsort(cohorts, kind="stable")
         present, starts = np.unique(cohorts[order], return_index=True)
         ones = np.ones(len(rows), np.int64) if weights is None else weights[order]
-        bits = _unpack(rows[order], self._bits)
+        bits = unpack(rows[order], self._bits)
         self.cohorts[present, 0] += np.add.reduceat(ones, starts)
         self.cohorts[present, 1:] += np.add.reduceat(bits, starts, axis=0, dtype=np.int64)
 
@@ -155,7 +131,12 @@ class CountTable:
         return dict(sorted(rows.items()))
 
 
-def _unpack(rows: Rows, bits: int) -> NDArray[np.uint8]:
+def unpack(rows: Rows, bits: int) -> NDArray[np.uint8]:
+    """Unpack rows into an array of 0 and 1, shape (vectors, bits).
+
+    >>> unpack(np.array([[1, 1]], dtype=np.uint8), bits=9)
+    array([[1, 0, 0, 0, 0, 0, 0, 0, 1]], dtype=uint8)
+    """
     return np.unpackbits(rows, axis=1, count=bits, bitorder="little")
 
 
@@ -167,15 +148,23 @@ def _add_at(table: Counts, places: NDArray[np.integer], weights: Weights | None)
         np.add.at(table, places, 1 if weights is None else weights)
 
 
-_WORDS = 8192
-"""Words that one logic operation handles: 64 KiB, so that the operands stay in the cache."""
+_WORDS = 8192  # that one logic operation handles: 64 KiB, so that operands stay in the cache
 
 
 Words = NDArray[np.uint64]
 
 
 class BitCounter:
-    """How often each bit position was set in all the rows added so far."""
+    """How often each bit position was set in all the rows added so far.
+
+    A carry-save adder tree over packed words: three words of weight w add up, bit by bit and
+    without carries between positions, to one word of weight w and one of weight 2w (Harley and
+    Seal). Chained, this counts every position with about five logic operations per word of input,
+    whatever the data. The accumulators stay between calls, so memory is constant.
+
+    The C kernel (`shoal.support.kernels`), where there is one, counts the same in one pass over the
+    rows, together with the rows by their number of set bits.
+    """
 
     def __init__(self, row_bytes: int) -> None:
         self._row_bytes = row_bytes
@@ -192,10 +181,7 @@ class BitCounter:
         self._rest_bytes = 0
 
     def add(self, rows: Rows, by_set_bits: Counts | None = None) -> None:
-        """Count more rows, and add them to counts by their number of set bits, if there are such.
-
-        These have a place for 0 to as many set bits as a row may have.
-        """
+        """Count more rows, also by their number of set bits if an array for that is given."""
         if self._kernel is not None:
             self._kernel.add(np.ascontiguousarray(rows), by_set_bits)
             return

@@ -23,7 +23,7 @@ from shoal.analysis.contrasts import Combination, part_of, total
 from shoal.analysis.estimates import Estimate, Estimates, estimate
 from shoal.analysis.independence import InteractionTest
 from shoal.analysis.intervals import Target
-from shoal.analysis.result_tables import Frames, table_of
+from shoal.analysis.result_tables import TableExport, arrow_rows
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
@@ -33,11 +33,9 @@ from shoal.support.checks import check_level, listed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CrossTable", "cross_named", "cross_table"]
-
 
 @dataclass(frozen=True, eq=False)
-class CrossTable(Frames):
+class CrossTable(TableExport):
     """The cells of crossed questions: ``table["young", "new"]`` is the estimate of one.
 
     `questions` are their names and `values` what each can be. `given` says of whom a slice is: the
@@ -182,7 +180,7 @@ class CrossTable(Frames):
                 }
             )
         tally = self.estimates.tally
-        return table_of(
+        return arrow_rows(
             self.questions, rows, level=level, reports=tally.reports, simulated=tally.simulated
         )
 

@@ -14,13 +14,8 @@ from typing import Any, Literal
 from shoal.errors import TallyError
 from shoal.support.checks import check_integer, check_text, exact_fields
 
-__all__ = ["Crowd", "People"]
-
-MAX_CROWDS = 10_000
-"""The most crowds one tally holds."""
-
-LAST_WINDOW = 2**32 - 1
-"""The largest number of a window that a report can carry."""
+MAX_CROWDS = 10_000  # in one tally
+MAX_WINDOW = 2**32 - 1  # a report carries its window in four bytes
 
 People = Literal["different"]
 """What can be declared about the people of several crowds: that no person is in two of them."""
@@ -30,24 +25,24 @@ People = Literal["different"]
 class Crowd:
     """One crowd of a tally: how many reports it has, its name and its window.
 
-    Crowds with the same name and window are parts of one crowd. One with neither is unnamed: nobody
-    knows whether two unnamed crowds are parts of one, or the same people twice. A `sealed` crowd is
-    whole, as a collector sealed it, and has no parts.
+    Crowds with the same name and window are parts of one crowd. One with neither is unnamed: two
+    unnamed crowds may be parts of one, or the same people twice. A `released` crowd is complete,
+    as a collector released it, and has no parts.
     """
 
     reports: int
     name: str | None = None
     window: int | None = None
-    sealed: bool = False
+    released: bool = False
 
     def __post_init__(self) -> None:
         check_integer("reports of a crowd", self.reports, lowest=1, error=TallyError)
         if self.name is not None:
             check_text("the name of a crowd", self.name, error=TallyError)
         if self.window is not None:
-            check_integer("window", self.window, lowest=0, highest=LAST_WINDOW, error=TallyError)
-        if not isinstance(self.sealed, bool) or (self.sealed and self.name is None):
-            raise TallyError("sealed must be true or false, and a sealed crowd has a name.")
+            check_integer("window", self.window, lowest=0, highest=MAX_WINDOW, error=TallyError)
+        if not isinstance(self.released, bool) or (self.released and self.name is None):
+            raise TallyError("released must be true or false, and a released crowd has a name.")
 
     @property
     def unnamed(self) -> bool:
@@ -55,7 +50,7 @@ class Crowd:
         return self.name is None and self.window is None
 
     def __str__(self) -> str:
-        """Return how people call it.
+        """Return how people refer to it.
 
         >>> str(Crowd(5, "wave-1")), str(Crowd(5, window=7)), str(Crowd(5, "3", 7)), str(Crowd(5))
         ('crowd wave-1', 'window 7', 'crowd 3 of window 7', 'an unnamed crowd')
@@ -68,12 +63,7 @@ class Crowd:
 
     def to_json(self) -> dict[str, Any]:
         """Return the crowd as plain JSON values."""
-        return {
-            "name": self.name,
-            "window": self.window,
-            "reports": self.reports,
-            "sealed": self.sealed,
-        }
+        return {name: getattr(self, name) for name in ("name", "window", "reports", "released")}
 
 
 def add_crowds(crowds: Iterable[Crowd]) -> tuple[Crowd, ...]:
@@ -86,10 +76,10 @@ def add_crowds(crowds: Iterable[Crowd]) -> tuple[Crowd, ...]:
             unnamed.append(crowd)
         elif before is None:
             known[crowd.name, crowd.window] = crowd
-        elif before.sealed or crowd.sealed:
+        elif before.released or crowd.released:
             raise TallyError(
-                f"{crowd} was sealed whole and is in both tallies; its people would be counted"
-                " twice. Add it once."
+                f"{crowd} was released complete and is in both tallies; its people would be"
+                " counted twice. Add it once."
             )
         else:
             known[crowd.name, crowd.window] = replace(crowd, reports=before.reports + crowd.reports)
@@ -109,8 +99,8 @@ def _place(crowd: Crowd) -> tuple[bool, int, bool, str, int]:
 def parse_crowds(value: object) -> tuple[Crowd, ...]:
     """Read the crowds of a tally from plain JSON values, strictly."""
     if not isinstance(value, list):
-        raise TallyError("crowds must be a list of the crowds that a tally is of.")
-    needed = {"name", "window", "reports", "sealed"}
+        raise TallyError("crowds must be a list of the tally's crowds.")
+    needed = {"name", "window", "reports", "released"}
     crowds = tuple(
         Crowd(**exact_fields("a crowd", entry, needed, error=TallyError)) for entry in value
     )
@@ -121,15 +111,13 @@ def parse_crowds(value: object) -> tuple[Crowd, ...]:
 
 def check_people(value: object) -> People | None:
     """Return what is declared about the people of several crowds."""
-    if value is None:
-        return None
-    if value == "different":
-        return "different"
+    if value is None or value == "different":
+        return value
     raise TallyError(f'people must be "different" or nothing, got people={str(value)[:80]!r}.')
 
 
-def way_out(crowds: Sequence[Crowd]) -> str:
-    """Say what can be done about a sum of crowds whose people may be the same."""
+def repeat_remedy(crowds: Sequence[Crowd]) -> str:
+    """Say what to do about a sum of crowds whose people may be the same."""
     parts = (
         "If they are parts of one crowd, name it with Tally.named or shoal tally --crowd-name; if"
         if any(crowd.unnamed for crowd in crowds)
@@ -153,8 +141,8 @@ def note_on(crowds: int, people: People | None) -> str | None:
         return None
     if people == "different":
         return (
-            f"this is a sum of {crowds:,} crowds; that no person is in two of them is declared"
-            " by whoever made the tally, not checked."
+            f"this is a sum of {crowds:,} crowds; that no person is in two of them was declared"
+            " with the tally, not checked."
         )
     return (
         f"this is a sum of {crowds:,} crowds whose people may be the same, so counts are of"

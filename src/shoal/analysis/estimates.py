@@ -1,12 +1,13 @@
 """A Tally to Estimates: unbiased counts, their spread and their intervals.
 
 The unbiased count may be negative or larger than the crowd; it is kept as it is, because averages
-and differences of unbiased counts stay right and those of clipped ones do not. What fits the
-question best stands beside it as `constrained`.
+and differences of unbiased counts stay right and those of clipped ones do not. The nearest count
+that fits the question is `constrained`.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.crowds import way_out
+from shoal.analysis.crowds import repeat_remedy
 from shoal.analysis.intervals import (
     Interval,
     IntervalKind,
@@ -26,7 +27,7 @@ from shoal.analysis.intervals import (
     sigma,
 )
 from shoal.analysis.joint import JointEstimates, check_links, check_view, estimate_joint
-from shoal.analysis.result_tables import Frames, plain_table
+from shoal.analysis.result_tables import TableExport, plain_table
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.certificate import check_promise
@@ -40,10 +41,9 @@ from shoal.theory.gaussian import normal_factor
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Estimate", "Estimates", "check_crowd", "estimate", "sample_size"]
 
-_FEWEST_FLIPS = 25
-"""The variance, in reports, from which on a count is taken to be normal: sigma is 5 reports."""
+NUMBERS = ("count", "share", "sigma", "low", "high", "constrained")
+_MIN_FLIPS = 25  # variance, in reports, from which on a count is taken as normal: sigma is 5
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,9 +97,16 @@ class Estimate:
             options=self.question.bits,
         )
 
+    def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
+        """Return the numbers as plain JSON values, low and high in counts."""
+        bounds = self.interval(level, kind)
+        numbers = (self.count, self.share, self.sigma, bounds.low, bounds.high, self.constrained)
+        row = dict(zip(NUMBERS, numbers, strict=True))
+        return row if bounds.compatible else row | {"incompatible": True}
+
 
 @dataclass(frozen=True, repr=False)
-class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
+class Estimates(TableExport, Mapping[str, Mapping[str, Estimate]]):
     """Estimates of every option of every question: ``estimates["features"]["sync"]``."""
 
     plan: Plan
@@ -112,7 +119,7 @@ class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a count of a sum is of, and which questions are not estimated option by option."""
+        """What a sum of crowds counts, and which questions need `shoal decode`."""
         elsewhere = (_elsewhere(question) for question in self.plan.survey)
         return tuple(filter(None, (self.tally.note, *elsewhere)))
 
@@ -120,8 +127,8 @@ class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
         ones = self.tally.by_bit[self.plan.survey.slice_of(question.name)]
         reports, q = self.tally.reports, float(self.plan.q)
         counts = (ones.astype(float) - q * reports) / (1 - 2 * q)
-        fewest, most = question.min_set_bits * reports, question.max_set_bits * reports
-        nearest = nearest_feasible(counts, reports, fewest, most)
+        lowest, highest = question.min_set_bits * reports, question.max_set_bits * reports
+        nearest = nearest_feasible(counts, reports, lowest, highest)
         return {
             label: Estimate(question, label, int(m), reports, self.plan.q, self.target, float(d))
             for label, m, d in zip(question.labels, ones, nearest, strict=True)
@@ -165,7 +172,7 @@ class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
         return f"Estimates({self.plan.survey.name!r}: {asked}; {self.tally.reports} reports)"
 
     def _repr_html_(self) -> str:
-        from shoal.reports import notebook_html
+        from shoal.reports.page import notebook_html
 
         return notebook_html(self)
 
@@ -178,9 +185,7 @@ class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
 
     def to_arrow(self, level: float = 0.95, kind: IntervalKind = "exact") -> pa.Table:
         """Return the estimates as an Arrow table, a row for each option."""
-        from shoal.reports.tables import arrow_table
-
-        return arrow_table({"estimates": self.to_json(level, kind)})
+        return estimates_arrow({"estimates": self.to_json(level, kind)})
 
     def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
         """Return the estimates as plain JSON values, low and high in counts."""
@@ -196,7 +201,7 @@ class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
             "target": self.target,
             "simulated": self.tally.simulated,
             "questions": {
-                question: {label: _row(one, level, kind) for label, one in options.items()}
+                question: {label: one.to_json(level, kind) for label, one in options.items()}
                 for question, options in self.items()
             },
             "notes": list(self.notes),
@@ -210,9 +215,9 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
     ----------
     plan, tally
         The plan, and the tally of its reports. A plan with a crowd refuses a tally of fewer
-        reports, because its noise was chosen for the whole crowd. Of several crowds whose people
-        may be the same each must be whole; with fresh flips their counts are of answers, and with
-        memory, whose flips repeat, they are refused.
+        reports, because its noise was chosen for the complete crowd. Of several crowds whose people
+        may be the same each must be complete; with fresh flips their counts are of answers, and
+        with memory, whose flips repeat, they are refused.
     target
         ``"crowd"`` for the people who reported, ``"population"`` for those they are a random
         sample of; refused for crowds whose people may be the same.
@@ -236,19 +241,18 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
     if target == "population" and tally.people_may_repeat:
         raise InputError(
             f"the people of these {len(tally.crowds):,} crowds may be the same, so they are not a"
-            f" sample of {tally.reports:,} people. {way_out(tally.crowds)}"
+            f" sample of {tally.reports:,} people. {repeat_remedy(tally.crowds)}"
         )
     return Estimates(plan, tally, target)
 
 
 def check_crowd(plan: Plan, tally: Tally) -> None:
-    """Refuse another plan's tally, or one that shows more than the plan's view allows.
+    """Refuse a tally that is empty, of another plan, of too few reports, or beyond the plan's view.
 
-    So are an empty one, too small a crowd, and a plan that is broken.
-
-    Of a sum of crowds whose people may be the same each must be whole by itself. If their people
+    Of a sum of crowds whose people may be the same each must be complete by itself. If their people
     are different, the sum is one larger crowd. With memory a person's permanent flips are in every
-    crowd of a sum, which neither the promise nor any interval allows for.
+    crowd of a sum, which neither the promise nor any interval allows for. A plan that does not keep
+    its promise is refused too.
     """
     if tally.plan_id != plan.id:
         raise TallyError("the tally is of another plan.")
@@ -260,7 +264,7 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
         raise PrivacyRefusal(
             f"the people of these {len(crowds):,} crowds may be the same, and memory puts the same"
             " permanent flips into each of their reports, so that nothing holds for the sum; take"
-            f" each crowd by itself. {way_out(crowds)}"
+            f" each crowd by itself. {repeat_remedy(crowds)}"
         )
     if plan.crowd_size is not None and not tally.simulated:
         _check_sizes(plan, tally)
@@ -270,7 +274,7 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
 def _check_sizes(plan: Plan, tally: Tally) -> None:
     crowds, repeat = tally.crowds, tally.people_may_repeat
     needed = plan.reports_needed
-    if plan.parties is not None and all(crowd.sealed for crowd in crowds):
+    if plan.parties is not None and all(crowd.released for crowd in crowds):
         # The analyzer received all reports and released those that it could read. The honest
         # reports are among them, if at least crowd_size are left.
         needed = plan.crowd_size or 0
@@ -279,7 +283,7 @@ def _check_sizes(plan: Plan, tally: Tally) -> None:
         raise PrivacyRefusal(
             f"the plan needs a crowd of {needed:,} reports; the people of these"
             f" {len(crowds):,} crowds may be the same, and {smallest} has {smallest.reports:,}."
-            f" {way_out(crowds)}"
+            f" {repeat_remedy(crowds)}"
         )
     if tally.reports < needed:
         raise PrivacyRefusal(
@@ -328,16 +332,16 @@ def sample_size(
     by_normal = normal_factor(level) ** 2 * variance / error**2
     if kind == "chebyshev":
         return math.ceil(by_chebyshev)
-    if by_normal * variance >= _FEWEST_FLIPS:
+    if by_normal * variance >= _MIN_FLIPS:
         return math.ceil(by_normal)
     by_bernstein = 2 * math.log(2 / miss) * (variance + error / 3) / error**2
     return math.ceil(min(by_chebyshev, by_bernstein))
 
 
 def nearest_feasible(
-    counts: NDArray[np.float64], reports: int, fewest: int, most: int
+    counts: NDArray[np.float64], reports: int, lowest: int, highest: int
 ) -> NDArray[np.float64]:
-    """Return the nearest counts in [0, reports] whose total is in [fewest, most].
+    """Return the nearest counts in [0, reports] whose total is in [lowest, highest].
 
     All counts of a question have the same variance and independent noise, so the nearest point is
     the constrained least-squares estimate. It is clip(count - shift) for one shift. The total falls
@@ -347,7 +351,7 @@ def nearest_feasible(
     def total(shift: float) -> float:
         return float(np.clip(counts - shift, 0, reports).sum())
 
-    wanted = min(max(total(0.0), fewest), most)
+    wanted = min(max(total(0.0), lowest), highest)
     if wanted == total(0.0):
         return np.clip(counts, 0, reports)
     ends = np.unique(np.concatenate((counts - reports, counts)))
@@ -359,21 +363,37 @@ def nearest_feasible(
 
 
 def _elsewhere(question: Question) -> str | None:
-    """Say how a question's answers are found, if its bits say nothing one by one."""
+    """Say how to find a question's answers, if its bits mean nothing one by one."""
     if not isinstance(question, Text):
         return None
     without = ", or without candidates with shoal discover" if question.pairs else ""
     return f"question {question.name!r} is text; find its answers with shoal decode{without}."
 
 
-def _row(one: Estimate, level: float, kind: IntervalKind) -> dict[str, Any]:
-    bounds = one.interval(level, kind)
-    row = {
-        "count": one.count,
-        "share": one.share,
-        "sigma": one.sigma,
-        "low": bounds.low,
-        "high": bounds.high,
-        "constrained": one.constrained,
-    }
-    return row if bounds.compatible else row | {"incompatible": True}
+def estimate_rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a flat row for each option of ``document["estimates"]``, with what all rows share."""
+    estimates = document["estimates"]
+    names = ("reports", "level", "interval", "target", "simulated", "plan")
+    shared = {name: estimates[name] for name in names} | {"crowds": len(estimates["crowds"])}
+    for question, options in estimates["questions"].items():
+        for label, row in options.items():
+            numbers = {name: float(row[name]) for name in NUMBERS}
+            compatible = not row.get("incompatible", False)
+            row = {"question": question, "option": label, **numbers, "compatible": compatible}
+            yield row | shared
+
+
+def estimates_arrow(document: Mapping[str, Any]) -> pa.Table:
+    """Return the estimates as an Arrow table that carries the whole JSON as metadata."""
+    import pyarrow as pa
+
+    kinds = {"reports": pa.int64(), "crowds": pa.int64(), "level": pa.float64()}
+    kinds |= dict.fromkeys(NUMBERS, pa.float64())
+    kinds |= dict.fromkeys(("compatible", "simulated"), pa.bool_())
+    order = ("question", "option", *NUMBERS, "compatible", "reports", "level", "interval")
+    fields = [
+        (name, kinds.get(name, pa.string()))
+        for name in (*order, "target", "simulated", "plan", "crowds")
+    ]
+    schema = pa.schema(fields, metadata={"shoal": json.dumps(document, allow_nan=False)})
+    return pa.Table.from_pylist(list(estimate_rows(document)), schema=schema)

@@ -22,8 +22,6 @@ from shoal.errors import InputError
 from shoal.support.checks import check_level, check_number
 from shoal.support.rounding import text_down, text_up
 
-__all__ = ["Independence", "InteractionTest", "Matrix", "Sensitivity"]
-
 Matrix = NDArray[np.float64]
 
 

@@ -4,13 +4,18 @@ Two targets, never mixed up: the *crowd* itself, where only the flips are random
 *population* that the crowd is a sample of, where who was asked is random too.
 
 =============  ============================================================================
-exact          inverts the exact law; covers at least the level for every truth (theorem)
+exact          inverts the exact distribution; covers at least the level for every truth
+               (theorem)
 simultaneous   exact intervals that cover all options of a question together (theorem)
 chebyshev      the truths within 1 / sqrt(1 - level) of their sigmas; covers at least the
-               level (theorem, LEC Thm 5); needs no law, and is wide
+               level (theorem, LEC Thm 5); assumes no distribution, and is wide
 normal         the truths within a normal quantile of their sigmas; approximate, for large
                crowds: docs/estimate.md says how far off it can be
 =============  ============================================================================
+
+A one-sided limit at `miss` is on the wrong side of the truth with probability at most `miss`,
+whatever the truth is: it inverts a one-sided test of a distribution that rises with the truth
+(Neyman; theorem).
 """
 
 from __future__ import annotations
@@ -25,20 +30,12 @@ from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_level, check_number
 from shoal.theory.gaussian import normal_factor
 
-__all__ = [
-    "FEW_STEPS",
-    "CrowdLimits",
-    "Interval",
-    "IntervalKind",
-    "Limits",
-    "PopulationLimits",
-    "Target",
-    "interval",
-    "staircase",
-]
-
 IntervalKind = Literal["exact", "normal", "simultaneous", "chebyshev"]
 Target = Literal["crowd", "population"]
+
+_STEPS = 32  # of a staircase; with many more its limit is narrower by less than 3 %
+FEW_STEPS = 8  # of a staircase where many limits are wanted: wider by up to 6 %
+_XTOL = 1e-14  # of a share
 
 
 @dataclass(frozen=True)
@@ -73,10 +70,8 @@ def interval(
 
     Parameters
     ----------
-    ones
-        How many reports showed a one.
-    reports
-        How many reports there were.
+    ones, reports
+        How many reports showed a one, and how many reports there were.
     q
         The flip probability, 0 < q < 1/2.
     level
@@ -85,7 +80,7 @@ def interval(
     kind, target
         See the module.
     options
-        How many options the question has; only `simultaneous` looks at it.
+        How many options the question has; only `simultaneous` uses it.
 
     Examples
     --------
@@ -111,8 +106,8 @@ def interval(
         # Given the crowd, the flips of different bits are independent, so that levels multiply;
         # bits of people drawn from a population are not, so there misses add.
         miss = -math.expm1(math.log(level) / options) if target == "crowd" else miss / options
-    law = (CrowdLimits if target == "crowd" else PopulationLimits)(ones, reports, q)
-    low, high = law.low(miss / 2), law.high(miss / 2)
+    limits = (CrowdLimits if target == "crowd" else PopulationLimits)(ones, reports, q)
+    low, high = limits.low(miss / 2), limits.high(miss / 2)
     compatible = math.isfinite(low) and math.isfinite(high)
     return Interval(min(low, reports), max(high, 0), level, kind, compatible)
 
@@ -123,9 +118,7 @@ def sigma(ones: int, reports: int, q: float, target: Target) -> float:
     For the crowd it is sqrt(N p q) / (p - q) whatever the truth (SDP 4); for the population the
     spread of the sample is estimated with it.
     """
-    if target == "crowd":
-        return math.sqrt(reports * q * (1 - q)) / (1 - 2 * q)
-    rate = ones / reports
+    rate = q if target == "crowd" else ones / reports
     return math.sqrt(reports * rate * (1 - rate)) / (1 - 2 * q)
 
 
@@ -175,19 +168,8 @@ def _populations_within(ones: int, reports: int, q: float, factor: float) -> tup
     return low, high
 
 
-_STEPS = 32
-"""Of a staircase; the limit of many steps is narrower by less than 3 %."""
-
-FEW_STEPS = 8
-"""Of a staircase where many limits are wanted: a quarter of the work, wider by up to 6 %."""
-
-
-_XTOL = 1e-14
-"""Of a share."""
-
-
 class Limits(Protocol):
-    """What was seen, and the law that it follows for every truth between 0 and some size."""
+    """One-sided limits of a truth between 0 and some size, given what was seen."""
 
     def low(self, miss: float) -> float:
         """Return the lower limit; infinite if every truth makes so many ones too unlikely."""
@@ -198,9 +180,9 @@ class Limits(Protocol):
 
 @dataclass(frozen=True)
 class CrowdLimits:
-    """So many ones of `bits` bits, each flipped with probability q: A_n(m) of KR 3.1.
+    """Of `ones` ones among `bits` bits, each flipped with probability q: A_n(m) of KR 3.1.
 
-    It does not matter whose bits they are: several bits of each person follow the same law.
+    It does not matter whose bits they are: several bits of each person have the same distribution.
     """
 
     ones: int
@@ -218,7 +200,7 @@ class CrowdLimits:
 
 @dataclass(frozen=True)
 class PopulationLimits:
-    """Ones of people drawn from a population in which a share has some property.
+    """Of the ones of people drawn from a population in which a share has some property.
 
     Bin(reports, q + (p - q) share) of them, and beside these Bin(coins, coin) that say nothing. The
     total of L options that exclude each other has n (L - 1) such coins of probability q: a person
@@ -261,22 +243,21 @@ def _crowd_low(ones: int, bits: int, q: float, miss: float) -> float:
 
 
 @lru_cache(4096)
-def _share_low(law: PopulationLimits, miss: float) -> float:
+def _share_low(seen: PopulationLimits, miss: float) -> float:
     from scipy.optimize import brentq
     from scipy.special import betaincinv
 
     from shoal.theory.binomial import sum_tails
 
-    q = law.q
-    if not law.coins:  # Clopper and Pearson's limit of the rate
-        rate = float(betaincinv(law.ones, law.reports - law.ones + 1, miss)) if law.ones else 0.0
+    q, ones, reports = seen.q, seen.ones, seen.reports
+    if not seen.coins:  # Clopper and Pearson's limit of the rate
+        rate = float(betaincinv(ones, reports - ones + 1, miss)) if ones else 0.0
         share = (rate - q) / (1 - 2 * q)
         return max(share, 0.0) if share <= 1 else math.inf
 
     def excess(share: float) -> float:  # rises with the share
-        rate = q + (1 - 2 * q) * share
-        coins = (law.coins, law.coin)
-        return sum_tails(law.ones, (law.reports, rate), coins).at_least_bound - miss
+        people, coins = (reports, q + (1 - 2 * q) * share), (seen.coins, seen.coin)
+        return sum_tails(ones, people, coins).at_least_bound - miss
 
     if excess(0.0) > 0:
         return 0.0

@@ -1,7 +1,10 @@
-"""Joint answers: how many people have each combination of chosen bits.
+"""Joint answers: combinations of chosen bits, counted and estimated, where the view allows it.
 
-The channel on j bits is the j-fold Kronecker power of [[p, q], [q, p]], so it is undone one bit at
-a time in j 2^j steps. The spread of a cell grows like (1 - 2q)^-j: look at it before you use it.
+A plan with view `counts` promises that nobody sees more than how many reports set each bit, in each
+cohort if there are cohorts. Its noise is far too small for anything that links the bits of one
+report: counts by number of set bits, whole vectors, and joint counts are refused wherever a plan
+and a tally meet. A cross in the survey is how to count answers jointly: its cells are bits of
+their own, and the plan's noise allows for them.
 """
 
 from __future__ import annotations
@@ -24,17 +27,24 @@ from shoal.support.checks import check_integer
 if TYPE_CHECKING:
     from shoal.analysis.tally import Tally
 
-__all__ = ["Cell", "JointEstimates", "check_links", "check_view", "estimate_joint", "way_to_cross"]
+MAX_JOINT_BITS = 16  # 65,536 counts
+_COUNTS_ONLY = (
+    "the plan's view is counts: a tally holds how many reports set each bit and nothing that links"
+    " the bits of one report"
+)
+
+Counts = NDArray[np.int64]
+Bits = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Cell:
+class JointCell:
     """One combination of bits: the values in the order asked, its count and its spread.
 
-    `count` and `variance`, that of the flips, are unbiased; where few reports fall oddly the
-    variance can be too small, even negative. `noise`, its root, does not follow it below what any
-    crowd of this size must have. `drawn` is how many people were drawn from a population, 0 if the
-    crowd itself is meant.
+    `count` and `variance`, that of the flips, are unbiased; by chance the variance can be too
+    small, even negative. `noise`, its root, does not follow it below what any crowd of this size
+    must have. `drawn` is how many people were drawn from a population, 0 if the target is the
+    crowd.
     """
 
     values: tuple[int, ...]
@@ -58,9 +68,9 @@ class JointEstimates:
     """Estimates of every combination of chosen bits: ``joint[1, 0]`` is set, not set."""
 
     bits: tuple[tuple[str, str], ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[JointCell, ...]
 
-    def __getitem__(self, values: tuple[int, ...] | int) -> Cell:
+    def __getitem__(self, values: tuple[int, ...] | int) -> JointCell:
         wanted = (values,) if isinstance(values, int) else tuple(values)
         for cell in self.cells:
             if cell.values == wanted:
@@ -69,14 +79,12 @@ class JointEstimates:
 
 
 def estimate_joint(
-    counts: NDArray[np.int64],
-    q: float,
-    bits: Sequence[tuple[str, str]],
-    target: Target = "crowd",
+    counts: Counts, q: float, bits: Sequence[tuple[str, str]], target: Target = "crowd"
 ) -> JointEstimates:
-    """Undo the flips of chosen bits jointly.
+    """Undo the flips of chosen bits jointly; counts[v] is of combination v, first bit lowest.
 
-    `counts[v]` is how many reports show the combination v, the first bit least significant.
+    The channel on j bits is the j-fold Kronecker power of [[p, q], [q, p]], so it is undone one bit
+    at a time in j 2^j steps. The spread of a cell grows like (1 - 2q)^-j.
 
     A cell's variance is estimated without bias from the same counts as sum_v count(v) w(v)^2 -
     count, where w are the inverse channel's weights for that cell: each report adds
@@ -100,7 +108,7 @@ def estimate_joint(
     for values in product((0, 1), repeat=j):
         index = sum(value << place for place, value in enumerate(values))
         cell = (float(undone[index]), float(variance[index]), float(noise[index]))
-        cells.append(Cell(values, *cell, drawn))
+        cells.append(JointCell(values, *cell, drawn))
     return JointEstimates(tuple(bits), tuple(cells))
 
 
@@ -114,13 +122,6 @@ def _each_bit(
         table = np.stack((same * clear + other * set_, other * clear + same * set_), axis=1)
         table = table.reshape(-1)
     return table
-
-
-MAX_JOINT_BITS = 16
-"""The most bits whose joint values are counted: 65,536 counts."""
-
-Counts = NDArray[np.int64]
-Bits = tuple[int, ...]
 
 
 def marginal(table: Counts, places: Sequence[int]) -> Counts:
@@ -156,18 +157,14 @@ def plan_groups(plan: Plan) -> list[Bits]:
     return [checked_bits(group, plan.bits) for group in groups]
 
 
-_MORE = (
-    "the plan's view is counts: a tally holds how many reports set each bit and nothing that links"
-    " the bits of one report"
-)
-
-
 def check_view(plan: Plan, tally: Tally) -> None:
     """Refuse a tally that holds more than its plan lets anybody see, or less."""
     if plan.view == tally.view:
         return
     if plan.view == "counts":
-        raise PrivacyRefusal(f"{_MORE}, but this one counts set bits; count its reports again.")
+        raise PrivacyRefusal(
+            f"{_COUNTS_ONLY}, but this one counts set bits; count its reports again."
+        )
     raise TallyError(
         "the plan's view is reports, but the tally holds only the counts of single bits; count the"
         " reports again."
@@ -175,20 +172,19 @@ def check_view(plan: Plan, tally: Tally) -> None:
 
 
 def check_links(plan: Plan, what: str, bits: Iterable[int] = ()) -> None:
-    """Refuse, under a plan with view counts, `what` links bits of one report.
-
-    The bits, if they are known, say which cross would allow it.
-    """
+    """Refuse counts that link bits of one report under view counts; suggest a cross of `bits`."""
     if plan.view == "counts":
-        raise PrivacyRefusal(f"{_MORE}, so it has no {what}; {way_to_cross(plan.survey, bits)}")
+        raise PrivacyRefusal(
+            f"{_COUNTS_ONLY}, so it has no {what}; {suggest_cross(plan.survey, bits)}"
+        )
 
 
-def way_to_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
+def suggest_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
     """Say which cross counts these bits jointly, or that none does.
 
     >>> from shoal import Choice, Flags, Text
     >>> survey = Survey("s", (Choice("age", ("young", "old")), Flags("has", ("car", "cat"))))
-    >>> way_to_cross(survey, [0, 3])
+    >>> suggest_cross(survey, [0, 3])
     'cross the questions in the plan: --cross "age;has=cat".'
     """
     labels = survey.labels
@@ -206,7 +202,7 @@ def way_to_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
             return f"question {name!r} is {question.kind}, which cannot be crossed either."
     for cross in survey.crosses:
         if len(names) > 1 and set(names) <= {side.name for side in cross.sides}:
-            return f"cross {cross.name!r} has what you want: shoal associate, shoal.cross_table."
+            return f"cross {cross.name!r} counts them: shoal associate, cross_table."
     if len(names) < 2:
         return 'cross the questions that you want jointly in the plan: --cross "A;B".'
     return f'cross the questions in the plan: --cross "{";".join(names)}".'

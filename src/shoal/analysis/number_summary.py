@@ -31,8 +31,6 @@ from shoal.protocol.questions import Number
 from shoal.support.checks import check_level
 from shoal.theory.gaussian import normal_factor
 
-__all__ = ["LimitedMean", "NumberSummary", "Quantile", "number_summary", "numbers_of"]
-
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 

@@ -34,18 +34,6 @@ from shoal.protocol.wire import (
 )
 from shoal.support.files import first_line
 
-__all__ = [
-    "Batch",
-    "FilePart",
-    "parse_batch",
-    "parts_of",
-    "read_part",
-    "read_reports",
-    "rows_of_column",
-    "synthetics_of",
-    "unpack",
-]
-
 _CHUNK_ROWS = 1 << 18
 _LARGEST_BATCH = 1 << 30
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"
@@ -326,12 +314,3 @@ def synthetics_of(batch: Batch, plan: Plan, chosen: list[int]) -> Iterator[Synth
         cohorts = None if batch.cohorts is None else batch.cohorts[here].astype(np.uint16)
         known = None if plan.window is None and window == 0 else window
         yield Synthetic(batch.rows[here], plan.bits, cohorts=cohorts, window=known)
-
-
-def unpack(rows: Rows, bits: int) -> NDArray[np.uint8]:
-    """Unpack rows into an array of 0 and 1, shape (vectors, bits).
-
-    >>> unpack(np.array([[1, 1]], dtype=np.uint8), bits=9)
-    array([[1, 0, 0, 0, 0, 0, 0, 0, 1]], dtype=uint8)
-    """
-    return np.unpackbits(rows, axis=1, count=bits, bitorder="little")

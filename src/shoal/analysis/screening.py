@@ -1,31 +1,36 @@
-"""A Tally to a Screening: the traces of fake reports that a whole crowd shows.
+"""A Tally to a Screening: the traces of fake reports in a complete crowd.
 
 The question is whether *any* honest crowd explains the tally: any answers of the survey's domain,
 randomized with the plan's q. The answers are not known, so a p-value must hold for all of them
-(theorems: `honest_counts` and `mixtures` of `shoal.theory.honest_crowds`). Fakes that follow the
-noise of an allowed answer cannot be told from people who give it; nothing here, or anywhere, sees
-those.
+(theorems: `shoal.theory.honest_crowds`). Fakes that follow the noise of an allowed answer cannot
+be told from people who give it; no test sees those.
+
+Tests come in families, one for each kind of trace. A family gives p-values that are valid for every
+honest crowd of its plan, already multiplied by how many things it tests (Bonferroni). Given
+`fakes`, they are valid for every crowd of which at most that many reports are fake and may be
+anything. Where a report is sent in pieces, one for each set bit, a fake may set one bit as often as
+it has pieces.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.analysis.count_table import unpack
 from shoal.analysis.estimates import check_crowd
-from shoal.analysis.report_files import unpack
-from shoal.analysis.tally import Tally
+from shoal.analysis.tally import Counts, Tally
 from shoal.errors import InputError
 from shoal.planning.fragments import overflow_of
 from shoal.protocol.encryption import messages_of
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import QuestionPart
+from shoal.protocol.questions import QuestionPart
 from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up, text_up
@@ -39,14 +44,9 @@ from shoal.theory.honest_crowds import (
     sum_p_values,
 )
 
-__all__ = ["Family", "Screening", "Trace", "families", "screen"]
+Floats = NDArray[np.float64]
 
-_PRECISION = 0.01
-"""How closely the smallest share of fakes is searched for, relative to itself."""
-
-SMALLEST = 1e-300
-"""P-values below what floats hold are rounded up to this."""
-
+SMALLEST = 1e-300  # p-values below what floats hold are rounded up to this
 CLEAN = "No sign of fake reports."
 COUNTS_ONLY = (
     "Only the counts of single bits and their totals were tested; under view counts nothing else"
@@ -58,10 +58,17 @@ IN_PIECES = (
 )
 NOT_TESTED = "Not tested: with memory and several reports per person, reports are not independent."
 
+MAX_PMF_CELLS = 2_000_000  # probabilities, up to which the shape of the set bits is tested
+MAX_SHAPE_BITS = 6  # up to which the shape of the whole histogram of vectors is tested
+MAX_VECTOR_BITS = 256  # for repeated vectors: 2^256 tests still leave p-values to see
+RUNS = (3, 8, 24, 96)  # of set bits: few see gross fakes soon, many see fine ones later
+_PRECISION = 0.01  # relative, of the smallest share of fakes
+_SHOWN = 3  # traces of each family
+
 
 @dataclass(frozen=True)
 class Screening:
-    """What was seen: an honest crowd has a `p_value` of at most a with probability at most a.
+    """The result: an honest crowd has a `p_value` of at most a with probability at most a.
 
     `suspicious` says that it is at most `alarm`. `smallest_share_of_fakes` is a lower bound of the
     part of the reports that no honest crowd explains, at confidence 1 - alarm; there may be more.
@@ -95,13 +102,13 @@ class Screening:
 
 
 def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
-    """Look for traces of fake reports in the tally of a whole crowd.
+    """Look for traces of fake reports in the tally of a complete crowd.
 
     Parameters
     ----------
     plan, tally
-        The plan, and the tally of its reports; fewer than a whole crowd are refused as by
-        `estimate`, and so are crowds whose people may be the same if the plan has memory.
+        The plan, and the tally of its reports; an incomplete crowd is refused as by `estimate`, and
+        so are crowds whose people may be the same if the plan has memory.
     alarm
         The probability, in (0, 1), with which an honest crowd may be called suspicious.
 
@@ -128,312 +135,242 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     overflow = overflow_of(plan)
     if overflow is not None and overflow.messages > 1:
         limits.append(IN_PIECES.format(messages=overflow.messages))
-    # honest reports that drop bits are as whole ones but for this probability
+    # Honest reports that drop bits are like whole ones but for this probability.
     dropped = 0.0 if overflow is None else tally.reports * overflow.chance(float(plan.q))
-    looked_at = families(plan, tally)
-    traces = [
-        (len(looked_at) * p + dropped, say) for family in looked_at for p, say in family.traces(0)
-    ]
+    tests = families(plan, tally)
+    traces = [(len(tests) * p + dropped, say) for family in tests for p, say in family(0)]
     traces.sort(key=lambda trace: trace[0])
     p_value = min(max(traces[0][0], SMALLEST), 1.0)
     if p_value > alarm:
         return Screening(p_value, alarm, (CLEAN, *limits), 0.0, *about)
     findings = (*(say() for p, say in traces if p <= alarm), *limits)
-    share = _fewest_fakes(looked_at, tally.reports, alarm - dropped) / tally.reports
+    share = _min_fakes(tests, tally.reports, alarm - dropped) / tally.reports
     return Screening(p_value, alarm, findings, share, *about)
 
 
-def _fewest_fakes(looked_at: list[Family], reports: int, alarm: float) -> int:
-    """Return the least number of fakes that is not rejected; the p-value rises with the number.
-
-    None at all was rejected before, and rounding is downward: it is a lower bound.
-    """
-
-    def rejected(fakes: int) -> bool:
-        limit = alarm / len(looked_at)
-        return any(p <= limit for family in looked_at for p, _ in family.traces(fakes))
-
-    return largest(rejected, 0, reports - 1, rtol=_PRECISION) + 1
-
-
-Floats = NDArray[np.float64]
-
-MAX_PMF_CELLS = 2_000_000
-"""Up to so many probabilities, laws times outcomes, the shape of the set bits is tested."""
-
-MAX_SHAPE_BITS = 6
-"""Up to so many bits the shape of the whole histogram of vectors is tested."""
-
-MAX_VECTOR_BITS = 256
-"""Up to so many bits repeated vectors are looked for: 2^256 tests still leave p-values to see."""
-
-RUNS = (3, 8, 24, 96)
-"""The set bits are cut into so many runs; few see gross fakes soon, many see fine ones later."""
-
-_SHOWN = 3
-
-
 class Trace(NamedTuple):
-    """One thing that was looked at: its p-value within the family, and how to say it."""
+    """One test: its p-value within the family, and a function that describes it."""
 
     p_value: float
     sentence: Callable[[], str]
 
 
-class Family(Protocol):
-    """Tests of one kind."""
+Family = Callable[[int], Iterator[Trace]]
+"""Tests of one kind: yields the strongest traces against at most so many fakes."""
 
-    def traces(self, fakes: int) -> Iterator[Trace]:
-        """Yield the strongest traces against at most `fakes` fakes."""
+
+def _min_fakes(tests: list[Family], reports: int, alarm: float) -> int:
+    """Return the least number of fakes that is not rejected, a lower bound: rounded down.
+
+    The p-value rises with the number; none at all was rejected before.
+    """
+
+    def rejected(fakes: int) -> bool:
+        return any(p <= alarm / len(tests) for family in tests for p, _ in family(fakes))
+
+    return largest(rejected, 0, reports - 1, rtol=_PRECISION) + 1
 
 
 def families(plan: Plan, tally: Tally) -> list[Family]:
     """Return the families that a plan and the kind of its tally allow, whatever was counted."""
-    tests: list[Family] = [Bits(plan, tally), Sums(plan, tally)]
+    tests = [_bits(plan, tally), _totals(plan, tally)]
     if tally.by_set_bits is not None:
-        tests.insert(0, SetBits(plan, tally.by_set_bits))
-        fewest, most = set_bit_range(plan)
-        if (most - fewest + 1) * (plan.bits + 1) <= MAX_PMF_CELLS:
-            tests.append(Shape(plan, tally.by_set_bits))
+        fewest, most = _set_bit_range(plan)
+        small = (most - fewest + 1) * (plan.bits + 1) <= MAX_PMF_CELLS
+        tests.insert(0, _set_bits(plan, tally.by_set_bits, exactly=small))
+        if small:
+            pmfs = set_bit_pmfs(plan.bits, fewest, most, float(plan.q))
+            cuts = [bins(pmfs, runs) for runs in RUNS]
+            distinct = [c for i, c in enumerate(cuts) if not i or c.size != cuts[i - 1].size]
+            tests.append(_shape(pmfs, tally.by_set_bits, distinct, "numbers of set bits"))
     if tally.cohorts is not None:
-        tests.append(Cohorts(plan, tally))
+        tests.append(_cohorts(plan, tally))
     if tally.by_vector is not None and plan.bits <= MAX_VECTOR_BITS:
-        tests.append(Vectors(plan, tally))
+        tests.append(_vectors(plan, tally))
         if plan.bits <= MAX_SHAPE_BITS:
-            tests.append(VectorShape(plan, tally))
+            pmfs, counts = _vector_pmfs(plan), np.zeros(1 << plan.bits, np.int64)
+            for name, count in tally.by_vector.items():
+                counts[int(name, 16)] += count
+            tests.append(_shape(pmfs, counts, [np.arange(counts.size)], "vectors' frequencies"))
     return tests
 
 
-def set_bit_range(plan: Plan) -> tuple[int, int]:
+def _set_bit_range(plan: Plan) -> tuple[int, int]:
     """Return the fewest and the most bits that an original has set; all between are allowed."""
     survey = plan.survey
     return sum(q.min_set_bits for q in survey), sum(q.max_set_bits for q in survey)
 
 
-class SetBits:
-    """Too many reports with many, with few or with exactly so many set bits."""
+def _set_bits(plan: Plan, seen: Counts, *, exactly: bool) -> Family:
+    """Test for too many reports with many, with few or with one exact number of set bits."""
+    fewest, most = _set_bit_range(plan)
+    bits, q, reports = plan.bits, float(plan.q), int(seen.sum())
+    lowest, highest = (set_bit_pmfs(bits, k, k, q)[0] for k in (fewest, most))
+    # More true bits make more set bits likelier, so the extreme originals bound the tails.
+    parts = [np.cumsum(seen[::-1])[::-1][1:], np.cumsum(seen)[:-1]]
+    tails = [np.cumsum(highest[::-1])[::-1][1:], np.cumsum(lowest)[:-1]]
+    if exactly:
+        parts.append(seen)
+        tails.append(set_bit_pmfs(bits, fewest, most, q).max(axis=0))
+    counts, rates = np.concatenate(parts), np.concatenate(tails)
+    rates = np.minimum(rates * (1 + 1e-9), 1.0)
 
-    def __init__(self, plan: Plan, seen: NDArray[np.int64]) -> None:
-        fewest, most = set_bit_range(plan)
-        bits, q = plan.bits, float(plan.q)
-        self._reports = int(seen.sum())
-        lowest, highest = (set_bit_pmfs(bits, k, k, q)[0] for k in (fewest, most))
-        # More true bits make more set bits likelier, so the extreme originals bound the tails.
-        counts = [np.cumsum(seen[::-1])[::-1][1:], np.cumsum(seen)[:-1]]
-        rates = [np.cumsum(highest[::-1])[::-1][1:], np.cumsum(lowest)[:-1]]
-        if (most - fewest + 1) * (bits + 1) <= MAX_PMF_CELLS:
-            counts.append(seen)
-            rates.append(set_bit_pmfs(bits, fewest, most, q).max(axis=0))
-        self._bits, self._counts = bits, np.concatenate(counts)
-        self._rates = np.minimum(np.concatenate(rates) * (1 + 1e-9), 1.0)
-
-    def traces(self, fakes: int) -> Iterator[Trace]:
-        honest = self._reports - fakes
-        p_values = hoeffding_at_least(self._counts - fakes, honest, self._rates)
-        for i, p in _strongest(p_values):
-            yield Trace(p * p_values.size, partial(self._sentence, i))
-
-    def _sentence(self, i: int) -> str:
-        kind, place = divmod(i, self._bits)
+    def sentence(i: int) -> str:
+        kind, place = divmod(i, bits)
         many = (f"{place + 1} or more", f"{place} or fewer")
-        words = many[kind] if kind < 2 else f"exactly {i - 2 * self._bits}"
+        words = many[kind] if kind < 2 else f"exactly {i - 2 * bits}"
         return (
-            f"{self._counts[i]:,} reports have {words} set bits; an honest crowd is"
-            f" expected to have at most {text_up(self._reports * self._rates[i])}."
+            f"{counts[i]:,} reports have {words} set bits; an honest crowd is"
+            f" expected to have at most {text_up(reports * rates[i])}."
         )
 
+    def traces(fakes: int) -> Iterator[Trace]:
+        p_values = hoeffding_at_least(counts - fakes, reports - fakes, rates)
+        return _strongest(p_values, p_values.size, sentence)
 
-class Bits:
-    """A bit that fewer reports show than flips alone would, or more than the truth could."""
+    return traces
 
-    def __init__(self, plan: Plan, tally: Tally) -> None:
-        self._plan, self._reports, self._ones = plan, tally.reports, tally.by_bit
 
-    def traces(self, fakes: int) -> Iterator[Trace]:
-        q, pieces = float(self._plan.q), messages_of(self._plan)
-        few, many = _bit_p_values(self._ones, self._reports, q, fakes, pieces)
-        p_values = np.concatenate((few, many))
-        for i, p in _strongest(p_values):
-            yield Trace(p * p_values.size, partial(self._sentence, i))
+def _bits(plan: Plan, tally: Tally) -> Family:
+    """Test for a bit that fewer reports show than flips would, or more than the truth could."""
+    q, pieces, reports, ones = float(plan.q), messages_of(plan), tally.reports, tally.by_bit
 
-    def _sentence(self, i: int) -> str:
-        place = i % self._plan.bits
-        question, label = self._plan.survey.labels[place]
-        q = float(self._plan.q)
-        few = i == place
-        rate = q if few else 1 - q
+    def sentence(i: int) -> str:
+        few, place = i < plan.bits, i % plan.bits
+        question, label = plan.survey.labels[place]
         return (
-            f"Option {label!r} of question {question!r} is set in {self._ones[place]:,} reports;"
+            f"Option {label!r} of question {question!r} is set in {ones[place]:,} reports;"
             f" an honest crowd is expected to set it in at {'least' if few else 'most'}"
-            f" {self._reports * rate:,.0f}."
+            f" {reports * (q if few else 1 - q):,.0f}."
         )
 
+    def traces(fakes: int) -> Iterator[Trace]:
+        p_values = np.concatenate(_bit_p_values(ones, reports, q, fakes, pieces))
+        return _strongest(p_values, p_values.size, sentence)
 
-class Cohorts:
-    """The same of every bit within each cohort, where all reports of a text look alike."""
+    return traces
 
-    def __init__(self, plan: Plan, tally: Tally) -> None:
-        assert tally.cohorts is not None
-        self._q, self._bits = float(plan.q), plan.bits
-        self._reports = np.array([cohort.reports for cohort in tally.cohorts])[:, None]
-        self._ones = np.array([cohort.by_bit for cohort in tally.cohorts])
 
-    def traces(self, fakes: int) -> Iterator[Trace]:
-        few, many = _bit_p_values(self._ones, self._reports, self._q, fakes)
-        p_values = np.concatenate((few.ravel(), many.ravel()))
-        for i, p in _strongest(p_values):
-            yield Trace(p * p_values.size, partial(self._sentence, i))
+def _cohorts(plan: Plan, tally: Tally) -> Family:
+    """Test every bit within each cohort, where all reports of a text look alike."""
+    assert tally.cohorts is not None
+    reports = np.array([cohort.reports for cohort in tally.cohorts])[:, None]
+    ones = np.array([cohort.by_bit for cohort in tally.cohorts])
 
-    def _sentence(self, i: int) -> str:
-        cohort, place = divmod(i % self._ones.size, self._bits)
+    def sentence(i: int) -> str:
+        cohort, place = divmod(i % ones.size, plan.bits)
         return (
-            f"{self._ones[cohort, place]:,} of the {self._reports[cohort, 0]:,} reports of cohort"
+            f"{ones[cohort, place]:,} of the {reports[cohort, 0]:,} reports of cohort"
             f" {cohort} set bit {place}; an honest crowd hardly ever does."
         )
 
+    def traces(fakes: int) -> Iterator[Trace]:
+        sides = _bit_p_values(ones, reports, float(plan.q), fakes)
+        p_values = np.concatenate([side.ravel() for side in sides])
+        return _strongest(p_values, p_values.size, sentence)
+
+    return traces
+
 
 def _bit_p_values(
-    ones: NDArray[np.int64],
-    reports: NDArray[np.int64] | int,
-    q: float,
-    fakes: int,
-    pieces: int = 1,
+    ones: Counts, reports: Counts | int, q: float, fakes: int, pieces: int = 1
 ) -> tuple[Floats, Floats]:
-    """Every report shows a bit with q or p, so the count is between Bin(n, q) and Bin(n, p)."""
+    """Bound a count between Bin(n, q) and Bin(n, p): every report shows a bit with q or p."""
     honest = np.maximum(np.asarray(reports) - fakes, 0)
     # Of f fakes all may lack the bit, or all may have it, each as often as it has pieces.
     few = np.where(ones >= honest, 1.0, at_most(ones, honest, q))
     return few, at_most(honest - (ones - fakes * pieces), honest, q)
 
 
-class Sums:
-    """All bits of a question together: a choice sets exactly one, so its counts must add up."""
+def _totals(plan: Plan, tally: Tally) -> Family:
+    """Test all bits of a question together: the counts of a choice must add up."""
+    q, reports = float(plan.q), tally.reports
+    in_pieces = plan.parties is not None and plan.view == "counts"
+    pieces = messages_of(plan) if in_pieces else None
+    parts = [
+        (question.name, part, sum(tally.by_bit[place].tolist()))
+        for question, place, part in plan.survey.parts
+    ]
 
-    def __init__(self, plan: Plan, tally: Tally) -> None:
-        self._q, self._reports = float(plan.q), tally.reports
-        in_pieces = plan.parties is not None and plan.view == "counts"
-        self._pieces = messages_of(plan) if in_pieces else None
-        self._parts = [
-            (question.name, part, sum(tally.by_bit[place].tolist()))
-            for question, place, part in plan.survey.parts
-        ]
-
-    def traces(self, fakes: int) -> Iterator[Trace]:
-        tests = 2 * len(self._parts)
-        for name, part, ones in self._parts:
-            domain = part.bits, part.min_set_bits, part.max_set_bits
-            few, many = sum_p_values(ones, self._reports, *domain, self._q, fakes)
-            if self._pieces is not None:  # a fake sets at most so many bits, whichever they are
-                more = fakes * (self._pieces - part.bits)
-                _, many = sum_p_values(ones - more, self._reports, *domain, self._q, fakes)
-            yield Trace(few * tests, partial(self._sentence, name, part, ones, low=True))
-            yield Trace(many * tests, partial(self._sentence, name, part, ones, low=False))
-
-    def _sentence(self, question: str, part: QuestionPart, ones: int, *, low: bool) -> str:
+    def sentence(question: str, part: QuestionPart, ones: int, *, low: bool) -> str:
         set_bits = part.min_set_bits if low else part.max_set_bits
-        rate = set_bits * (1 - self._q) + (part.bits - set_bits) * self._q
+        rate = set_bits * (1 - q) + (part.bits - set_bits) * q
         return (
             f"The reports set {ones:,} bits of question {question!r}; an honest crowd is"
-            f" expected to set at {'least' if low else 'most'} {self._reports * rate:,.0f}."
+            f" expected to set at {'least' if low else 'most'} {reports * rate:,.0f}."
         )
 
+    def traces(fakes: int) -> Iterator[Trace]:
+        for name, part, ones in parts:
+            domain = part.bits, part.min_set_bits, part.max_set_bits
+            few, many = sum_p_values(ones, reports, *domain, q, fakes)
+            if pieces is not None:  # a fake sets at most so many bits, whichever they are
+                more = fakes * (pieces - part.bits)
+                _, many = sum_p_values(ones - more, reports, *domain, q, fakes)
+            for p, low in ((few, True), (many, False)):
+                yield Trace(p * 2 * len(parts), partial(sentence, name, part, ones, low=low))
 
-class Shape:
-    """A histogram of set bits that no mixture of answers makes."""
-
-    def __init__(self, plan: Plan, seen: NDArray[np.int64]) -> None:
-        self._laws = set_bit_pmfs(plan.bits, *set_bit_range(plan), float(plan.q))
-        self._cuts = _different([bins(self._laws, runs) for runs in RUNS])
-        self._counts = seen
-
-    def traces(self, fakes: int) -> Iterator[Trace]:
-        share = fakes / int(self._counts.sum())
-        p = float(np.exp(min(-log_evidence(self._laws, self._counts, self._cuts, share), 0.0)))
-        yield Trace(
-            p,
-            lambda: (
-                "The numbers of set bits do not fit any mixture of honest answers under the plan's"
-                " flips."
-            ),
-        )
+    return traces
 
 
-class Vectors:
-    """A vector that is reported more often than even those whose answer it is would report it."""
+def _shape(pmfs: Floats, counts: Counts, cuts: list[NDArray[np.intp]], what: str) -> Family:
+    """Test for a histogram that no mixture of answers makes, at any of several cuts."""
 
-    def __init__(self, plan: Plan, tally: Tally) -> None:
-        assert tally.by_vector is not None
-        self._tests, self._reports = 2.0**plan.bits, tally.reports
-        counts = list(tally.by_vector.items())
-        self._names = [name for name, _ in counts]
-        self._counts = np.array([count for _, count in counts], np.int64)
-        packed = np.frombuffer(bytes.fromhex("".join(self._names)), np.uint8)
-        vectors = unpack(packed.reshape(-1, row_bytes(plan.bits)), plan.bits)
-        q = float(plan.q)
-        self._rates = np.full(len(counts), 1 + 1e-9)
-        for _, place, part in plan.survey.parts:
-            ones = vectors[:, place].sum(axis=1, dtype=np.int64)
-            # The nearest allowed answer makes a vector likeliest.
-            flips = np.maximum(0, ones - part.max_set_bits)
-            flips = np.maximum(flips, part.min_set_bits - ones)
-            self._rates *= q**flips * (1 - q) ** (part.bits - flips)
-        self._rates = np.minimum(self._rates, 1.0)
+    def sentence() -> str:
+        return f"The {what} do not fit any mixture of honest answers under the plan's flips."
 
-    def traces(self, fakes: int) -> Iterator[Trace]:
-        honest = self._reports - fakes
-        for i, p in _strongest(hoeffding_at_least(self._counts - fakes, honest, self._rates)):
-            yield Trace(p * self._tests, partial(self._sentence, i))
+    def traces(fakes: int) -> Iterator[Trace]:
+        evidence = log_evidence(pmfs, counts, cuts, fakes / int(counts.sum()))
+        yield Trace(float(np.exp(min(-evidence, 0.0))), sentence)
 
-    def _sentence(self, i: int) -> str:
-        return (
-            f"{self._counts[i]:,} reports are the vector {self._names[i]}; an honest crowd is"
-            f" expected to send it at most {text_up(self._reports * self._rates[i])} times."
-        )
+    return traces
 
 
-class VectorShape:
-    """A histogram of vectors that no mixture of answers makes."""
-
-    def __init__(self, plan: Plan, tally: Tally) -> None:
-        assert tally.by_vector is not None
-        values, q = np.arange(1 << plan.bits), float(plan.q)
-        allowed = np.array(
-            [
-                value
-                for value in values.tolist()
-                if all(
-                    part.min_set_bits <= block.bit_count() <= part.max_set_bits
-                    for part, block in _blocks(plan, value)
-                )
-            ]
-        )
-        flips = np.bitwise_count(allowed[:, None] ^ values)
-        self._laws = q**flips * (1 - q) ** (plan.bits - flips)
-        self._counts = np.zeros(values.size, np.int64)
-        for name, count in tally.by_vector.items():
-            self._counts[int(name, 16)] += count
-
-    def traces(self, fakes: int) -> Iterator[Trace]:
-        share, cuts = fakes / int(self._counts.sum()), [np.arange(self._counts.size)]
-        p = float(np.exp(min(-log_evidence(self._laws, self._counts, cuts, share), 0.0)))
-        yield Trace(
-            p,
-            lambda: (
-                "The vectors' frequencies do not fit any mixture of honest answers under the plan's"
-                " flips."
-            ),
-        )
-
-
-def _blocks(plan: Plan, value: int) -> Iterator[tuple[QuestionPart, int]]:
+def _vectors(plan: Plan, tally: Tally) -> Family:
+    """Test for a vector that comes more often than if it were everybody's answer."""
+    assert tally.by_vector is not None
+    names, q, reports = list(tally.by_vector), float(plan.q), tally.reports
+    counts = np.array(list(tally.by_vector.values()), np.int64)
+    packed = np.frombuffer(bytes.fromhex("".join(names)), np.uint8)
+    vectors = unpack(packed.reshape(-1, row_bytes(plan.bits)), plan.bits)
+    rates = np.full(len(counts), 1 + 1e-9)
     for _, place, part in plan.survey.parts:
-        yield part, value >> place.start & (1 << part.bits) - 1
+        ones = vectors[:, place].sum(axis=1, dtype=np.int64)
+        # The nearest allowed answer makes a vector likeliest.
+        flips = np.maximum(np.maximum(0, ones - part.max_set_bits), part.min_set_bits - ones)
+        rates *= q**flips * (1 - q) ** (part.bits - flips)
+    rates = np.minimum(rates, 1.0)
+
+    def sentence(i: int) -> str:
+        return (
+            f"{counts[i]:,} reports are the vector {names[i]}; an honest crowd is"
+            f" expected to send it at most {text_up(reports * rates[i])} times."
+        )
+
+    def traces(fakes: int) -> Iterator[Trace]:
+        p_values = hoeffding_at_least(counts - fakes, reports - fakes, rates)
+        return _strongest(p_values, 2.0**plan.bits, sentence)
+
+    return traces
 
 
-def _strongest(p_values: Floats) -> Iterator[tuple[int, float]]:
+def _vector_pmfs(plan: Plan) -> Floats:
+    """Return the probability of each reported vector, a row for each allowed answer."""
+    values, q = np.arange(1 << plan.bits), float(plan.q)
+    allowed = [
+        value
+        for value in values.tolist()
+        if all(
+            part.min_set_bits
+            <= (value >> place.start & (1 << part.bits) - 1).bit_count()
+            <= part.max_set_bits
+            for _, place, part in plan.survey.parts
+        )
+    ]
+    flips = np.bitwise_count(np.array(allowed)[:, None] ^ values)
+    return np.asarray(q**flips * (1 - q) ** (plan.bits - flips))
+
+
+def _strongest(p_values: Floats, tests: float, sentence: Callable[[int], str]) -> Iterator[Trace]:
     for i in itertools.islice(np.argsort(p_values, kind="stable"), _SHOWN):
-        yield int(i), float(p_values[i])
-
-
-def _different(cuts: Sequence[NDArray[np.intp]]) -> list[NDArray[np.intp]]:
-    return [cut for i, cut in enumerate(cuts) if not i or cut.size != cuts[i - 1].size]
+        yield Trace(float(p_values[i]) * tests, partial(sentence, int(i)))

@@ -33,21 +33,8 @@ from shoal.protocol.plan import Plan, View
 from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_rows, row_bytes
 from shoal.support.files import explain_wrong_file, read_json, write_json
 
-__all__ = [
-    "CohortCounts",
-    "Tally",
-    "Tallying",
-    "add_cohorts",
-    "add_counts",
-    "add_vectors",
-    "tally",
-    "what_is_counted",
-]
-
-SMALL_VECTOR = 12
-"""Vectors of up to this many bits are always counted one by one: 4096 counts at most."""
-
 Counts = NDArray[np.int64]
+SMALL_VECTOR = 12  # bits, up to which vectors are always counted one by one: 4096 counts at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +56,8 @@ class Tally:
     `by_vector` maps a packed row, in hexadecimal, to its count; None if vectors were not counted.
     `joint` maps bit positions to the counts of their joint values; the first position is the least
     significant bit of the value. `cohorts` counts each cohort by itself, if the plan has cohorts.
-    `crowds` lists the crowds that the reports belong to; if nothing else is said, they are one
-    unnamed crowd. `people` is ``"different"`` if whoever made the tally declared that no person is
-    in two of its crowds.
+    `crowds` lists the crowds of the reports, by default one unnamed crowd. `people` is
+    ``"different"`` if it was declared that no person is in two of these crowds.
     """
 
     plan_id: str
@@ -118,19 +104,18 @@ class Tally:
         return note_on(len(self.crowds), self.people)
 
     def named(self, crowd: str) -> Tally:
-        """Return the tally with a name for its crowds that have none; windows stay apart.
-
-        Unnamed crowds become parts of one crowd.
-        """
+        """Name the crowds that have no name: parts of one crowd, but for their windows."""
         named = (replace(c, name=crowd) if c.name is None else c for c in self.crowds)
         return replace(self, crowds=add_crowds(named))
 
     def of_different_people(self) -> Tally:
-        """Return the tally with the declaration that no person is in two of its crowds.
-
-        Nothing can check that, so everything that is made from the tally says that it was declared.
-        """
+        """Declare that no person is in two of its crowds; all results will say so, unchecked."""
         return replace(self, people="different")
+
+    @property
+    def _counted(self) -> tuple[View, bool, set[Bits]]:
+        """What is counted beside single bits; tallies add where this is the same."""
+        return self.view, self.by_vector is None, set(self.joint)
 
     def __add__(self, other: Tally) -> Tally:
         if not isinstance(other, Tally):
@@ -139,7 +124,7 @@ class Tally:
             raise TallyError(
                 f"tallies of two plans do not add: {self.plan_id[:12]} and {other.plan_id[:12]}."
             )
-        if what_is_counted(self) != what_is_counted(other):
+        if self._counted != other._counted:
             raise TallyError(
                 "tallies add when they count the same set bits, vectors and joint values."
             )
@@ -148,15 +133,22 @@ class Tally:
         # What was declared of some crowds is not declared of more of them.
         declared = [one.people for one in (self, other) if one.reports]
         people = declared[0] if len(declared) == 1 else None
+        set_bits = vectors = cohorts = None
+        if self.by_set_bits is not None and other.by_set_bits is not None:
+            set_bits = self.by_set_bits + other.by_set_bits
+        if self.by_vector is not None and other.by_vector is not None:
+            vectors = dict(sorted((Counter(self.by_vector) + Counter(other.by_vector)).items()))
+        if self.cohorts is not None and other.cohorts is not None:
+            cohorts = tuple(a + b for a, b in zip(self.cohorts, other.cohorts, strict=True))
         return Tally(
             self.plan_id,
             self.reports + other.reports,
             self.by_bit + other.by_bit,
-            add_counts(self.by_set_bits, other.by_set_bits),
-            add_vectors(self.by_vector, other.by_vector),
+            set_bits,
+            vectors,
             {bits: counts + other.joint[bits] for bits, counts in self.joint.items()},
             self.simulated if self.reports else other.simulated,
-            add_cohorts(self.cohorts, other.cohorts),
+            cohorts,
             add_crowds((*self.crowds, *other.crowds)),
             people,
         )
@@ -167,10 +159,7 @@ class Tally:
     __hash__ = None  # type: ignore[assignment]  # it holds arrays
 
     def joint_counts(self, bits: Sequence[int]) -> Counts:
-        """Return the counts of the joint values of chosen bits, the first one least significant.
-
-        They are summed from the smallest group that holds the bits, or from whole vectors.
-        """
+        """Return the counts of the joint values of chosen bits, the first one least significant."""
         chosen = checked_bits(bits, self.bits)
         holding = [counted for counted in self.joint if set(chosen) <= set(counted)]
         if holding:
@@ -217,7 +206,7 @@ class Tally:
 
     @classmethod
     def read(cls, path: Path | str, plan: Plan) -> Tally:
-        """Read a tally of `plan` from a JSON file, or from a collector's answer about a crowd."""
+        """Read a tally of `plan` from a JSON file, or from a collector's document of a crowd."""
         from shoal.analysis.tally_json import parse_file
 
         document = read_json(Path(path), "tally", TallyError)
@@ -232,12 +221,11 @@ class Tally:
 
 
 class Tallying:
-    """A tally in the making: add chunks of rows, then take the `result`.
+    """Builds a tally: add chunks of rows, then take the `result`.
 
     Memory does not grow with the number of reports, unless long vectors are counted one by one.
     Rows whose window is known belong to the crowd of their window, all others to one crowd; `crowd`
-    names them, and `window` is the window of rows that do not say theirs. `extra` is how many
-    numbers of the caller are kept with the counts (see `CountTable`).
+    names them, and `window` is the default window. `extra` and `table`: see `CountTable`.
     """
 
     def __init__(
@@ -250,7 +238,7 @@ class Tallying:
         window: int | None = None,
         extra: int = 0,
     ) -> None:
-        Crowd(1, crowd, window)  # says what is wrong with either
+        Crowd(1, crowd, window)  # checks both
         self._plan = plan
         self._crowd, self._window = crowd, window
         self._windows: Counter[int | None] = Counter()
@@ -265,7 +253,6 @@ class Tallying:
         self.table = CountTable(
             plan, list(dict.fromkeys(groups)), vectors=counted and is_short, extra=extra
         )
-        """The counts so far, in one array that can be stored and filled again."""
 
     def add(
         self,
@@ -276,10 +263,7 @@ class Tallying:
         window: int | None = None,
         weights: Weights | None = None,
     ) -> None:
-        """Count more rows, of one window if it is known; all, or none if one is malformed.
-
-        A row of weight 0 is not counted, at the same cost; by default all rows have weight 1.
-        """
+        """Count more rows: all, or none if one is invalid. Rows of weight 0 only take time."""
         check_rows(rows, self._plan.bits, error=TallyError)
         window = self._checked_window(window)
         self._check_cohorts(rows, cohorts)
@@ -295,7 +279,7 @@ class Tallying:
             self._count_vectors(counted, self._long_vectors)
 
     def add_vectors(self, vectors: Synthetic) -> None:
-        """Count more vectors, with what they say of themselves."""
+        """Count more vectors, with their cohorts and window."""
         if not isinstance(vectors, Synthetic):
             raise TallyError(f"only synthetic vectors are tallied, got {type(vectors).__name__}.")
         if vectors.bits != self._plan.bits:
@@ -373,17 +357,15 @@ def tally(
 
     Parameters
     ----------
-    plan
-        The plan that the vectors were made for.
-    synthetic
-        The vectors, at once or in chunks.
+    plan, synthetic
+        The plan and its vectors, at once or in chunks.
     vectors
         Whether to count whole vectors too. By default up to 12 bits, and never under view counts.
     joint
         Groups of bit positions whose joint values are counted, beside those the plan declares.
     crowd, window
-        What the crowd is called and which window its reports are of. Parts of one crowd that are
-        counted apart add up to it if they say so alike.
+        The name of the crowd and the window of its reports. Parts of one crowd that are counted
+        apart add up to one crowd if both are the same.
 
     Examples
     --------
@@ -401,32 +383,3 @@ def tally(
     for chunk in chunks:
         tallying.add_vectors(chunk)
     return tallying.result()
-
-
-def what_is_counted(tally: Tally) -> tuple[View, bool, set[Bits]]:
-    """Return what a tally counts beside single bits; tallies add where this is the same."""
-    return tally.view, tally.by_vector is None, set(tally.joint)
-
-
-def add_counts(mine: Counts | None, other: Counts | None) -> Counts | None:
-    """Return the sum of two arrays of counts."""
-    return None if mine is None or other is None else mine + other
-
-
-def add_vectors(
-    mine: Mapping[str, int] | None, other: Mapping[str, int] | None
-) -> dict[str, int] | None:
-    """Return how often each vector occurs in both."""
-    if mine is None or other is None:
-        return None
-    keys = sorted(mine.keys() | other.keys())
-    return {key: mine.get(key, 0) + other.get(key, 0) for key in keys}
-
-
-def add_cohorts(
-    mine: tuple[CohortCounts, ...] | None, other: tuple[CohortCounts, ...] | None
-) -> tuple[CohortCounts, ...] | None:
-    """Return the sum of each cohort's counts."""
-    if mine is None or other is None:
-        return None
-    return tuple(a + b for a, b in zip(mine, other, strict=True))

@@ -1,4 +1,4 @@
-"""Reading a tally back: every count is checked against every other."""
+"""Read a tally from JSON: every count is checked against every other."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.analysis.count_table import count_set_bits
+from shoal.analysis.count_table import count_set_bits, unpack
 from shoal.analysis.crowds import check_people, parse_crowds
 from shoal.analysis.joint import MAX_JOINT_BITS, Bits, Counts, checked_bits
-from shoal.analysis.report_files import unpack
 from shoal.analysis.tally import CohortCounts, Tally
 from shoal.errors import PrivacyRefusal, TallyError
 from shoal.protocol.plan import Plan
@@ -21,24 +20,16 @@ from shoal.support.checks import MAX_INTEGER, check_integer, exact_fields
 from shoal.support.files import canonical_json
 
 _FIELDS = {
-    "plan",
-    "reports",
-    "simulated",
-    "by_bit",
-    "by_set_bits",
-    "by_vector",
-    "joint",
-    "cohorts",
-    "crowds",
-    "people",
+    *("plan", "reports", "simulated", "by_bit", "by_set_bits"),
+    *("by_vector", "joint", "cohorts", "crowds", "people"),
 }
 
 
 def parse_file(document: object, plan: Plan) -> Tally:
-    """Read a tally, or the one in what a collector tells about a sealed crowd.
+    """Read a tally, or the one in a collector's document of a released crowd.
 
-    The crowd's SHA-256 is over the tally's canonical JSON, so a tally that was changed on the way
-    is an error here and not a wrong number later.
+    The document's SHA-256 is over the tally's canonical JSON, so a tally that was changed on the
+    way is an error here and not a wrong number later.
     """
     if not isinstance(document, Mapping) or not {"tally", "sha256"} <= set(document):
         return parse_tally(document, plan)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.analysis.contrasts import Combination, share_difference
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.estimates import Estimate, Estimates, estimate
-from shoal.analysis.result_tables import Frames, plain_table, table_of
+from shoal.analysis.result_tables import TableExport, arrow_rows, plain_table
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
@@ -23,8 +23,6 @@ from shoal.support.checks import check_level, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["CrowdDifference", "Trend", "crowd_difference", "trend"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
 
 
 @dataclass(frozen=True, repr=False)
-class CrowdDifference(Frames):
+class CrowdDifference(TableExport):
     """How the shares of two crowds differ: the first minus the second.
 
     The crowds may be of two plans; what is compared are the options that both have.
@@ -116,7 +114,7 @@ class CrowdDifference(Frames):
             for name, options in self.to_json()["questions"].items()
             for label, row in options.items()
         ]
-        return table_of(["question", "option"], rows, level=self.level)
+        return arrow_rows(["question", "option"], rows, level=self.level)
 
     def __str__(self) -> str:
         """Return a table: the shares of both crowds, and how they differ."""

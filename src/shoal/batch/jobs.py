@@ -17,8 +17,6 @@ from shoal.support.checks import check_integer
 from shoal.support.disk import Disk
 from shoal.support.files import strict_json
 
-__all__ = ["Journal", "files_of", "marks_of", "processes_of", "remove_journal", "work_on"]
-
 
 def files_of(paths: Iterable[Path | str], suffixes: Sequence[str]) -> list[Path]:
     """Return the files, those of a folder with these suffixes in the order of their names.

@@ -34,8 +34,6 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.support.disk import Disk
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
-__all__ = ["RandomizedFiles", "randomize_files"]
-
 JOURNAL = ".shoal-journal"
 _HIDDEN = ".unpublished-"
 _ALONE_BYTES = 1 << 25

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Staging", "attempt_path", "published_reports", "randomize", "tally"]
 
 _TASKS = 200
 """As many as Spark makes of a shuffle: enough to share the work, and few enough to start."""

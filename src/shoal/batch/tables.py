@@ -20,8 +20,6 @@ from shoal.protocol.wire import Synthetic
 from shoal.support.files import first_line
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
-__all__ = ["randomize_batches", "randomize_table", "tally_table"]
-
 _ROWS = 1 << 18
 
 

@@ -22,16 +22,6 @@ from shoal.analysis.tally import Tally, Tallying
 from shoal.batch.jobs import Journal, files_of, marks_of, processes_of, work_on
 from shoal.protocol.plan import Plan
 
-__all__ = [
-    "REPORT_SUFFIXES",
-    "Counted",
-    "Piece",
-    "count_pieces",
-    "cut_files",
-    "sum_of",
-    "tally_files",
-]
-
 REPORT_SUFFIXES = (".parquet", ".arrow", ".rows")
 _PIECE_ROWS = 1 << 22
 _ALONE_ROWS = 1 << 26

@@ -24,8 +24,6 @@ from shoal.support.checks import check_decimal_text, check_text
 from shoal.support.disk import SharedFile
 from shoal.support.files import read_json
 
-__all__ = ["Budget", "Expense"]
-
 VERSION = 1
 _PATIENCE = 30.0
 """Seconds to wait for another process that is spending."""

@@ -31,8 +31,6 @@ from shoal.support.table_format import (
     python_cells,
 )
 
-__all__ = ["Clause", "Columns", "Predicate", "read_columns", "table_in_memory"]
-
 
 @dataclass(frozen=True)
 class Columns:

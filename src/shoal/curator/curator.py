@@ -38,16 +38,6 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal, check_number, check_text
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
-__all__ = [
-    "MAX_CELLS",
-    "OTHER",
-    "Curator",
-    "check_some_rows",
-    "checked_bounds",
-    "checked_categories",
-    "checked_numbers",
-]
-
 
 class Curator:
     """Releases statistics of one table with exact noise, within one budget.

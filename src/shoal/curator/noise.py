@@ -23,22 +23,6 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal
 from shoal.support.files import first_line
 
-__all__ = [
-    "Mechanism",
-    "Neighbours",
-    "check_epsilon",
-    "check_neighbours",
-    "check_public_size",
-    "count_sensitivity",
-    "exact_sum",
-    "float_at_least",
-    "histogram_sensitivity",
-    "lattice_step",
-    "mechanism",
-    "on_lattice",
-    "sum_sensitivity",
-]
-
 _LARGEST_WHOLE = 2**62
 _LARGEST_WHOLE_SCALE = 2.0**53  # noise reaches 2^62 with probability exp(-512)
 _SMALLEST, _LARGEST = 1e-200, 1e200

@@ -18,8 +18,6 @@ from shoal.support.checks import check_level
 from shoal.support.rounding import text_up
 from shoal.theory import laplace as law
 
-__all__ = ["Accuracy", "Query", "Release"]
-
 Query = Literal["count", "fraction", "sum", "mean", "histogram", "vector"]
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.analysis.count_table import unpack
 from shoal.analysis.estimates import estimate
-from shoal.analysis.report_files import unpack
 from shoal.analysis.tally import Tallying
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import HttpTransport, Outbox

@@ -329,7 +329,7 @@ def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> li
         f"The person who counted the reports declares that all reports of {crowd} are of one"
         " crowd, with none counted twice; it was not checked."
         for crowd in tally.crowds
-        if not (crowd.sealed or crowd.unnamed)
+        if not (crowd.released or crowd.unnamed)
     ]
     return sentences
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal import __version__
 from shoal.analysis.cross_tables import cross_table
-from shoal.analysis.estimates import Estimates, check_crowd, estimate
+from shoal.analysis.estimates import Estimates, check_crowd, estimate, estimates_arrow
 from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.tally import Tally
@@ -22,7 +22,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross
 from shoal.reports.page import notebook_html, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
-from shoal.reports.tables import arrow_table, csv_text, markdown_text
+from shoal.reports.tables import csv_text, markdown_text
 from shoal.support.checks import check_level, check_text
 from shoal.support.files import write_json, write_text, write_whole
 
@@ -117,7 +117,7 @@ class Publication:
 
     def to_arrow(self) -> pa.Table:
         """Return the estimates as an Arrow table; its metadata `shoal` holds the whole JSON."""
-        return arrow_table(self._document)
+        return estimates_arrow(self._document)
 
     def write(self, path: Path | str) -> None:
         """Write a file in the form that its suffix names, whole or not at all."""

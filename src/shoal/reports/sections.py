@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from shoal.analysis.estimates import NUMBERS
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Question
 from shoal.reports.bars import bar_chart, difference_chart, histogram, trend_chart
@@ -30,7 +31,6 @@ from shoal.reports.formatting import (
     whole_shares,
 )
 from shoal.reports.protection import Fact
-from shoal.reports.tables import NUMBERS
 from shoal.support.rounding import text_near, text_up
 
 __all__ = ["Row", "Table", "difference_sections", "question_sections", "trend_section"]

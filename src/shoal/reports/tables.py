@@ -1,52 +1,30 @@
-"""Estimates as rows: CSV and Arrow with the numbers in full, Markdown with those of the page."""
+"""Estimates as CSV with the numbers in full, and as Markdown with those of the page."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from shoal.analysis.crowds import in_crowds
+from shoal.analysis.estimates import NUMBERS, estimate_rows
 from shoal.protocol.plan import Plan
 from shoal.reports.formatting import SIMULATED, Figures, possible_answers, sum_note
 from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = ["csv_text", "markdown_text"]
 
-__all__ = ["arrow_table", "csv_text", "markdown_text"]
-
-NUMBERS = ("count", "share", "sigma", "low", "high", "constrained")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Characters that start a formula in a spreadsheet, full-width too (OWASP, CSV injection)."""
-_SHARED = ("reports", "level", "interval", "target", "simulated", "plan")
-
-
-def rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a flat row for each option; what all rows share stands in each of them."""
-    estimates = document["estimates"]
-    shared = {name: estimates[name] for name in _SHARED} | {"crowds": len(estimates["crowds"])}
-    for question, options in estimates["questions"].items():
-        for label, row in options.items():
-            numbers = {name: float(row[name]) for name in NUMBERS}
-            compatible = not row.get("incompatible", False)
-            yield {
-                "question": question,
-                "option": label,
-                **numbers,
-                "compatible": compatible,
-                **shared,
-            }
 
 
 def csv_text(document: Mapping[str, Any]) -> str:
     """Write the estimates as CSV (RFC 4180), with full precision and without formulas."""
     out = io.StringIO()
     writer = csv.writer(out)
-    for number, row in enumerate(rows(document)):
+    for number, row in enumerate(estimate_rows(document)):
         if number == 0:
             writer.writerow(row)
         writer.writerow([_cell(value) for value in row.values()])
@@ -63,26 +41,6 @@ def _cell(value: object) -> object:
         return str(value).lower()
     is_formula = isinstance(value, str) and value.startswith(_FORMULA)
     return f"'{value}" if is_formula else value
-
-
-def arrow_table(document: Mapping[str, Any]) -> pa.Table:
-    """Return the estimates as an Arrow table that carries the whole JSON as metadata."""
-    import pyarrow as pa
-
-    text, number, flag = pa.string(), pa.float64(), pa.bool_()
-    fields = [
-        *[(name, text) for name in ("question", "option")],
-        *[(name, number) for name in NUMBERS],
-        ("compatible", flag),
-        ("reports", pa.int64()),
-        ("level", number),
-        *[(name, text) for name in ("interval", "target")],
-        ("simulated", flag),
-        ("plan", text),
-        ("crowds", pa.int64()),
-    ]
-    schema = pa.schema(fields, metadata={"shoal": json.dumps(document, allow_nan=False)})
-    return pa.Table.from_pylist(list(rows(document)), schema=schema)
 
 
 def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:

@@ -25,15 +25,6 @@ from shoal.support.checks import check_level, check_number, listed, shown
 from shoal.support.files import explain_wrong_file, first_line, kind_of
 from shoal.theory.gaussian import normal_factor
 
-__all__ = [
-    "Candidates",
-    "DecodedText",
-    "DecodedTexts",
-    "check_candidates",
-    "decode",
-    "read_candidates",
-]
-
 ALIKE = 0.75
 """Candidates that set this share of their bits alike are listed as hard to tell apart."""
 

@@ -17,8 +17,6 @@ from scipy import sparse
 
 from shoal.protocol.text_hash import TextHash, normal_text
 
-__all__ = ["Design", "Floats", "Places", "hash_table", "make_design", "merged"]
-
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 

@@ -29,16 +29,6 @@ from shoal.support.checks import check_integer, check_number, listed
 if TYPE_CHECKING:
     from shoal.analysis.text.results import DecodedText, DecodedTexts
 
-__all__ = [
-    "Chains",
-    "Discovery",
-    "LetterPair",
-    "chain_pairs",
-    "chances_of_nobody",
-    "discover",
-    "frequent_pairs",
-]
-
 
 @dataclass(frozen=True)
 class Discovery:

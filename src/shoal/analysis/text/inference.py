@@ -24,16 +24,6 @@ from shoal.analysis.text.design import Design, Floats
 from shoal.analysis.text.least_squares import CLIP, Data, Fit
 from shoal.theory.gaussian import normal_factor
 
-__all__ = [
-    "Errors",
-    "HiddenTexts",
-    "Jumps",
-    "Regression",
-    "conditional_low",
-    "excess",
-    "hidden_texts",
-]
-
 _BLOCK = 1 << 24
 _WINDOW = 0.5
 

@@ -31,8 +31,6 @@ from scipy import linalg, optimize, sparse
 from shoal.analysis.tally import CohortCounts
 from shoal.analysis.text.design import Design, Floats, Places
 
-__all__ = ["CLIP", "Data", "Fit", "debias", "fit", "make_data"]
-
 CLIP = 4.0
 """Residuals beyond this many standard deviations are clipped, and their bits not fitted."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.intervals import Interval
-from shoal.analysis.result_tables import Frames
+from shoal.analysis.result_tables import TableExport
 from shoal.analysis.text.decode import check_rates, explain, too_few_bits
 from shoal.analysis.text.design import merged
 from shoal.analysis.text.least_squares import debias
@@ -28,17 +28,6 @@ from shoal.planning.rappor import RapporParameters
 from shoal.support.checks import shown
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.gaussian import normal_factor
-
-__all__ = [
-    "PersonalPromise",
-    "RapporCollection",
-    "RapporDecoded",
-    "RapporMap",
-    "decode_rappor",
-    "personal_promises",
-    "read_counts",
-    "read_map",
-]
 
 
 @dataclass(frozen=True)
@@ -86,7 +75,7 @@ def personal_promises(parameters: RapporParameters) -> tuple[PersonalPromise, ..
 
 
 @dataclass(frozen=True)
-class RapporDecoded(Frames):
+class RapporDecoded(TableExport):
     """The texts of a RAPPOR collection, and what was promised to the people who sent them."""
 
     parameters: RapporParameters

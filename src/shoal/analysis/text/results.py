@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.analysis.intervals import Interval
-from shoal.analysis.result_tables import Frames, plain_table, table_of
+from shoal.analysis.result_tables import TableExport, arrow_rows, plain_table
 from shoal.analysis.text.design import Floats
 from shoal.analysis.text.inference import Regression
 from shoal.errors import InputError
@@ -20,7 +20,6 @@ from shoal.protocol.text_hash import normal_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DecodedText", "DecodedTexts"]
 
 _SHOWN = 40
 """Texts that `print` shows."""
@@ -48,7 +47,7 @@ class DecodedText:
 
 
 @dataclass(frozen=True, repr=False)
-class DecodedTexts(Frames, Sequence[DecodedText]):
+class DecodedTexts(TableExport, Sequence[DecodedText]):
     """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
 
     `unexplained` is how many reports the texts found do not account for: people who answered
@@ -169,7 +168,7 @@ class DecodedTexts(Frames, Sequence[DecodedText]):
             }
             for one in self.texts
         ]
-        return table_of(
+        return arrow_rows(
             ["value"], rows, level=self.level, reports=self.reports, simulated=self.simulated
         )
 

@@ -21,15 +21,6 @@ from scipy.special import log_ndtr, ndtri
 from shoal.analysis.text.design import Design, Floats, Places
 from shoal.analysis.text.least_squares import CLIP, Data, Fit, fit
 
-__all__ = [
-    "FEW_DRAWS",
-    "NullDistribution",
-    "Selection",
-    "discoveries",
-    "null_distribution",
-    "select",
-]
-
 _ROUNDS = 24
 _SETTLED = 0.02
 _FITTED = 0.05

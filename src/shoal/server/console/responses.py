@@ -9,10 +9,11 @@ from typing import Any
 
 from starlette.responses import Response
 
+from shoal.analysis.estimates import estimates_arrow
 from shoal.analysis.tally import Tally
 from shoal.protocol.plan import Plan
 from shoal.reports import publish
-from shoal.reports.tables import arrow_table, csv_text
+from shoal.reports.tables import csv_text
 from shoal.server.console.formatting import crowd_state, progress, unreadable_note, window_times
 from shoal.server.core.tokens import Token, Tokens
 from shoal.server.storage.key_file import Signer
@@ -99,7 +100,7 @@ def _parquet(document: dict[str, Any]) -> Response:
     import pyarrow.parquet as pq
 
     out = io.BytesIO()
-    pq.write_table(arrow_table({"estimates": document}), out)
+    pq.write_table(estimates_arrow({"estimates": document}), out)
     return _file(out.getvalue(), PARQUET, "estimates.parquet")
 
 
@@ -107,7 +108,7 @@ def _arrow(document: dict[str, Any]) -> Response:
     import pyarrow.feather as feather
 
     out = io.BytesIO()
-    feather.write_feather(arrow_table({"estimates": document}), out, compression="uncompressed")
+    feather.write_feather(estimates_arrow({"estimates": document}), out, compression="uncompressed")
     return _file(out.getvalue(), ARROW, "estimates.arrow")
 
 

@@ -75,7 +75,7 @@ _CROWD_LINE = _record(
     **{"from": TEXT, "until": TEXT},
 )
 _CROWD_OF_TALLY = _record(
-    {"name": _maybe(TEXT), "window": _maybe(WHOLE), "reports": WHOLE, "sealed": FLAG}
+    {"name": _maybe(TEXT), "window": _maybe(WHOLE), "reports": WHOLE, "released": FLAG}
 )
 _OPTION = _record(
     {

@@ -317,7 +317,7 @@ def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:
     """Return the release of a complete crowd: its tally, with the crowd's number and window."""
     assert (plan.crowd_size or 0) <= tally.reports <= plan.reports_needed
     named = None if plan.window is None else window
-    sealed = Crowd(tally.reports, str(number), named, sealed=True)
+    sealed = Crowd(tally.reports, str(number), named, released=True)
     tally = replace(tally, crowds=(sealed,))
     return json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()
 

@@ -14,6 +14,8 @@ from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo
 from shoal.device.encode import encode
 from shoal.device.randomize import flip, pack_reports
 from shoal.protocol.wire import Reports
+from shoal.server.console.app import OPERATIONS
+from shoal.server.core.openapi import openapi
 from tests.reports.test_publication import CHROMIUM
 
 SURVEY = Survey(
@@ -63,6 +65,19 @@ def reports(plan: Plan, seed: int, count: int) -> Reports:
     """Return the reports of so many people."""
     originals = encode(plan, answers(seed, count))
     return pack_reports(plan, flip(plan, originals))
+
+
+def response_schemas() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the JSON Schema of each operation's JSON response, from the OpenAPI document."""
+    described = openapi(OPERATIONS, "", "")
+    return {
+        (one.method, one.path): {"components": described["components"]}
+        | described["paths"][one.path][one.method.lower()]["responses"][str(one.status)]["content"][
+            "application/json"
+        ]["schema"]
+        for one in OPERATIONS
+        if one.response is not None
+    }
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import pytest
 from shoal import Flags, Survey, plan
 from shoal.cli import run
 from shoal.protocol.plan import Plan
-from shoal.server.console.schemas import ANSWERS
 from shoal.server.doctor.examine import examine
 from tests.server.analyzer.relay_help import (
     COUNTS,
@@ -28,6 +27,7 @@ from tests.server.analyzer.relay_help import (
     sealed,
 )
 from tests.server.analyzer.test_crashes import ServedAnalyzer
+from tests.server.console_help import response_schemas
 from tests.server.store_help import Clock, make_plan, upload
 
 KEY = "A" * 43
@@ -100,7 +100,7 @@ def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
     for path, answer in answers.items():
         shape = ("GET", path.replace(agreed.id, "{plan_id}").replace("crowds/1", "crowds/{number}"))
         if answer.headers["content-type"] == "application/json":
-            jsonschema_rs.validate(ANSWERS[shape], answer.json())
+            jsonschema_rs.validate(response_schemas()[shape], answer.json())
     crowd, estimates, report, *_ = answers.values()
     assert crowd.json()["unreadable"] == 0
     assert crowd.json()["screening"]

@@ -12,13 +12,11 @@ from starlette.responses import Response
 from shoal.protocol.oblivious import KEYS_TYPE, REQUEST_TYPE, RESPONSE_TYPE
 from shoal.server.collector.gateway import PATH, Gateway
 from shoal.server.collector.ingest import BINARY, Ingest
-from shoal.server.console.responses import json_answer, signed_answer
 from shoal.server.core import problems
 from shoal.server.core.http import Receive, Refusal, Scope
-from shoal.server.core.openapi import Operation, openapi
+from shoal.server.core.openapi import Operation, json_response, make_app, openapi, signed_response
 from shoal.server.core.parameters import Parameter
 from shoal.server.core.problems import Problem, Send
-from shoal.server.core.routes import make_app
 from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import PlanRecord
 
@@ -102,21 +100,21 @@ def make_public(
 
     async def plan(request: Request) -> Response:
         document = published(request).document
-        return signed_answer(json.dumps(document, ensure_ascii=False).encode(), signer, _AN_HOUR)
+        return signed_response(json.dumps(document, ensure_ascii=False).encode(), signer, _AN_HOUR)
 
     async def certificate(request: Request) -> Response:
         content = published(request).certificate
         assert content is not None
-        return signed_answer(content, signer, _AN_HOUR)
+        return signed_response(content, signer, _AN_HOUR)
 
     async def keys(request: Request) -> Response:
         links = [link._asdict() for link in signer.links]
         signing = signer.signing_keys
         expired = [key for key in signer.public_keys if key not in signing]
-        return json_answer({"ed25519": signing, "expired": expired, "links": links})
+        return json_response({"ed25519": signing, "expired": expired, "links": links})
 
     async def document(request: Request) -> Response:
-        return json_answer(openapi(operations, door.title, door.summary))
+        return json_response(openapi(operations, door.title, door.summary))
 
     operations = (
         Operation(

@@ -12,7 +12,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shoal.server.console import schemas
 from shoal.server.console.handlers import (
+    ARROW,
     CROWDS,
     FIRST,
     FORMAT,
@@ -23,23 +25,20 @@ from shoal.server.console.handlers import (
     NUMBER,
     OTHER,
     PAGE,
+    PARQUET,
     PLAN,
     QUESTION,
     SECOND,
     TOKEN,
     Handlers,
 )
-from shoal.server.console.planning import WISH
-from shoal.server.console.responses import ARROW, PARQUET, json_answer
-from shoal.server.console.schemas import ANSWERS
-from shoal.server.console.searches import SEARCH
+from shoal.server.console.planning import Wish
 from shoal.server.console.views import PAGES, Views, refused_page
 from shoal.server.core import problems
 from shoal.server.core.auth import SAFE, guarded, token_check, with_headers
-from shoal.server.core.http import ORIGINS, Refusal, problem_of
-from shoal.server.core.openapi import Operation, openapi
-from shoal.server.core.routes import Endpoint, make_app
-from shoal.server.core.tokens import LABEL, MOST_PLANS, ROLES, Sessions
+from shoal.server.core.http import Refusal, problem_of
+from shoal.server.core.openapi import Endpoint, Operation, json_response, make_app, openapi
+from shoal.server.core.tokens import Sessions
 from shoal.server.storage.database import StorageError
 
 if TYPE_CHECKING:
@@ -55,36 +54,43 @@ SAFE_PAGE = SAFE | {
 }
 """Headers of every page: no style or script but those of the console, and no frame around it."""
 
-_ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
-
 
 async def _openapi(handlers: Handlers, request: Request) -> Response:
     summary = "Plans, progress, and releases of complete crowds."
-    return json_answer(openapi(OPERATIONS, "Shoal console", summary, ANSWERS))
+    return json_response(openapi(OPERATIONS, "Shoal console", summary))
 
+
+_PLAN, _CROWD = "/v1/plans/{plan_id}", "/v1/plans/{plan_id}/crowds/{number}"
+_GONE = (problems.CROWD_OPEN, problems.CROWD_GONE)
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/v1/plans", "viewer", "List plans and their states.", Handlers.plans),
+    Operation(
+        "GET", "/v1/plans", "viewer", "List plans and their states.", Handlers.plans,
+        response=schemas.PlanList,
+    ),
     Operation(
         "POST", "/v1/plans", "admin", "Add a plan as a draft.", Handlers.add_plan, status=201,
         body={"type": "object", "description": "A plan with its id, as shoal plan writes it."},
+        response=schemas.PlanLine,
         problems=(problems.MALFORMED_PLAN, problems.PROMISE_BROKEN, problems.TOO_LARGE),
     ),
-    Operation("GET", "/v1/plans/{plan_id}", "viewer", "One plan.", Handlers.plan, (PLAN,)),
     Operation(
-        "POST", "/v1/plans/{plan_id}/publish", "admin", "Publish a draft, or resume after a pause.",
-        Handlers.publish, (PLAN, HONEST, NEVER_PUBLISHED),
+        "GET", _PLAN, "viewer", "One plan.", Handlers.plan, (PLAN,), response=schemas.PlanDetail,
+    ),
+    Operation(
+        "POST", f"{_PLAN}/publish", "admin", "Publish a draft, or resume after a pause.",
+        Handlers.publish, (PLAN, HONEST, NEVER_PUBLISHED), response=schemas.PlanLine,
         problems=(problems.WRONG_STATE, problems.HONEST_UNSAID, problems.MAYBE_PUBLISHED),
     ),
     Operation(
-        "PUT", "/v1/plans/{plan_id}/origins", "admin",
+        "PUT", f"{_PLAN}/origins", "admin",
         "Set the origins of the web pages that may send reports.", Handlers.origins, (PLAN,),
-        body=ORIGINS, problems=(problems.BAD_ORIGINS,),
+        body=schemas.OriginList, response=schemas.OriginList, problems=(problems.BAD_ORIGINS,),
     ),
     *(
         Operation(
-            "POST", f"/v1/plans/{{plan_id}}/{word}", "admin", summary, handler, (PLAN,),
-            problems=(problems.WRONG_STATE,),
+            "POST", f"{_PLAN}/{word}", "admin", summary, handler, (PLAN,),
+            response=schemas.PlanLine, problems=(problems.WRONG_STATE,),
         )
         for word, summary, handler in (
             ("pause", "Pause: accept no reports for a while.", Handlers.pause),
@@ -93,82 +99,67 @@ OPERATIONS: tuple[Operation, ...] = (
         )
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/certificate", "viewer", "What the plan promises, signed.",
+        "GET", f"{_PLAN}/certificate", "viewer", "What the plan promises, signed.",
         Handlers.certificate, (PLAN,), problems=(problems.WRONG_STATE,),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/progress", "viewer",
-        "How full the open crowd is in per cent, rounded down to 10 %.",
-        Handlers.progress, (PLAN,),
+        "GET", f"{_PLAN}/progress", "viewer",
+        "How full the open crowd is in per cent, rounded down to 10 %.", Handlers.progress, (PLAN,),
+        response=schemas.PlanProgress,
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/crowds", "viewer", "The plan's crowds.", Handlers.crowds,
-        (PLAN,),
+        "GET", f"{_PLAN}/crowds", "viewer", "The plan's crowds.", Handlers.crowds, (PLAN,),
+        response=schemas.CrowdList,
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/crowds/{number}", "analyst",
-        "A released crowd: its tally, and traces of fake reports.", Handlers.crowd,
-        (PLAN, NUMBER), problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
+        "GET", _CROWD, "analyst", "A released crowd: its tally, and traces of fake reports.",
+        Handlers.crowd, (PLAN, NUMBER), response=schemas.ReleaseDocument, problems=_GONE,
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/crowds/{number}/estimates", "analyst",
-        "Estimates of a released crowd, with intervals.", Handlers.estimates,
-        (PLAN, NUMBER, FORMAT, INTERVAL, LEVEL), media=_ESTIMATES,
-        problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
+        "GET", f"{_CROWD}/estimates", "analyst", "Estimates of a released crowd, with intervals.",
+        Handlers.estimates, (PLAN, NUMBER, FORMAT, INTERVAL, LEVEL),
+        media=("application/json", "text/csv", PARQUET, ARROW),
+        response=schemas.EstimatesDocument, problems=_GONE,
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/crowds/{number}/report.html", "analyst",
-        "A released crowd as one page.", Handlers.report, (PLAN, NUMBER), media=("text/html",),
-        problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
+        "GET", f"{_CROWD}/report.html", "analyst", "A released crowd as one page.",
+        Handlers.report, (PLAN, NUMBER), media=("text/html",), problems=_GONE,
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/report.html", "analyst", "The last released crowd as one page.",
-        Handlers.latest_report, (PLAN,), media=("text/html",),
-        problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
+        "GET", f"{_PLAN}/report.html", "analyst", "The last released crowd as one page.",
+        Handlers.latest_report, (PLAN,), media=("text/html",), problems=_GONE,
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/crowds/{number}/results", "analyst",
-        "All that the page of a released crowd shows.", Handlers.results,
-        (PLAN, NUMBER, INTERVAL, LEVEL), problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
+        "GET", f"{_CROWD}/results", "analyst", "All that the page of a released crowd shows.",
+        Handlers.results, (PLAN, NUMBER, INTERVAL, LEVEL), response=schemas.ResultsDocument,
+        problems=_GONE,
     ),
     Operation(
-        "POST", "/v1/plans/{plan_id}/crowds/{number}/decode", "analyst",
+        "POST", f"{_CROWD}/decode", "analyst",
         "Which texts a released crowd answered, of a list of candidates.", Handlers.decode,
-        (PLAN, NUMBER), body=SEARCH,
-        problems=(problems.CROWD_OPEN, problems.CROWD_GONE, problems.NO_TEXT),
+        (PLAN, NUMBER), body=schemas.Search, response=schemas.TextsDocument,
+        problems=(*_GONE, problems.NO_TEXT),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/trend", "analyst",
+        "GET", f"{_PLAN}/trend", "analyst",
         "How the answers to a question change over released crowds.", Handlers.trend,
-        (PLAN, QUESTION, CROWDS, LEVEL),
+        (PLAN, QUESTION, CROWDS, LEVEL), response=schemas.TrendDocument,
         problems=(problems.TOO_FEW_CROWDS, problems.CROWD_GONE, problems.UNKNOWN_QUESTION),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/difference", "analyst", "How two released crowds differ.",
+        "GET", f"{_PLAN}/difference", "analyst", "How two released crowds differ.",
         Handlers.difference, (PLAN, FIRST, SECOND, OTHER, LEVEL),
-        problems=(problems.TOO_FEW_CROWDS, problems.NOTHING_IN_COMMON, problems.CROWD_OPEN,
-                  problems.CROWD_GONE, problems.UNKNOWN_CROWD),
+        response=schemas.DifferenceDocument,
+        problems=(*_GONE, problems.TOO_FEW_CROWDS, problems.NOTHING_IN_COMMON,
+                  problems.UNKNOWN_CROWD),
     ),
-    Operation("GET", "/v1/tokens", "admin", "List tokens, without their secrets.", Handlers.tokens),
+    Operation(
+        "GET", "/v1/tokens", "admin", "List tokens, without their secrets.", Handlers.tokens,
+        response=schemas.TokenList,
+    ),
     Operation(
         "POST", "/v1/tokens", "admin", "Make a token; its secret is shown once.",
-        Handlers.add_token, status=201,
-        body={
-            "type": "object",
-            "required": ["role", "label"],
-            "additionalProperties": False,
-            "properties": {
-                "role": {"type": "string", "enum": list(ROLES)},
-                "label": {"type": "string", "minLength": 1, "maxLength": 80,
-                          "pattern": f"^{LABEL.pattern}$"},
-                "expires": {"type": ["string", "null"], "format": "date"},
-                "plans": {"type": ["array", "null"], "minItems": 1, "maxItems": MOST_PLANS,
-                          "items": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
-                "key": {"type": ["string", "null"], "pattern": "^[A-Za-z0-9_-]{43}$"},
-            },
-            "if": {"required": ["key"], "properties": {"key": {"type": "string"}}},
-            "then": {"properties": {"role": {"const": "relay"}}},
-        },
+        Handlers.add_token, status=201, body=schemas.NEW_TOKEN, response=schemas.MadeToken,
         problems=(problems.TOO_LARGE,),
     ),
     Operation(
@@ -177,34 +168,44 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "POST", "/v1/prospect", "viewer", "What a plan would promise; nothing is stored.",
-        Handlers.prospect, body=WISH,
+        Handlers.prospect, body=Wish, response=schemas.Prospect,
         problems=(problems.BAD_WISH, problems.MALFORMED_PLAN, problems.TOO_COSTLY,
                   problems.PLANNER_BUSY),
     ),
     Operation(
-        "GET", "/v1/actions", "admin", "What people did, the last first.", Handlers.actions,
-        (PAGE,),
+        "GET", "/v1/actions", "admin", "Changes with who made them, the last first.",
+        Handlers.actions, (PAGE,), response=schemas.ActionList,
     ),
     Operation(
         "GET", "/v1/backups", "admin", "List the backups in the data folder.", Handlers.backups,
+        response=schemas.BackupList,
     ),
     Operation(
         "POST", "/v1/backups", "admin", "Make a backup in the data folder.", Handlers.make_backup,
-        status=201, problems=(problems.BACKUP_EXISTS,),
+        status=201, response=schemas.MadeBackup, problems=(problems.BACKUP_EXISTS,),
     ),
-    Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.", Handlers.clock),
+    Operation(
+        "GET", "/v1/clock", "viewer", "Whether the clock is trusted.", Handlers.clock,
+        response=schemas.ClockState,
+    ),
     Operation(
         "POST", "/v1/clock/accept", "admin", "Trust the clock after it jumped.",
-        Handlers.accept_clock,
+        Handlers.accept_clock, response=schemas.ClockState,
     ),
     Operation("GET", "/openapi.json", None, "This document.", _openapi),
-    Operation("GET", "/healthz", None, "Whether the process answers.", Handlers.healthz),
-    Operation("GET", "/readyz", None, "Whether reports can be accepted.", Handlers.readyz,
-              problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD)),
+    Operation(
+        "GET", "/healthz", None, "Whether the process is alive.", Handlers.healthz,
+        response=schemas.Health,
+    ),
+    Operation(
+        "GET", "/readyz", None, "Whether reports can be accepted.", Handlers.readyz,
+        response=schemas.Health,
+        problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD),
+    ),
     Operation("GET", "/metrics", None, "Prometheus metrics.", Handlers.metrics,
               media=("text/plain",)),
 )  # fmt: skip
-"""Everything the console's listener answers to."""
+"""Every operation of the console's API."""
 
 
 def make_console(collector: Collector) -> Starlette:

@@ -1,42 +1,43 @@
-"""What each operation of the console does."""
+"""The operations of the console's API."""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+from collections.abc import Callable
+from datetime import date
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from shoal.analysis.estimates import estimate
+from shoal.analysis.estimates import estimate, estimates_arrow
 from shoal.analysis.intervals import IntervalKind
+from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.server.console.formatting import crowd_state
+from shoal.reports import publish
+from shoal.reports.tables import csv_text
+from shoal.server.console import schemas
+from shoal.server.console.formatting import crowd_state, unreadable_note
 from shoal.server.console.planner import Planner
 from shoal.server.console.planning import LARGEST_WISH, WishError
 from shoal.server.console.releases import Release, Releases
-from shoal.server.console.responses import (
-    FORMS,
-    crowd_line,
-    json_answer,
-    plan_line,
-    report_page,
-    signed_answer,
-    token_line,
-)
-from shoal.server.console.searches import read_search
+from shoal.server.console.schemas import as_document
 from shoal.server.core import problems
 from shoal.server.core.auth import ServiceHandlers, read_document, token_of
 from shoal.server.core.http import Refusal, check_origins
 from shoal.server.core.observability import LOG
+from shoal.server.core.openapi import json_response, signed_response
 from shoal.server.core.parameters import (
-    Choice,
     Integer,
     Level,
-    OptionalInteger,
+    OneOf,
     Parameter,
+    read_as,
 )
 from shoal.server.core.tokens import Action, Token
 from shoal.server.storage.records import Declaration, PlanRecord, State
@@ -56,15 +57,16 @@ PAGE_LENGTH = 50
 
 NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=problems.UNKNOWN_CROWD)
 TOKEN = Parameter("token_id", "path", "The token's id.")
-FORMAT = Choice("format", "The format of the answer.", tuple(FORMS))
-INTERVAL = Choice("interval", "The kind of interval.", get_args(IntervalKind))
+FORMAT = OneOf("format", "The format of the response.", ("json", "csv", "parquet", "arrow"))
+PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.file"
+INTERVAL = OneOf("interval", "The kind of interval.", get_args(IntervalKind))
 LEVEL = Level("level", "The confidence level.", 0.95)
-HONEST = Choice(
+HONEST = OneOf(
     "honest",
     "The honest part of a crowd: what the plan says, or everybody.",
     ("plan", "all"),
 )
-NEVER_PUBLISHED = Choice(
+NEVER_PUBLISHED = OneOf(
     "never_published",
     "After a restore: states that the plan was not published before.",
     ("no", "yes"),
@@ -72,12 +74,10 @@ NEVER_PUBLISHED = Choice(
 PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1, 0)
 QUESTION = Parameter("question", "query", "The name of a question; by default the first.")
 CROWDS = Integer("crowds", "query", "How many of the last released crowds.", 2, MAX_CROWDS, 12)
-FIRST = OptionalInteger(
+FIRST = Integer(
     "first", "query", "The number of a crowd; by default the last sealed one.", 1, 2**53
 )
-SECOND = OptionalInteger(
-    "second", "query", "The number of the other; by default the one before.", 1, 2**53
-)
+SECOND = Integer("second", "query", "The number of the other; by default the one before.", 1, 2**53)
 OTHER = Parameter("with_plan", "query", "The plan of the second crowd, if it is of another.")
 
 
@@ -95,7 +95,8 @@ class Handlers(ServiceHandlers):
 
     async def plans(self, request: Request) -> Response:
         """List all plans."""
-        return json_answer({"plans": [plan_line(record) for record in self.plans_of(request)]})
+        lines = [schemas.PlanLine(**schemas.plan_fields(one)) for one in self.plans_of(request)]
+        return json_response(schemas.PlanList(plans=lines))
 
     def plans_of(self, request: Request) -> list[PlanRecord]:
         """Return the plans that a request's token is for."""
@@ -105,12 +106,9 @@ class Handlers(ServiceHandlers):
     async def plan(self, request: Request) -> Response:
         """Show one plan."""
         record = self.plan_of(request)
-        more = {
-            "observers": record.observers,
-            "origins": list(record.origins),
-            "plan": record.document,
-        }
-        return json_answer(plan_line(record) | more)
+        more = {"origins": list(record.origins), "plan": record.document}
+        values = schemas.plan_fields(record) | more | {"observers": record.observers}
+        return json_response(as_document(schemas.PlanDetail, values))
 
     async def add_plan(self, request: Request) -> Response:
         """Add a plan as a draft."""
@@ -119,7 +117,7 @@ class Handlers(ServiceHandlers):
             plan = await self._collector.compute(Plan.from_json, document)
         except (InputError, RecursionError) as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
-        return json_answer(plan_line(await self.add_draft(request, plan)), 201)
+        return _plan_response(await self.add_draft(request, plan), 201)
 
     async def add_draft(self, request: Request, plan: Plan) -> PlanRecord:
         """Add a plan as a draft, or refuse to."""
@@ -150,7 +148,7 @@ class Handlers(ServiceHandlers):
         if not isinstance(document["origins"], list):
             raise Refusal(problems.BAD_ORIGINS)
         await self.set_origins(request, document["origins"])
-        return json_answer({"origins": list(self.plan_of(request).origins)})
+        return json_response(schemas.OriginList(origins=list(self.plan_of(request).origins)))
 
     async def set_origins(self, request: Request, origins: list[object]) -> None:
         """Set the origins of the plan that a request names, or refuse to."""
@@ -177,7 +175,7 @@ class Handlers(ServiceHandlers):
         self, request: Request, wanted: State, declaration: Declaration | None = None
     ) -> Response:
         await self.move(request, wanted, declaration)
-        return json_answer(plan_line(self.plan_of(request)))
+        return _plan_response(self.plan_of(request))
 
     async def move(
         self, request: Request, wanted: State, declaration: Declaration | None = None
@@ -194,66 +192,80 @@ class Handlers(ServiceHandlers):
         record = self.plan_of(request)
         if record.certificate is None:
             raise Refusal(problems.WRONG_STATE)
-        return signed_answer(record.certificate, self._collector.signer)
+        return signed_response(record.certificate, self._collector.signer)
 
     # Crowds
 
     async def progress(self, request: Request) -> Response:
         """Show how full the open crowd is."""
         record = self.plan_of(request)
-        if record.plan.parties is not None:  # only the relay knows
-            return json_answer({"state": record.state, "progress": None})
-        tenths = await self._collector.in_store(self._collector.store.progress, record.plan.id)
-        return json_answer({"state": record.state, "progress": 10 * tenths})
+        percent = None
+        if record.plan.parties is None:  # else only the relay knows
+            store = self._collector.store
+            percent = 10 * await self._collector.in_store(store.progress, record.plan.id)
+        return json_response(schemas.PlanProgress(state=record.state, progress=percent))
 
     async def crowds(self, request: Request) -> Response:
         """List the crowds of a plan."""
         record = self.plan_of(request)
         crowds = await self._collector.in_store(self._collector.store.crowds, record.plan.id)
-        return json_answer({"crowds": [crowd_line(record.plan, crowd) for crowd in crowds]})
+        lines = [schemas.CrowdLine.of(record.plan, crowd) for crowd in crowds]
+        return json_response(schemas.CrowdList(crowds=lines))
 
     async def crowd(self, request: Request) -> Response:
-        """Show a released crowd."""
-        crowd = await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
-        screening = await self.releases.screening(crowd)
-        return json_answer(
-            {
-                "plan": crowd.plan.id,
-                "number": crowd.number,
-                "state": "released",
-                "reports": crowd.tally.reports,
-                **_unreadable(crowd),
-                "sha256": hashlib.sha256(crowd.content).hexdigest(),
-                **crowd.signature._asdict(),
-                "screening": screening.to_json(),
-                "tally": crowd.tally.to_json(),
-            }
+        """Return a released crowd with its signed tally."""
+        release = await self.release_of(request)
+        return json_response(
+            schemas.ReleaseDocument(
+                plan=release.plan.id,
+                number=release.number,
+                reports=release.tally.reports,
+                unreadable=schemas.or_unset(release.unreadable),
+                sha256=hashlib.sha256(release.content).hexdigest(),
+                **release.signature._asdict(),
+                screening=await self._screening(release),
+                tally=release.tally.to_json(),
+            )
         )
 
+    async def release_of(self, request: Request) -> Release:
+        """Return the release that a request names."""
+        return await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
+
+    async def _screening(self, release: Release) -> schemas.ScreeningDocument:
+        found = await self.releases.screening(release)
+        return as_document(schemas.ScreeningDocument, found.to_json())
+
     async def estimates(self, request: Request) -> Response:
-        """Show what a released crowd answered."""
+        """Return the estimates of a released crowd in one of several formats."""
         level, interval = LEVEL.read(request), INTERVAL.read(request)
-        form = FORMS[FORMAT.read(request)]
-        crowd = await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
+        respond = FORMATS[FORMAT.read(request)]
+        release = await self.release_of(request)
 
-        def answer() -> Response:
-            estimates = estimate(crowd.plan, crowd.tally)
-            return form(estimates.to_json(level, interval))  # type: ignore[arg-type]
+        def work() -> Response:
+            estimates = estimate(release.plan, release.tally)
+            return respond(estimates.to_json(level, interval))  # type: ignore[arg-type]
 
-        return await self._collector.compute(answer)
+        return await self._collector.compute(work)
 
     async def results(self, request: Request) -> Response:
-        """Show what the page of a released crowd shows."""
+        """Return all that the page of a released crowd shows."""
         level, kind = LEVEL.read(request), INTERVAL.read(request)
-        crowd = await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
-        found = await self.releases.results(crowd, level, kind)  # type: ignore[arg-type]
-        screening = await self.releases.screening(crowd)
-        about = {"plan": crowd.plan.id, "number": crowd.number, "screening": screening.to_json()}
-        return json_answer(about | _unreadable(crowd) | found)
+        release = await self.release_of(request)
+        found = await self.releases.results(release, level, kind)  # type: ignore[arg-type]
+        return json_response(
+            schemas.ResultsDocument(
+                plan=release.plan.id,
+                number=release.number,
+                screening=await self._screening(release),
+                unreadable=schemas.or_unset(release.unreadable),
+                **{name: msgspec.convert(found[name], kind) for name, kind in _RESULTS.items()},
+            )
+        )
 
     async def trend(self, request: Request) -> Response:
         """Show how a question changes over crowds."""
-        return json_answer(await self.trend_of(request))
+        return json_response(as_document(schemas.TrendDocument, await self.trend_of(request)))
 
     async def trend_of(self, request: Request) -> dict[str, Any]:
         """Return the trend that a request asks for."""
@@ -269,12 +281,13 @@ class Handlers(ServiceHandlers):
 
     async def difference(self, request: Request) -> Response:
         """Show how two crowds differ."""
-        return json_answer(await self.difference_of(request))
+        found = await self.difference_of(request)
+        return json_response(as_document(schemas.DifferenceDocument, found))
 
     async def difference_of(self, request: Request) -> dict[str, Any]:
         """Return the difference that a request asks for."""
         record, level = self.plan_of(request), LEVEL.read(request)
-        first, second = FIRST.maybe(request), SECOND.maybe(request)
+        first, second = FIRST.read_optional(request), SECOND.read_optional(request)
         other = self._other_plan(request) or record
         last = await self.releases.numbers(record.plan, 2)
         theirs = last if other is record else await self.releases.numbers(other.plan, 1)
@@ -299,26 +312,19 @@ class Handlers(ServiceHandlers):
 
     async def decode(self, request: Request) -> Response:
         """Find which candidates a released crowd answered."""
-        search = read_search(await read_document(request))
-        crowd = await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
-        return json_answer(await self.decoded(crowd, *search))
+        search = read_as(schemas.Search, await read_document(request))
+        found = await self.decoded(await self.release_of(request), search)
+        return json_response(as_document(schemas.TextsDocument, found))
 
-    async def decoded(
-        self,
-        crowd: Release,
-        candidates: list[str],
-        question: str | None,
-        fdr: float,
-        level: float,
-    ) -> dict[str, Any]:
+    async def decoded(self, release: Release, search: schemas.Search) -> dict[str, Any]:
         """Return the texts that were found; refuse what cannot be decoded."""
-        texts = [one.name for one in crowd.plan.survey if one.kind == "text"]
+        texts = [one.name for one in release.plan.survey if one.kind == "text"]
         if not texts:
             raise Refusal(problems.NO_TEXT)
-        if question not in (None, *texts) or (question is None and len(texts) > 1):
+        if search.question not in (None, *texts) or (search.question is None and len(texts) > 1):
             raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
         try:
-            return await self.releases.decode(crowd, candidates, question, fdr, level)
+            return await self.releases.decode(release, search)
         except InputError as error:
             raise Refusal(problems.BAD_PARAMETER.about("candidates")) from error
 
@@ -355,7 +361,8 @@ class Handlers(ServiceHandlers):
     async def tokens(self, request: Request) -> Response:
         """List all tokens."""
         tokens = self._collector.tokens
-        return json_answer({"tokens": [token_line(token, tokens) for token in tokens]})
+        lines = [one.to_json() | {"last_used": _day(tokens.last_used(one))} for one in tokens]
+        return json_response(as_document(schemas.TokenList, {"tokens": lines}))
 
     async def add_token(self, request: Request) -> Response:
         """Make a token."""
@@ -364,7 +371,8 @@ class Handlers(ServiceHandlers):
         except InputError as error:
             raise Refusal(problems.BAD_PARAMETER) from error
         secret = await self.make_token(request, token)
-        return json_answer(token.to_json() | {"token": secret}, 201)
+        made = as_document(schemas.MadeToken, token.to_json() | {"token": secret})
+        return json_response(made, 201)
 
     async def make_token(self, request: Request, token: Token) -> str:
         """Keep a new token and return its secret."""
@@ -398,7 +406,8 @@ class Handlers(ServiceHandlers):
     async def actions(self, request: Request) -> Response:
         """List what people did."""
         lines = await self.actions_of(request)
-        return json_answer({"actions": [line.to_json() for line in lines]})
+        found = {"actions": [line.to_json() for line in lines]}
+        return json_response(as_document(schemas.ActionList, found))
 
     async def actions_of(self, request: Request) -> list[Action]:
         """Return the actions on the page that a request asks for."""
@@ -407,11 +416,11 @@ class Handlers(ServiceHandlers):
 
     async def backups(self, request: Request) -> Response:
         """List the backups that were made here."""
-        return json_answer({"backups": self._collector.backups()})
+        return json_response(schemas.BackupList(backups=self._collector.backups()))
 
     async def make_backup(self, request: Request) -> Response:
         """Make a backup in the data folder."""
-        return json_answer({"name": await self.back_up(request)}, 201)
+        return json_response(schemas.MadeBackup(name=await self.back_up(request)), 201)
 
     async def back_up(self, request: Request) -> str:
         """Make a backup, or refuse to, and return its name."""
@@ -428,7 +437,7 @@ class Handlers(ServiceHandlers):
             raise Refusal(problems.BAD_WISH.about(error.parameter)) from error
         except InputError as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
-        return json_answer(found)
+        return json_response(as_document(schemas.Prospect, found))
 
     async def prospect_of(self, request: Request, wish: object) -> dict[str, Any]:
         """Return what a wish leads to, or refuse to compute it."""
@@ -445,6 +454,61 @@ class Handlers(ServiceHandlers):
         return answer
 
 
-def _unreadable(crowd: Release) -> dict[str, int]:
-    """Return how many messages of a crowd an analyzer could not read, if it came sealed."""
-    return {} if crowd.unreadable is None else {"unreadable": crowd.unreadable}
+def _plan_response(record: PlanRecord, status: int = 200) -> Response:
+    return json_response(schemas.PlanLine(**schemas.plan_fields(record)), status)
+
+
+def _day(day: date | None) -> str | None:
+    return None if day is None else day.isoformat()
+
+
+_RESULTS = {
+    "estimates": schemas.EstimatesDocument,
+    "numbers": dict[str, schemas.NumberDocument],
+    "crosses": dict[str, Any],
+    "texts": dict[str, schemas.TextsDocument],
+}
+
+
+def report_page(plan: Plan, content: bytes, unreadable: int | None = None) -> str:
+    """Return the report page of a release; `unreadable` messages are mentioned."""
+    remarks = [unreadable_note(plan, unreadable)] if unreadable else []
+    return publish(plan, Tally.from_json(json.loads(content), plan), remarks=remarks).to_html()
+
+
+def _file(content: bytes, media: str, name: str) -> Response:
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, headers=disposition, media_type=media)
+
+
+def _json(document: dict[str, Any]) -> Response:
+    return json_response(as_document(schemas.EstimatesDocument, document))
+
+
+def _csv(document: dict[str, Any]) -> Response:
+    return _file(csv_text({"estimates": document}).encode(), "text/csv", "estimates.csv")
+
+
+def _parquet(document: dict[str, Any]) -> Response:
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    pq.write_table(estimates_arrow({"estimates": document}), out)
+    return _file(out.getvalue(), PARQUET, "estimates.parquet")
+
+
+def _arrow(document: dict[str, Any]) -> Response:
+    import pyarrow.feather as feather
+
+    out = io.BytesIO()
+    feather.write_feather(estimates_arrow({"estimates": document}), out, compression="uncompressed")
+    return _file(out.getvalue(), ARROW, "estimates.arrow")
+
+
+FORMATS: dict[str, Callable[[dict[str, Any]], Response]] = {
+    "json": _json,
+    "csv": _csv,
+    "parquet": _parquet,
+    "arrow": _arrow,
+}
+"""Formats of estimates."""

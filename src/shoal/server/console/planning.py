@@ -14,11 +14,12 @@ import resource
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from shoal.analysis.independence import InteractionTest
 from shoal.errors import InputError, ShoalError
@@ -28,6 +29,7 @@ from shoal.planning.plan import plan
 from shoal.planning.threats import observers, single_report
 from shoal.protocol.plan import VIEWS, Plan, Promise, View
 from shoal.protocol.survey import Cross, Survey
+from shoal.server.core.parameters import invalid_field
 from shoal.support.checks import shown
 from shoal.theory.gaussian import normal_factor
 from shoal.theory.randomized_response import count_sigma
@@ -38,7 +40,6 @@ __all__ = [
     "LONGEST_SURVEY",
     "MAX_BITS",
     "OUT_OF_MEMORY",
-    "WISH",
     "Wish",
     "WishError",
     "check_wish",
@@ -76,27 +77,6 @@ questions = ["channel", "sync"]
 R = TypeVar("R")
 
 _POWER = 0.8
-_FIELDS = ("survey", "crowd", "epsilon", "delta", "view", "share", "compare")
-
-WISH: dict[str, Any] = {
-    "type": "object",
-    "required": ["survey", "crowd", "epsilon", "delta"],
-    "additionalProperties": False,
-    "properties": {
-        "survey": {
-            "type": "string",
-            "maxLength": LONGEST_SURVEY,
-            "description": "The survey as TOML.",
-        },
-        "crowd": {"type": "integer", "minimum": 1},
-        "epsilon": {"type": "string"},
-        "delta": {"type": "string"},
-        "view": {"type": "string", "enum": list(VIEWS)},
-        "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-        "compare": {"type": "boolean", "description": "Also the curator and the people needed."},
-    },
-}
-"""The schema of what somebody wants to plan."""
 
 
 class WishError(InputError):
@@ -107,63 +87,61 @@ class WishError(InputError):
         self.parameter = parameter
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What somebody wants to ask, of how many people, and at which promise.
+class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody wants to ask, how many people, and with which promise.
 
-    `share` is the group of interest, as a part of the crowd. `compare` asks for a trusted curator
-    and for how many people are needed too, which takes longer.
+    `share` is the group of interest, as a part of the crowd. `compare` also asks for a trusted
+    curator and for how many people are needed, which takes longer.
     """
 
-    survey: Survey
-    crowd: int
+    survey: Annotated[str, Meta(max_length=LONGEST_SURVEY, description="The survey as TOML.")]
+    crowd: Annotated[int, Meta(ge=1)]
     epsilon: str
     delta: str
     view: View = "reports"
-    share: float = 0.01
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.01
     compare: bool = False
 
-    @classmethod
-    def read(cls, document: object) -> Wish:
-        """Read a wish from JSON values; an error says what is wrong."""
-        fields = check_wish(document)
-        survey = _about("survey", lambda: Survey.from_toml(fields["survey"]))
-        if survey.bits > MAX_BITS:
-            raise WishError(
-                "survey",
-                f"the planner takes reports of at most {MAX_BITS} bits, this survey has"
-                f" {survey.bits:,}; use shoal plan.",
-            )
-        return cls(**dict(fields) | {"survey": survey})
+
+_RULES = {
+    "survey": f"survey is TOML of at most {LONGEST_SURVEY:,} characters; use shoal plan for longer"
+    " ones.",
+    "crowd": "crowd is a whole number of people, at least 1.",
+    "epsilon": "epsilon is a text.",
+    "delta": "delta is a text.",
+    "view": f"view is one of {', '.join(VIEWS)}.",
+    "share": "share is a part of the crowd, above 0 and at most 1.",
+    "compare": "compare is true or false.",
+}
 
 
-def check_wish(document: object) -> Mapping[str, Any]:
-    """Return the fields of a wish, all checked but the survey, which may take long to read."""
-    if not isinstance(document, Mapping) or not set(document) <= set(_FIELDS):
-        raise InputError(f"a plan to be computed has {', '.join(_FIELDS)}.")
-    if document.get("view", "reports") not in VIEWS:
-        raise WishError("view", f"view is one of {', '.join(VIEWS)}.")
-    survey, epsilon, delta = (_text(document, name) for name in ("survey", "epsilon", "delta"))
-    if len(survey) > LONGEST_SURVEY:
+def check_wish(document: object) -> Wish:
+    """Return a wish from JSON values, all checked but the survey, which may take long to read."""
+    try:
+        wish = msgspec.convert(document, Wish)
+    except msgspec.ValidationError as error:
+        name = invalid_field(error)
+        if name is None:
+            raise InputError(f"a plan to be computed has {', '.join(_RULES)}.") from error
+        raise WishError(name, _RULES[name]) from error
+    _about("epsilon", lambda: Promise("proven", wish.epsilon, delta="1e-6"))
+    _about("delta", lambda: Promise("proven", "1", delta=wish.delta))
+    return wish
+
+
+def _survey(wish: Wish) -> Survey:
+    survey = _about("survey", lambda: Survey.from_toml(wish.survey))
+    if survey.bits > MAX_BITS:
         raise WishError(
             "survey",
-            f"the planner takes surveys of at most {LONGEST_SURVEY:,} characters, this one has"
-            f" {len(survey):,}; use shoal plan.",
+            f"the planner takes reports of at most {MAX_BITS} bits, this survey has"
+            f" {survey.bits:,}; use shoal plan.",
         )
-    _about("epsilon", lambda: Promise("proven", epsilon, delta="1e-6"))
-    _about("delta", lambda: Promise("proven", "1", delta=delta))
-    crowd, share = document.get("crowd"), document.get("share", 0.01)
-    if isinstance(crowd, bool) or not isinstance(crowd, int) or crowd < 1:
-        raise WishError("crowd", "crowd is a whole number of people, at least 1.")
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise WishError("share", "share is a part of the crowd, above 0 and at most 1.")
-    if not isinstance(document.get("compare", False), bool):
-        raise WishError("compare", "compare is true or false.")
-    return document
+    return survey
 
 
 def form_wish(fields: Mapping[str, str]) -> dict[str, object]:
-    """Return the fields of a form, which are texts, as the values that `Wish.read` takes."""
+    """Return the fields of a form, which are texts, as the values of a wish."""
     crowd, share = fields["crowd"], fields["share"]
     try:
         numbers: dict[str, object] = {"crowd": int(crowd[:20]), "share": float(share)}
@@ -172,13 +150,6 @@ def form_wish(fields: Mapping[str, str]) -> dict[str, object]:
             f"crowd and share are numbers, got {shown(crowd)} and {shown(share)}."
         ) from None
     return dict(fields) | numbers | {"compare": fields.get("compare") == "yes"}
-
-
-def _text(document: Mapping[Any, object], name: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str):
-        raise WishError(name, f"{name} is a text.")
-    return value
 
 
 def _about(name: str, read: Callable[[], R]) -> R:
@@ -191,7 +162,7 @@ def _about(name: str, read: Callable[[], R]) -> R:
 
 def prospect(wish: Wish) -> dict[str, Any]:
     """Return the plan that a wish leads to, what it gives, and what other kinds of trust cost."""
-    survey = wish.survey
+    survey = _survey(wish)
     agreed = plan(
         survey, crowd_size=wish.crowd, epsilon=wish.epsilon, delta=wish.delta, view=wish.view
     )
@@ -211,23 +182,23 @@ def prospect(wish: Wish) -> dict[str, Any]:
         },
         "observers": [one.to_json() for one in observers(certificate, float(wish.epsilon))],
         "views": {
-            "local": _side(wish, "local"),
-            "reports": _side(wish, "reports"),
-            "counts": _side(wish, "counts"),
+            "local": _side(survey, wish, "local"),
+            "reports": _side(survey, wish, "reports"),
+            "counts": _side(survey, wish, "counts"),
         },
-        "compare": _compared(wish) if wish.compare else None,
+        "compare": _compared(survey, wish) if wish.compare else None,
         "crosses": {cross.name: _power(agreed, cross) for cross in survey.crosses},
     }
 
 
-def _side(wish: Wish, kind: Literal["local"] | View) -> dict[str, Any]:
+def _side(survey: Survey, wish: Wish, kind: Literal["local"] | View) -> dict[str, Any]:
     """Return the noise of one kind of trust, at the same epsilon; or why there is none."""
     try:
         if kind == "local":
-            agreed = plan(wish.survey, epsilon=wish.epsilon, promise="local")
+            agreed = plan(survey, epsilon=wish.epsilon, promise="local")
         else:
             agreed = plan(
-                wish.survey,
+                survey,
                 crowd_size=wish.crowd,
                 epsilon=wish.epsilon,
                 delta=wish.delta,
@@ -242,9 +213,9 @@ def _side(wish: Wish, kind: Literal["local"] | View) -> dict[str, Any]:
     return {"q": q, "sigma": sigma, "half_width": normal_factor(0.95) * sigma, "reason": None}
 
 
-def _compared(wish: Wish) -> dict[str, Any]:
+def _compared(survey: Survey, wish: Wish) -> dict[str, Any]:
     return compare(
-        wish.survey,
+        survey,
         crowd_size=wish.crowd,
         epsilon=wish.epsilon,
         delta=wish.delta,
@@ -266,7 +237,7 @@ def main(seconds: int, megabytes: int) -> None:
     """Read a wish from stdin, and write what it leads to, or what is wrong with it."""
     _limit(seconds, megabytes)
     try:
-        answer = prospect(Wish.read(json.load(sys.stdin.buffer)))
+        answer = prospect(check_wish(json.load(sys.stdin.buffer)))
     except ShoalError as error:
         parameter = error.parameter if isinstance(error, WishError) else None
         answer = {"mistake": str(error), "parameter": parameter}

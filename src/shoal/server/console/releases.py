@@ -20,6 +20,7 @@ from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.reports.publication import results
+from shoal.server.console.schemas import Search
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 from shoal.server.storage.records import CrowdRecord, Signature, UnverifiedError
@@ -142,23 +143,9 @@ class Releases:
         except InputError as error:
             raise Refusal(problems.NOTHING_IN_COMMON) from error
 
-    async def decode(
-        self,
-        release: Release,
-        candidates: Sequence[str],
-        question: str | None,
-        fdr: float,
-        level: float,
-    ) -> dict[str, Any]:
+    async def decode(self, release: Release, search: Search) -> dict[str, Any]:
         """Return which candidates a crowd answered."""
-
-        def work() -> dict[str, Any]:
-            found = decode(
-                release.plan, release.tally, candidates, question=question, fdr=fdr, level=level
-            )
-            return found.to_json()
-
-        return await self._collector.compute(work)
+        return await self._computed(_decode, release, search)
 
     async def _computed(self, work: Callable[..., R], *about: Any) -> R:
         return await self._collector.compute(work, *about)
@@ -187,3 +174,14 @@ def _difference(
 ) -> dict[str, Any]:
     sides = [(plan, _read_tally(plan, release)) for plan, release in (first, second)]
     return crowd_difference(sides[0], sides[1], level).to_json()
+
+
+def _decode(release: Release, search: Search) -> dict[str, Any]:
+    return decode(
+        release.plan,
+        release.tally,
+        search.candidates,
+        question=search.question,
+        fdr=search.fdr,
+        level=search.level,
+    ).to_json()

@@ -1,290 +1,429 @@
-"""The shapes of the API's answers, as JSON Schema, for the OpenAPI document.
+"""The API's documents: one type makes the response, the OpenAPI schema and the check of a body.
 
-Numbers that a computation returns as null when they are infinite or unknown may be null here too.
+A field that is `UNSET` is left out. A number is null where it would be infinite or is unknown.
 """
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
-from shoal.server.core.tokens import ROLES
-from shoal.server.storage.records import STATES, Reason
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-__all__ = ["ANSWERS"]
+from shoal.protocol.plan import Plan
+from shoal.server.console.formatting import crowd_state, progress, window_times
+from shoal.server.core.http import MOST_ORIGINS
+from shoal.server.core.parameters import LEVELS
+from shoal.server.core.tokens import LABEL, MOST_PLANS, Role
+from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason, State
 
-Schema = dict[str, Any]
+__all__ = ["JsonObject", "Search", "as_document"]
 
-TEXT: Schema = {"type": "string"}
-WHOLE: Schema = {"type": "integer"}
-NUMBER: Schema = {"type": "number"}
-FLAG: Schema = {"type": "boolean"}
-ANYTHING: Schema = {"type": "object"}
-PLAN_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-
-
-def _maybe(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _list(schema: Schema) -> Schema:
-    return {"type": "array", "items": schema}
+Json = dict[str, Any]
+"""A document with a format of its own: a plan, a tally, a cross table."""
+PlanId = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Progress = Annotated[int, Meta(ge=0, le=100, multiple_of=10)]
+"""How full a crowd is in per cent; rounded, so that nobody sees a single report arrive."""
+Part = Annotated[float, Meta(gt=0, lt=1)]
+S = TypeVar("S", bound=Struct)
 
 
-def _map(schema: Schema) -> Schema:
-    return {"type": "object", "additionalProperties": schema}
+class JsonObject(Struct, forbid_unknown_fields=True):
+    """A JSON object with exactly these fields."""
 
 
-def _record(required: dict[str, Schema], **optional: Schema) -> Schema:
+def as_document(kind: type[S], values: object) -> S:
+    """Return plain JSON values of another module as a document; they must have its fields."""
+    return msgspec.convert(values, kind)
+
+
+# Plans
+
+
+class PlanLine(JsonObject):
+    """A plan in a list."""
+
+    id: PlanId
+    survey: str
+    state: State
+    reports_needed: int
+    promise: Json
+    view: str
+    local_epsilon: float
+
+
+def plan_fields(record: PlanRecord) -> Json:
+    """Return the values of a plan's line."""
+    plan = record.plan
     return {
-        "type": "object",
-        "required": list(required),
-        "properties": required | optional,
-        "additionalProperties": False,
+        "id": plan.id,
+        "survey": plan.survey.name,
+        "state": record.state,
+        "reports_needed": plan.reports_needed,
+        "promise": plan.promise.to_json(),
+        "view": plan.view,
+        "local_epsilon": plan.local_epsilon,
     }
 
 
-_PLAN_LINE = {
-    "id": PLAN_ID,
-    "survey": TEXT,
-    "state": {"type": "string", "enum": list(STATES)},
-    "reports_needed": WHOLE,
-    "promise": ANYTHING,
-    "view": TEXT,
-    "local_epsilon": NUMBER,
-}
-_OBSERVER = _record(
-    {
-        "who": TEXT,
-        "sees": TEXT,
-        "epsilon": NUMBER,
-        "delta": NUMBER,
-        "holds": TEXT,
-        "assumption": TEXT,
-    }
-)
-_CROWD_LINE = _record(
-    {
-        "number": WHOLE,
-        "window": WHOLE,
-        "state": {"type": "string", "enum": ["open", "released", "discarded", "destroyed"]},
-        "progress": {"type": "integer", "minimum": 0, "maximum": 100, "multipleOf": 10},
-    },
-    reports=WHOLE,
-    unreadable=WHOLE,
-    reason={"type": "string", "enum": list(get_args(Reason))},
-    **{"from": TEXT, "until": TEXT},
-)
-_CROWD_OF_TALLY = _record(
-    {"name": _maybe(TEXT), "window": _maybe(WHOLE), "reports": WHOLE, "released": FLAG}
-)
-_OPTION = _record(
-    {
-        "count": NUMBER,
-        "share": NUMBER,
-        "sigma": NUMBER,
-        "low": NUMBER,
-        "high": NUMBER,
-        "constrained": NUMBER,
-    },
-    incompatible=FLAG,
-)
-_ESTIMATES = _record(
-    {
-        "plan": PLAN_ID,
-        "crowd_size": _maybe(WHOLE),
-        "reports": WHOLE,
-        "crowds": _list(_CROWD_OF_TALLY),
-        "people": _maybe(TEXT),
-        "q": NUMBER,
-        "level": NUMBER,
-        "interval": TEXT,
-        "target": TEXT,
-        "simulated": FLAG,
-        "questions": _map(_map(_OPTION)),
-        "notes": _list(TEXT),
-    }
-)
-_SCREENING = _record(
-    {
-        "plan": PLAN_ID,
-        "reports": WHOLE,
-        "crowds": WHOLE,
-        "p_value": NUMBER,
-        "alarm": NUMBER,
-        "suspicious": FLAG,
-        "smallest_share_of_fakes": NUMBER,
-        "findings": _list(TEXT),
-    }
-)
-_MEAN = _record({"value": NUMBER, "sigma": NUMBER, "low": NUMBER, "high": NUMBER, "level": NUMBER})
-_QUANTILE = _record(
-    {
-        "part": NUMBER,
-        "label": TEXT,
-        "low": _maybe(NUMBER),
-        "high": _maybe(NUMBER),
-        "level": NUMBER,
-    }
-)
-_NUMBERS = _record({"level": NUMBER, "mean": _maybe(_MEAN), "quantiles": _list(_QUANTILE)})
-_WORD = _record(
-    {
-        "value": TEXT,
-        "count": NUMBER,
-        "sigma": NUMBER,
-        "low": NUMBER,
-        "high": NUMBER,
-        "found": FLAG,
-        "constrained": NUMBER,
-    },
-    same_as=_list(TEXT),
-)
-_WORDS = _record(
-    {
-        "question": TEXT,
-        "reports": WHOLE,
-        "fdr": NUMBER,
-        "level": NUMBER,
-        "simulated": FLAG,
-        "unexplained": NUMBER,
-        "unexplained_sigma": NUMBER,
-        "notes": _list(TEXT),
-        "alike": _list(_list(TEXT)),
-        "candidates": _list(_WORD),
-    }
-)
-_SIDE = {"reports": WHOLE, "crowds": _list(_CROWD_OF_TALLY)}
-_SHARE = _record({"share": NUMBER, "constrained": NUMBER, "low": NUMBER, "high": NUMBER})
-_APART = _record(
-    {
-        "first": NUMBER,
-        "second": NUMBER,
-        "difference": NUMBER,
-        "sigma": NUMBER,
-        "low": NUMBER,
-        "high": NUMBER,
-        "differs": FLAG,
-    }
-)
-_TOKEN = {
-    "id": TEXT,
-    "role": {"type": "string", "enum": list(ROLES)},
-    "label": TEXT,
-    "expires": _maybe({"type": "string", "format": "date"}),
-    "plans": _maybe(_list(PLAN_ID)),
-    "key": _maybe(TEXT),
-}
-_CLOCK = _record({"held": FLAG, "believed": TEXT, "shown": TEXT})
-_ONE_PLAN = _record(_PLAN_LINE)
-_VIEW = _record(
-    {
-        "q": _maybe(NUMBER),
-        "sigma": _maybe(NUMBER),
-        "half_width": _maybe(NUMBER),
-        "reason": _maybe(TEXT),
-    }
-)
-_EFFECT = _record(
-    {"level": NUMBER, "power": NUMBER, "least": NUMBER, "most": NUMBER, "in_words": TEXT}
-)
+class PlanList(JsonObject):
+    plans: list[PlanLine]
 
-_CROWD = "/v1/plans/{plan_id}/crowds/{number}"
 
-ANSWERS: dict[tuple[str, str], Schema] = {
-    ("GET", "/v1/plans"): _record({"plans": _list(_ONE_PLAN)}),
-    ("POST", "/v1/plans"): _ONE_PLAN,
-    ("GET", "/v1/plans/{plan_id}"): _record(
-        _PLAN_LINE
-        | {"observers": _maybe(_list(_OBSERVER)), "origins": _list(TEXT), "plan": ANYTHING}
-    ),
-    ("PUT", "/v1/plans/{plan_id}/origins"): _record({"origins": _list(TEXT)}),
-    **{
-        ("POST", f"/v1/plans/{{plan_id}}/{word}"): _ONE_PLAN
-        for word in ("publish", "pause", "close", "destroy")
-    },
-    ("GET", "/v1/plans/{plan_id}/progress"): _record(
-        {
-            "state": TEXT,
-            "progress": _maybe({"type": "integer", "minimum": 0, "maximum": 100, "multipleOf": 10}),
+class ObserverLine(JsonObject):
+    who: str
+    sees: str
+    epsilon: float
+    delta: float
+    holds: str
+    assumption: str
+
+
+class PlanDetail(PlanLine):
+    observers: list[ObserverLine] | None
+    origins: list[str]
+    plan: Json
+
+
+class OriginList(JsonObject):
+    origins: Annotated[list[str], Meta(max_length=MOST_ORIGINS)]
+
+
+# Crowds
+
+
+class PlanProgress(JsonObject):
+    state: State
+    progress: Progress | None
+
+
+class CrowdLine(JsonObject):
+    """A crowd in a list; of an open one no more than its rounded progress."""
+
+    number: int
+    window: int
+    state: Literal["open", "released", "discarded", "destroyed"]
+    progress: Progress
+    reports: int | UnsetType = UNSET
+    unreadable: int | UnsetType = UNSET
+    reason: Reason | UnsetType = UNSET
+    from_: str | UnsetType = field(name="from", default=UNSET)
+    until: str | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, plan: Plan, crowd: CrowdRecord) -> CrowdLine:
+        """Return the line of a crowd."""
+        first, last = window_times(plan, crowd.window) or (UNSET, UNSET)
+        return cls(
+            number=crowd.number,
+            window=crowd.window,
+            state=crowd_state(crowd),  # type: ignore[arg-type]
+            progress=progress(crowd),
+            reports=or_unset(crowd.reports),
+            unreadable=or_unset(crowd.unreadable),
+            reason=UNSET if crowd.reason is None else crowd.reason,
+            from_=first,
+            until=last,
+        )
+
+
+class CrowdList(JsonObject):
+    crowds: list[CrowdLine]
+
+
+def or_unset(number: int | None) -> int | UnsetType:
+    """Return a number, or the mark that leaves its field out."""
+    return UNSET if number is None else number
+
+
+# Releases and their results
+
+
+class ScreeningDocument(JsonObject):
+    plan: PlanId
+    reports: int
+    crowds: int
+    p_value: float
+    alarm: float
+    suspicious: bool
+    smallest_share_of_fakes: float
+    findings: list[str]
+
+
+class ReleaseDocument(JsonObject):
+    """A released crowd with its signed tally."""
+
+    plan: PlanId
+    number: int
+    reports: int
+    sha256: str
+    signature: str
+    signer: str
+    screening: ScreeningDocument
+    tally: Json
+    state: Literal["released"] = "released"
+    unreadable: int | UnsetType = UNSET
+
+
+class CrowdOfTally(JsonObject):
+    name: str | None
+    window: int | None
+    reports: int
+    released: bool
+
+
+class OptionEstimate(JsonObject):
+    count: float
+    share: float
+    sigma: float
+    low: float
+    high: float
+    constrained: float
+    incompatible: bool | UnsetType = UNSET
+
+
+class EstimatesDocument(JsonObject):
+    plan: PlanId
+    crowd_size: int | None
+    reports: int
+    crowds: list[CrowdOfTally]
+    people: str | None
+    q: float
+    level: float
+    interval: str
+    target: str
+    simulated: bool
+    questions: dict[str, dict[str, OptionEstimate]]
+    notes: list[str]
+
+
+class MeanDocument(JsonObject):
+    value: float
+    sigma: float
+    low: float
+    high: float
+    level: float
+
+
+class QuantileDocument(JsonObject):
+    part: float
+    label: str
+    low: float | None
+    high: float | None
+    level: float
+
+
+class NumberDocument(JsonObject):
+    level: float
+    mean: MeanDocument | None
+    quantiles: list[QuantileDocument]
+
+
+class TextEstimate(JsonObject):
+    value: str
+    count: float
+    sigma: float
+    low: float
+    high: float
+    found: bool
+    constrained: float
+    same_as: list[str] | UnsetType = UNSET
+
+
+class TextsDocument(JsonObject):
+    question: str
+    reports: int
+    fdr: float
+    level: float
+    simulated: bool
+    unexplained: float
+    unexplained_sigma: float
+    notes: list[str]
+    alike: list[list[str]]
+    candidates: list[TextEstimate]
+
+
+class ResultsDocument(JsonObject):
+    plan: PlanId
+    number: int
+    screening: ScreeningDocument
+    estimates: EstimatesDocument
+    numbers: dict[str, NumberDocument]
+    crosses: dict[str, Json]
+    texts: dict[str, TextsDocument]
+    unreadable: int | UnsetType = UNSET
+
+
+class TrendCrowd(JsonObject):
+    reports: int
+    crowds: list[CrowdOfTally]
+
+
+class TrendShare(JsonObject):
+    share: float
+    constrained: float
+    low: float
+    high: float
+
+
+class TrendDocument(JsonObject):
+    plan: PlanId
+    level: float
+    interval: str
+    simulated: bool
+    crowds: list[TrendCrowd]
+    questions: dict[str, dict[str, list[TrendShare]]]
+
+
+class DifferenceSide(JsonObject):
+    plan: PlanId
+    reports: int
+    crowds: list[CrowdOfTally]
+
+
+class OptionDifference(JsonObject):
+    first: float
+    second: float
+    difference: float
+    sigma: float
+    low: float
+    high: float
+    differs: bool
+
+
+class DifferenceDocument(JsonObject):
+    level: float
+    interval: str
+    simulated: bool
+    first: DifferenceSide
+    second: DifferenceSide
+    questions: dict[str, dict[str, OptionDifference]]
+
+
+class Search(JsonObject):
+    """Candidates for the answers to a text question; `shoal decode` takes more of them."""
+
+    candidates: Annotated[list[str], Meta(min_length=1, max_length=100_000)]
+    question: str | None = None
+    fdr: Part = 0.05
+    level: Annotated[float, Meta(ge=LEVELS[0], le=LEVELS[1])] = 0.95
+
+
+# Planner
+
+
+class SmallestGroup(JsonObject):
+    people: int
+    level: float
+    power: float
+    status: str
+
+
+class ViewCost(JsonObject):
+    q: float | None
+    sigma: float | None
+    half_width: float | None
+    reason: str | None
+
+
+class ViewCosts(JsonObject):
+    local: ViewCost
+    reports: ViewCost
+    counts: ViewCost
+
+
+class EffectDocument(JsonObject):
+    level: float
+    power: float
+    least: float
+    most: float
+    in_words: str
+
+
+class Prospect(JsonObject):
+    """What a plan would promise, and what other kinds of trust would cost."""
+
+    plan: Json
+    q: float
+    sigma: float
+    local_epsilon: float
+    single_report: str | None
+    smallest_group: SmallestGroup
+    observers: list[ObserverLine]
+    views: ViewCosts
+    compare: Json | None
+    crosses: dict[str, EffectDocument | None]
+
+
+# Tokens, actions, backups, the service
+
+
+class TokenFields(JsonObject):
+    id: str
+    role: Role
+    label: str
+    expires: Annotated[str, Meta(extra_json_schema={"format": "date"})] | None
+    plans: list[PlanId] | None
+    key: str | None
+
+
+class TokenLine(TokenFields):
+    last_used: str | None
+
+
+class TokenList(JsonObject):
+    tokens: list[TokenLine]
+
+
+class MadeToken(TokenFields):
+    token: str
+
+
+class NewToken(JsonObject):
+    """A token to be made; only a relay's has a key."""
+
+    role: Role
+    label: Annotated[str, Meta(min_length=1, max_length=80, pattern=f"^{LABEL.pattern}$")]
+    expires: Annotated[str, Meta(extra_json_schema={"format": "date"})] | None = None
+    plans: Annotated[list[PlanId], Meta(min_length=1, max_length=MOST_PLANS)] | None = None
+    key: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{43}$")] | None = None
+
+
+NEW_TOKEN = Annotated[
+    NewToken,
+    Meta(
+        extra_json_schema={
+            "if": {"required": ["key"], "properties": {"key": {"type": "string"}}},
+            "then": {"properties": {"role": {"const": "relay"}}},
         }
     ),
-    ("GET", "/v1/plans/{plan_id}/crowds"): _record({"crowds": _list(_CROWD_LINE)}),
-    ("GET", _CROWD): _record(
-        {
-            "plan": PLAN_ID,
-            "number": WHOLE,
-            "state": {"const": "released"},
-            "reports": WHOLE,
-            "sha256": TEXT,
-            "signature": TEXT,
-            "signer": TEXT,
-            "screening": _SCREENING,
-            "tally": ANYTHING,
-        },
-        unreadable=WHOLE,
-    ),
-    ("GET", f"{_CROWD}/estimates"): _ESTIMATES,
-    ("GET", f"{_CROWD}/results"): _record(
-        {
-            "plan": PLAN_ID,
-            "number": WHOLE,
-            "screening": _SCREENING,
-            "estimates": _ESTIMATES,
-            "numbers": _map(_NUMBERS),
-            "crosses": _map(ANYTHING),
-            "texts": _map(_WORDS),
-        },
-        unreadable=WHOLE,
-    ),
-    ("POST", f"{_CROWD}/decode"): _WORDS,
-    ("GET", "/v1/plans/{plan_id}/trend"): _record(
-        {
-            "plan": PLAN_ID,
-            "level": NUMBER,
-            "interval": TEXT,
-            "simulated": FLAG,
-            "crowds": _list(_record(_SIDE)),
-            "questions": _map(_map(_list(_SHARE))),
-        }
-    ),
-    ("GET", "/v1/plans/{plan_id}/difference"): _record(
-        {
-            "level": NUMBER,
-            "interval": TEXT,
-            "simulated": FLAG,
-            "first": _record({"plan": PLAN_ID} | _SIDE),
-            "second": _record({"plan": PLAN_ID} | _SIDE),
-            "questions": _map(_map(_APART)),
-        }
-    ),
-    ("POST", "/v1/prospect"): _record(
-        {
-            "plan": ANYTHING,
-            "q": NUMBER,
-            "sigma": NUMBER,
-            "local_epsilon": NUMBER,
-            "single_report": _maybe(TEXT),
-            "smallest_group": _record(
-                {"people": WHOLE, "level": NUMBER, "power": NUMBER, "status": TEXT}
-            ),
-            "observers": _list(_OBSERVER),
-            "views": _record({"local": _VIEW, "reports": _VIEW, "counts": _VIEW}),
-            "compare": _maybe(ANYTHING),
-            "crosses": _map(_maybe(_EFFECT)),
-        }
-    ),
-    ("GET", "/v1/tokens"): _record(
-        {"tokens": _list(_record(_TOKEN | {"last_used": _maybe({"type": "string"})}))}
-    ),
-    ("POST", "/v1/tokens"): _record(_TOKEN | {"token": TEXT}),
-    ("GET", "/v1/actions"): _record(
-        {"actions": _list(_record({"time": TEXT, "by": TEXT, "action": TEXT, "subject": TEXT}))}
-    ),
-    ("GET", "/v1/backups"): _record({"backups": _list(TEXT)}),
-    ("POST", "/v1/backups"): _record({"name": TEXT}),
-    ("GET", "/v1/clock"): _CLOCK,
-    ("POST", "/v1/clock/accept"): _CLOCK,
-    ("GET", "/healthz"): _record({"status": TEXT}),
-    ("GET", "/readyz"): _record({"status": TEXT}),
-}
-"""The JSON that each operation answers, by its method and path."""
+]
+
+
+class ActionLine(JsonObject):
+    time: str
+    by: str
+    action: str
+    subject: str
+
+
+class ActionList(JsonObject):
+    actions: list[ActionLine]
+
+
+class BackupList(JsonObject):
+    backups: list[str]
+
+
+class MadeBackup(JsonObject):
+    name: str
+
+
+class ClockState(JsonObject):
+    held: bool
+    believed: str
+    shown: str
+
+
+class Health(JsonObject):
+    status: str

@@ -44,11 +44,12 @@ from shoal.server.console.handlers import (
 )
 from shoal.server.console.pages import read_form, render, static_response
 from shoal.server.console.planning import EXAMPLE, LARGEST_WISH, form_wish
-from shoal.server.console.searches import FDR, read_search
+from shoal.server.console.schemas import Search
 from shoal.server.core import problems
 from shoal.server.core.auth import LARGEST_DOCUMENT, check_same_origin, token_of
 from shoal.server.core.http import Refusal, cookie
 from shoal.server.core.openapi import Operation
+from shoal.server.core.parameters import read_as
 from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import COOKIE, ROLES, Sessions, Token, cookie_header
 from shoal.server.storage.records import CrowdRecord, Declaration, PlanRecord, State
@@ -190,26 +191,25 @@ class Views:
             notes=[*sum_note(document["estimates"]), *release_note(plan)],
             sections=question_sections(plan, document),
             texts=[(name, name) for name in texts if name not in document["texts"]],
-            fdr=FDR,
+            fdr=Search(candidates=[]).fdr,
             findings=screening.to_json()["findings"],
         )
 
     async def texts(self, request: Request) -> Response:
         """Show a released crowd with the texts that were found among candidates."""
         form = await read_form(request, LARGEST_DOCUMENT)
-        try:
-            rate = float(form.text("fdr") or FDR)
-        except ValueError:
-            raise Refusal(problems.BAD_PARAMETER.about("fdr")) from None
         lines = [line.strip() for line in form.text("candidates").splitlines()]
-        wanted = {
+        wanted: dict[str, object] = {
             "candidates": [line for line in lines if line],
             "question": form.text("question") or None,
-            "fdr": rate,
         }
-        plan, number = self._handlers.plan_of(request).plan, NUMBER.read(request)
-        release = await self._handlers.releases.get(plan, number)
-        found = await self._handlers.decoded(release, *read_search(wanted))
+        if form.text("fdr"):
+            try:
+                wanted["fdr"] = float(form.text("fdr"))
+            except ValueError:
+                raise Refusal(problems.BAD_PARAMETER.about("fdr")) from None
+        release = await self._handlers.release_of(request)
+        found = await self._handlers.decoded(release, read_as(Search, wanted))
         return await self._release(request, {found["question"]: found})
 
     async def trend(self, request: Request) -> Response:

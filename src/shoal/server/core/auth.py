@@ -11,12 +11,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.server.console.responses import json_answer
 from shoal.server.core import problems
 from shoal.server.core.http import JSON, Refusal, bearer_token, cookie, media_type, read_body
 from shoal.server.core.observability import Metrics
-from shoal.server.core.openapi import Operation
-from shoal.server.core.routes import Endpoint, make_app
+from shoal.server.core.openapi import Endpoint, Operation, json_response, make_app
 from shoal.server.core.tokens import COOKIE, Role, Sessions, Token, Tokens
 from shoal.server.storage.database import StorageError
 from shoal.support.files import strict_json
@@ -167,23 +165,23 @@ class ServiceHandlers:
 
     async def healthz(self, request: Request) -> Response:
         """Show that the process answers."""
-        return json_answer({"status": "alive"})
+        return json_response({"status": "alive"})
 
     async def readyz(self, request: Request) -> Response:
         """Show whether reports can be accepted."""
         problem = await self._service.obstacle()
         if problem is not None:
             raise Refusal(problem)
-        return json_answer({"status": "ready"})
+        return json_response({"status": "ready"})
 
     async def clock(self, request: Request) -> Response:
         """Show whether the clock is trusted."""
-        return json_answer(self._service.clock_line())
+        return json_response(self._service.clock_line())
 
     async def accept_clock(self, request: Request) -> Response:
         """Trust the clock."""
         self._service.accept_clock(by=token_of(request).label)
-        return json_answer(self._service.clock_line())
+        return json_response(self._service.clock_line())
 
     async def metrics(self, request: Request) -> Response:
         """Show the metrics."""

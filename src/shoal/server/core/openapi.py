@@ -1,27 +1,44 @@
-"""An operation of the API, and the OpenAPI document of many."""
+"""Operations of an API: their routes, their JSON responses, and the OpenAPI document.
+
+The types of documents are msgspec Structs. The same type makes the response, its schema and the
+check of a request's body.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from shoal import __version__
 from shoal.server.core import problems
+from shoal.server.core.http import exception_handlers
 from shoal.server.core.parameters import Parameter
 from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import Role
 
-__all__ = ["Operation", "openapi"]
+if TYPE_CHECKING:
+    from shoal.server.storage.key_file import Signer
+
+__all__ = ["Endpoint", "Operation", "json_response", "make_app", "openapi", "signed_response"]
+
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What a method at a path does, who may do it, and what can be answered.
+    """One method of one path: who may call it, its parameters, its response, its problems.
 
-    `role` is None where no token is needed. `body` is the schema of a JSON body, `binary` the media
-    types of other bodies. `problems` are those of this operation; those that follow from its role,
-    parameters and body are added.
+    `role` is None where no token is needed. `response` is the type of the JSON response, `body`
+    that of a JSON body or its schema, `binary` the media types of other bodies. `problems` are
+    those of this operation; those that follow from its role, parameters and body are added.
     """
 
     method: str
@@ -32,12 +49,13 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     status: int = 200
     media: tuple[str, ...] = ("application/json",)
-    body: dict[str, Any] | None = None
+    response: Any = None
+    body: Any = None
     binary: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     def all_problems(self) -> tuple[Problem, ...]:
-        """Return every problem that may be answered."""
+        """Return every problem that may be the response."""
         possible = list(self.problems)
         if self.role is not None:
             possible += [problems.NO_TOKEN, problems.WRONG_ROLE]
@@ -49,20 +67,22 @@ class Operation:
             possible += [problems.BAD_REQUEST, problems.WRONG_TYPE, problems.TOO_LARGE]
         return (*possible, problems.UNAVAILABLE, problems.STORAGE_FULL)
 
-    def to_json(self, answer: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the operation as OpenAPI describes it; `answer` is the schema of its JSON."""
-        answers: dict[str, Any] = {
+    def to_json(self, response: Any, body: Any) -> dict[str, Any]:
+        """Return the operation as OpenAPI describes it; its types are given as schemas."""
+        responses: dict[str, Any] = {
             str(problem.status): {"$ref": "#/components/responses/Problem"}
             for problem in self.all_problems()
         }
-        content = {media: {"schema": _schema(media, answer)} for media in self.media}
-        answers[str(self.status)] = {"description": self.summary} | (
-            {"content": content} if content else {}
-        )
+        schemas = {
+            media: response if media == "application/json"
+            else {"type": "string"} if media.startswith("text/") else {}
+            for media in self.media
+        }  # fmt: skip
+        responses[str(self.status)] = {"description": self.summary} | _content(schemas)
         document: dict[str, Any] = {
-            "operationId": _name(self.method, self.path),
+            "operationId": _operation_id(self.method, self.path),
             "summary": self.summary,
-            "responses": dict(sorted(answers.items())),
+            "responses": dict(sorted(responses.items())),
             "security": [{"token": []}] if self.role else [],
         }
         if self.role:
@@ -70,27 +90,40 @@ class Operation:
             document["description"] = f"Needs a token of role {self.role}{higher}."
         if self.parameters:
             document["parameters"] = [one.to_json() for one in self.parameters]
-        content = {
-            media: {"schema": {"type": "string", "format": "binary"}} for media in self.binary
+        bodies: dict[str, Any] = {
+            media: {"type": "string", "format": "binary"} for media in self.binary
         }
         if self.body is not None:
-            content["application/json"] = {"schema": self.body}
-        if content:
-            document["requestBody"] = {"required": True, "content": content}
+            bodies["application/json"] = body
+        if bodies:
+            document["requestBody"] = {"required": True} | _content(bodies)
         return document
 
 
-def openapi(
-    operations: Iterable[Operation],
-    title: str,
-    summary: str,
-    answers: Mapping[tuple[str, str], dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of operations; `answers` are the schemas of their JSON."""
+def _content(schemas: dict[str, Any]) -> dict[str, Any]:
+    content = {media: {"schema": schema} for media, schema in schemas.items()}
+    return {"content": content} if content else {}
+
+
+def openapi(operations: Iterable[Operation], title: str, summary: str) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of operations."""
+    operations = list(operations)
+    types = [kind for one in operations for kind in (one.response, one.body)]
+    described = [kind for kind in types if kind is not None and not isinstance(kind, dict)]
+    schemas, components = msgspec.json.schema_components(
+        described, ref_template="#/components/schemas/{name}"
+    )
+    found = iter(schemas)
+
+    def schema(kind: Any) -> Any:
+        if kind is None:
+            return {"type": "object"}
+        return kind if isinstance(kind, dict) else next(found)
+
     paths: dict[str, dict[str, Any]] = {}
-    for operation in operations:
-        answer = (answers or {}).get((operation.method, operation.path))
-        paths.setdefault(operation.path, {})[operation.method.lower()] = operation.to_json(answer)
+    for one in operations:
+        response, body = schema(one.response), schema(one.body)
+        paths.setdefault(one.path, {})[one.method.lower()] = one.to_json(response, body)
     problem = {
         "type": "object",
         "required": ["type", "title", "status"],
@@ -98,22 +131,19 @@ def openapi(
             "type": {"type": "string"},
             "title": {"type": "string"},
             "status": {"type": "integer"},
-            "parameter": {"type": "string", "description": "Which one is invalid."},
+            "parameter": {"type": "string", "description": "The invalid parameter."},
         },
     }
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": title,
-            "version": __version__,
-            "summary": summary,
-        },
+        "info": {"title": title, "version": __version__, "summary": summary},
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": components,
             "responses": {
                 "Problem": {
-                    "description": "What is wrong, without repeating the request (RFC 9457).",
+                    "description": "The problem, without repeating the request (RFC 9457).",
                     "content": {"application/problem+json": {"schema": problem}},
                 }
             },
@@ -121,12 +151,48 @@ def openapi(
     }
 
 
-def _schema(media: str, answer: dict[str, Any] | None) -> dict[str, Any]:
-    if media == "application/json":
-        return answer or {"type": "object"}
-    return {"type": "string"} if media.startswith("text/") else {}
-
-
-def _name(method: str, path: str) -> str:
+def _operation_id(method: str, path: str) -> str:
     words = [word.strip("{}").replace(".", "_") for word in path.split("/") if word]
     return "_".join([method.lower(), *words])
+
+
+def json_response(document: object, status: int = 200) -> Response:
+    """Return a document, a Struct or plain JSON values, as strict JSON."""
+    values = msgspec.to_builtins(document)
+    text = json.dumps(values, ensure_ascii=False, allow_nan=False)
+    return Response(text.encode(), status, media_type="application/json")
+
+
+def signed_response(content: bytes, signer: Signer, cache: str = "no-store") -> Response:
+    """Return a JSON document unchanged, with its signatures."""
+    headers = {"Cache-Control": cache, **signer.headers(content)}
+    return Response(content, headers=headers, media_type="application/json")
+
+
+def make_app(
+    operations: Iterable[Operation],
+    endpoint: Callable[[Operation], Endpoint],
+    refused: Callable[[Problem], None],
+) -> Starlette:
+    """Return the app of some operations; `endpoint` returns the function that serves one.
+
+    `refused` is called with each problem that is returned. A path with an extra slash at its end is
+    not found: a redirect would repeat the request's host.
+    """
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, {})[operation.method] = endpoint(operation)
+    routes = [_route(path, by_method) for path, by_method in by_path.items()]
+    app = Starlette(routes=routes, exception_handlers=exception_handlers(refused))
+    app.router.redirect_slashes = False
+    return app
+
+
+def _route(path: str, by_method: dict[str, Endpoint]) -> Route:
+    """Return one route for all methods of a path, so that a wrong method gets 405."""
+
+    async def respond(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await by_method[method](request)
+
+    return Route(path, respond, methods=list(by_method))

@@ -1,30 +1,35 @@
-"""Parameters of a request: one declaration serves the OpenAPI document and the reading.
+"""Parameters and JSON bodies of a request: one declaration for OpenAPI and for reading.
 
-A parameter with an invalid value ends the request with the parameter's problem.
+An invalid value ends the request with a problem that names the parameter.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import msgspec
 from starlette.requests import Request
 
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 from shoal.server.core.problems import Problem
 
-__all__ = ["Choice", "Integer", "Level", "OptionalInteger", "Parameter"]
+__all__ = ["Integer", "Level", "OneOf", "Parameter", "read_as"]
 
 Where = Literal["path", "query"]
+S = TypeVar("S", bound=msgspec.Struct)
 
 LEVELS = (0.5, 0.999999)
 """The lowest and the highest confidence level. A level is split between the options of a question,
 and its complement is the level of tests: closer to 0 or 1, one of them would vanish."""
 
+_FIELD = re.compile(r"(?:missing required field `|at `\$\.)(\w+)")
+
 
 class Parameter:
-    """A text in the path or the query; an optional one is None by default."""
+    """A text in the path or the query; None if an optional one is missing."""
 
     def __init__(self, name: str, where: Where, description: str, **schema: Any) -> None:
         self.name, self.where, self.description = name, where, description
@@ -42,12 +47,16 @@ class Parameter:
         }
 
     def text(self, request: Request) -> str | None:
-        """Return the text of the parameter in a request; None if there is none."""
+        """Return the text of the parameter in a request; None if it is missing."""
         values = request.path_params if self.where == "path" else request.query_params
         return values.get(self.name)
 
+    def invalid(self) -> Refusal:
+        """Return the refusal of an invalid value."""
+        return Refusal(self.problem.about(self.name))
 
-class Choice(Parameter):
+
+class OneOf(Parameter):
     """One of several words, by default the first."""
 
     def __init__(self, name: str, description: str, words: Sequence[str]) -> None:
@@ -60,12 +69,12 @@ class Choice(Parameter):
         if word is None:
             return self._words[0]
         if word not in self._words:
-            raise Refusal(self.problem.about(self.name))
+            raise self.invalid()
         return word
 
 
 class Integer(Parameter):
-    """A whole number between two others."""
+    """An integer between two others."""
 
     def __init__(
         self,
@@ -89,18 +98,14 @@ class Integer(Parameter):
         if text is None and self._default is not None:
             return self._default
         if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18):
-            raise Refusal(self.problem.about(self.name))
+            raise self.invalid()
         number = int(text)
         if not self._lowest <= number <= self._highest:
-            raise Refusal(self.problem.about(self.name))
+            raise self.invalid()
         return number
 
-
-class OptionalInteger(Integer):
-    """A whole number that may be left out."""
-
-    def maybe(self, request: Request) -> int | None:
-        """Return the number of a request; None if there is none."""
+    def read_optional(self, request: Request) -> int | None:
+        """Return the number of a request; None if it is missing or empty."""
         return None if self.text(request) in (None, "") else self.read(request)
 
 
@@ -118,7 +123,23 @@ class Level(Parameter):
         try:
             number = self._default if text is None else float(text)
         except ValueError:
-            raise Refusal(self.problem.about(self.name)) from None
+            raise self.invalid() from None
         if not LEVELS[0] <= number <= LEVELS[1]:
-            raise Refusal(self.problem.about(self.name))
+            raise self.invalid()
         return number
+
+
+def read_as(kind: type[S], document: object) -> S:
+    """Return a request's JSON document as a Struct; a refusal names the invalid field."""
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        name = invalid_field(error)
+        about = problems.BAD_REQUEST if name is None else problems.BAD_PARAMETER.about(name)
+        raise Refusal(about) from error
+
+
+def invalid_field(error: msgspec.ValidationError) -> str | None:
+    """Return the field of a Struct that an error is about; None for an unknown field."""
+    found = _FIELD.search(str(error))
+    return None if found is None else found[1]

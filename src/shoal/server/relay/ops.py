@@ -8,11 +8,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.server.console.responses import json_answer
 from shoal.server.core import problems
 from shoal.server.core.auth import ServiceHandlers, guarded_app, token_of
 from shoal.server.core.http import Refusal
-from shoal.server.core.openapi import Operation, openapi
+from shoal.server.core.openapi import Operation, json_response, openapi
 from shoal.server.core.parameters import Parameter
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class OpsHandlers(ServiceHandlers):
             for record in self._relay.notices.plans()
             if token.covers(record.plan.id)
         ]
-        return json_answer({"plans": lines})
+        return json_response({"plans": lines})
 
     async def crowds(self, request: Request) -> Response:
         """List the crowds of a plan."""
@@ -46,7 +45,7 @@ class OpsHandlers(ServiceHandlers):
         if self._relay.notices.plan(plan_id) is None:
             raise Refusal(problems.UNKNOWN_PLAN)
         crowds = await self._relay.in_store(self._relay.store.crowds, plan_id)
-        return json_answer(
+        return json_response(
             {
                 "crowds": [
                     {
@@ -67,7 +66,7 @@ class OpsHandlers(ServiceHandlers):
             raise Refusal(problems.UNKNOWN_PLAN)
         if not await self._relay.close_plan(plan_id, by=token_of(request).label):
             raise Refusal(problems.WRONG_STATE)
-        return json_answer({"id": plan_id, "state": "closed"})
+        return json_response({"id": plan_id, "state": "closed"})
 
     async def metrics(self, request: Request) -> Response:
         """Show the metrics."""
@@ -76,12 +75,12 @@ class OpsHandlers(ServiceHandlers):
 
     async def key(self, request: Request) -> Response:
         """Show the relay's own signing key, which the analyzer must know."""
-        return json_answer({"ed25519": self._relay.signer.public_key})
+        return json_response({"ed25519": self._relay.signer.public_key})
 
 
 async def _openapi(handlers: OpsHandlers, request: Request) -> Response:
     summary = "Health, metrics, and crowds in tenths."
-    return json_answer(openapi(OPERATIONS, "Shoal relay, operations", summary))
+    return json_response(openapi(OPERATIONS, "Shoal relay, operations", summary))
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -9,13 +9,11 @@ from starlette.responses import Response
 
 from shoal.protocol.signatures import KEY, SIGNATURE
 from shoal.protocol.wire import ENCRYPTED_TYPE
-from shoal.server.console.responses import json_answer
 from shoal.server.core import problems
 from shoal.server.core.http import Receive, Refusal, Scope, read_origins, with_cors
-from shoal.server.core.openapi import Operation, openapi
+from shoal.server.core.openapi import Operation, json_response, make_app, openapi
 from shoal.server.core.parameters import Integer, Parameter
 from shoal.server.core.problems import Problem, Send
-from shoal.server.core.routes import make_app
 from shoal.server.core.service import App
 from shoal.server.relay.ingest import SealedIngest
 from shoal.server.relay.open_plan import Document
@@ -51,7 +49,9 @@ def make_public(relay: Relay, ingest: SealedIngest) -> App:
         return _answer(relay.notices.crowd_key(plan_id, _WINDOW.read(request)), "no-store")
 
     async def document(request: Request) -> Response:
-        return json_answer(openapi(operations, "Shoal relay", "Documents out, sealed reports in."))
+        return json_response(
+            openapi(operations, "Shoal relay", "Documents out, sealed reports in.")
+        )
 
     operations = (
         Operation(

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from shoal.analysis.intervals import Interval, IntervalKind, PopulationLimits, interval, staircase
 from shoal.errors import InputError
-from shoal.lab.coverage import covering, probability
+from shoal.lab.study import covering, probability
 from shoal.theory.binomial import Tails, binomial_window, pmf, tails
 
 QS = [0.01, 0.1, 0.25, 0.351, 0.45]

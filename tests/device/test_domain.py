@@ -235,7 +235,7 @@ class TestWhatIsMadeFits:
         words = ["abcd", "a", "", "longer than that", "émile"]
         check_domain(encode(survey, [{"word": word} for word in words]).rows, survey)
         agreed = Plan(survey, FlipProbability(1, 2), Promise("local", "100"))
-        simulate(agreed, users=500, seed=1, through="path")
+        simulate(agreed, users=500, seed=1, through="reports")
 
     @pytest.mark.parametrize("set_bits", [(0, 1), (64, 65), (0,), (0, 64, 65), ()])
     def test_a_word_and_its_pair_have_limits_of_their_own(self, set_bits):

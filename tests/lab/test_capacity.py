@@ -13,9 +13,9 @@ from shoal import Flags, Plan, Survey, Text
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.lab import capacity as package
-from shoal.lab.capacity import Capacity, measure_capacity, probes
-from shoal.lab.capacity.needs import DEVICES, _plans
-from shoal.lab.capacity.work import Meter, Work, folder_bytes
+from shoal.lab import capacity_probes as probes
+from shoal.lab.capacity import DEVICES, Capacity, _plans, measure_capacity
+from shoal.lab.capacity_probes import Meter, Work, folder_bytes
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.server.storage.store import Store
@@ -76,7 +76,7 @@ class TestMeasuring:
         # A sealed message of 21 bytes has 48 more; a report over HTTP is at least its own bytes.
         assert found.message_bytes == 16 + 5 + 48
         assert found.exchange_bytes > 16 + 4 + 5
-        assert found.sealed_exchange_bytes > found.exchange_bytes
+        assert found.encrypted_exchange_bytes > found.exchange_bytes
         assert all(need.cores is not None for need in found.needs())
         assert [*tmp_path.iterdir()] == []
 

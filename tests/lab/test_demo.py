@@ -95,7 +95,7 @@ class TestDemonstrate:
     def test_a_device_that_does_not_get_through(
         self, agreed: Plan, at: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(module, "PATIENCE", 0.1)
+        monkeypatch.setattr(module, "TIMEOUT", 0.1)
         monkeypatch.setattr(
             "shoal.device.outbox.http._Flush.post_report", lambda *_: PostResult(503)
         )

@@ -15,9 +15,8 @@ import pytest
 from shoal.cli import run
 from shoal.cli.paper import markdown_table
 from shoal.errors import InputError
-from shoal.lab.papers import Case, Finding, claim, findings, number
-from shoal.lab.papers import sdp_rows as rows
-from shoal.lab.papers._finding import equal
+from shoal.lab.papers import Case, PaperFinding, claim, equal, findings, number
+from shoal.lab.papers import sdp_ratio as rows
 from shoal.lab.papers.figures import FIGURES, plot_figures
 from shoal.theory.brackets import Bracket
 from shoal.theory.sufficient import three_sigma_q
@@ -70,7 +69,7 @@ def quick(found, monkeypatch):
     return found
 
 
-def at(found: Iterable[Finding], source: str, where: str) -> Finding:
+def at(found: Iterable[PaperFinding], source: str, where: str) -> PaperFinding:
     """The first finding whose place begins like this."""
     return next(f for f in found if f.source == source and f.where.startswith(where))
 
@@ -144,7 +143,8 @@ def test_a_changed_q_changes_the_verdict(monkeypatch, index):
 @pytest.mark.parametrize(("mass", "verdict"), [("0.0037", "agrees"), ("0.0038", "misprint")])
 def test_a_changed_mass_changes_the_verdict(monkeypatch, mass, verdict):
     monkeypatch.setattr(rows, "ROWS", (rows.ROWS[3]._replace(mass=mass),))
-    assert list(rows.findings())[2].verdict == verdict
+    found = at(rows.findings(), "SDP", "3.3, lambda = e^2, N = 1000, P[R")
+    assert found.verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -190,12 +190,12 @@ def test_json(quick, capsys):
     assert run(["paper", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert len(printed) == len(quick)
-    names = {field.name for field in fields(Finding)}
+    names = {field.name for field in fields(PaperFinding)}
     assert names == {"source", "where", "printed", "computed", "verdict", "why"}
     for entry, finding in zip(printed, quick, strict=True):
         assert set(entry) == names
         assert all(isinstance(value, str) for value in entry.values())
-        assert Finding(**entry) == finding
+        assert PaperFinding(**entry) == finding
 
 
 def test_table_for_people(quick, capsys, monkeypatch):

@@ -64,7 +64,7 @@ class TestPeople:
     def test_cells_are_not_drawn_from_their_law(self):
         crossed = plan(SURVEY.cross("c", "n"), q="0.25")
         with pytest.raises(InputError, match="crosses questions, whose cells"):
-            simulate(crossed, users=100, seed=1, through="law")
+            simulate(crossed, users=100, seed=1, through="distribution")
 
     def test_every_option_has_somebody(self):
         run = simulate(PLAN, users=10_000, seed=1)
@@ -171,27 +171,27 @@ WORDS = {"tea": 5, "coffee": 3, "": 2}
 
 
 class TestTexts:
-    def test_the_law_and_the_path_have_the_same_mean_and_spread(self):
+    def test_drawn_and_made_counts_have_the_same_mean_and_spread(self):
         """Counts by cohort and bit, 400 crowds of 500 each way, against each other.
 
         The largest of 3 x 33 differences of means, in standard errors, exceeds 6 with probability
         below 2e-7; variances of 400 agree within a factor of 1.8 (below 1e-8 each). Seeded.
         """
-        made = plan(MIXED, q="0.2")
+        agreed = plan(MIXED, q="0.2")
         found = {}
-        for through in ("law", "path"):
+        for through in ("distribution", "reports"):
             counts = []
             for seed in range(400):
-                one = simulate(made, users=500, texts=WORDS, through=through, seed=seed)
+                one = simulate(agreed, users=500, texts=WORDS, through=through, seed=seed)
                 tally = one.estimates.tally
                 assert tally.cohorts is not None
                 assert sum(one.texts["word"].values()) == 500
                 counts.append([[c.reports, *c.by_bit.tolist()] for c in tally.cohorts])
             found[through] = np.array(counts, float)
-        law, path = found["law"], found["path"]
-        error = np.sqrt((law.var(axis=0) + path.var(axis=0)) / 400)
-        assert np.abs((law.mean(axis=0) - path.mean(axis=0)) / error).max() < 6
-        ratio = law.var(axis=0) / path.var(axis=0)
+        drawn, made = found["distribution"], found["reports"]
+        error = np.sqrt((drawn.var(axis=0) + made.var(axis=0)) / 400)
+        assert np.abs((drawn.mean(axis=0) - made.mean(axis=0)) / error).max() < 6
+        ratio = drawn.var(axis=0) / made.var(axis=0)
         assert 1 / 1.8 < ratio.min() <= ratio.max() < 1.8
 
     def test_the_truth_of_the_law(self):
@@ -205,7 +205,7 @@ class TestTexts:
         assert one.truth.tolist() == expected.tolist()
         assert one.texts["word"][""] == pytest.approx(2e8, rel=1e-3)
 
-    @pytest.mark.parametrize("through", ["law", "path"])
+    @pytest.mark.parametrize("through", ["distribution", "reports"])
     def test_decoded_with_the_truth_beside_it(self, through: Any):
         survey = Survey("s", (Text("word", bits=64, hashes=1, cohorts=8), Flags("f", ("a",))))
         made = plan(survey, q="0.1")
@@ -227,7 +227,7 @@ class TestTexts:
         assert len(one.texts["word"]) == 100
         assert one.texts["word"]["text 1"] > 1000
 
-    @pytest.mark.parametrize("through", ["law", "path"])
+    @pytest.mark.parametrize("through", ["distribution", "reports"])
     def test_pairs_of_letters_follow_from_the_word(self, through: Any):
         survey = discovery_survey("words", 4, alphabet="abcd", bits=64, cohorts=6)
         made = plan(survey, q="0.1")
@@ -258,7 +258,7 @@ class TestTexts:
             {"texts": {"a": float("nan")}},
             {"through": "guess"},
             {"answers": answers, "texts": WORDS},
-            {"answers": answers, "through": "law"},
+            {"answers": answers, "through": "distribution"},
         ]
         for given in wrong:
             with pytest.raises(InputError):

@@ -19,8 +19,7 @@ from shoal.cli import run
 from shoal.device.arrays.randomize import Original
 from shoal.device.encode import encode
 from shoal.errors import InputError
-from shoal.lab.coverage import covering
-from shoal.lab.study import KINDS, Study, study
+from shoal.lab.study import KINDS, Study, covering, study
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.survey import Text
@@ -94,9 +93,9 @@ class TestViewCounts:
         )
 
     def test_the_path_counts_bits_only(self):
-        found = study(self.PLAN, users=2000, repetitions=20, seed=1, through="path")
+        found = study(self.PLAN, users=2000, repetitions=20, seed=1, through="reports")
         assert len(found.points[0].bits) == 40
-        for through in ("law", "path"):
+        for through in ("distribution", "reports"):
             run = simulate(self.PLAN, users=2000, seed=1, through=through)
             assert run.estimates.tally.view == "counts"
 
@@ -188,7 +187,7 @@ class TestThePath:
         """Every report made: the same people, and each number agrees with the law."""
         path, law = (
             study(PLAN, users=1000, repetitions=2000, seed=8, through=through)
-            for through in ("path", "law")
+            for through in ("reports", "distribution")
         )
         assert coverage_p_value(path) > ALARM
         q = float(PLAN.q)
@@ -208,7 +207,7 @@ class TestThePath:
         agreed = Plan(
             SURVEY, PLAN.q, PLAN.promise, joint=((("features", "sync"), ("features", "vpn")),)
         )
-        found = study(agreed, users=50, repetitions=5, seed=1, through="path")
+        found = study(agreed, users=50, repetitions=5, seed=1, through="reports")
         assert found.points[0].users == 50
 
 
@@ -217,7 +216,7 @@ class TestGrid:
         grid: Any = {"q": ["0.01", "0.1", "0.25", "0.4"]}
         again = study(PLAN, users=2000, repetitions=20_000, vary=grid, seed=11)
         assert again.to_json() == by_q.to_json()
-        for through in ("law", "path"):
+        for through in ("distribution", "reports"):
             one, two, other = (
                 study(PLAN, users=100, repetitions=20, seed=seed, through=through).to_json()[
                     "points"
@@ -276,13 +275,13 @@ class TestGrid:
         document = json.loads(json.dumps(by_q.to_json(), allow_nan=False))
         assert document["simulated"] is True
         assert document["target"] == "crowd"
-        assert document["through"] == "law"
+        assert document["through"] == "distribution"
         row = document["points"][0]["questions"]["features"]["sync"]
         assert set(row["coverage"]) == set(KINDS)
         assert set(row["coverage"]["exact"]) == {"measured", "expected"}
         assert set(document["points"][0]["together"]) == {"features", "channel"}
 
-    @pytest.mark.parametrize("through", ["law", "path"])
+    @pytest.mark.parametrize("through", ["distribution", "reports"])
     def test_progress(self, through: Any):
         done: list[int] = []
         study(PLAN, users=10, repetitions=25, vary={"q": ["0.1", "0.2"]}, seed=1, through=through,
@@ -388,10 +387,10 @@ class TestCommand:
         agreed = Plan.read("plan.json")
         wanted = study(agreed, users=200, repetitions=500, seed=3, vary={"epsilon": ["0.5", "1"]})
         assert document == wanted.to_json()
-        assert run([*words, "--vary", "users=100, 200", "--through", "path"]) == 0
+        assert run([*words, "--vary", "users=100, 200", "--through", "reports"]) == 0
         said = capsys.readouterr()
         assert "simulated data" in said.out
-        assert "500 repetitions through the path" in said.out
+        assert "500 repetitions through the reports" in said.out
         assert "100 people" in said.out
         assert said.err == ""
 

@@ -1,4 +1,4 @@
-"""The demonstration in a browser: a visitor, a crowd that fills, and nothing but tenths before."""
+"""The demonstration in a browser: a visitor, a crowd that fills, and only its progress before."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from shoal.device.outbox import HttpTransport
 from shoal.errors import InputError
 from shoal.lab import demo
 from shoal.lab.demo import Answer, made_up_people, send_one
-from shoal.lab.web_demo import client, web_demonstration
-from shoal.lab.web_demo.client import client_files
+from shoal.lab.web_demo import people, web_demonstration
+from shoal.lab.web_demo.people import client_files
 from tests.axe import obstacles
 from tests.server.console_help import browser
 from tests.server.test_browser import watched
@@ -80,12 +80,12 @@ def until(address: str, wanted: str) -> list[dict[str, Any]]:
 
 
 def test_everybody_else_waits_for_the_visitor(agreed: Plan, scratch: Path, tmp_path: Path) -> None:
-    """The visitor is a device of ours: before the crowd is complete, tenths and nothing else."""
+    """The visitor is a device of ours: before the crowd is complete, progress and nothing else."""
     with web_demonstration(agreed, seed=SEED) as address:
         settings = json.loads(ask(address, "/settings.json")[1])
         assert settings["client"]["plan"] == agreed.id
         assert settings["client"]["limit"] == agreed.local_epsilon
-        assert state(address) == {"state": "waiting", "tenths": 0, "early": 409}
+        assert state(address) == {"state": "waiting", "progress": 0, "early": 409}
         assert ask(address, "/report.html")[0] == 409
         # Nobody but the page itself starts anything, and no other name leads here.
         assert ask(address, "/begin", "POST")[0] == 403
@@ -100,20 +100,20 @@ def test_everybody_else_waits_for_the_visitor(agreed: Plan, scratch: Path, tmp_p
         assert ask(address, "/begin", "POST", PAGE)[0] == 200
         assert ask(address, "/begin", "POST", PAGE)[0] == 200
         end = time.monotonic() + 300
-        while (found := state(address))["tenths"] < 9:
+        while (found := state(address))["progress"] < 90:
             assert time.monotonic() < end
-            assert set(found) == {"state", "tenths", "early"}
+            assert set(found) == {"state", "progress", "early"}
             assert found["early"] == 409
         time.sleep(0.2)
         assert state(address)["state"] == "filling"
         collector = HttpTransport(settings["client"]["to"])
         visitor: Answer = {"features": ["sync"], "channel": "beta"}
         send_one(agreed.id, visitor, collector, tmp_path / "visitor", Event())
-        *open_states, sealed = until(address, "sealed")
-        assert all(set(one) == {"state", "tenths", "early"} for one in open_states)
-        assert sealed["reports"] == USERS
+        *open_states, complete = until(address, "complete")
+        assert all(set(one) == {"state", "progress", "early"} for one in open_states)
+        assert complete["reports"] == USERS
         people = list(made_up_people(SURVEY, USERS - 1, SEED))
-        for label, row in sealed["questions"]["channel"].items():
+        for label, row in complete["questions"]["channel"].items():
             assert row["truth"] == sum(one["channel"] == label for one in people)
             assert row["low"] < row["high"]
         status, page, headers = ask(address, "/report.html")
@@ -122,7 +122,7 @@ def test_everybody_else_waits_for_the_visitor(agreed: Plan, scratch: Path, tmp_p
 
 
 def test_a_visitor_in_a_browser(agreed: Plan, scratch: Path) -> None:
-    """Answers, sees what left, watches tenths, and reads the estimates beside the truth."""
+    """Answers, sees what left, watches the progress, and reads the estimates beside the truth."""
     with web_demonstration(agreed, seed=SEED) as address, browser() as chromium:
         context = chromium.new_context(viewport={"width": 1280, "height": 900})
         tab = context.new_page()
@@ -151,10 +151,10 @@ def test_a_visitor_in_a_browser(agreed: Plan, scratch: Path) -> None:
         assert body.hex() in tab.locator("#requests").text_content()
 
         tab.wait_for_selector("#results:not([hidden])")
-        sealed = state(address)
-        assert sealed["state"] == "sealed"
+        complete = state(address)
+        assert complete["state"] == "complete"
         rows = tab.locator("#tables tbody tr").all()
-        expected = [one for options in sealed["questions"].values() for one in options.values()]
+        expected = [one for options in complete["questions"].values() for one in options.values()]
         assert len(rows) == len(expected) == 8
         for one, numbers in zip(rows, expected, strict=True):
             cells = one.locator("td").all_inner_texts()
@@ -199,14 +199,14 @@ def test_the_client_is_found_where_shoal_is_installed(
     checkout = client_files()
     assert "shoal.js" in checkout
     assert "src/sealing.js" in checkout
-    monkeypatch.setattr(client, "_CHECKOUT", tmp_path / "nowhere")
+    monkeypatch.setattr(people, "_CHECKOUT", tmp_path / "nowhere")
     with pytest.raises(InputError, match="not installed here"):
         client_files()
     installed = tmp_path / "client"
     for name, content in checkout.items():
         (installed / name).parent.mkdir(parents=True, exist_ok=True)
         (installed / name).write_bytes(content)
-    monkeypatch.setattr(client, "_INSTALLED", installed)
+    monkeypatch.setattr(people, "_INSTALLED", installed)
     assert client_files() == checkout
 
 
@@ -233,5 +233,5 @@ def test_the_command_runs_until_it_is_interrupted(tmp_path: Path) -> None:
     finally:
         running.kill()
         running.wait()
-    assert (running.returncode, told) == (0, "Stopped; nothing is kept.\n")
+    assert (running.returncode, told) == (0, "Stopped; all data are deleted.\n")
     assert list(tmp_path.iterdir()) == []

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.tally import Tally
-from shoal.audit.exact import convicting, lower, upper
+from shoal.audit.randomizers import convicting, lower, upper
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import fresh_seed, simulation_generator
 from shoal.errors import InputError, PrivacyRefusal

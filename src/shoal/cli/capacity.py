@@ -16,7 +16,7 @@ from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
     from shoal.lab.capacity import Capacity, Need
-    from shoal.lab.capacity.work import Work
+    from shoal.lab.capacity_probes import Work
     from shoal.server.storage.store import Store
 
 _REST = (
@@ -81,7 +81,7 @@ def _stores_in(url: str) -> Iterator[Callable[[Path], Store]]:
 
 
 def _show(capacity: Capacity) -> None:
-    from shoal.lab.capacity.needs import FORMULAS
+    from shoal.lab.capacity import FORMULAS
 
     console = printer()
     messages = "1 message" if capacity.messages == 1 else f"{capacity.messages} messages"

@@ -16,7 +16,7 @@ from shoal.cli.output import print_json, printer, progress, show_written
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.lab.papers import Finding
+    from shoal.lab.papers import PaperFinding
 
 _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
 
@@ -35,7 +35,7 @@ def paper(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> 
 
     if markdown and as_json:
         raise InputError("give one of --json and --markdown.")
-    everything: list[Finding] = []
+    everything: list[PaperFinding] = []
     with progress("recomputing") as advance:
         for finding in findings():
             everything.append(finding)
@@ -54,7 +54,7 @@ def paper(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> 
         _show(selection, everything, files)
 
 
-def markdown_table(findings: Sequence[Finding]) -> str:
+def markdown_table(findings: Sequence[PaperFinding]) -> str:
     """Write the findings as one Markdown table."""
     lines = ["| where | printed | computed | verdict | why |", "|---|---|---|---|---|"]
     for finding in findings:
@@ -70,7 +70,7 @@ def markdown_table(findings: Sequence[Finding]) -> str:
 
 
 def _show(
-    selection: Sequence[Finding], everything: Sequence[Finding], files: Sequence[Path]
+    selection: Sequence[PaperFinding], everything: Sequence[PaperFinding], files: Sequence[Path]
 ) -> None:
     from rich.markup import escape
     from rich.table import Table

@@ -45,7 +45,7 @@ def search(
     Small cases are searched completely, up to symmetry, larger ones by families of crowds. The
     worst crowd found is compared with the conjectured one and with the proven bound.
     """
-    from shoal.lab.worst_crowds import Searching
+    from shoal.lab.counterexamples import Searching
 
     searching = Searching(
         survey, crowd_size=crowd, q=q, epsilon=epsilon, measure=measure, state=state

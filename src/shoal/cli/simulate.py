@@ -60,9 +60,9 @@ _KINDS = ("exact", "normal", "simultaneous", "chebyshev")
 @option("--vary", "With --repeat: a study at each users, q or epsilon.", metavar="NAME=A,B,...")
 @option(
     "--through",
-    "Draw counts from their distribution (law), or make every report (path).  [default: law"
-    " with --repeat or text, else path]",
-    type=click.Choice(["law", "path"]),
+    "Draw counts from their exact distribution, or make every report.  [default: distribution"
+    " with --repeat or text, else reports]",
+    type=click.Choice(["distribution", "reports"]),
 )
 @table_format_options
 @output_option("the simulated tally")
@@ -107,7 +107,7 @@ def simulate(
 
         people["answers"] = read_answers(plan.survey, answers, table_format)
     if repeat is not None:
-        _study(plan, people, repeat, vary, level, through or "law", plot, as_json)
+        _study(plan, people, repeat, vary, level, through or "distribution", plot, as_json)
         return
     from shoal.lab.simulation import simulate
 

@@ -28,7 +28,7 @@ from shoal.device.outbox import HttpTransport, Outbox
 from shoal.device.randomize import flip
 from shoal.errors import ShoalError
 from shoal.lab.populations import populate
-from shoal.lab.services import PATIENCE, console_get, running, scratch_folder
+from shoal.lab.services import TIMEOUT, console_get, running, scratch_folder
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 
@@ -169,9 +169,9 @@ def send_one(
 
     outbox = Outbox(folder, transport, spread=0, sleep=sleep, **options)
     outbox.answer(outbox.plan(plan_id), answer)
-    (ticket,) = outbox.finish(PATIENCE)
+    (ticket,) = outbox.finish(TIMEOUT)
     if ticket.state != "sent":
-        why = ticket.reason or f"nobody took it within {PATIENCE:g} s"
+        why = ticket.reason or f"nobody took it within {TIMEOUT:g} s"
         raise ShoalError(f"a device's report is {ticket.state}: {why}.")
     shutil.rmtree(folder)
 

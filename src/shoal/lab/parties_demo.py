@@ -1,7 +1,8 @@
-"""Two parties on one machine: a relay, an analyzer, thousands of devices, and what each party saw.
+"""Two parties on one machine: a relay, an analyzer, thousands of devices, and their views.
 
 Relay and analyzer are those of `shoal relay` and `shoal analyzer`, each in a process of its own,
-with a folder of its own. Every device seals its report for the analyzer and sends it to the relay.
+with a folder of its own. Every device encrypts its report for the analyzer and sends it to the
+relay.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from shoal.protocol.survey import Survey
 __all__ = ["TwoParties", "demonstrate_parties"]
 
 _ASK_EVERY = 0.2
-_OPENED_WITHIN = 300.0
-"""Seconds that the analyzer may take until it has opened the crowd."""
+_DECRYPTION_TIMEOUT = 300.0
+"""Seconds until the analyzer must have decrypted the crowd."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class TwoParties:
 
     @property
     def messages(self) -> int:
-        """How many sealed messages the analyzer received, of the whole crowd."""
+        """How many encrypted messages of the crowd the analyzer received."""
         return self.plan.reports_needed * messages_of(self.plan)
 
     @property
@@ -131,8 +132,8 @@ def _signing_key(analyzer: str) -> str:
 
 
 def _wait_for(console: str, path: str, token: str) -> dict[str, Any]:
-    """Return the estimates as soon as the analyzer has opened the crowd."""
-    end = time.monotonic() + _OPENED_WITHIN
+    """Return the estimates as soon as the analyzer has decrypted the crowd."""
+    end = time.monotonic() + _DECRYPTION_TIMEOUT
     while True:
         status, content = console_get(console, path, token)
         if status == 200:

@@ -1,4 +1,4 @@
-"""People who do not exist: made-up answers, and made-up texts with known counts."""
+"""Simulated people: made-up answers, and made-up texts with known counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def zipf(texts: Iterable[str], exponent: float = 1.0) -> dict[str, float]:
     {'tea': 1.0, 'coffee': 0.5}
     """
     if not 0 <= check_number("exponent", exponent) <= 100:
-        raise InputError(f"the exponent of a Zipf law is 0 to 100, got {exponent}.")
+        raise InputError(f"the exponent of a Zipf distribution is 0 to 100, got {exponent}.")
     return {text: rank**-exponent for rank, text in enumerate(dict.fromkeys(texts), 1)}
 
 

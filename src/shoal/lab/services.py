@@ -1,4 +1,4 @@
-"""Services of this very program, in processes of their own, while a demonstration lasts."""
+"""Services in processes of their own, for the time of a demonstration."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from shoal.errors import InputError, ShoalError
 
 __all__ = ["console_get", "free_port", "run_command", "running", "scratch_folder"]
 
-PATIENCE = 60.0
-"""Seconds that an answer may take."""
+TIMEOUT = 60.0
+"""Seconds until a request times out."""
 _PORTS = range(20_000, 32_000)
 """Below those that systems give to outgoing connections."""
 _NUMBERS = count(os.getpid() * 101)
@@ -27,16 +27,15 @@ _NUMBERS = count(os.getpid() * 101)
 
 @contextmanager
 def scratch_folder(below: Path | None = None) -> Iterator[Path]:
-    """Yield a folder that goes when it is no longer needed."""
+    """Yield a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="shoal-demo-", dir=below) as name:
         yield Path(name)
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens at now.
+    """Return a free port below those of outgoing connections.
 
-    No outgoing connection is given it while a service is started again: not even one to this very
-    port, which on Linux would then be connected with itself.
+    On Linux a connection to a port that it was itself given would connect to itself.
     """
     for number in _NUMBERS:
         with suppress(OSError), socket.create_server(("127.0.0.1", _PORTS[number % len(_PORTS)])):
@@ -46,7 +45,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(what: str, words: list[str], data: Path) -> Iterator[dict[str, str]]:
-    """Run `shoal` as a service, and yield what it says when it is ready, and its `process`."""
+    """Run `shoal` as a service, and yield its addresses when it is ready, and its `process`."""
     log_file = data / "log"
     command = [sys.executable, "-m", "shoal", *words, "--data", str(data), "--json"]
     with log_file.open("wb") as log, _ended_by_signals():
@@ -66,7 +65,7 @@ def running(what: str, words: list[str], data: Path) -> Iterator[dict[str, str]]
 
 
 def run_command(*words: str) -> str:
-    """Run `shoal` with some words to its end, and return what it prints."""
+    """Run a `shoal` command, and return its output."""
     command = [sys.executable, "-m", "shoal", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=_settings(), check=False)  # noqa: S603
     if done.returncode:
@@ -75,12 +74,12 @@ def run_command(*words: str) -> str:
 
 
 def _settings() -> dict[str, str]:
-    """Return the environment without what the owner of this machine has set for other services."""
+    """Return the environment without settings of other services."""
     return {key: text for key, text in os.environ.items() if not key.startswith("SHOAL_")}
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    """Ask the collector to stop, which it does in order, and see that it is gone."""
+    """Stop a service; kill it if it does not end."""
     with suppress(ProcessLookupError):
         server.terminate()
     try:
@@ -94,7 +93,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM, and a terminal that is closed, end us as Ctrl-C does: nothing stays behind."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, so that services and folders are removed."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -102,7 +101,7 @@ def _ended_by_signals() -> Iterator[None]:
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     try:
         before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
-    except ValueError:  # not the main thread; whoever is sees to it
+    except ValueError:  # not the main thread, which handles signals
         yield
         return
     try:
@@ -113,10 +112,10 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def console_get(url: str, path: str, token: str) -> tuple[int, bytes]:
-    """Ask the console, and return the status and the body."""
+    """Send a GET request to the console; return the status and the body."""
     from http.client import HTTPConnection, HTTPException
 
-    connection = HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE)
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=TIMEOUT)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         with connection.getresponse() as answer:

@@ -1,4 +1,4 @@
-"""The whole path on people who do not exist, with the truth beside each estimate."""
+"""The whole path on simulated people, with the truth beside each estimate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Simulation", "simulate"]
 
-Through = Literal["law", "path"]
+Through = Literal["distribution", "reports"]
 _NOBODY = "say how many users to simulate, or give their answers."
 
 
@@ -98,9 +98,9 @@ def simulate(
         What made-up people answer to text questions, and how likely each text is; "" is no answer.
         Without them there are a hundred texts, falling off like 1 / rank.
     through
-        ``"path"`` makes every report. ``"law"`` draws the counts of made-up people from their exact
-        law, however many there are; it is the default for plans with text, unless they declare
-        joint counts.
+        ``"reports"`` makes every report. ``"distribution"`` draws the counts of any number of
+        simulated people from their exact distribution; it is the default for plans with text,
+        unless they declare joint counts.
     seed
         Repeats the run exactly; without it the noise is fresh each time.
     progress
@@ -114,18 +114,20 @@ def simulate(
     >>> run.true_count("features", "sync"), round(run.estimates["features"]["sync"].count)
     (4991, 4822)
     """
-    if answers is not None and (texts is not None or through == "law"):
-        raise InputError("texts and through='law' are for made-up people; leave out the answers.")
+    if answers is not None and (texts is not None or through == "distribution"):
+        raise InputError(
+            "texts and through='distribution' simulate answers; leave out the answers."
+        )
     if through is None:
         joint = plan.joint or plan.survey.crosses
         made_up = answers is None and plan.cohorts is not None and not joint
-        through = "law" if made_up else "path"
+        through = "distribution" if made_up else "reports"
     if through not in get_args(Through):
-        raise InputError(f"through must be law or path, got {through!r}.")
+        raise InputError(f"through must be distribution or reports, got {through!r}.")
     generator = simulation_generator(fresh_seed() if seed is None else seed)
     noise = SimulationBits(int(generator.integers(2**62)))
     people_texts = texts_for(plan.survey, texts)
-    if through == "law":
+    if through == "distribution":
         tally, truth = _drawn(plan, users, people_texts, generator, progress)
     else:
         originals = people(plan.survey, users, answers, generator, people_texts)

@@ -1,9 +1,12 @@
-"""The path repeated: whether estimates, their sigma and their intervals are as theory says.
+"""Repeated simulations: compares estimates, sigma and intervals with theory.
 
 The people are fixed and only the flips are random, as for the target *crowd*. Then the ones of a
 bit that m of n people have set are Bin(m, p) + Bin(n - m, q), independently for each bit (KR 3.1),
-so a study draws tallies from that law. ``through="path"`` randomizes and tallies every report
-instead: slower by far, and the same law.
+so a study draws tallies from that distribution. ``through="reports"`` randomizes and tallies every
+report instead: slower by far, with the same distribution.
+
+An interval depends only on the number of ones, so its coverage is the probability of a range of
+them: `covering` and `probability` compute it without repetitions.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -18,34 +22,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.count_table import BitCounter
-from shoal.analysis.intervals import IntervalKind, sigma
+from shoal.analysis.intervals import Interval, IntervalKind, interval, sigma
 from shoal.analysis.tally import tally
 from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, fresh_seed, simulation_generator
 from shoal.device.randomize import flip
 from shoal.errors import InputError
-from shoal.lab.coverage import covering, probability
 from shoal.lab.simulation import Through, people
 from shoal.lab.tally_distributions import draw_ones
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_integer, check_level
+from shoal.theory.binomial import tails
+from shoal.theory.calibration import NoValueError, smallest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["BitStudy", "Coverage", "Study", "StudyPoint", "study"]
+__all__ = ["BitStudy", "Coverage", "Study", "StudyPoint", "covering", "probability", "study"]
 
 Vary = Literal["users", "q", "epsilon"]
 KINDS: tuple[IntervalKind, ...] = get_args(IntervalKind)
 Ones = NDArray[np.int64]
 
-MOST_REPETITIONS = 10**7
+MAX_REPETITIONS = 10**7
 
 
 class Coverage(NamedTuple):
-    """How often intervals held the truth, and how often they should by the exact law."""
+    """How often intervals held the truth, and how often they should by the exact distribution."""
 
     measured: float
     expected: float
@@ -166,7 +171,7 @@ def study(
     answers: Original | Iterable[Original] | None = None,
     seed: int | None = None,
     level: float = 0.95,
-    through: Through = "law",
+    through: Through = "distribution",
     progress: Callable[[int], None] | None = None,
 ) -> Study:
     """Repeat randomizing, tallying and estimating, and compare with theory.
@@ -190,8 +195,8 @@ def study(
     level
         The confidence level of the intervals.
     through
-        ``"law"`` draws tallies from their exact law, ``"path"`` randomizes and tallies every
-        report.
+        ``"distribution"`` draws tallies from their exact distribution, ``"reports"`` randomizes and
+        tallies every report.
     progress
         Called with the number of repetitions done since the last call.
 
@@ -204,10 +209,10 @@ def study(
     >>> sync.truth, round(sync.sigma_ratio, 2), sync.coverage["exact"]
     (484, 0.99, Coverage(measured=0.959, expected=0.955...))
     """
-    check_integer("repetitions", repetitions, lowest=2, highest=MOST_REPETITIONS)
+    check_integer("repetitions", repetitions, lowest=2, highest=MAX_REPETITIONS)
     check_level(level)
     if through not in get_args(Through):
-        raise InputError(f"through must be law or path, got {through!r}.")
+        raise InputError(f"through must be distribution or reports, got {through!r}.")
     if any(question.kind == "text" for question in plan.survey):
         raise InputError("text questions are not supported here: a study looks at bits one by one.")
     name, grid = _grid(plan, users, vary)
@@ -294,10 +299,10 @@ def _point(
     if n == 0:
         raise InputError("there are no answers to study.")
     q = float(plan.q)
-    if through == "law":
-        draws = _from_law(truth, n, q, generator, repetitions)
+    if through == "distribution":
+        draws = _from_distribution(truth, n, q, generator, repetitions)
     else:
-        draws = iter(_from_path(plan, originals, generator, repetitions, progress))
+        draws = iter(_from_reports(plan, originals, generator, repetitions, progress))
     bits: list[BitStudy] = []
     together: dict[str, Coverage] = {}
     for question in plan.survey:
@@ -310,14 +315,14 @@ def _point(
             all_held &= held
             # Given the people, the flips of different bits are independent.
             expected *= bit.coverage["simultaneous"].expected
-            if progress is not None and through == "law":
+            if progress is not None and through == "distribution":
                 share, done = divmod(repetitions, plan.bits)
                 progress(share + (done if len(bits) == plan.bits else 0))
         together[question.name] = Coverage(float(all_held.mean()), expected)
     return StudyPoint(plan, n, tuple(bits), together)
 
 
-def _from_law(
+def _from_distribution(
     truth: list[int], n: int, q: float, generator: np.random.Generator, repetitions: int
 ) -> Iterator[Ones]:
     """Yield the ones of each bit in all repetitions."""
@@ -325,7 +330,7 @@ def _from_law(
         yield draw_ones(np.array(m), np.array(n), q, generator, repetitions)
 
 
-def _from_path(
+def _from_reports(
     plan: Plan,
     originals: list[Original],
     generator: np.random.Generator,
@@ -361,3 +366,45 @@ def _bit(
     mean = float(counts.mean())
     error = spread / math.sqrt(ones.size)
     return BitStudy(*name, m, mean, mean - m, error, spread, theory, coverage), simultaneous
+
+
+def covering(
+    m: int, n: int, q: float, level: float, kind: IntervalKind, options: int
+) -> tuple[int, int]:
+    """Return the first and the last number of ones whose interval holds m.
+
+    Both ends of an interval rise with the ones (KR 3.1.2), so the numbers in between are all of
+    them, and a few intervals decide about any number of repetitions.
+
+    >>> covering(100, 1000, 0.25, 0.95, "exact", 1)
+    (273, 327)
+    """
+
+    @cache
+    def at(ones: int) -> Interval:
+        return interval(ones, n, q, level=level, kind=kind, options=options)
+
+    # The interval of the most likely number of ones tells how far to go from it.
+    centre = round(n * q + m * (1 - 2 * q))
+    around = at(centre)
+    reach = math.ceil(max(around.high - m, m - around.low, 1) * (1 - 2 * q))
+    first = _first(lambda ones: at(ones).high >= m, n, centre - reach)
+    last = _first(lambda ones: at(ones).low > m, n, centre + reach) - 1
+    return first, last
+
+
+def _first(rises: Callable[[int], bool], n: int, guess: int) -> int:
+    """Return the first number of 0..n for which a rising predicate holds, n + 1 if none."""
+    try:
+        return smallest(rises, 0, n, start=guess)
+    except NoValueError:
+        return n + 1
+
+
+def probability(first: int, last: int, m: int, n: int, q: float) -> float:
+    """Return P[first <= A_n(m) <= last] by the exact distribution."""
+    if first > last:
+        return 0.0
+    below = tails(first - 1, n, m, q).at_most if first > 0 else 0.0
+    above = tails(last + 1, n, m, q).at_least if last < n else 0.0
+    return max(0.0, 1 - below - above)

@@ -2,28 +2,35 @@
 
 Everybody draws a cohort and the flips of different bits are independent. So the ones of a bit in
 a cohort where m of n people have it set are Bin(m, p) + Bin(n - m, q), independently for each
-(KR 3.1): the counts by cohort and bit have exactly the law that reports would give them, at a cost
-that does not grow with the crowd. The counts by set bits do not: they only agree with the others.
+(KR 3.1): the counts by cohort and bit have exactly the distribution of real reports, at a cost that
+does not grow with the crowd. The counts by set bits do not: they only agree with the others.
+
+A RAPPOR collection is drawn in the same way: Bin(m, q*) + Bin(n - m, p*) of n people in a cohort
+report a 1. Its hashes are uniform draws with replacement, so they may collide, as RAPPOR's may.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.tally import CohortCounts, Tally
+from shoal.analysis.text.rappor import RapporCollection, RapporMap
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.errors import InputError
 from shoal.lab.populations import Texts, chances_of
+from shoal.planning.rappor import RapporParameters
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.survey import Question
 from shoal.protocol.text_hash import normal_text
 from shoal.support.checks import check_integer
+from shoal.support.files import write_text
 
-__all__ = ["draw_ones", "draw_tally", "simulate_texts"]
+__all__ = ["draw_ones", "draw_tally", "simulate_rappor", "simulate_texts", "write_rappor"]
 
 Counts = NDArray[np.int64]
 
@@ -125,8 +132,8 @@ def _true_ones(question: Question, sizes: Counts, generator: np.random.Generator
 def simulate_texts(plan: Plan, counts: Mapping[str, int], *, seed: int) -> Tally:
     """Draw the tally of a crowd whose texts are known, at the cost of its texts.
 
-    The survey has one question, a text. The counts by cohort and bit have exactly the law that
-    reports would give them; see `shoal.lab.tally_distributions`. An empty text is no answer.
+    The survey has one question, a text. The counts by cohort and bit have exactly the distribution
+    of real reports. An empty text is no answer.
 
     >>> import shoal
     >>> survey = shoal.Survey("words", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
@@ -145,3 +152,66 @@ def simulate_texts(plan: Plan, counts: Mapping[str, int], *, seed: int) -> Tally
     texts = Texts(survey, question, tuple(people), numbers / max(numbers.sum(), 1), numbers)
     spread = generator.multinomial(numbers, np.full(question.cohorts, 1 / question.cohorts))
     return _flipped_tally(plan, spread.sum(axis=0), texts.true_ones(spread), generator)
+
+
+def simulate_rappor(
+    parameters: RapporParameters,
+    people: Mapping[str, int],
+    candidates: Sequence[str],
+    *,
+    seed: int,
+) -> tuple[RapporCollection, RapporMap]:
+    """Draw a collection of people whose texts are known, and the map of its candidates.
+
+    `people` may have texts that are no candidates; they are in the counts and not in the map.
+
+    >>> small = RapporParameters(k=16, h=1, m=4, p="0.25", q="0.75", f="0")
+    >>> collection, candidates = simulate_rappor(small, {"tea": 900}, ["tea", "coffee"], seed=1)
+    >>> collection.reports, candidates.texts
+    (900, ('tea', 'coffee'))
+    """
+    if not people or min(people.values()) < 0:
+        raise InputError("a collection needs people: how many report each text.")
+    k, h, m = parameters.k, parameters.h, parameters.m
+    generator = simulation_generator(seed)
+    texts = list(dict.fromkeys([*candidates, *people]))
+    hashes = np.sort(generator.integers(k, size=(m, h, len(texts))), axis=1)
+    hashes[:, 1:][hashes[:, 1:] == hashes[:, :-1]] = k
+    truth = np.zeros((m, k + 1), np.int64)
+    sizes = np.zeros(m, np.int64)
+    for place, text in enumerate(texts):
+        drawn = generator.multinomial(people.get(text, 0), np.full(m, 1 / m))
+        sizes += drawn
+        for hits in hashes[:, :, place].T:
+            truth[np.arange(m), hits] += drawn
+    truth = truth[:, :k]
+    ones = generator.binomial(truth, float(parameters.q_star))
+    ones += generator.binomial(sizes[:, None] - truth, float(parameters.p_star))
+    listed = hashes[:, :, : len(candidates)].astype(np.int32)
+    return RapporCollection(sizes, ones), RapporMap(tuple(candidates), listed, 0)
+
+
+def write_rappor(
+    folder: Path, parameters: RapporParameters, collection: RapporCollection, candidates: RapporMap
+) -> None:
+    """Write params.csv, counts.csv and map.csv as google/rappor does."""
+    numbers = parameters.to_json()
+    write_text(
+        folder / "params.csv",
+        ",".join(f'"{name}"' for name in numbers)
+        + "\n"
+        + ",".join(f"{value:g}" for value in numbers.values())
+        + "\n",
+    )
+    rows = np.column_stack((collection.sizes, collection.ones))
+    counts = "".join(",".join(map(str, row)) + "\n" for row in rows.tolist())
+    write_text(folder / "counts.csv", counts)
+    k, start = parameters.k, np.arange(parameters.m)[:, None] * parameters.k
+    lines = []
+    for place, text in enumerate(candidates.texts):
+        own = candidates.positions[:, :, place]
+        numbers_of = (own + start + 1)[own < k].tolist()
+        cells = [*map(str, numbers_of), *[""] * (own.size - len(numbers_of))]
+        quoted = text.replace('"', '""')
+        lines.append(f'"{quoted}",{",".join(cells)}\n')
+    write_text(folder / "map.csv", "".join(lines))

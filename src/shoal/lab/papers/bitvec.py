@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from shoal.lab.papers._finding import Case, Finding, claim, equal, show
+from shoal.lab.papers import Case, PaperFinding, claim, equal, show
 from shoal.theory.domains import at_most as at_most_set
 from shoal.theory.domains import differing_bits
 from shoal.theory.enumeration import channel, histogram_pmf, originals
@@ -18,7 +18,7 @@ __all__ = ["findings"]
 _FS = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 
 
-def findings() -> Iterator[Finding]:
+def findings() -> Iterator[PaperFinding]:
     """Recompute Theorems 3.2, 3.3 and 3.4."""
     yield _coin()
     yield from _privacy()
@@ -26,7 +26,7 @@ def findings() -> Iterator[Finding]:
     yield _squared_error()
 
 
-def _coin() -> Finding:
+def _coin() -> PaperFinding:
     cases = [
         Case(f"f = {f}, x_j = {bit}", 1 - f / 2 if bit else f / 2, channel((bit,), f / 2)[1])
         for f, bit in itertools.product(_FS, (0, 1))
@@ -37,12 +37,12 @@ def _coin() -> Finding:
 
 def _largest_ratio(set_bits: int, bits: int, q: Fraction) -> Fraction:
     """Largest ratio over all inputs with at most m ones and all reports."""
-    laws = [channel(x, q) for x in originals((at_most_set(set_bits, bits),))]
-    pairs = itertools.permutations(laws, 2)
+    pmfs = [channel(x, q) for x in originals((at_most_set(set_bits, bits),))]
+    pairs = itertools.permutations(pmfs, 2)
     return max(s / t for one, other in pairs for s, t in zip(one, other, strict=True))
 
 
-def _privacy() -> Iterator[Finding]:
+def _privacy() -> Iterator[PaperFinding]:
     q = Fraction(1, 4)
     rows = [(m, k, _largest_ratio(m, k, q)) for m in (1, 2) for k in range(1, 7) if m <= k]
 
@@ -73,8 +73,8 @@ def _privacy() -> Iterator[Finding]:
 
 
 def _counts(people: int, ones: int, f: Fraction) -> dict[int, Fraction]:
-    law = histogram_pmf([(1,)] * ones + [(0,)] * (people - ones), f / 2)
-    return {s[1]: chance for s, chance in law.items()}
+    pmf = histogram_pmf([(1,)] * ones + [(0,)] * (people - ones), f / 2)
+    return {s[1]: chance for s, chance in pmf.items()}
 
 
 def _guess(count: int, people: int, f: Fraction) -> Fraction:
@@ -82,7 +82,7 @@ def _guess(count: int, people: int, f: Fraction) -> Fraction:
     return (count - people * f / 2) / (1 - f)
 
 
-def _unbiased() -> Finding:
+def _unbiased() -> PaperFinding:
     people = 5
     cases = [
         Case(
@@ -92,14 +92,12 @@ def _unbiased() -> Finding:
         )
         for ones, f in itertools.product(range(people + 1), _FS)
     ]
-    how = (
-        "the law of all counts of 5 people; at f = 1, which the program accepts, (9) divides by 0."
-    )
+    how = "all counts of 5 people; at f = 1, which the program accepts, (9) divides by 0."
     return claim("BITVEC", "Theorem 3.3, (9)", "the estimate is unbiased", cases, how, holds=equal)
 
 
-def _squared_error() -> Finding:
-    """Sum the error of k bits of n people over the law of each bit's count."""
+def _squared_error() -> PaperFinding:
+    """Sum the error of k bits of n people over the distribution of each bit's count."""
     people, bits = 4, 3
     cases = []
     for columns in itertools.product(range(people + 1), repeat=bits):

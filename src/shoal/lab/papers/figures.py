@@ -1,6 +1,6 @@
 """The figures that the documents show, drawn from the recomputed numbers.
 
-SDP 3.3 shows six laws of the privacy ratio and SDP 4 the error against q; LEC has Figure 1; KR and
+SDP 3.3 shows six pmfs of the privacy ratio and SDP 4 the error against q; LEC has Figure 1; KR and
 BITVEC have none. matplotlib is an optional extra and is imported here only.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError
-from shoal.lab.papers._finding import show
-from shoal.lab.papers.lec_laplace import density
-from shoal.lab.papers.sdp_rows import BITS, ROWS, Row, mass_beyond, middle
+from shoal.lab.papers import show
+from shoal.lab.papers.lec import density
+from shoal.lab.papers.sdp_ratio import BITS, ROWS, Row, mass_beyond, middle
 from shoal.theory.homogeneous import ratio_law, ratio_moments
 from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import three_sigma_q
@@ -62,15 +62,15 @@ def plot_figures(directory: Path) -> list[Path]:
 
 
 def _ratio_at_2(plt: Any) -> Any:
-    return _ratio_laws(plt, [row for row in ROWS if row.lam == "2"], 3.4, "2")
+    return _ratio_distributions(plt, [row for row in ROWS if row.lam == "2"], 3.4, "2")
 
 
 def _ratio_at_e2(plt: Any) -> Any:
-    return _ratio_laws(plt, [row for row in ROWS if row.lam == "e^2"], 12.0, "e² = 7.39")
+    return _ratio_distributions(plt, [row for row in ROWS if row.lam == "e^2"], 12.0, "e² = 7.39")
 
 
-def _ratio_laws(plt: Any, rows: Sequence[Row], top: float, lam: str) -> Any:
-    """Draw one law above the other; what is beyond lambda is filled."""
+def _ratio_distributions(plt: Any, rows: Sequence[Row], top: float, lam: str) -> Any:
+    """Draw one pmf above the other; what is beyond lambda is filled."""
     figure, panels = plt.subplots(
         len(rows), 1, figsize=(7.2, 7.6), sharex=True, layout="constrained"
     )
@@ -104,12 +104,12 @@ def _ratio_laws(plt: Any, rows: Sequence[Row], top: float, lam: str) -> Any:
 
 
 def _law(axes: Any, row: Row, q: float, colour: str, name: str, top: float, height: float) -> None:
-    law = ratio_law(BITS, row.crowd, q, points=4096)
+    pmf = ratio_law(BITS, row.crowd, q, points=4096)
     # a picture needs no more than about 800 points across
-    merge = max(1, int(top / 800.0 / (law.values[1] - law.values[0])))
-    size = law.values.size // merge * merge
-    values = law.values[:size].reshape(-1, merge).mean(axis=1)
-    heights = law.probabilities[:size].reshape(-1, merge).sum(axis=1) / (values[1] - values[0])
+    merge = max(1, int(top / 800.0 / (pmf.values[1] - pmf.values[0])))
+    size = pmf.values.size // merge * merge
+    values = pmf.values[:size].reshape(-1, merge).mean(axis=1)
+    heights = pmf.probabilities[:size].reshape(-1, merge).sum(axis=1) / (values[1] - values[0])
     lam = math.exp(row.epsilon)
     axes.plot(values[:-1], heights[:-1], color=colour, linewidth=1.4)
     axes.fill_between(

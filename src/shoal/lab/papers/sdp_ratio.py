@@ -1,24 +1,30 @@
-"""SDP sections 1.3 to 3.2 and its appendix: the law of the ratio and the rule mu + 3 sigma."""
+"""SDP 1.3 to 3.3 and its appendix: the ratio, the rule mu + 3 sigma, and the six rows of q."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
+from typing import NamedTuple
 
-from shoal.lab.papers._finding import Case, Finding, claim, equal, show
-from shoal.lab.papers.sdp_rows import BITS, ROWS
+from shoal.lab.papers import Case, PaperFinding, claim, equal, number, show
+from shoal.theory.brackets import Bracket
+from shoal.theory.calibration import smallest
 from shoal.theory.enumeration import AnswerPair, channel, histogram_pmf, largest_ratio
+from shoal.theory.homogeneous import eta
 from shoal.theory.randomized_response import phi, q_from_phi
-from shoal.theory.sufficient import gap_312, gap_313, gap_315
+from shoal.theory.sufficient import gap_312, gap_313, gap_315, three_sigma_q
 
-__all__ = ["findings"]
+__all__ = ["BITS", "ROWS", "Row", "crowds_with", "findings", "mass_beyond", "middle", "roundest"]
 
 _QS = (Fraction(1, 10), Fraction(1, 5), Fraction(1, 4), Fraction(2, 5))
 
 
-def findings() -> Iterator[Finding]:
+def findings() -> Iterator[PaperFinding]:
     """Recompute what SDP 1.3, 2, 3.1, 3.2 and 6 print."""
     yield _local_maximum()
     yield _counts_start_at_zero()
@@ -27,16 +33,17 @@ def findings() -> Iterator[Finding]:
     yield _largest()
     yield from _moments()
     yield from _algebra()
+    yield from _rows_findings()
 
 
-def _local_maximum() -> Finding:
+def _local_maximum() -> PaperFinding:
     def cases() -> Iterator[Case]:
         for bits, q in itertools.product((1, 2, 3), _QS):
             vectors = list(itertools.product((0, 1), repeat=bits))
-            laws = [channel(v, q) for v in vectors]
+            pmfs = [channel(v, q) for v in vectors]
             top = max(
                 s / t
-                for a, b in itertools.product(laws, repeat=2)
+                for a, b in itertools.product(pmfs, repeat=2)
                 for s, t in zip(a, b, strict=True)
             )
             yield Case(f"L = {bits}, q = {q}", top, ((1 - q) / q) ** bits)
@@ -45,7 +52,7 @@ def _local_maximum() -> Finding:
     return claim("SDP", "1.3", "max R(s; x, x') = (p/q)^L", cases(), how, holds=equal)
 
 
-def _counts_start_at_zero() -> Finding:
+def _counts_start_at_zero() -> PaperFinding:
     seen = [
         (
             bits,
@@ -66,7 +73,7 @@ def _counts_start_at_zero() -> Finding:
     )
 
 
-def _index_of_3_5() -> Finding:
+def _index_of_3_5() -> PaperFinding:
     used = (0, 1)
     return claim(
         "SDP",
@@ -81,8 +88,8 @@ def _index_of_3_5() -> Finding:
     )
 
 
-def _ratio_of_histograms() -> Iterator[Finding]:
-    """(2.4) for every homogeneous crowd, (3.4) for the zero crowd, from the full law."""
+def _ratio_of_histograms() -> Iterator[PaperFinding]:
+    """(2.4) for every homogeneous crowd, (3.4) for the zero crowd, from the full distribution."""
     bits, crowd, q = 2, 3, Fraction(1, 5)
     vectors = list(itertools.product((0, 1), repeat=bits))
     zero, one = vectors[0], vectors[-1]
@@ -108,7 +115,7 @@ def _ratio_of_histograms() -> Iterator[Finding]:
     yield claim("SDP", "3, (3.1) to (3.4)", statement, by_set_bits, how, holds=equal)
 
 
-def _largest() -> Finding:
+def _largest() -> PaperFinding:
     cases = [
         Case(
             f"L = {bits}, N = {crowd}, q = {q}",
@@ -121,7 +128,7 @@ def _largest() -> Finding:
     return claim("SDP", "3.1, after (3.6)", "max R = (p/q)^L", cases, how, holds=equal)
 
 
-def _moments() -> Iterator[Finding]:
+def _moments() -> Iterator[PaperFinding]:
     """Appendix (6.6) to (6.9), and E R, Var R of 3.1, against direct summation."""
     single, whole = [], []
     for bits, q in itertools.product((1, 2, 5, 8), _QS):
@@ -133,12 +140,12 @@ def _moments() -> Iterator[Finding]:
         first = ((p**3 + q**3) / (p * q)) ** bits
         second = ((p**5 + q**5) / (p * q) ** 2) ** bits
         at = f"L = {bits}, q = {q}"
-        for name, law, mean, variance in (
+        for name, pmf, mean, variance in (
             ("X_0", zero, Fraction(1), first - 1),
             ("X_1", one, first, second - first**2),
         ):
-            direct = sum(w * v for w, v in zip(law, value, strict=True))
-            square = sum(w * v * v for w, v in zip(law, value, strict=True))
+            direct = sum(w * v for w, v in zip(pmf, value, strict=True))
+            square = sum(w * v * v for w, v in zip(pmf, value, strict=True))
             single.append(Case(f"E {name}, {at}", mean, direct))
             single.append(Case(f"Var {name}, {at}", variance, square - direct**2))
     yield claim(
@@ -161,11 +168,11 @@ def _moments() -> Iterator[Finding]:
         whole.append(Case(f"Var R, {at}", variance, spread))
     yield claim(
         "SDP", "3.1", "E R(S) and Var R(S)", whole,
-        "the law of all histograms, in fractions.", holds=equal,
+        "the distribution of all histograms, in fractions.", holds=equal,
     )  # fmt: skip
 
 
-def _algebra() -> Iterator[Finding]:
+def _algebra() -> Iterator[PaperFinding]:
     """Check the steps from (3.12) to (3.16)."""
     grid = [Fraction(i, 40) for i in range(1, 20)]
 
@@ -219,3 +226,155 @@ def _algebra() -> Iterator[Finding]:
         [Case(f"q = {q}", q_from_phi(phi(float(q))), float(q)) for q in grid],
         f"{len(grid)} values of q.", holds=equal,
     )  # fmt: skip
+
+
+BITS = 5
+
+
+class Row(NamedTuple):
+    """One line of SDP 3.3 as it is printed."""
+
+    lam: str
+    epsilon: float
+    crowd: int
+    q: str
+    mass: str
+
+    @property
+    def where(self) -> str:
+        """The place in the paper."""
+        return f"3.3, lambda = {self.lam}, N = {self.crowd}"
+
+
+ROWS = (
+    Row("2", math.log(2), 1000, "0.2446", "0.006"),
+    Row("2", math.log(2), 3000, "0.2109", "0.0048"),
+    Row("2", math.log(2), 5000, "0.1778", "0.0045"),
+    Row("e^2", 2.0, 1000, "0.1692", "0.0037"),
+    Row("e^2", 2.0, 3000, "0.1424", "0.0062"),
+    Row("e^2", 2.0, 5000, "0.1310", "0.0074"),
+)
+
+
+def _rows_findings() -> Iterator[PaperFinding]:
+    """Recompute what SDP 3.3 prints."""
+    yield number(
+        "SDP",
+        "3.3, lambda",
+        "e^0.693 = 2",
+        math.exp(0.693),
+        lambda: f"e^0.693 is {math.exp(0.693)}.",
+        digits="2",
+    )
+    for row in ROWS:
+        yield from _row(row)
+    yield _noise_falls()
+    yield _rest_is_negligible()
+
+
+@functools.cache
+def mass_beyond(bits: int, crowd: int, q: float, epsilon: float) -> Bracket:
+    """Bracket P[R > lambda] around SDP's crowd; the high end holds for P[R >= lambda] too."""
+    return eta((bits, 0, 0), crowd, q, epsilon)
+
+
+def middle(bracket: Bracket) -> float:
+    """Return the middle of a bracket."""
+    return 0.5 * (bracket.low + bracket.high)
+
+
+def _row(row: Row) -> Iterator[PaperFinding]:
+    rule = three_sigma_q(BITS, row.crowd, row.epsilon)
+    belongs = roundest(crowds_with(row.q, row.epsilon))
+
+    def other_crowd() -> str:
+        return (
+            f"(3.12) has the solution {row.q} for N = {belongs}; for N = {row.crowd} it is"
+            f" {show(rule, 4)}."
+        )
+
+    noise = number("SDP", row.where, f"q = {row.q}", rule, other_crowd, digits=row.q, up=True)
+    yield noise
+    mass = mass_beyond(BITS, row.crowd, float(row.q), row.epsilon)
+    there = mass_beyond(BITS, row.crowd, rule, row.epsilon)
+
+    def off() -> str:
+        share = middle(mass) / float(row.mass)
+        draws = middle(mass) * (1.0 - middle(mass)) / (middle(mass) - float(row.mass)) ** 2
+        exact = f"the exact mass at q = {row.q} is {show(share, 2)} times the printed one"
+        if noise.verdict == "agrees":
+            return f"{exact}; a simulation of about {show(draws, 1)} draws can be off by that much."
+        right = mass_beyond(BITS, belongs, float(row.q), row.epsilon)
+        return (
+            f"{exact}; at (3.12)'s q = {show(rule, 4)} it is {show(middle(there), 2)}, and for the"
+            f" N = {belongs} that {row.q} belongs to {show(middle(right), 2)}."
+        )
+
+    place = f"{row.where}, P[R >= lambda]"
+    yield number("SDP", place, row.mass, mass, off)
+
+
+def crowds_with(q: str, epsilon: float) -> range:
+    """Crowd sizes for which (3.12) with L = 5 has a solution that rounds to the printed q.
+
+    >>> 10_000 in crowds_with("0.1778", math.log(2))
+    True
+    """
+    half = Decimal(1).scaleb(Decimal(q).as_tuple().exponent) / 2  # type: ignore[arg-type]
+    top, bottom = float(Decimal(q) + half), float(Decimal(q) - half)
+    first = _first(lambda crowd: three_sigma_q(BITS, crowd, epsilon) <= top)
+    return range(first, _first(lambda crowd: three_sigma_q(BITS, crowd, epsilon) < bottom))
+
+
+def _first(passes: Callable[[int], bool]) -> int:
+    """Smallest integer from 101 on that passes, if all later ones do."""
+    return smallest(passes, 101, 10**12, start=200, step=200)
+
+
+def roundest(numbers: range) -> int:
+    """Return the number of the range with the most zeros at its end.
+
+    >>> roundest(range(9_950, 10_020))
+    10000
+    """
+    return max(numbers, key=lambda n: (len(str(n)) - len(str(n).rstrip("0")), -n))
+
+
+def _noise_falls() -> PaperFinding:
+    crowds = (1000, 3000, 5000, 10_000, 100_000, 1_000_000)
+    cases = [
+        Case(f"N = {more}", three_sigma_q(BITS, more, epsilon), three_sigma_q(BITS, less, epsilon))
+        for epsilon in (math.log(2), 2.0)
+        for less, more in itertools.pairwise(crowds)
+    ]
+    how = "(3.12) solved for six crowds and both lambda."
+    return claim("SDP", "1.2", "a larger dataset requires less noise", cases, how)
+
+
+def _rest_is_negligible() -> PaperFinding:
+    """Compare the mass beyond mu + 3 sigma with one in N, the usual meaning of negligible."""
+    cells = [(BITS, row.crowd, row.epsilon, row.lam) for row in ROWS] + [
+        (40, 10_000_000, 2.0, "e^2")
+    ]
+    masses: list[tuple[Bracket, Case]] = []
+    for bits, crowd, epsilon, lam in cells:
+        q = three_sigma_q(bits, crowd, epsilon)
+        mass = mass_beyond(bits, crowd, q, epsilon)
+        at = f"L = {bits}, lambda = {lam}, N = {crowd}"
+        masses.append((mass, Case(at, mass.low, 1.0 / crowd)))
+    least = min(mass.low for mass, _ in masses)
+    most = max(mass.high for mass, _ in masses)
+    bell = 0.5 * math.erfc(3.0 / math.sqrt(2.0))
+    finding = claim(
+        "SDP",
+        "1.2 and 3.3",
+        "the mass beyond mu + 3 sigma is negligible",
+        [case for _, case in masses],
+        "it is below 1/N in every row.",
+        why=lambda _: (
+            f"at (3.12)'s q the exact mass runs from {show(least)} to {show(most)}"
+            f" (a bell would have {show(bell)}), more than 1/N in every row: a rule of thumb."
+        ),
+    )
+    text = f"{show(least)} to {show(most)}" if finding.verdict != "agrees" else finding.computed
+    return replace(finding, computed=text)

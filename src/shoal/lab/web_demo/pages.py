@@ -18,8 +18,7 @@ from typing import Any
 from shoal.errors import ShoalError
 from shoal.lab.demo import devices_folder, running_collector
 from shoal.lab.services import console_get, free_port, scratch_folder
-from shoal.lab.web_demo.client import client_files
-from shoal.lab.web_demo.people import People
+from shoal.lab.web_demo.people import People, client_files
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 

@@ -1,7 +1,7 @@
-"""Everybody else of the visitor's crowd: made-up people who answer once the visitor has.
+"""The rest of the visitor's crowd: simulated people who answer once the visitor has.
 
-The demonstration knows what they answered, and can show it beside the estimates. What the visitor
-answered it does not know: it never leaves the browser.
+The demonstration knows their answers and shows the truth beside the estimates. It does not know the
+answer of the visitor, which never leaves the browser.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from shoal.device.outbox import HttpTransport
-from shoal.errors import ShoalError
+from shoal.errors import InputError, ShoalError
 from shoal.lab.demo import Answer, made_up_people, send_all, send_one, with_truth
 from shoal.lab.services import console_get
 from shoal.protocol.plan import Plan
 
-__all__ = ["People"]
+__all__ = ["People", "client_files"]
 
 
 class People:
@@ -32,9 +32,9 @@ class People:
     urls
         The collector's two addresses, `public` and `console`.
     token
-        Opens the console.
+        A token for the console.
     folder
-        Where the devices keep what they have to send.
+        Folder of the devices' outboxes.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class People:
         self._failure: str | None = None
 
     def begin(self) -> None:
-        """Let them answer, once."""
+        """Start sending their answers, once."""
         with self._guard:
             if self._sending is None and not self._over.is_set():
                 self._sending = Thread(target=self._send_all, name="people")
                 self._sending.start()
 
     def stop(self) -> None:
-        """Let nobody else answer."""
+        """Stop sending."""
         with self._guard:
             self._over.set()
         if self._sending is not None:
@@ -74,7 +74,7 @@ class People:
         send_one(self.plan.id, answer, HttpTransport(self._urls["public"]), folder, over)
 
     def state(self) -> dict[str, Any]:
-        """Return what may be said: of an open crowd its tenths, of a sealed one the estimates.
+        """Return the progress of an open crowd in per cent, or the estimates of a complete one.
 
         `early` is the status that the console answers about the estimates of an open crowd.
         """
@@ -82,18 +82,33 @@ class People:
             return {"state": "failed", "reason": self._failure}
         status, content = self._ask("/crowds/1/estimates")
         if status == 200:
-            return {"state": "sealed"} | with_truth(json.loads(content), self._people)
-        asked, progress = self._ask("/progress")
+            return {"state": "complete"} | with_truth(json.loads(content), self._people)
+        asked, content = self._ask("/progress")
         if asked != 200:
             raise ShoalError(f"the console answered {asked} instead of the progress.")
-        tenths = json.loads(progress)["tenths"]
         state = "waiting" if self._sending is None else "filling"
-        return {"state": state, "tenths": tenths, "early": status}
+        return {"state": state, "progress": json.loads(content)["progress"], "early": status}
 
     def report_page(self) -> bytes | None:
-        """Return the report page of the crowd, if it is sealed."""
+        """Return the report page of the crowd, if it is complete."""
         status, content = self._ask("/crowds/1/report.html")
         return content if status == 200 else None
 
     def _ask(self, path: str) -> tuple[int, bytes]:
         return console_get(self._urls["console"], f"/v1/plans/{self.plan.id}{path}", self._token)
+
+
+_INSTALLED = Path(__file__).parent / "client"
+_CHECKOUT = Path(__file__).parents[4] / "clients" / "js"
+
+
+def client_files() -> dict[str, bytes]:
+    """Return the files of the client for web pages, by their relative path."""
+    for folder in (_INSTALLED, _CHECKOUT):
+        entry = folder / "shoal.js"
+        if entry.is_file():
+            parts = sorted((folder / "src").glob("*.js"))
+            return {
+                path.relative_to(folder).as_posix(): path.read_bytes() for path in (entry, *parts)
+            }
+    raise InputError("the client for web pages is not installed here; install shoal again.")

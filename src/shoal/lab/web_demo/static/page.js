@@ -87,13 +87,13 @@ function showBits(questions, row, sent, q) {
 
 // 3. Everybody else
 
-function showProgress({ tenths, early }) {
-  find("bar").value = tenths;
-  const text = `${tenths} tenths full`;
-  if (find("tenths").textContent != text) show("tenths", text);
+function showProgress({ progress, early }) {
+  find("bar").value = progress;
+  const text = `about ${progress} % complete`;
+  if (find("progress").textContent != text) show("progress", text);
   show(
     "early",
-    `Asked for the estimates now, the collector answers ${early}. Of a crowd that is not complete it tells how many tenths have come, and nothing else.`,
+    `Asked for the estimates now, the collector answers ${early}. Of a crowd that is not complete it tells the progress, rounded to 10 %, and nothing else.`,
   );
 }
 
@@ -144,12 +144,12 @@ function table(question, options, most) {
 
 function showResults({ questions, reports }, promise) {
   find("bar").value = 10;
-  show("tenths", "complete, and sealed");
+  show("progress", "complete");
   find("early").hidden = true;
   const tables = Object.entries(questions).map(([name, options]) => table(name, options, reports));
   find("tables").replaceChildren(...tables);
   show(
-    "sealed",
+    "complete",
     `${whole(reports)} reports, yours among them. The rate of the flips is known, so their effect is taken out of the` +
       ` counts. The promise: ${promise}. The truth is that of the ${whole(reports - 1)} simulated people; what you` +
       " answered, this program does not know.",
@@ -157,13 +157,13 @@ function showResults({ questions, reports }, promise) {
   show("results");
 }
 
-/** Asks how the crowd is doing until it is sealed. */
+/** Asks how the crowd is doing until it is complete. */
 async function follow(promise) {
   show("crowd");
   for (;;) {
     const state = await (await fetch("/state.json")).json();
     if (state.state == "failed") return show("told", `The demonstration ended: ${state.reason}`);
-    if (state.state == "sealed") return showResults(state, promise);
+    if (state.state == "complete") return showResults(state, promise);
     showProgress(state);
     await new Promise((resolve) => setTimeout(resolve, ASK_EVERY));
   }

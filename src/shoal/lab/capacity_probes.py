@@ -1,7 +1,7 @@
-"""The measurements: real reports through the code that takes, opens and counts them in earnest.
+"""The measurements of `capacity`: real reports through the production code.
 
-What is in a report does not matter for what it costs, so the bits are noise. Each probe works until
-its seconds are over.
+The content of a report does not change its cost, so the bits are noise. Each probe works until its
+seconds are over.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -20,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from shoal.analysis.report_files import Batch
 from shoal.analysis.tally import Tallying
 from shoal.errors import ShoalError
-from shoal.lab.capacity.work import Meter, Work, folder_bytes, processor_seconds
 from shoal.lab.services import running
 from shoal.protocol.encryption import (
     DUMMY,
@@ -46,9 +47,13 @@ from shoal.server.relay.store import RelayStore
 from shoal.server.storage.store import Store
 
 __all__ = [
+    "Meter",
+    "Work",
     "analyzer",
     "collector_over_http",
+    "folder_bytes",
     "hpke_opens",
+    "processor_seconds",
     "relay_store",
     "store",
     "synced_writes",
@@ -67,7 +72,7 @@ _BLOCK = 1024
 
 
 def synced_writes(folder: Path, seconds: float) -> Work:
-    """Bring 4 KiB to the disk, again and again: what every commit waits for."""
+    """Write 4 KiB and sync, again and again: every commit waits for this."""
     meter, writes = Meter(), 0
     handle = os.open(folder / "probe", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -97,7 +102,7 @@ def store(
             if refused:
                 raise ShoalError(f"the store refused a report: {refused[0].title}")
             reports += TOGETHER
-        more = range(reports, _STORED, _BLOCK)  # the first thousands find room that is there
+        more = range(reports, _STORED, _BLOCK)  # the first thousands fill free pages
         for _ in more:
             kept.accept([_batch(plan, _BLOCK)])
         grown = (_swept(kept) - before) / (reports + len(more) * _BLOCK)
@@ -105,7 +110,7 @@ def store(
 
 
 def _swept(kept: Store | RelayStore) -> int:
-    """Return what a store takes on the disk when its log is empty, which grows to a fixed size."""
+    """Return the size of a store on the disk with an empty log (a log grows to a fixed size)."""
     kept.sweep()
     is_shared = isinstance(kept, Store) and kept.is_shared
     return kept.data_bytes if is_shared else folder_bytes(kept.folder)
@@ -121,7 +126,7 @@ def collector_over_http(plan: Plan, folder: Path, seconds: float) -> tuple[Work,
         meter = Meter(partial(processor_seconds, int(service["process"])))
         port, reports, exchanged = int(service["public"].rpartition(":")[2]), 0, 0
         for block in _until(seconds):
-            size = _BLOCK if block else TOGETHER  # the first ones load what is loaded late
+            size = _BLOCK if block else TOGETHER  # the first requests load modules
             requests = [_request(plan.id, _batch(plan, 1).to_bytes()) for _ in range(size)]
             if not block:
                 asyncio.run(_send(port, requests))
@@ -148,7 +153,7 @@ def _request(plan_id: str, body: bytes) -> bytes:
 
 
 async def _send(port: int, requests: list[bytes]) -> int:
-    """Send requests, some at a time; return how many bytes went to and fro."""
+    """Send requests, some at a time; return how many bytes were exchanged."""
     waiting, exchanged = iter(requests), 0
 
     async def lane() -> None:
@@ -168,7 +173,7 @@ async def _send(port: int, requests: list[bytes]) -> int:
 
 
 def relay_store(plan: Plan, folder: Path, seconds: float) -> Work:
-    """Take sealed reports in a relay's store, 64 devices a commit."""
+    """Accept encrypted reports in a relay's store, 64 devices a commit."""
     meter, reports, length = Meter(), 0, encrypted_report_bytes(plan)
     with closing(RelayStore(folder)) as kept:
         kept.publish(plan)
@@ -189,11 +194,11 @@ def relay_store(plan: Plan, folder: Path, seconds: float) -> Work:
                 raise ShoalError(f"the relay's store refused a report: {refused[0].title}")
             reports += TOGETHER
         grown = (_swept(kept) - before) / reports
-    return meter.work("relay's store, 64 sealed reports a commit", "report", reports, grown)
+    return meter.work("relay's store, 64 encrypted reports a commit", "report", reports, grown)
 
 
 def hpke_opens(plan: Plan, seconds: float) -> Work:
-    """Open sealed messages, and do nothing with them."""
+    """Decrypt messages."""
     key, info = X25519PrivateKey.generate(), encryption_info(plan, 0)
     content = SystemBits().draw(content_bytes(plan))
     message, meter, opened = encrypt_message(content, key.public_key(), info), Meter(), 0
@@ -202,11 +207,11 @@ def hpke_opens(plan: Plan, seconds: float) -> Work:
             for _ in range(64):
                 decrypt_message(message, key, info)
             opened += 64
-    return meter.work("HPKE messages opened", "message", opened)
+    return meter.work("HPKE messages decrypted", "message", opened)
 
 
 def analyzer(plan: Plan, folder: Path) -> Work:
-    """Receive a whole crowd of a plan in chunks, open it in one process, and tally it."""
+    """Receive a complete crowd in chunks, decrypt it in one process, and tally it."""
     total = plan.reports_needed * messages_of(plan)
     with closing(AnalyzerStore(folder)) as kept:
         kept.add_plan(plan)
@@ -225,7 +230,7 @@ def analyzer(plan: Plan, folder: Path) -> Work:
             assert whole is not None
             opened = open_crowd(whole, kept.scratch, 1, Stop())
             assert kept.seal(whole, opened)
-    return meter.work("messages received, opened and counted", "message", total, grown)
+    return meter.work("messages received, decrypted and counted", "message", total, grown)
 
 
 def _chunks(plan: Plan, key: CrowdKey, total: int) -> Iterator[Chunk]:
@@ -238,7 +243,7 @@ def _chunks(plan: Plan, key: CrowdKey, total: int) -> Iterator[Chunk]:
 
 
 def _content(plan: Plan, number: int) -> bytes:
-    """Return a message as it is before it is sealed: whole noise, or a bit that is set or none."""
+    """Return the plain content of a message: noise, or a bit that is set or none."""
     if plan.view == "reports":
         rows, cohorts = _rows(plan, 1)
         middle = b"" if cohorts is None else cohorts.astype("<u2").tobytes()
@@ -284,3 +289,89 @@ def _rows(
         return rows, None
     drawn = np.frombuffer(SystemBits().draw(4 * reports), np.uint32)
     return rows, (drawn % plan.cohorts).astype(np.uint16)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Some units of work, the time they took, and the bytes each leaves on the disk."""
+
+    name: str
+    unit: str
+    count: int
+    seconds: float
+    core_seconds: float
+    disk_bytes_each: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Units a second, as the clock on the wall shows."""
+        return self.count / self.seconds
+
+    @property
+    def core_seconds_each(self) -> float:
+        """Processor time of one unit."""
+        return self.core_seconds / self.count
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was measured and what follows for one unit."""
+        return {
+            "work": self.name,
+            "unit": self.unit,
+            "count": self.count,
+            "seconds": self.seconds,
+            "core_seconds": self.core_seconds,
+            "per_second": self.rate,
+            "core_seconds_each": self.core_seconds_each,
+            "disk_bytes_each": self.disk_bytes_each,
+        }
+
+
+class Meter:
+    """Adds up the time that passes, and the processor time of this process and its children.
+
+    >>> meter = Meter()
+    >>> with meter:
+    ...     total = sum(range(1000))
+    >>> meter.work("adding", "number", 1000).count
+    1000
+    """
+
+    def __init__(self, processor: Callable[[], float] | None = None) -> None:
+        self._processor = _own_seconds if processor is None else processor
+        self.seconds = self.core_seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._start = time.perf_counter(), self._processor()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        start, processor = self._start
+        self.seconds += time.perf_counter() - start
+        self.core_seconds += self._processor() - processor
+
+    def work(self, name: str, unit: str, count: int, disk_bytes_each: float = 0.0) -> Work:
+        """Return what was measured, for so many units."""
+        return Work(name, unit, count, self.seconds, self.core_seconds, disk_bytes_each)
+
+
+def _own_seconds() -> float:
+    return sum(os.times()[:4])
+
+
+def processor_seconds(process: int) -> float:
+    """Return the processor time of another process, or the wall clock where it is unknown.
+
+    A service is one process on at most one core, so the wall clock errs on the safe side.
+    """
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return time.perf_counter()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return how many bytes the files of a folder take on the disk."""
+    found = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    # Blocks where the system counts them: sparse files are shorter on the disk.
+    return sum(getattr(state, "st_blocks", -(-state.st_size // 512)) * 512 for state in found)

@@ -11,8 +11,8 @@ import pytest
 from shoal import Choice, Flags, Survey
 from shoal.cli import run
 from shoal.errors import InputError
-from shoal.lab import worst_crowds as module
-from shoal.lab.worst_crowds import Searching, proven_eta, search_counterexamples
+from shoal.lab import counterexamples as module
+from shoal.lab.counterexamples import Searching, proven_eta, search_counterexamples
 from shoal.theory import homogeneous, mixed_crowds
 from shoal.theory.configurations import (
     Configuration,

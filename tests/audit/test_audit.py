@@ -17,7 +17,7 @@ import shoal
 from shoal.analysis.count_table import unpack
 from shoal.analysis.report_files import parse_batch
 from shoal.audit import inspect_pairs, inspect_pipeline, inspect_randomizer
-from shoal.audit.exact import lower, p_values, upper
+from shoal.audit.randomizers import lower, p_values, upper
 from shoal.cli import run
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits

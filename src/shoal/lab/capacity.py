@@ -1,4 +1,4 @@
-"""From what one report costs here to what many devices a day need, for each deployment.
+"""Capacity: measured costs of one report, and the needs of many devices a day.
 
 Every number is measured in this run, or follows from measured ones by a formula of `FORMULAS`.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.lab.capacity import probes
-from shoal.lab.capacity.work import Work
+from shoal.lab import capacity_probes as probes
+from shoal.lab.capacity_probes import Work
 from shoal.lab.services import scratch_folder
 from shoal.protocol.encryption import encrypted_batch_bytes, message_bytes, messages_of
 from shoal.protocol.flip_probability import FlipProbability
@@ -43,7 +43,7 @@ FORMULAS = {
 
 @dataclass(frozen=True)
 class Need:
-    """What so many devices a day need of a deployment; None is what was not measured."""
+    """The needs of a deployment for a number of devices a day; None was not measured."""
 
     deployment: str
     devices: int
@@ -64,10 +64,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What was measured on this machine, and what follows.
+    """The measurements of a machine, and the needs that follow from them.
 
-    `messages` is how many sealed messages a report has with a relay, `exchange_bytes` what a device
-    and the collector say to each other over HTTP, and `work` the measurements by their short names.
+    `messages` is the number of encrypted messages of a report, `exchange_bytes` the size of its
+    HTTP exchange, and `work` the measurements by their short names.
     """
 
     bits: int
@@ -75,7 +75,7 @@ class Capacity:
     peak: float
     cores: int
     exchange_bytes: int
-    sealed_exchange_bytes: int
+    encrypted_exchange_bytes: int
     message_bytes: int
     work: dict[str, Work]
 
@@ -91,8 +91,8 @@ class Capacity:
         # The store of the collector ran alone too; the rest of a request is the same for all.
         request = max(cost["http"] - cost["store"], 0.0)
         disk = {name: work.disk_bytes_each for name, work in self.work.items()}
-        plain, sealed = (
-            8 * peak * size for size in (self.exchange_bytes, self.sealed_exchange_bytes)
+        plain, encrypted = (
+            8 * peak * size for size in (self.exchange_bytes, self.encrypted_exchange_bytes)
         )
         forwarded = 8 * messages * self.message_bytes / DAY
         yield Need("collector", devices, peak * cost["http"], devices * disk["store"], plain)
@@ -101,7 +101,7 @@ class Capacity:
             devices,
             peak * (request + cost["relay"]),
             devices * disk["relay"],
-            sealed + forwarded,
+            encrypted + forwarded,
         )
         yield Need(
             "analyzer",
@@ -123,7 +123,7 @@ class Capacity:
             "peak_factor": self.peak,
             "cores": self.cores,
             "exchange_bytes": self.exchange_bytes,
-            "sealed_exchange_bytes": self.sealed_exchange_bytes,
+            "encrypted_exchange_bytes": self.encrypted_exchange_bytes,
             "message_bytes": self.message_bytes,
             "measured": {name: work.to_json() for name, work in self.work.items()},
             "needs": [need.to_json() for need in self.needs()],
@@ -140,21 +140,21 @@ def measure_capacity(
     database: Callable[[Path], Store] | None = None,
     step: Callable[[int, int], object] = lambda done, total: None,
 ) -> Capacity:
-    """Measure this machine, and say what many devices a day would need.
+    """Measure this machine, and compute what many devices a day need.
 
     Parameters
     ----------
     plan
-        The plan whose reports are sent; by default one of 40 flags. What matters of it is how many
-        bits and cohorts it has, and as how many messages a report is sent.
+        The plan whose reports are sent, by default one of 40 flags. Its bits, cohorts and messages
+        matter.
     folder
-        Measure the disk of this folder; by default the current one. What is written is deleted.
+        Measure the disk of this folder, by default the current one; the files are deleted.
     seconds
         About how long all of it takes, without the starts of a service.
     peak
-        How many times as many reports come in the busiest time as on average.
+        How many times the average comes in the busiest time.
     database
-        Opens a store of another kind, with a folder for what it keeps beside its database.
+        Opens a store of another kind; it gets a folder for its keys.
     step
         Called with how many measurements are done and how many there are.
     """
@@ -165,7 +165,7 @@ def measure_capacity(
     folder = Path.cwd() if folder is None else folder
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; name one on the disk that is to be measured.")
-    plain, sealed = _plans(plan)
+    plain, encrypted = _plans(plan)
     total = 7 if database is None else 8
     share = seconds / total
     work: dict[str, Work] = {}
@@ -184,24 +184,24 @@ def measure_capacity(
         found, exchange = probes.collector_over_http(plain, places["http"], share)
         measured("http", found)
         measured("store", probes.store(plain, places["store"], share))
-        measured("relay", probes.relay_store(sealed, places["relay"], share))
-        measured("hpke", probes.hpke_opens(sealed, share / 2))
-        # Sealing takes about as long as opening, and is not what is measured.
+        measured("relay", probes.relay_store(encrypted, places["relay"], share))
+        measured("hpke", probes.hpke_opens(encrypted, share / 2))
+        # Encryption takes about as long as decryption, and is not measured.
         messages = work["hpke"].rate * share / 2
-        crowd = max(int(messages / messages_of(sealed)), 16)
-        measured("opened", probes.analyzer(replace(sealed, crowd_size=crowd), places["opened"]))
+        crowd = max(int(messages / messages_of(encrypted)), 16)
+        measured("opened", probes.analyzer(replace(encrypted, crowd_size=crowd), places["opened"]))
         measured("tally", probes.tally(plain, share))
         if database is not None:
             measured("database", probes.store(plain, places["database"], share, database))
-    sealed_exchange = exchange + encrypted_batch_bytes(sealed, 1) - batch_bytes(plain, 1)
+    encrypted_exchange = exchange + encrypted_batch_bytes(encrypted, 1) - batch_bytes(plain, 1)
     return Capacity(
         plain.bits,
-        messages_of(sealed),
+        messages_of(encrypted),
         peak,
         os.cpu_count() or 1,
         exchange,
-        sealed_exchange,
-        message_bytes(sealed),
+        encrypted_exchange,
+        message_bytes(encrypted),
         work,
     )
 
@@ -209,7 +209,7 @@ def measure_capacity(
 def _plans(plan: Plan | None) -> tuple[Plan, Plan]:
     """Return plans of the same survey for a collector, and for a relay and an analyzer.
 
-    Nobody answers them: their promises say nothing, and their crowds are as large as they can be.
+    Nobody answers them: their promises are void, and their crowds as large as possible.
     """
     survey = Survey("capacity", (Flags("answer", tuple(map(str, range(40)))),))
     parties = Parties("https://relay.example", "https://analyzer.example")
@@ -221,5 +221,5 @@ def _plans(plan: Plan | None) -> tuple[Plan, Plan]:
     if parties.messages == 1:
         return plain, replace(plain, parties=parties)
     proven = Promise("proven", "1000000", delta="1e-6")
-    sealed = Plan(survey, often, proven, crowd_size=10**6, view="counts", parties=parties)
-    return plain, sealed
+    encrypted = Plan(survey, often, proven, crowd_size=10**6, view="counts", parties=parties)
+    return plain, encrypted

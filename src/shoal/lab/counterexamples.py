@@ -1,10 +1,10 @@
-"""Look for crowds that break the papers' conjecture (SDP 1.2, claim 1).
+"""Search for crowds that break the papers' conjecture (SDP 1.2, claim 1).
 
 SDP conjectures that the homogeneous crowd with an outlier, "forward", is the worst collection. It
-is not. `search` tries every collection of a small world, or families of a large one, and puts the
-worst it finds beside forward, reverse (the same pair the other way round), the worst homogeneous
-crowd and the proven bound. Whatever is found is a lower bound of the truth; the proven bound is an
-upper one, so a find beyond it would be a bug in Shoal.
+is not. `search_counterexamples` tries every collection of a small world, or families of a large
+one, and compares the worst with forward, reverse (the same pair exchanged), the worst homogeneous
+crowd and the proven bound. The find is a lower bound of the truth and the proven bound an upper
+one, so a find beyond it would be a bug in Shoal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Measure = Literal["delta", "eta"]
 
 _SAVE_EVERY = 3.0
 _STATE_VERSION = 1
-_MOST_BITS = 200
+_MAX_BITS = 200
 
 
 def search_counterexamples(
@@ -72,7 +72,7 @@ def search_counterexamples(
     >>> import math
     >>> from shoal import Flags, Survey
     >>> survey = Survey("two flags", (Flags("flags", ("a", "b")),))
-    >>> result = search(survey, crowd_size=10, q="0.1", epsilon=math.log(9))
+    >>> result = search_counterexamples(survey, crowd_size=10, q="0.1", epsilon=math.log(9))
     >>> result.conjecture, result.exhaustive, round(result.worst.value.low, 4)
     ('violated', True, 0.1408)
     >>> result.worst.others, result.worst.x, result.worst.x_prime
@@ -168,9 +168,9 @@ class Searching:
         self._epsilon = float(epsilon)
         if measure not in get_args(Measure):
             raise InputError(f"measure must be delta or eta, got {measure!r}.")
-        if survey.bits > _MOST_BITS:
+        if survey.bits > _MAX_BITS:
             raise InputError(
-                f"a search takes surveys of at most {_MOST_BITS} bits, this one has {survey.bits}."
+                f"a search takes surveys of at most {_MAX_BITS} bits, this one has {survey.bits}."
             )
         if differing_bits(self._domain) == 0:
             raise InputError(
@@ -197,14 +197,14 @@ class Searching:
         )
 
     def run(self, progress: Callable[[int], None] | None = None) -> Search:
-        """Do the steps that are left and say what was found."""
+        """Do the remaining steps and return the result."""
         saved = time.monotonic()
         try:
             while self.done < self.steps:
                 pair, looked_at = self._world.step(self.done)
                 self.done += 1
                 self._searched += looked_at
-                # what is equal up to round-off is no improvement
+                # a value that is equal up to round-off is no improvement
                 if self._worst is None or pair.value.low > self._worst.value.low * (1 + 1e-9):
                     self._worst = pair
                 if time.monotonic() - saved > _SAVE_EVERY:

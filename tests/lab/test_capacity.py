@@ -163,14 +163,14 @@ class TestCommand:
 
 @needs_postgres
 def test_a_database_is_measured_beside_what_it_holds(tmp_path: Path):
-    from shoal.server.storage.postgres.store import PostgresStore
-    from shoal.server.storage.postgres.trial import trial_schema
+    from shoal.server.storage.postgres import trial_schema
+    from shoal.server.storage.store import Store
 
     url = the_server().new_database()
     name = url.rpartition("/")[2]
     the_server().execute("CREATE TABLE facts (mine TEXT)", name)
     with trial_schema(url) as place:
-        found = probes.store(_plans(None)[0], tmp_path, 0, lambda at: PostgresStore(at, place))
+        found = probes.store(_plans(None)[0], tmp_path, 0, lambda at: Store(at, url=place))
     assert found.count == 64
     assert found.disk_bytes_each > 8
     query = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname NOT LIKE 'pg_%'"

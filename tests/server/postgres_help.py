@@ -158,10 +158,10 @@ def the_server() -> Server:
 
 def store_in(url: str, folder: Path, *plans: Plan, **options: Any) -> Any:
     """Open a store of a collector with a folder, in which plans are published."""
-    from shoal.server.storage.postgres.store import PostgresStore
+    from shoal.server.storage.store import Store
 
     folder.mkdir(exist_ok=True)
-    store = PostgresStore(folder, url, clock=options.pop("clock", Clock()), **options)
+    store = Store(folder, url=url, clock=options.pop("clock", Clock()), **options)
     for plan in plans:
         if store.add_plan(plan):
             assert store.move(plan.id, "published", b"{}")

@@ -19,8 +19,8 @@ from shoal.device.arrays.randomize import pack
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.wire import Synthetic
-from shoal.server.storage.database import NAME, Database
-from shoal.server.storage.encryption import CrowdKeys, FolderKeys
+from shoal.server.storage.database import NAME, Connection
+from shoal.server.storage.encryption import FileKey, Keyring
 from shoal.server.storage.open_plan import OpenPlan
 from shoal.server.storage.store import Store
 
@@ -182,7 +182,7 @@ def summed(tallies: Sequence[Tally]) -> Tally:
 TABLES = ("facts", "plans", "crowds", "counts", "wrapped_keys", "seen")
 
 
-def content(database: Database) -> dict[str, list[Any]]:
+def content(database: Connection) -> dict[str, list[Any]]:
     """Return everything the database holds about plans and reports."""
     return {
         table: database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
@@ -190,20 +190,22 @@ def content(database: Database) -> dict[str, list[Any]]:
     }
 
 
-def file_keys(store: Store) -> CrowdKeys:
+def file_keys(store: Store) -> Keyring:
     """Return the keys of open crowds, as the file of the collector opens them."""
-    if not store.is_shared:
-        return FolderKeys(store.folder, store.database)
-    from shoal.server.storage.postgres.ratchet import Ratchet
+    connection = store.database.connection
+    if not store.database.is_shared:
+        return Keyring(connection, FileKey(store.folder, connection))
+    from shoal.server.storage.ratchet import Ratchet
 
-    keys = Ratchet(store.folder, store.database)
-    keys.follow()
-    return keys
+    root = Ratchet(store.folder, connection)
+    root.follow()
+    return Keyring(connection, root)
 
 
 def on_the_disk(store: Store, plan: Plan) -> OpenPlan:
     """Read a plan's open crowds from the database, with the key that only the owner has."""
-    found = OpenPlan.read(store.database, file_keys(store), store._signatures, plan.id)
+    connection, keys = store.database.connection, file_keys(store)
+    found = OpenPlan.read(connection, keys, plan.id, signatures=store._signatures)
     assert found is not None
     return found
 

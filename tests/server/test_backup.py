@@ -58,7 +58,7 @@ def data(tmp_path: Path, clock: Clock) -> Iterator[Path]:
     folder.mkdir()
     Signer(folder)
     with closing(published(folder, ENDLESS, WEEKLY, clock=clock)) as store:
-        Tokens(store.database).add(Token.new("analyst", "kept"), "secret of an analyst")
+        Tokens(store.database.connection).add(Token.new("analyst", "kept"), "secret of an analyst")
         store.accept([upload(ENDLESS, 83, 1), upload(WEEKLY, 77, 2, NOW)])
         store.sweep()
         yield folder
@@ -84,7 +84,7 @@ class TestBackup:
                 assert before.release(plan.id, number) is not None
                 assert after.release(plan.id, number) == before.release(plan.id, number)
                 assert after.plan(plan.id) is not None
-            token = Tokens(after.database).find("secret of an analyst")
+            token = Tokens(after.database.connection).find("secret of an analyst")
         assert token is not None
         assert token.role == "analyst"
         assert Signer(tmp_path / "new").public_key == Signer(data).public_key
@@ -258,7 +258,7 @@ class TestRestore:
         path = tmp_path / "new" / "admin-token"
         assert path.stat().st_mode & 0o777 == 0o600
         with closing(Store(tmp_path / "new")) as store:
-            token = Tokens(store.database).find(path.read_text().strip())
+            token = Tokens(store.database.connection).find(path.read_text().strip())
         assert token is not None
         assert (token.role, token.label) == ("admin", "restored")
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
@@ -301,16 +301,16 @@ class TestRestore:
             restore(tmp_path / "kept", tmp_path / "new", clock=clock)
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
-    @pytest.mark.parametrize(("version", "advice"), [(99, "newer"), (2, "empty folder")])
-    def test_another_version(self, data: Path, tmp_path: Path, version: int, advice: str):
+    @pytest.mark.parametrize("version", [99, 2])
+    def test_another_version(self, data: Path, tmp_path: Path, version: int):
         """Neither is it backed up, nor is a backup of it restored."""
         made = back_up(data, tmp_path / "kept")
         with closing(sqlite3.connect(data / NAME)) as database:
             database.execute(f"PRAGMA user_version = {version}")
         sign_again(made, f"PRAGMA user_version = {-version}")
-        with pytest.raises(InputError, match=f"have version {version}; .*{advice}"):
+        with pytest.raises(InputError, match=f"have version {version}; .*wrote them"):
             back_up(data, tmp_path / "again")
-        with pytest.raises(InputError, match=f"have version {version}; .*{advice}"):
+        with pytest.raises(InputError, match=f"have version {version}; .*wrote them"):
             restore(made, tmp_path / "new")
         assert not list(tmp_path.glob("again*"))
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]

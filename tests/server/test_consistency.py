@@ -258,7 +258,7 @@ def test_a_lost_crowd_key_gives_open_crowds_up(history: Path, tmp_path: Path):
         assert [crowd.state for crowd in store.crowds(PLAN.id)] == ["sealed", "given up"]
         assert releases(store) == {(history / "release").read_bytes()}
     with started(folder) as store:
-        assert store.begun_anew is None
+        assert store.database.begun_anew is None
 
 
 def test_a_second_collector_though_the_lock_was_deleted(tmp_path: Path):

@@ -222,7 +222,7 @@ class TestLogs:
                     Store(image, clock=Clock())
             else:
                 with closing(Store(image, clock=Clock())) as store:
-                    found.append(states.index(content(store.database)))
+                    found.append(states.index(content(store.database.connection)))
                     if number % 10 == 0:
                         self._send_again(store, uploads)
             for file in image.iterdir():
@@ -238,29 +238,29 @@ class TestLogs:
         """
         chance = Random(5)
         with closing(Store(folder, clock=Clock())) as fresh:
-            states = [content(fresh.database)]
+            states = [content(fresh.database.connection)]
         store = Store(folder, clock=Clock())
         store.database.execute("PRAGMA wal_autocheckpoint = 0")
         store.database.execute("PRAGMA synchronous = OFF")  # the damage is done by hand
         for plan in TOLD:
             store.add_plan(plan)
-            states.append(content(store.database))
+            states.append(content(store.database.connection))
             store.move(plan.id, "published", b"{}")
-            states.append(content(store.database))
+            states.append(content(store.database.connection))
         uploads: list[Batch] = []
         for step in range(80):
             if used_before and step == 15:
                 # The log starts again from its beginning, with old frames after the new ones.
                 store.database.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-                states = [content(store.database)]
+                states = [content(store.database.connection)]
             if step == 25:
                 store.sweep()
                 oldest = len(states)
-                states.append(content(store.database))
+                states.append(content(store.database.connection))
             fresh_ones = [upload(plan, chance.randint(1, 12), step) for plan in TOLD]
             old = [chance.choice(uploads)] if uploads else []
             assert set(store.accept(fresh_ones + old)) == {None}
-            states.append(content(store.database))
+            states.append(content(store.database.connection))
             uploads += fresh_ones
         # The connection stays open: closing it would empty the log.
         self._kept_open = store
@@ -331,10 +331,10 @@ class TestStorageInProcess:
             assert await post(made[0]) == (202, "")
             ((pages,),) = await execute("PRAGMA page_count")
             await execute(f"PRAGMA max_page_count = {pages}")
-            before = await collector.in_store(content, collector.store.database)
+            before = await collector.in_store(content, collector.store.database.connection)
             for _ in range(3):
                 assert await post(made[1]) == (507, "storage-full")
-            assert await collector.in_store(content, collector.store.database) == before
+            assert await collector.in_store(content, collector.store.database.connection) == before
             await execute(f"PRAGMA max_page_count = {pages + 1000}")
             for batch in made:
                 assert await post(batch) == (202, "")
@@ -348,12 +348,12 @@ class TestStorageInProcess:
         async def story(collector: Collector, post: Post, execute: Execute) -> None:
             assert await post(made[0]) == (202, "")
             assert await collector.ready()
-            before = await collector.in_store(content, collector.store.database)
+            before = await collector.in_store(content, collector.store.database.connection)
             await execute("PRAGMA query_only = ON")
             for batch in made:
                 assert await post(batch) == (503, "storage-unavailable")
             assert not await collector.ready()
-            assert await collector.in_store(content, collector.store.database) == before
+            assert await collector.in_store(content, collector.store.database.connection) == before
             await execute("PRAGMA query_only = OFF")
             assert await collector.ready()
             for batch in made:

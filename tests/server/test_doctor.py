@@ -196,17 +196,14 @@ class TestTheData:
         (data / "shoal.db").unlink()
         assert verdicts(data)["data"] == "fail"
 
-    @pytest.mark.parametrize(
-        ("version", "advice"),
-        [(99, "Use the Shoal that wrote them, or a newer one."), (2, "empty folder")],
-    )
-    def test_of_another_version(self, data: Path, version: int, advice: str):
+    @pytest.mark.parametrize("version", [99, 2])
+    def test_of_another_version(self, data: Path, version: int):
         with closing(sqlite3.connect(data / "shoal.db")) as database:
             database.execute(f"PRAGMA user_version = {version}")
         found = findings_of(data)["data"]
         assert found.verdict == "fail"
         assert found.sentence.startswith(f"The data have version {version}; ")
-        assert advice in found.way_out
+        assert found.way_out == "Use the Shoal that wrote them."
 
     def test_a_log_that_nobody_empties(self, data: Path, monkeypatch: pytest.MonkeyPatch):
         assert "log" not in findings_of(data)

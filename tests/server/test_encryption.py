@@ -16,9 +16,10 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.server.core.backup import back_up
-from shoal.server.storage.database import NAME, StorageError, log_size
+from shoal.server.storage.database import NAME, StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE, decrypt, encrypt
 from shoal.server.storage.key_file import Signer
+from shoal.server.storage.sqlite import log_size
 from shoal.server.storage.store import Store
 from shoal.support.disk import Disk
 from tests.server.store_help import (
@@ -146,8 +147,8 @@ def test_the_search_would_find_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     store = published(tmp_path, FLAGS)
     store.accept([upload(FLAGS, 7, 1)])
-    window = store._open[FLAGS.id]._seen_in(0)
-    crowd = store._open[FLAGS.id]._crowds[0].counts
+    window = store._plans.known()[FLAGS.id]._seen_in(0)
+    crowd = store._plans.known()[FLAGS.id]._crowds[0].counts
     assert all(word.tobytes() in data_bytes(tmp_path) for word in window._open)
     assert all(block in data_bytes(tmp_path) for _, block in crowd.all_blocks())
 

@@ -19,7 +19,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,8 +38,8 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Flags
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage import keyed_store
-from shoal.server.storage.database import Database, StorageError, transaction
+from shoal.server.storage import sqlite
+from shoal.server.storage.database import StorageError, transaction
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.records import STATES, CrowdRecord, Reason, State
 from shoal.server.storage.store import Store
@@ -218,7 +220,7 @@ def fault_at(when: str) -> Iterator[None]:
             raise Fault
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keyed_store, "transaction", failing)
+        patch.setattr(sqlite, "transaction", failing)
         yield
 
 
@@ -572,7 +574,9 @@ TestLife = Life.TestCase
 class TestFaultsOfTheDatabase:
     """The same with SQLite itself failing, at each statement of a transaction in turn."""
 
-    def test_at_each_statement(self, tmp_path: Path):
+    def test_at_each_statement(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        connect = partial(sqlite3.connect, factory=Breaking)
+        monkeypatch.setattr(sqlite3, "connect", connect)
         store = Store(tmp_path, clock=Clock())
         store.database.execute("PRAGMA synchronous = OFF")
         for plan in (ENDLESS, WEEKLY):
@@ -580,22 +584,23 @@ class TestFaultsOfTheDatabase:
             store.move(plan.id, "published", b"{}")
         window = {ENDLESS.id: 0, WEEKLY.id: int(NOON // WEEK)}
         made: list[Batch] = []
-        database, statement, failed = store.database, 0, True
+        connection, statement, failed = store.database.connection, 0, True
+        assert isinstance(connection, Breaking)
         while failed:
             statement += 1
             batches = [
                 upload(plan, 8 + statement % 5, 2 * statement + k, window[plan.id])
                 for k, plan in enumerate((ENDLESS, WEEKLY))
             ]
-            store._open.clear()
-            store._database = Breaking(database, statement)  # type: ignore[assignment]
+            store._plans.forget_all()
+            connection.left = statement
             try:
                 store.accept(batches)
                 failed = False
             except StorageError:
                 failed = True
-            store._database = database
-            store._open.clear()
+            connection.left = -1
+            store._plans.forget_all()
             assert store.accept([*batches, *made[-4:]])[:2] == [None, None]
             made += batches
         assert statement > 20
@@ -608,26 +613,22 @@ class TestFaultsOfTheDatabase:
         store.close()
 
 
-class Breaking:
+class Breaking(sqlite3.Connection):
     """A connection whose n-th statement from now fails."""
 
-    def __init__(self, database: Database, statement: int) -> None:
-        self._real, self._left = database, statement
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._real, name)
+    left = -1
 
     def _step(self, sql: str) -> None:
         if sql == "ROLLBACK":
             return
-        self._left -= 1
-        if self._left == 0:
+        self.left -= 1
+        if self.left == 0:
             raise sqlite3.OperationalError("disk I/O error")
 
-    def execute(self, sql: str, *args: object) -> object:
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
         self._step(sql)
-        return self._real.execute(sql, *args)  # type: ignore[arg-type]
+        return super().execute(sql, *args)
 
-    def executemany(self, sql: str, *args: object) -> object:
+    def executemany(self, sql: str, *args: Any) -> sqlite3.Cursor:
         self._step(sql)
-        return self._real.executemany(sql, *args)  # type: ignore[arg-type]
+        return super().executemany(sql, *args)

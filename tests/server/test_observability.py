@@ -41,13 +41,13 @@ class TestTokens:
     def test_its_last_day(self, tmp_path: Path):
         clock = Clock()
         with closing(Store(tmp_path, clock=clock)) as store:
-            tokens = Tokens(store.database, clock)
+            tokens = Tokens(store.database.connection, clock)
             secret = tokens.add(Token.new("viewer", "for a day", expires=TODAY))
             for days, holds in ((0, True), (1, False), (400, False), (-1, True)):
                 clock.now = Clock().now + days * 86_400
                 assert (tokens.find(secret) is not None) is holds
             assert tokens.failures == 2
-            again = Tokens(store.database, clock)
+            again = Tokens(store.database.connection, clock)
             assert next(iter(again)).expires == TODAY
 
     def test_it_ends_by_either_time(self, tmp_path: Path):
@@ -55,7 +55,7 @@ class TestTokens:
         wall = [Clock().now]
         clock = GuardedClock(wall=lambda: wall[0], uptime=lambda: 1.0, boot=lambda: "b")
         with closing(Store(tmp_path, clock=clock)) as store:
-            tokens = Tokens(store.database, clock)
+            tokens = Tokens(store.database.connection, clock)
             secret = tokens.add(Token.new("viewer", "for a day", expires=TODAY))
             assert tokens.find(secret) is not None
             wall[0] += 4 * 86_400
@@ -64,7 +64,7 @@ class TestTokens:
 
     def test_an_admin_without_an_end_must_stay(self, tmp_path: Path):
         with closing(Store(tmp_path)) as store:
-            tokens = Tokens(store.database)
+            tokens = Tokens(store.database.connection)
             last = Token.new("admin", "last")
             tokens.add(last)
             tokens.add(Token.new("admin", "ends", expires=TODAY + timedelta(days=9)))

@@ -330,7 +330,7 @@ def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
     released = Releases.get
 
     async def shown(self: Releases, plan: Plan, number: int) -> Any:
-        found = self._collector.store._opened(plan.id)
+        found = self._collector.store._plans.get(plan.id)
         assert found is not None
         crowds = {crowd.number: crowd for crowd in found._crowds.values()}
         if number not in crowds:
@@ -396,7 +396,7 @@ def repeated_ones_told(patch: pytest.MonkeyPatch) -> None:
     accept, seen = Store.accept, [0]
 
     def telling(self: Store, uploads: Any) -> Any:
-        kept = self._opened(uploads[0].plan_id)
+        kept = self._plans.get(uploads[0].plan_id)
         before = 0 if kept is None else reports_of(kept)
         answers = accept(self, uploads)
         seen[0] = 0 if kept is None else reports_of(kept) - before
@@ -432,7 +432,7 @@ def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:
 
     async def telling(self: Handlers, request: Any) -> Response:
         response = await Handlers.progress(self, request)
-        kept = self._collector.store._opened(request.path_params["plan_id"])
+        kept = self._collector.store._plans.get(request.path_params["plan_id"])
         assert kept is not None
         tallies = [crowd.counts.tally() for crowd in kept._crowds.values()]
         response.headers["etag"] = str([tally.to_json()["by_set_bits"] for tally in tallies])

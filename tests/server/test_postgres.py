@@ -220,7 +220,7 @@ class SharedLife(Life):
     def kill(self) -> None:
         """End one of them without a word, and start it again."""
         place = self.turn
-        self.stores[place]._database._connection.pgconn.finish()
+        self.stores[place].database.connection._connection.pgconn.finish()
         options = {"clock": self.clock, "deadline_days": DEADLINE}
         self.stores[place] = store_in(self.url, self.folders[place], **options)
         self._use()
@@ -377,8 +377,12 @@ class TestServer:
         first = store_in(url, tmp_path / "first", FLAGS)
         impatient = f"{url}?options=-clock_timeout%3D100"
         second = store_in(impatient, second_folder(tmp_path / "first"))
-        with first._transaction(), pytest.raises(StorageError, match="lock timeout"):
-            second.accept([upload(FLAGS, 5, 1)])
+
+        def meanwhile() -> None:
+            with pytest.raises(StorageError, match="lock timeout"):
+                second.accept([upload(FLAGS, 5, 1)])
+
+        first.database.run("hold all plans", meanwhile)
         assert second.accept([upload(FLAGS, 5, 1)]) == [None]
         first.close()
         second.close()

@@ -63,7 +63,7 @@ class TestSealing:
         """Its file is settled at once, so it does not after a restart either."""
         one = store_in(url, tmp_path / "first", SMALL)
         two = store_in(url, second_folder(tmp_path / "first"))
-        one.keep_up()
+        one.database.keep_up()
         one.accept([upload(SMALL, NEEDED - 1, 1)])
         disconnect(one, two)
         standby = standby_of(url)
@@ -121,7 +121,7 @@ class TestTimeLines:
     def test_a_standby_that_may_lack_commits_is_refused_until_keys_are_renewed(
         self, server: Server, tmp_path: Path
     ):
-        from shoal.server.storage.rekey import renew
+        from shoal.server.storage.postgres import renew
 
         url = server.new_database()
         store = store_in(url, tmp_path / "first", SMALL, clock=time.time)
@@ -138,16 +138,20 @@ class TestTimeLines:
     def test_one_that_the_server_waited_for_goes_on(self, server: Server, tmp_path: Path):
         url = server.new_database()
         store = store_in(url, tmp_path / "first", SMALL)
-        assert read_fact(store.database, "timeline") == "00000001"
+        assert read_fact(store.database.connection, "timeline") == "00000001"
         server.execute("ALTER SYSTEM SET synchronous_standby_names = 'other'")
         server.execute("SELECT pg_reload_conf()")
         wait_for(lambda: store.database.execute(
             "SHOW synchronous_standby_names").fetchone() == ("other",))  # fmt: skip
         noted = []
-        with suppress(KeyboardInterrupt), store._transaction():
-            store._keys.rotate()
-            noted.append(read_fact(store.database, "timeline"))
+
+        def work() -> None:
+            store.database.keys.rotate()
+            noted.append(read_fact(store.database.connection, "timeline"))
             raise KeyboardInterrupt  # there is no standby that a commit could wait for
+
+        with suppress(KeyboardInterrupt):
+            store.database.run("rotate", work)
         assert noted == [""]
         server.execute("ALTER SYSTEM RESET synchronous_standby_names")
         server.execute("SELECT pg_reload_conf()")
@@ -156,7 +160,7 @@ class TestTimeLines:
         server.begin_time_line()
         assert store.accept([upload(SMALL, 1, 1)]) == [None]
         store.sweep()
-        assert read_fact(store.database, "timeline") == "00000002"
+        assert read_fact(store.database.connection, "timeline") == "00000002"
         store.close()
 
 
@@ -169,7 +173,7 @@ class TestMemory:
         two = store_in(url, second_folder(tmp_path / "first"))
         for store in (two, one):
             store.accept([upload(SMALL, 1, 1)])
-            store.keep_up()
+            store.database.keep_up()
         disconnect(one, two)
         standby = standby_of(url)
         for _ in range(2):

@@ -14,7 +14,7 @@ from shoal.errors import InputError
 from shoal.server.core.backup import back_up, restore
 from shoal.server.core.tokens import Token, Tokens
 from shoal.server.doctor.data_folder import check_database
-from shoal.server.storage.database import NAME, Database, StorageError, transaction, write_fact
+from shoal.server.storage.database import NAME, Connection, StorageError, transaction, write_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.import_sqlite import move
 from shoal.server.storage.key_file import Signer
@@ -56,7 +56,7 @@ def old(tmp_path: Path) -> Path:
         store.accept([upload(FLAGS, 70, 1), upload(TEXT, 33, 1), upload(WEEKLY, 6, 1, NOW)])
         store.sweep()
         store.accept([upload(FLAGS, 55, 2)])  # fills a crowd, which is not sealed yet
-        Tokens(store.database).add(Token.new("viewer", "reader"), "secret")
+        Tokens(store.database.connection).add(Token.new("viewer", "reader"), "secret")
     return folder
 
 
@@ -81,7 +81,7 @@ def test_open_crowds_go_on_exactly(old: Path, url: str, tmp_path: Path, capsys):
     assert "Moved 3 plans, 1 sealed and" in capsys.readouterr().out
     assert Signer(tmp_path / "new").public_key == key
     with closing(store_in(url, tmp_path / "new")) as store:
-        assert Tokens(store.database).find("secret") is not None
+        assert Tokens(store.database.connection).find("secret") is not None
         go_on(store)
 
 
@@ -103,12 +103,12 @@ def test_interrupted_it_goes_on(when: str, old: Path, url: str, tmp_path: Path, 
     """The old folder is marked by then, and the database has nothing, or everything."""
     from shoal.server.storage import import_sqlite as moving
 
-    def writing(database: Database, name: str, value: str) -> None:
+    def writing(database: Connection, name: str, value: str) -> None:
         if name == "moved_from":
             raise StorageError("the connection to PostgreSQL was lost.")
         write_fact(database, name, value)
 
-    def counting(database: Database) -> None:
+    def counting(database: Connection) -> None:
         raise StorageError("the connection to PostgreSQL was lost.")
 
     if when == "before the commit":
@@ -189,7 +189,7 @@ def test_a_backup_of_the_database_restores_into_a_folder(url: str, tmp_path: Pat
     with closing(Store(tmp_path / "restored", clock=Clock())) as again:
         assert again.release(FLAGS.id, 1) == release
         assert [crowd.state for crowd in again.crowds(FLAGS.id)] == ["sealed", "given up"]
-    with transaction(store.database):  # it is not in the way of the collector
+    with transaction(store.database.connection):  # it is not in the way of the collector
         pass
     store.close()
 
@@ -204,7 +204,7 @@ def test_a_release_that_the_operator_of_the_database_changed_is_refused(
         assert content is not None
         checks = {one.check: one for one in check_database(tmp_path / "new", url)}
         assert checks["signatures"].verdict == "ok"
-        with transaction(store.database):
+        with transaction(store.database.connection):
             store.database.execute("ALTER TABLE crowds DISABLE TRIGGER ALL")
             store.database.execute(
                 "UPDATE crowds SET release = ? WHERE plan = ? AND number = 1",

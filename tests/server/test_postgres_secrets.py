@@ -16,7 +16,7 @@ from shoal import Flags
 from shoal.errors import InputError
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
-from shoal.server.storage.database import StorageError, read_fact
+from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE, decrypt
 from shoal.server.storage.store import Store
 from tests.server.postgres_help import (
@@ -32,7 +32,6 @@ from tests.server.store_help import (
     PLANS,
     Clock,
     make_plan,
-    open_reports,
     released,
     summed,
     tally_of,
@@ -87,14 +86,14 @@ class TestRemnants:
             store = stores[seed % 2]
             batch = upload(WIDE, 1, seed)
             assert store.accept([batch]) == [None]
-            open_plan = store._open[WIDE.id]
+            open_plan = store._plans.known()[WIDE.id]
             crowd = open_plan._crowds[0]
             numbers = crowd.counts._table.numbers
             plain += [numbers[start : start + 8].astype("<u4").tobytes() for start in (2, 40, 100)]
             plain += [batch.ids.tobytes(), batch.rows.tobytes(), crowd.key]
             window_key = open_plan._seen[0]._key
             digest = blake2b(batch.ids.tobytes(), digest_size=16, key=window_key).digest()[:8]
-            plain += [digest, window_key, store._keys._current()]
+            plain += [digest, window_key, store.database.keys._root.current()]
             query = "SELECT numbers FROM counts WHERE plan = ?"
             ciphertexts += [row[0] for row in store.database.execute(query, (WIDE.id,))]
             query = "SELECT kind, wrapped FROM wrapped_keys WHERE plan = ? AND number = 1"
@@ -123,7 +122,7 @@ class TestRemnants:
         """The key of a crowd, as it was wrapped before a sweep, is noise by now."""
         store = story["stores"][0]
         with store._reading():
-            key = store._keys._current()
+            key = store.database.keys._root.current()
         for kind, wrapped in story["wrapped"]:
             with pytest.raises(StorageError):
                 decrypt(key, wrapped, f"{WIDE.id} {kind} 1")
@@ -226,7 +225,7 @@ class TestLostState:
             store_in(url, tmp_path / "first")
 
     def test_a_key_too_old_to_follow(self, url: str, tmp_path: Path, monkeypatch):
-        from shoal.server.storage.postgres import ratchet
+        from shoal.server.storage import ratchet
 
         monkeypatch.setattr(ratchet, "KEPT", 5)
         first = store_in(url, tmp_path / "first", FLAGS)
@@ -252,11 +251,11 @@ class TestLostState:
 
     def test_renewing(self, url: str, tmp_path: Path, monkeypatch):
         """Open crowds are given up; only reports that nobody can have sent before are accepted."""
-        from shoal.server.storage.postgres import shared
-        from shoal.server.storage.rekey import renew
+        from shoal.server.storage import postgres
+        from shoal.server.storage.postgres import renew
 
         clock = Clock()
-        monkeypatch.setattr(shared, "database_time", lambda database: clock())
+        monkeypatch.setattr(postgres, "_database_time", lambda database: clock())
         store = store_in(url, tmp_path / "first", FLAGS, WEEKLY, clock=clock)
         second_folder(tmp_path / "first")
         window = int(NOON // WEEK)
@@ -286,7 +285,7 @@ class TestRenewing:
     """No clock makes it believe that a window has not begun for which reports were counted."""
 
     def test_a_clock_that_is_behind(self, url: str, tmp_path: Path):
-        from shoal.server.storage.rekey import renew
+        from shoal.server.storage.postgres import renew
 
         store_in(url, tmp_path / "first", WEEKLY).close()
         key = (tmp_path / "first" / CROWD_KEY_FILE).read_text()
@@ -302,8 +301,8 @@ class TestRenewing:
         self, here: int, there: int, stored: int, url: str, tmp_path: Path, monkeypatch
     ):
         """Before a window began, a collector whose clock was ahead took reports for the next."""
-        from shoal.server.storage.postgres import shared
-        from shoal.server.storage.rekey import renew
+        from shoal.server.storage import postgres
+        from shoal.server.storage.postgres import renew
 
         window = int(NOON // WEEK) + 1
         begin = window * WEEK
@@ -314,7 +313,7 @@ class TestRenewing:
         if stored:
             store.database.execute("INSERT INTO facts VALUES ('time', ?)", (str(begin + stored),))
         store.close()
-        monkeypatch.setattr(shared, "database_time", lambda database: begin + there)
+        monkeypatch.setattr(postgres, "_database_time", lambda database: begin + there)
         restoration = renew(tmp_path / "first", url, clock=lambda: begin + here)
         assert restoration.waiting == {WEEKLY.id: (window + 2) * WEEK}
         again = store_in(url, tmp_path / "first", clock=clock)
@@ -324,7 +323,7 @@ class TestRenewing:
     def test_the_key_that_is_copied_does_not_begin_an_empty_database(
         self, url: str, tmp_path: Path
     ):
-        from shoal.server.storage.rekey import renew
+        from shoal.server.storage.postgres import renew
 
         renew(tmp_path / "first", url)
         second = second_folder(tmp_path / "first")
@@ -339,39 +338,7 @@ class TestVersions:
         store = store_in(url, tmp_path / "first")
         store.database.execute("UPDATE facts SET value = '99' WHERE name = 'version'")
         store.close()
-        with pytest.raises(InputError, match="has version 99"):
-            store_in(url, tmp_path / "first")
-
-    def test_older_data_are_converted_in_one_transaction(
-        self, url: str, tmp_path: Path, monkeypatch
-    ):
-        from shoal.server.storage.postgres import schema
-
-        store = store_in(url, tmp_path / "first", FLAGS)
-        store.accept([upload(FLAGS, 20, 1)])
-        store.close()
-        steps = {
-            2: ("ALTER TABLE plans ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'",),
-            3: ("UPDATE plans SET colour = 'blue'", "DELETE FROM nothing"),
-        }
-        monkeypatch.setattr(schema, "VERSION", 4)
-        for step, statements in steps.items():
-            monkeypatch.setitem(schema.COLLECTOR.steps, step, statements)
-        with pytest.raises(StorageError, match="nothing"):
-            store_in(url, tmp_path / "first")
-        monkeypatch.setitem(schema.COLLECTOR.steps, 3, steps[3][:1])
-        again = store_in(url, tmp_path / "first")
-        assert read_fact(again.database, "version") == "4"
-        assert again.database.execute("SELECT colour FROM plans").fetchall() == [("blue",)]
-        assert open_reports(again, FLAGS) == 20
-        again.close()
-
-    def test_what_cannot_be_converted(self, url: str, tmp_path: Path, monkeypatch):
-        from shoal.server.storage.postgres import schema
-
-        store_in(url, tmp_path / "first").close()
-        monkeypatch.setattr(schema, "VERSION", 3)
-        with pytest.raises(InputError, match="cannot convert"):
+        with pytest.raises(InputError, match="have version 99"):
             store_in(url, tmp_path / "first")
 
 

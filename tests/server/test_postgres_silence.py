@@ -90,9 +90,9 @@ class TestConnection:
     """What libpq and the server are told about a host that may vanish."""
 
     def test_both_sides_notice(self, url: str):
-        from shoal.server.storage.postgres.connection import PostgresDatabase
+        from shoal.server.storage.postgres_connection import PostgresConnection
 
-        database = PostgresDatabase(url, 7)
+        database = PostgresConnection(url, 7)
         connection: Any = database._connection
         with socket.socket(fileno=os.dup(connection.pgconn.socket)) as ours:
             assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
@@ -108,10 +108,10 @@ class TestConnection:
         database.close()
 
     def test_the_url_is_respected(self, url: str):
-        from shoal.server.storage.postgres.connection import PostgresDatabase
+        from shoal.server.storage.postgres_connection import PostgresConnection
 
         own = "keepalives_idle=77&connect_timeout=4&tcp_user_timeout=1234"
-        database = PostgresDatabase(f"{url}?{own}&options=-cstatement_timeout%3D99s", 7)
+        database = PostgresConnection(f"{url}?{own}&options=-cstatement_timeout%3D99s", 7)
         connection: Any = database._connection
         found = connection.info.get_parameters()
         assert [found[name] for name in ("keepalives_idle", "connect_timeout")] == ["77", "4"]
@@ -127,9 +127,9 @@ class TestConnection:
             store_in(through(url, proxy), tmp_path / "first", timeout=SHORT)
 
     def test_one_statement(self, url: str, proxy: SilentProxy):
-        from shoal.server.storage.postgres.connection import PostgresDatabase
+        from shoal.server.storage.postgres_connection import PostgresConnection
 
-        database = PostgresDatabase(through(url, proxy), SHORT)
+        database = PostgresConnection(through(url, proxy), SHORT)
         proxy.fall_silent()
         with pytest.raises(StorageTimeout, match="did not answer within 1 seconds"):
             database.execute("SELECT 1")
@@ -139,9 +139,9 @@ class TestConnection:
 
     def test_an_interrupt_ends_a_wait(self, url: str, proxy: SilentProxy):
         """From another thread, long before the deadline."""
-        from shoal.server.storage.postgres.connection import PostgresDatabase
+        from shoal.server.storage.postgres_connection import PostgresConnection
 
-        database = PostgresDatabase(through(url, proxy), 600.0)
+        database = PostgresConnection(through(url, proxy), 600.0)
         proxy.fall_silent()
         threading.Timer(0.2, database.interrupt).start()
         with pytest.raises(StorageTimeout):
@@ -219,7 +219,7 @@ def fell_silent(host: SilentProxy, store: Any, work: Callable[[], object], **whe
     """Do something while a host falls silent at some point; return whether it came to that."""
     while True:
         store.database.close()
-        until_done(store.keep_up)  # it is connected anew
+        until_done(store.database.keep_up)  # it is connected anew
         host.fall_silent(**when)
         try:
             work()

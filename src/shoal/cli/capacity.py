@@ -73,11 +73,11 @@ def capacity(
 
 @contextmanager
 def _stores_in(url: str) -> Iterator[Callable[[Path], Store]]:
-    from shoal.server.storage.postgres.store import PostgresStore
-    from shoal.server.storage.postgres.trial import trial_schema
+    from shoal.server.storage.postgres import trial_schema
+    from shoal.server.storage.store import Store
 
     with trial_schema(url) as place:
-        yield lambda folder: PostgresStore(folder, place)
+        yield lambda folder: Store(folder, url=place)
 
 
 def _show(capacity: Capacity) -> None:

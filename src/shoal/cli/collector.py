@@ -218,8 +218,10 @@ def backup(data: Path, target: Path, database: str, as_json: bool) -> None:
     the collector, even a changed backup. Keep the SHA-256 elsewhere, for restore --digest.
     """
     from shoal.server.core.backup import back_up, backup_digest
+    from shoal.server.relay.schema import RELAY
+    from shoal.server.storage.schema import COLLECTOR
 
-    backup = back_up(data, target, url=database)
+    backup = back_up(data, target, schemas=(COLLECTOR, RELAY), url=database)
     digest = backup_digest(backup)
     if as_json:
         print_json({"backup": str(backup), "sha256": digest})
@@ -340,9 +342,11 @@ def renew(data: Path, database: str, as_json: bool) -> None:
     those that have not been forwarded; plans without a window are closed, and the others accept
     reports from the window after the next. DATA gets a new crowd-key; copy it to the other folders.
     """
-    from shoal.server.storage.rekey import renew
+    from shoal.server.relay.schema import RELAY
+    from shoal.server.storage.postgres import renew
+    from shoal.server.storage.schema import COLLECTOR
 
-    restoration = renew(data, database)
+    restoration = renew(data, database, (COLLECTOR, RELAY))
     if as_json:
         print_json({"closed": restoration.closed, "waiting": restoration.waiting})
         return

@@ -112,8 +112,8 @@ def store(
 def _swept(kept: Store | RelayStore) -> int:
     """Return the size of a store on the disk with an empty log (a log grows to a fixed size)."""
     kept.sweep()
-    is_shared = isinstance(kept, Store) and kept.is_shared
-    return kept.data_bytes if is_shared else folder_bytes(kept.folder)
+    database = kept.database
+    return database.data_bytes if database.is_shared else folder_bytes(kept.folder)
 
 
 def collector_over_http(plan: Plan, folder: Path, seconds: float) -> tuple[Work, int]:

@@ -91,7 +91,7 @@ def test_while_it_receives(where: str, plan: Plan, tmp_path: Path, monkeypatch: 
     store = published(folder, plan)
     chunks = chunks_in(store, plan, batch)
     assert states(store, chunks[:2]) == ["receiving"] * 2
-    write = chunk_files.ChunkFiles.write
+    write = chunk_files.ArrivedChunks.write
 
     def dying(self: Any, *arguments: Any) -> None:
         if where != "before the file":
@@ -102,7 +102,7 @@ def test_while_it_receives(where: str, plan: Plan, tmp_path: Path, monkeypatch: 
         states(store, chunks[2:])
     else:
         with monkeypatch.context() as patch:
-            patch.setattr(chunk_files.ChunkFiles, "write", dying)
+            patch.setattr(chunk_files.ArrivedChunks, "write", dying)
             with pytest.raises(Killed):
                 store.keep_chunk(FIRST, chunks[2], chunks[2].to_bytes())
     store.close()

@@ -156,14 +156,14 @@ class TestBackups:
         folder = tmp_path / "data"
         with closing(published(folder, COUNTS)) as store:
             Signer(folder)
-            check_role(store.database, folder, "analyzer")
+            check_role(store.database.connection, folder, "analyzer")
             backup = back_up(folder, tmp_path / "backup", clock=Clock())
         restore(backup, tmp_path / "again", clock=Clock())
         with (
             closing(opened_store(tmp_path / "again")) as store,
             pytest.raises(InputError, match="the data of the analyzer"),
         ):
-            check_role(store.database, tmp_path / "again", "collector")
+            check_role(store.database.connection, tmp_path / "again", "collector")
 
 
 class TestSpilling:

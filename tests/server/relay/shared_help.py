@@ -11,9 +11,11 @@ from shoal import Plan
 from shoal.protocol.encryption import CrowdKey, EncryptedReports
 from shoal.server.core import problems
 from shoal.server.relay.analyzer_client import Analyzer
+from shoal.server.relay.chunk_files import ChunkRows, ShuffledChunks
 from shoal.server.relay.forwarding import Forwarder
 from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.open_plan import Document
+from shoal.server.relay.store import RelayStore
 from shoal.server.storage.key_file import Signer
 from tests.server.postgres_help import second_folder, the_server, wait_for
 from tests.server.privacy_help import NOW
@@ -32,16 +34,15 @@ class SharedRelay:
         clock: Callable[[], float] = lambda: NOW,
         **options: Any,
     ) -> None:
-        from shoal.server.relay.postgres_store import ChunkRows, PostgresRelayStore
-
         folder.mkdir(exist_ok=True)
         self.folder, self.fake = folder, analyzer
-        self.store = PostgresRelayStore(folder, url, clock=clock, **options)
+        self.store = RelayStore(folder, url=url, clock=clock, **options)
         signer = Signer(folder)
         self.analyzer = Analyzer(
             analyzer, lambda: "", signer, analyzer.public_key, lambda key, is_first: key
         )
-        self.files = ChunkRows(folder, self.store, lambda work, *args: work(*args))
+        rows = ChunkRows(self.store.frozen, lambda work, *args: work(*args))
+        self.files = ShuffledChunks(folder, rows)
         self.arrived: list[FrozenCrowd] = []
         self.failures = 0
         self._forwarder = Forwarder(
@@ -93,7 +94,7 @@ class SharedRelay:
 
     def lose_connection(self) -> None:
         """As the server sees it, this relay was killed: it has let go what the relay held."""
-        connection = self.store._database._connection.pgconn  # type: ignore[attr-defined]
+        connection = self.store.database.connection._connection.pgconn  # type: ignore[attr-defined]
         still_there = f"SELECT 1 FROM pg_stat_activity WHERE pid = {connection.backend_pid}"
         connection.finish()
         wait_for(lambda: not the_server().execute(still_there))

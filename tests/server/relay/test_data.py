@@ -13,6 +13,7 @@ from shoal.server.collector.service import Collector
 from shoal.server.core.backup import back_up, restore
 from shoal.server.core.tokens import COOKIE
 from shoal.server.doctor.examine import examine
+from shoal.server.relay.schema import RELAY
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from tests.server.privacy_help import NOW
@@ -134,7 +135,9 @@ class TestLosses:
     def test_a_backup_holds_no_messages_and_gives_up(self, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WEEKLY)
         self.fill(tmp_path / "data", WEEKLY, analyzer)
-        backup = back_up(tmp_path / "data", tmp_path / "backup", clock=lambda: NOW)
+        backup = back_up(
+            tmp_path / "data", tmp_path / "backup", schemas=(RELAY,), clock=lambda: NOW
+        )
         restoration = restore(backup, tmp_path / "again", clock=lambda: NOW)
         assert set(restoration.waiting) == {WEEKLY.id}
         store = RelayStore(tmp_path / "again", clock=lambda: NOW)
@@ -148,7 +151,9 @@ class TestLosses:
 
     def test_without_a_window_a_restored_plan_is_closed(self, tmp_path: Path) -> None:
         self.fill(tmp_path / "data", WHOLE, FakeAnalyzer(WHOLE))
-        backup = back_up(tmp_path / "data", tmp_path / "backup", clock=lambda: NOW)
+        backup = back_up(
+            tmp_path / "data", tmp_path / "backup", schemas=(RELAY,), clock=lambda: NOW
+        )
         assert restore(backup, tmp_path / "again", clock=lambda: NOW).closed == [WHOLE.id]
 
     def test_a_lost_key_gives_everything_up(self, tmp_path: Path) -> None:
@@ -157,7 +162,7 @@ class TestLosses:
         store = RelayStore(tmp_path, clock=lambda: NOW)
         assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"given up"}
         assert store.wanted() == []
-        while store.tidy():
+        while store.frozen.tidy():
             pass
         assert store.database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
         store.close()
@@ -180,7 +185,7 @@ class TestLosses:
 
         import asyncio
 
-        with pytest.raises(InputError, match="not the data of a collector"):
+        with pytest.raises(InputError, match="not of a collector"):
             asyncio.run(opens())
 
 

@@ -74,7 +74,7 @@ def test_the_relay_opens_nothing(plan: Plan, tmp_path: Path) -> None:
     own = [
         key
         for (number,) in store.database.execute("SELECT number FROM crowds")
-        if (key := store._keys.key(plan.id, "crowd", number)) is not None
+        if (key := store.database.keys.key(plan.id, "crowd", number)) is not None
     ]
     store.close()
     assert own

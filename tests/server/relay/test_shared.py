@@ -129,7 +129,7 @@ class TestReports:
         for number, report in enumerate(made(WHOLE, 18, seed=3)):
             pair[number % 2].take(WHOLE, [report])
             pair[number % 2].store.sweep()
-        spare = [one.store._open[WHOLE.id]._crowds[0][0].rows._spare for one in pair]
+        spare = [one.store._plans.known()[WHOLE.id]._crowds[0][0].rows._spare for one in pair]
         assert all(spare)
         assert not set(spare[0]) & set(spare[1])
 
@@ -175,14 +175,15 @@ class TestReports:
         assert second.store.close_plan(PIECES.id)
         first.store.sweep()
         assert not first.store.is_behind
-        assert PIECES.id not in first.store._open
+        assert PIECES.id not in first.store._plans.known()
 
     def test_a_warned_commit_is_not_believed(self, pair: tuple[SharedRelay, SharedRelay]):
         """The server warns if it was told not to wait for its standbys any longer."""
         store = pair[0].store
-        with pytest.raises(StorageError, match="standbys"), store._transaction(alone=False):
-            store.database.execute("DO $$ BEGIN RAISE WARNING 'not replicated'; END $$")
-        store.check()
+        warning = "DO $$ BEGIN RAISE WARNING 'not replicated'; END $$"
+        with pytest.raises(StorageError, match="standbys"):
+            store.database.run("warn", lambda: store.database.execute(warning), exclusive=False)
+        store.database.check()
 
     def test_a_crowd_is_opened_once(self, pair: tuple[SharedRelay, SharedRelay]):
         first, second = pair
@@ -223,16 +224,16 @@ class TestForwarding:
         reports = made(PIECES, 20, seed=1)
         pair[0].take(PIECES, reports)
         pair[0].store.sweep()
-        assert [one.chunks for one in pair[1].store.on_their_way()] == [None]
+        assert [one.chunks for one in pair[1].store.frozen.on_their_way()] == [None]
         return reports
 
     def shuffle(self, relay: SharedRelay) -> int:
         """Shuffle the crowd on its way and write its chunks; the data do not know of it yet."""
-        (crowd,) = relay.store.on_their_way()
-        key = relay.store.crowd_key(crowd)
+        (crowd,) = relay.store.frozen.on_their_way()
+        key = relay.store.frozen.crowd_key(crowd)
 
         def reports(after: int, most: int) -> tuple[list[bytes], int | None]:
-            return relay.store.reports(crowd, after, most)
+            return relay.store.frozen.reports(crowd, after, most)
 
         return relay.files.write(PIECES, crowd, key, reports)
 
@@ -241,18 +242,18 @@ class TestForwarding:
     ):
         """The other one forwards the same bytes, whatever had been sent before."""
         first, second = pair
-        (crowd,) = first.store.on_their_way()
-        assert first.store.claim(crowd) == crowd
+        (crowd,) = first.store.frozen.on_their_way()
+        assert first.store.frozen.claim(crowd) == crowd
         chunks = self.shuffle(first)
         assert chunks > 2
-        assert first.store.shuffled(crowd, chunks)
-        key = first.store.crowd_key(crowd)
+        assert first.store.frozen.shuffled(crowd, chunks)
+        key = first.store.frozen.crowd_key(crowd)
         content = first.files.read(crowd, key, 0)
         first.analyzer.send_chunk(crowd, 0, content)
         second.forward()
         assert second.arrived == []  # it is under way elsewhere
         first.lose_connection()
-        (now,) = second.store.on_their_way()
+        (now,) = second.store.frozen.on_their_way()
         assert now.chunks == chunks
         second.forward()
         assert [one.number for one in second.arrived] == [crowd.number]
@@ -266,13 +267,13 @@ class TestForwarding:
     ):
         """The other one shuffles anew; who was slow learns that its chunks are not the ones."""
         first, second = pair
-        (crowd,) = first.store.on_their_way()
+        (crowd,) = first.store.frozen.on_their_way()
         chunks = self.shuffle(first)
         second.forward()
         check_once(analyzer, PIECES, frozen)
-        assert not first.store.shuffled(crowd, chunks)
+        assert not first.store.frozen.shuffled(crowd, chunks)
         first.forward()
-        while first.store.tidy():
+        while first.store.frozen.tidy():
             pass
         for table in ("chunks", "leftovers", "receipts"):
             assert first.store.database.execute(f"SELECT 1 FROM {table}").fetchall() == []
@@ -284,17 +285,17 @@ class TestForwarding:
     ):
         """The first that is stated counts, and the other is discarded, whoever sends."""
         first, second = pair
-        (crowd,) = first.store.on_their_way()
+        (crowd,) = first.store.frozen.on_their_way()
         chunks = self.shuffle(first)
-        second.store._attempts[crowd.number] = b"2" * 16  # begun before, without a look at others
+        second.store.frozen._attempts[crowd.number] = b"2" * 16  # begun before
         for number in range(chunks):
-            second.store.add_chunk(crowd, number, second.store.crowd_key(crowd))
-        assert first.store.shuffled(crowd, chunks)
-        assert not second.store.shuffled(crowd, chunks)
-        content = [second.store.chunk(crowd, number) for number in range(chunks)]
-        while second.store.tidy():
+            second.store.frozen.add_chunk(crowd, number, second.store.frozen.crowd_key(crowd))
+        assert first.store.frozen.shuffled(crowd, chunks)
+        assert not second.store.frozen.shuffled(crowd, chunks)
+        content = [second.store.frozen.chunk(crowd, number) for number in range(chunks)]
+        while second.store.frozen.tidy():
             pass
-        assert content == [first.store.chunk(crowd, number) for number in range(chunks)]
+        assert content == [first.store.frozen.chunk(crowd, number) for number in range(chunks)]
         (kept,) = second.store.database.execute("SELECT count(*) FROM chunks").fetchone()
         assert kept == chunks
         second.forward()
@@ -305,12 +306,12 @@ class TestForwarding:
     ):
         """Chunks that are not all there are never what is forwarded."""
         first, second = pair
-        (crowd,) = first.store.on_their_way()
+        (crowd,) = first.store.frozen.on_their_way()
         chunks = self.shuffle(first)
         again = self.shuffle(second)
-        assert not first.store.shuffled(crowd, chunks)
-        assert [one.chunks for one in first.store.on_their_way()] == [None]
-        assert second.store.shuffled(crowd, again)
+        assert not first.store.frozen.shuffled(crowd, chunks)
+        assert [one.chunks for one in first.store.frozen.on_their_way()] == [None]
+        assert second.store.frozen.shuffled(crowd, again)
         first.forward()
         check_once(analyzer, PIECES, frozen)
 
@@ -319,9 +320,9 @@ class TestForwarding:
     ):
         """To begin one removes others, but for the one that is forwarded."""
         first, second = pair
-        (crowd,) = first.store.on_their_way()
-        assert first.store.shuffled(crowd, self.shuffle(first))
-        second.store.begin_attempt(crowd)
+        (crowd,) = first.store.frozen.on_their_way()
+        assert first.store.frozen.shuffled(crowd, self.shuffle(first))
+        second.store.frozen.begin_attempt(crowd)
         second.forward()
         check_once(analyzer, PIECES, frozen)
 
@@ -333,31 +334,33 @@ class TestForwarding:
         first, second = two_relays(impatient, tmp_path, analyzer, PIECES)
         first.take(PIECES, made(PIECES, 20, seed=1))
         first.store.sweep()
-        (crowd,) = first.store.on_their_way()
+        (crowd,) = first.store.frozen.on_their_way()
         chunks = self.shuffle(second)
-        with first.store._transaction(alone=False):
-            first.store._lock_plan(PIECES.id)
-            first.store.database.execute("SELECT 1").fetchone()  # the server has done that
+
+        def meanwhile() -> None:
+            first.store.database.lock_plan(PIECES.id)
             with pytest.raises(StorageError, match="lock timeout"):
-                second.store.begin_attempt(crowd)
+                second.store.frozen.begin_attempt(crowd)
             with pytest.raises(StorageError, match="lock timeout"):
-                second.store.shuffled(crowd, chunks)
+                second.store.frozen.shuffled(crowd, chunks)
+
+        first.store.database.run("hold a plan", meanwhile, exclusive=False)
         for one in (first, second):
             one.close()
 
     def test_claims(self, frozen: list[Any], pair: tuple[SharedRelay, SharedRelay]):
         first, second = pair
-        (crowd,) = first.store.on_their_way()
-        assert first.store.claim(crowd) == crowd
-        assert second.store.claim(crowd) is None
-        first.store.let_go(crowd)
-        assert second.store.claim(crowd) == crowd
+        (crowd,) = first.store.frozen.on_their_way()
+        assert first.store.frozen.claim(crowd) == crowd
+        assert second.store.frozen.claim(crowd) is None
+        first.store.frozen.let_go(crowd)
+        assert second.store.frozen.claim(crowd) == crowd
         second.lose_connection()
-        assert first.store.claim(crowd) == crowd
-        assert first.store.end(crowd, forwarded=False)
-        first.store.let_go(crowd)
-        assert second.store.claim(crowd) is None  # it has ended
-        assert first.store.claim(crowd) is None  # and nobody holds it
+        assert first.store.frozen.claim(crowd) == crowd
+        assert first.store.frozen.end(crowd, forwarded=False)
+        first.store.frozen.let_go(crowd)
+        assert second.store.frozen.claim(crowd) is None  # it has ended
+        assert first.store.frozen.claim(crowd) is None  # and nobody holds it
 
     def test_a_claim_ends_if_nothing_can_be_read(
         self,
@@ -366,7 +369,7 @@ class TestForwarding:
         monkeypatch: pytest.MonkeyPatch,
     ):
         first, second = pair
-        (crowd,) = first.store.on_their_way()
+        (crowd,) = first.store.frozen.on_their_way()
 
         def fail() -> list[Any]:
             raise StorageError("no.")
@@ -374,18 +377,18 @@ class TestForwarding:
         with monkeypatch.context() as patch:
             patch.setattr(first.store, "on_their_way", fail)
             with pytest.raises(StorageError):
-                first.store.claim(crowd)
-        assert second.store.claim(crowd) == crowd
+                first.store.frozen.claim(crowd)
+        assert second.store.frozen.claim(crowd) == crowd
 
     def test_a_receipt_that_comes_late_is_not_kept(
         self, frozen: list[Any], pair: tuple[SharedRelay, SharedRelay]
     ):
         first, second = pair
-        (crowd,) = first.store.on_their_way()
+        (crowd,) = first.store.frozen.on_their_way()
         first.forward()
         assert first.arrived
-        second.store.keep_receipt(crowd, 0)
-        assert second.store.receipts(crowd) == set()
+        second.store.frozen.keep_receipt(crowd, 0)
+        assert second.store.frozen.receipts(crowd) == set()
 
     def test_no_chunk_leaves_before_a_commit_has_arrived(
         self,
@@ -396,8 +399,8 @@ class TestForwarding:
     ):
         """The commit that chose the chunks may be known here and to no standby."""
         first, second = pair
-        (crowd,) = first.store.on_their_way()
-        assert first.store.shuffled(crowd, self.shuffle(first))
+        (crowd,) = first.store.frozen.on_their_way()
+        assert first.store.frozen.shuffled(crowd, self.shuffle(first))
 
         def fail() -> None:
             raise StorageError("no standby answers.")
@@ -415,10 +418,10 @@ class TestForwarding:
         ended: list[tuple[str, int]] = []
         folder = second_folder(tmp_path / "first", "third")
         third = SharedRelay(url, folder, analyzer, given_up=lambda *crowd: ended.append(crowd))
-        (crowd,) = third.store.on_their_way()
-        assert third.store.end(crowd, forwarded=False)
-        assert not third.store.end(crowd, forwarded=False)
-        assert not third.store.end(crowd, forwarded=True)
+        (crowd,) = third.store.frozen.on_their_way()
+        assert third.store.frozen.end(crowd, forwarded=False)
+        assert not third.store.frozen.end(crowd, forwarded=False)
+        assert not third.store.frozen.end(crowd, forwarded=True)
         assert ended == [(PIECES.id, 10)]
         assert "given up" in {one.state for one in third.store.crowds(PIECES.id)}
         third.close()
@@ -519,7 +522,7 @@ def finish(relay: SharedRelay, analyzer: FakeAnalyzer, reports: list[Any]) -> No
     if more:
         relay.take(WHOLE, more)
     relay.store.sweep()
-    while relay.store.on_their_way():
+    while relay.store.frozen.on_their_way():
         relay.forward()
     check_once(analyzer, WHOLE, [*reports, *more])
     relay.close()
@@ -528,14 +531,14 @@ def finish(relay: SharedRelay, analyzer: FakeAnalyzer, reports: list[Any]) -> No
 class TestWhoseDatabase:
     def test_a_collector_does_not_open_it(self, url: str, tmp_path: Path, analyzer: FakeAnalyzer):
         SharedRelay(url, tmp_path / "first", analyzer).close()
-        with pytest.raises(InputError, match="holds the data of a relay, not of a collector"):
+        with pytest.raises(InputError, match="the data of a relay, not of a collector"):
             store_in(url, second_folder(tmp_path / "first"))
 
     def test_a_relay_does_not_open_a_collectors(
         self, url: str, tmp_path: Path, analyzer: FakeAnalyzer
     ):
         store_in(url, tmp_path / "first").close()
-        with pytest.raises(InputError, match="holds the data of a collector, not of a relay"):
+        with pytest.raises(InputError, match="the data of a collector, not of a relay"):
             SharedRelay(url, second_folder(tmp_path / "first"), analyzer)
 
     def test_a_folder_with_data_of_its_own(self, url: str, tmp_path: Path, analyzer: FakeAnalyzer):

@@ -14,6 +14,7 @@ from shoal.errors import InputError
 from shoal.server.core.backup import back_up, restore
 from shoal.server.doctor.examine import examine
 from shoal.server.relay import chunk_files
+from shoal.server.relay.schema import RELAY
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE, decrypt
@@ -54,11 +55,11 @@ def story(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             sealed_bytes = upload.content[16:]
             plain += [sealed_bytes[at : at + 32] for at in (0, 100, len(sealed_bytes) - 32)]
             plain += [report.name, *(one for one in report.contents if len(one) >= 8)]
-            plan = relay.store._open[PIECES.id]
+            plan = relay.store._plans.known()[PIECES.id]
             window_key = plan._seen[0]._key
             digest = blake2b(report.name, digest_size=16, key=window_key).digest()[:8]
             crowd_keys = [crowd.rows._key for crowd in plan._all()]
-            plain += [digest, window_key, *crowd_keys, relay.store._keys._current()]
+            plain += [digest, window_key, *crowd_keys, relay.store.database.keys._root.current()]
             database = relay.store.database
             fills += [row[0] for row in database.execute("SELECT content FROM fills")]
             wrapped += database.execute("SELECT kind, number, wrapped FROM wrapped_keys").fetchall()
@@ -104,7 +105,7 @@ class TestRemnants:
         """Its key is gone, and the wrapped key of before is noise with the key of today."""
         store = story["pair"][0].store
         with store._reading():
-            today = store._keys._current()
+            today = store.database.keys._root.current()
         query = "SELECT number FROM wrapped_keys WHERE kind = 'crowd'"
         assert 1 not in {number for (number,) in store.database.execute(query)}
         old = [one for one in story["wrapped"] if one[:2] == ("crowd", 1)]
@@ -130,7 +131,7 @@ class TestOperations:
         window = int(time.time() // WEEK)
         upload = second.store.open_keys()[WEEKLY.id, window]
         assert upload.content
-        backup = back_up(second.folder, tmp_path / "backup", url=url)
+        backup = back_up(second.folder, tmp_path / "backup", schemas=(RELAY,), url=url)
         for one in (first, second):
             one.close()
         restoration = restore(backup, tmp_path / "again")
@@ -144,12 +145,12 @@ class TestOperations:
     def test_a_backup_of_nothing(self, url: str, tmp_path: Path):
         (tmp_path / "signing-key").write_text("x")
         with pytest.raises(InputError, match="the database is empty"):
-            back_up(tmp_path, tmp_path / "backup", url=url)
+            back_up(tmp_path, tmp_path / "backup", schemas=(RELAY,), url=url)
         assert not (tmp_path / "backup").exists()
 
     def test_renewing(self, url: str, tmp_path: Path):
         """Crowds that have not arrived are given up; the others need the new key."""
-        from shoal.server.storage.rekey import renew
+        from shoal.server.storage.postgres import renew
 
         analyzer = FakeAnalyzer(WEEKLY, WHOLE)
         first, second = two_relays(url, tmp_path, analyzer, WEEKLY, WHOLE, clock=time.time)
@@ -160,7 +161,7 @@ class TestOperations:
         for one in (first, second):
             one.close()
         (first.folder / CROWD_KEY_FILE).unlink()
-        restoration = renew(first.folder, url)
+        restoration = renew(first.folder, url, (RELAY,))
         assert restoration.closed == [WHOLE.id]
         assert set(restoration.waiting) == {WEEKLY.id}
         with pytest.raises(StorageError, match="from a relay that runs"):
@@ -169,7 +170,7 @@ class TestOperations:
         for plan in (WHOLE, WEEKLY):
             assert {one.state for one in again.store.crowds(plan.id)} == {"given up"}
         assert again.store.wanted() == []
-        while again.store.tidy():
+        while again.store.frozen.tidy():
             pass
         for table in ("messages", "fills", "chunks"):
             assert again.store.database.execute(f"SELECT 1 FROM {table}").fetchall() == []

@@ -18,7 +18,7 @@ from shoal.server.core.observability import LOG
 from shoal.server.storage.database import StorageFull, storage_errors
 from shoal.support.disk import Disk
 
-__all__ = ["CHUNK_FOLDER", "ChunkFile", "ChunkFiles", "damaged_chunks"]
+__all__ = ["CHUNK_FOLDER", "ArrivedChunks", "ChunkFile", "damaged_chunks"]
 
 CHUNK_FOLDER = "chunks"
 SCRATCH_FOLDER = "opening"
@@ -49,7 +49,7 @@ def damaged_chunks(files: Iterable[ChunkFile]) -> list[int]:
     return [file.number for file in files if file.is_damaged]
 
 
-class ChunkFiles:
+class ArrivedChunks:
     """The chunks in a data folder, each crowd in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:

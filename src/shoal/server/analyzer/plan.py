@@ -17,11 +17,11 @@ from shoal.protocol.encryption import Chunk, CrowdKey, message_bytes, messages_o
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import Database
-from shoal.server.storage.encryption import CrowdKeys
-from shoal.server.storage.open_plan import OpenPlan
+from shoal.server.storage.database import Connection
+from shoal.server.storage.encryption import Keyring
+from shoal.server.storage.open_plan import destroy_releases, end_crowd
 from shoal.server.storage.records import Reason, Signatures, State
-from shoal.server.storage.windows import IncompleteCrowd, OpenWindows
+from shoal.server.storage.windows import IncompleteCrowd, OpenWindows, WindowedPlan
 
 __all__ = ["AnalyzerPlan", "Place", "UnderWay"]
 
@@ -63,26 +63,29 @@ class UnderWay(NamedTuple):
     damaged: int
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all chunks have arrived, and none is damaged."""
         return self.arrived == self.chunks and not self.damaged
 
 
-class AnalyzerPlan(OpenPlan):
-    """A plan at the analyzer; everything here happens inside a transaction of the store."""
+class AnalyzerPlan(WindowedPlan):
+    """A plan at the analyzer; everything here happens inside a transaction of the store.
+
+    Its crowds are released when they have been decrypted, so a sweep releases none.
+    """
 
     def __init__(
         self,
-        database: Database,
-        keys: CrowdKeys,
-        signatures: Signatures,
+        connection: Connection,
+        keys: Keyring,
         plan: Plan,
         state: State,
         oldest_window: int,
+        *,
+        signatures: Signatures,
     ) -> None:
-        self._database, self._keys, self.plan, self.state = database, keys, plan, state
+        super().__init__(connection, keys, plan, state, oldest_window)
         self._signatures = signatures
-        self.oldest_window = oldest_window
         self.messages = plan.reports_needed * messages_of(plan)
         """How many messages a crowd has."""
         self.crowd_bytes = self.messages * message_bytes(plan)
@@ -92,7 +95,7 @@ class AnalyzerPlan(OpenPlan):
 
     def find(self, place: Place) -> UnderWay | None:
         """Return a crowd that has, or had, a key."""
-        row = self._database.execute(
+        row = self._connection.execute(
             "SELECT number, state, document, chunks, arrived, messages, (SELECT count(*)"
             " FROM damaged_chunks AS d WHERE d.plan = crowds.plan AND d.number = crowds.number)"
             " FROM sealing_keys JOIN crowds USING (plan, number)"
@@ -115,10 +118,10 @@ class AnalyzerPlan(OpenPlan):
         if problem is not None:
             return problem
         where = (self.plan.id, place.window)
-        (last,) = self._database.execute(
+        (last,) = self._connection.execute(
             "SELECT coalesce(max(crowd), 0) FROM sealing_keys WHERE plan = ? AND window = ?", where
         ).fetchone()
-        rows = self._database.execute(
+        rows = self._connection.execute(
             "SELECT crowd, arrived, document FROM sealing_keys JOIN crowds USING (plan, number)"
             " WHERE plan = ? AND sealing_keys.window = ? AND state = 'open' AND relay = ?"
             " ORDER BY crowd",
@@ -144,18 +147,18 @@ class AnalyzerPlan(OpenPlan):
 
     def _begin(self, place: Place, relay: str, day: int) -> CrowdKey:
         """Begin a crowd with a key pair of its own."""
-        (last,) = self._database.execute(
+        (last,) = self._connection.execute(
             "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
         ).fetchone()
         begins = place.window * (self.plan.window or 0) // _DAY
-        self._database.execute(
+        self._connection.execute(
             "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
             (self.plan.id, last + 1, place.window, max(day, begins)),
         )
         secret = self._keys.draw(self.plan.id, "crowd", last + 1)
         public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         key = CrowdKey(self.plan.id, *place, public)
-        self._database.execute(
+        self._connection.execute(
             "INSERT INTO sealing_keys (plan, window, crowd, number, document, relay)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             (self.plan.id, *place, last + 1, key.to_bytes(), relay),
@@ -170,7 +173,7 @@ class AnalyzerPlan(OpenPlan):
 
     def objection_to_chunk(self, crowd: UnderWay, chunk: Chunk, digest: bytes) -> Problem | None:
         """Return why a chunk is not taken, or None; one that came before fits for ever."""
-        row = self._database.execute(
+        row = self._connection.execute(
             "SELECT digest FROM chunks WHERE plan = ? AND number = ? AND chunk = ?",
             (self.plan.id, crowd.number, chunk.number),
         ).fetchone()
@@ -195,7 +198,7 @@ class AnalyzerPlan(OpenPlan):
 
     def has_chunk(self, crowd: UnderWay, chunk: int) -> bool:
         """Whether a chunk has come."""
-        row = self._database.execute(
+        row = self._connection.execute(
             "SELECT 1 FROM chunks WHERE plan = ? AND number = ? AND chunk = ?",
             (self.plan.id, crowd.number, chunk),
         ).fetchone()
@@ -203,7 +206,7 @@ class AnalyzerPlan(OpenPlan):
 
     def note_chunk(self, crowd: UnderWay, chunk: Chunk, digest: bytes) -> UnderWay:
         """Note that a chunk is on the disk, and return the crowd with it."""
-        self._database.execute(
+        self._connection.execute(
             "INSERT INTO chunks VALUES (?, ?, ?, ?)",
             (self.plan.id, crowd.number, chunk.number, digest),
         )
@@ -212,7 +215,7 @@ class AnalyzerPlan(OpenPlan):
             arrived=crowd.arrived + 1,
             messages=crowd.messages + self._messages_in(chunk),
         )
-        self._database.execute(
+        self._connection.execute(
             "UPDATE sealing_keys SET chunks = ?, arrived = ?, messages = ?"
             " WHERE plan = ? AND number = ?",
             (crowd.chunks, crowd.arrived, crowd.messages, self.plan.id, crowd.number),
@@ -222,9 +225,9 @@ class AnalyzerPlan(OpenPlan):
     def note_damage(self, number: int, chunks: Iterable[int]) -> None:
         """Note which chunks of a crowd are damaged; they count as not arrived."""
         where = (self.plan.id, number)
-        self._database.execute("DELETE FROM damaged_chunks WHERE plan = ? AND number = ?", where)
+        self._connection.execute("DELETE FROM damaged_chunks WHERE plan = ? AND number = ?", where)
         for chunk in chunks:
-            self._database.execute("INSERT INTO damaged_chunks VALUES (?, ?, ?)", (*where, chunk))
+            self._connection.execute("INSERT INTO damaged_chunks VALUES (?, ?, ?)", (*where, chunk))
 
     # Crowds
 
@@ -233,7 +236,7 @@ class AnalyzerPlan(OpenPlan):
 
         Without a release the crowd is discarded: too few of its reports could be read.
         """
-        changed = self._database.execute(
+        changed = self._connection.execute(
             "UPDATE crowds SET unreadable = ? WHERE plan = ? AND number = ? AND state = 'open'",
             (unreadable, self.plan.id, number),
         )
@@ -254,7 +257,7 @@ class AnalyzerPlan(OpenPlan):
         The relay was told that a whole crowd arrived and has deleted it, so that one is opened
         whatever happens to its plan or window.
         """
-        rows = self._database.execute(
+        rows = self._connection.execute(
             "SELECT number FROM crowds JOIN sealing_keys USING (plan, number) WHERE plan = ?"
             " AND state = 'open' AND (chunks IS NOT arrived OR (plan, number) IN"
             " (SELECT plan, number FROM damaged_chunks)) AND crowds.window < ?"
@@ -267,16 +270,16 @@ class AnalyzerPlan(OpenPlan):
         """Discard one open crowd, with its key and its chunks."""
         self._end(number, "given up", 0, 0, None, reason)
         self.note_damage(number, ())
-        self._database.execute(
+        self._connection.execute(
             "DELETE FROM chunks WHERE plan = ? AND number = ?", (self.plan.id, number)
         )
         return IncompleteCrowd(number, 0)
 
     def destroy(self) -> None:
         """Destroy all that was collected, also what is being opened."""
-        super().destroy()
+        destroy_releases(self._connection, self.plan.id)
         for table in ("chunks", "damaged_chunks", "sealing_keys", "wrapped_keys"):
-            self._database.execute(f"DELETE FROM {table} WHERE plan = ?", (self.plan.id,))  # noqa: S608
+            self._connection.execute(f"DELETE FROM {table} WHERE plan = ?", (self.plan.id,))  # noqa: S608
 
     def forget_windows(self, before: int | None = None) -> None:
         """Forget which chunks came, of crowds that have ended in windows before one.
@@ -284,7 +287,7 @@ class AnalyzerPlan(OpenPlan):
         Where no window ends they stay: a relay that did not hear that its crowd is complete asks
         again. They are digests of what nobody can open any more.
         """
-        self._database.execute(
+        self._connection.execute(
             "DELETE FROM chunks WHERE plan = ? AND number IN (SELECT number FROM crowds"
             " WHERE plan = ? AND state <> 'open' AND window < ?)",
             (self.plan.id, self.plan.id, 0 if before is None else before),
@@ -302,23 +305,33 @@ class AnalyzerPlan(OpenPlan):
         # go when a whole day has passed since.
         return self.close_windows(before=(time.day - 1) * _DAY // self.plan.window - 1)
 
-    # What is done at a collector only
+    def _end(
+        self,
+        number: int,
+        state: str,
+        reports: int,
+        tenths: int,
+        release: bytes | None,
+        reason: Reason | None = None,
+    ) -> None:
+        end_crowd(self._connection, self.plan.id, number, state, reports, tenths, release, reason)
+        self._keys.forget(self.plan.id, "crowd", number)
 
     def tenths(self, window: int) -> int:
-        """Return 0: how full a crowd is, only the relay knows."""
+        """Return 0: only the relay knows the progress of a crowd."""
         return 0
 
     @property
-    def whole_crowds(self) -> int:
-        """How many crowds can be sealed at once: none, since a crowd is opened before."""
+    def complete_crowds(self) -> int:
+        """How many crowds a sweep would release: none."""
         return 0
 
     def seal_crowds(self, time: OpenWindows) -> list[int]:
-        """Seal nothing: a crowd is sealed when it has been opened."""
+        """Release nothing: a crowd is released when it has been decrypted."""
         return []
 
     def open_crowds(self, time: OpenWindows) -> None:
         """Open nothing: a crowd begins when the relay asks for its key."""
 
-    def make_room(self) -> None:
-        """Do nothing: there is no memory of reports here."""
+    def catch_up(self, state: State, oldest_window: int) -> None:
+        """Do nothing: an analyzer's data are in a folder of its own."""

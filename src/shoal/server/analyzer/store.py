@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from shoal.protocol.encryption import Chunk, encryption_info
 from shoal.protocol.plan import Plan
-from shoal.server.analyzer.chunk_files import ChunkFile, ChunkFiles
+from shoal.server.analyzer.chunk_files import ArrivedChunks, ChunkFile
 from shoal.server.analyzer.counting import OpenedCrowd
 from shoal.server.analyzer.plan import AnalyzerPlan, Place
 from shoal.server.core import problems
@@ -21,6 +21,7 @@ from shoal.server.core.problems import Problem
 from shoal.server.storage.database import storage_errors
 from shoal.server.storage.open_plan import release_bytes
 from shoal.server.storage.records import State
+from shoal.server.storage.schema import ANALYZER
 from shoal.server.storage.store import Store
 
 __all__ = ["AnalyzerStore", "Receipt", "WholeCrowd"]
@@ -48,13 +49,15 @@ class WholeCrowd(NamedTuple):
 
 
 class AnalyzerStore(Store):
-    """Plans, keys of crowds, chunks and releases in one folder.
+    """Plans, keys of crowds, chunks and releases of an analyzer, in one folder.
 
     `spare` is how many bytes of the disk chunks leave free. `opened` is called when a crowd was
     opened: with its plan's id, its number, what was in it, and whether it was released.
     `damaged` is called with how many chunks were found damaged and how many of them are whole
     again.
     """
+
+    schema = ANALYZER
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class AnalyzerStore(Store):
         damaged: Callable[[int, int], None] = lambda found, healed: None,
         **options: Any,
     ) -> None:
-        self._files, self._spare, self._tell_opened = ChunkFiles(folder), spare, opened
+        self._files, self._spare, self._tell_opened = ArrivedChunks(folder), spare, opened
         self._tell_damaged = damaged
         super().__init__(folder, **options)
         self._files.clear_scratch()
@@ -76,17 +79,13 @@ class AnalyzerStore(Store):
         """The folder for what is written while a crowd is opened."""
         return self._files.scratch
 
-    def _forget_crowds(self) -> None:
-        super()._forget_crowds()
-        for table in ("sealing_keys", "chunks", "damaged_chunks"):
-            self._database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
-
     def _read_plan(self, plan_id: str) -> AnalyzerPlan | None:
-        plan = AnalyzerPlan.read(self._database, self._keys, self._signatures, plan_id)
-        return cast(AnalyzerPlan | None, plan)
+        keys = self.database.keys
+        return AnalyzerPlan.read(self._connection, keys, plan_id, signatures=self._signatures)
 
-    def _analyzer_plan(self, plan_id: str) -> AnalyzerPlan | None:
-        return cast(AnalyzerPlan | None, self._opened(plan_id))
+    def _plan(self, plan_id: str) -> AnalyzerPlan | None:
+        plan: AnalyzerPlan | None = self._plans.get(plan_id)
+        return plan
 
     # Keys
 
@@ -96,12 +95,15 @@ class AnalyzerStore(Store):
         `relay` names the data that ask. It is the key of the next free crowd if the one that is
         asked for takes no reports of these data; see `AnalyzerPlan.crowd_key`.
         """
-        with self._transaction():
-            plan = self._analyzer_plan(plan_id)
+
+        def work() -> bytes | Problem:
+            plan = self._plan(plan_id)
             if plan is None:
                 return problems.UNKNOWN_PLAN
             key = plan.crowd_key(place, relay, self._time(plan.plan))
             return key if isinstance(key, Problem) else key.to_bytes()
+
+        return self.database.run("give out a crowd's key", work)
 
     # Chunks
 
@@ -113,7 +115,7 @@ class AnalyzerStore(Store):
         """
         digest = hashlib.sha256(content)
         with storage_errors():
-            plan = self._analyzer_plan(chunk.plan_id)
+            plan = self._plan(chunk.plan_id)
             crowd = None if plan is None else plan.find(place)
             if plan is None or plan.state == "draft":
                 return problems.UNKNOWN_PLAN
@@ -128,25 +130,26 @@ class AnalyzerStore(Store):
             file = self._file(plan.plan.id, crowd.number, chunk.number, digest.digest())
             if file.is_damaged:
                 self._files.write(plan.plan.id, crowd.number, chunk.number, content)
-                with self._transaction():
-                    self._heal(plan, crowd.number, [file])
+                self._heal(plan, crowd.number, [file])
                 crowd = plan.find(place)
                 assert crowd is not None
         elif not came_before:
             missing = plan.crowd_bytes * (plan.messages - crowd.messages) // plan.messages
             self._files.check_space(missing, self._spare)
             self._files.write(plan.plan.id, crowd.number, chunk.number, content)
-            with self._transaction():
-                crowd = plan.note_chunk(crowd, chunk, digest.digest())
+            known, arrived = plan, crowd
+            crowd = self.database.run(
+                "note a chunk", lambda: known.note_chunk(arrived, chunk, digest.digest())
+            )
         document = {
             "plan": plan.plan.id,
             "window": place.window,
             "crowd": place.crowd,
             "chunk": chunk.number,
             "digest": digest.hexdigest(),
-            "state": "complete" if crowd.is_whole else "receiving",
+            "state": "complete" if crowd.is_complete else "receiving",
         }
-        waits = crowd.is_whole and crowd.state == "open"
+        waits = crowd.is_complete and crowd.state == "open"
         return Receipt(document, self._whole(plan, crowd.number, place.window) if waits else None)
 
     def note_damage(self, plan_id: str, number: int, chunks: Sequence[int]) -> bool:
@@ -154,28 +157,34 @@ class AnalyzerStore(Store):
 
         The relay sends them again if it has not been told that the crowd is complete.
         """
-        with self._transaction():
-            plan = self._analyzer_plan(plan_id)
+
+        def work() -> set[int] | None:
+            plan = self._plan(plan_id)
             assert plan is not None
             if plan.secret(number) is None:  # it was opened before they were lost
-                return False
+                return None
             known = {file.number for file in self._damaged(plan_id, number)}
             plan.note_damage(number, sorted(known.union(chunks)))
-        self._tell_damaged(len(set(chunks) - known), 0)
-        return True
+            return known
+
+        known = self.database.run("note damaged chunks", work)
+        if known is not None:
+            self._tell_damaged(len(set(chunks) - known), 0)
+        return known is not None
 
     def _heal(self, plan: AnalyzerPlan, number: int, files: Sequence[ChunkFile]) -> None:
-        """Note, in a transaction, that chunks on the disk are intact."""
+        """Note that chunks on the disk are intact."""
         damaged = {file.number for file in self._damaged(plan.plan.id, number)}
         healed = {file.number for file in files}
-        plan.note_damage(number, sorted(damaged - healed))
+        left = sorted(damaged - healed)
+        self.database.run("note intact chunks", lambda: plan.note_damage(number, left))
         self._tell_damaged(len(healed - damaged), len(healed))
 
     def _file(self, plan_id: str, number: int, chunk: int, digest: bytes) -> ChunkFile:
         return ChunkFile(chunk, self._files.path(plan_id, number, chunk), digest.hex())
 
     def _damaged(self, plan_id: str, number: int) -> list[ChunkFile]:
-        rows = self._database.execute(
+        rows = self._connection.execute(
             "SELECT chunk, digest FROM damaged_chunks JOIN chunks USING (plan, number, chunk)"
             " WHERE plan = ? AND number = ? ORDER BY chunk",
             (plan_id, number),
@@ -187,7 +196,7 @@ class AnalyzerStore(Store):
     def next_whole(self) -> WholeCrowd | None:
         """Return a crowd that is complete and waits to be opened."""
         with storage_errors():
-            row = self._database.execute(
+            row = self._connection.execute(
                 "SELECT plan, number, crowds.window FROM crowds"
                 " JOIN sealing_keys USING (plan, number) WHERE state = 'open' AND chunks = arrived"
                 " AND (plan, number) NOT IN (SELECT plan, number FROM damaged_chunks)"
@@ -196,14 +205,14 @@ class AnalyzerStore(Store):
             if row is None:
                 return None
             plan_id, number, window = row
-            plan = self._analyzer_plan(plan_id)
+            plan = self._plan(plan_id)
             assert plan is not None
             return self._whole(plan, number, window)
 
     def _whole(self, plan: AnalyzerPlan, number: int, window: int) -> WholeCrowd:
         secret = plan.secret(number)
         assert secret is not None, "the key of an open crowd is there"
-        rows = self._database.execute(
+        rows = self._connection.execute(
             "SELECT chunk, digest FROM chunks WHERE plan = ? AND number = ? ORDER BY chunk",
             (plan.plan.id, number),
         ).fetchall()
@@ -217,14 +226,16 @@ class AnalyzerStore(Store):
         A crowd that has arrived complete stays: the relay is behind.
         """
         with storage_errors():
-            plan = self._analyzer_plan(plan_id)
+            plan = self._plan(plan_id)
             crowd = None if plan is None else plan.find(place)
         if plan is None or crowd is None:
             return problems.UNKNOWN_CROWD
         if crowd.state != "open" or crowd.arrived == crowd.chunks:
             return "complete" if crowd.state in ("open", "sealed") else "discarded"
-        with self._changing_key(scrub=True):
-            ended = plan.discard(crowd.number, "relay")
+        known, number = plan, crowd.number
+        ended = self.database.run(
+            "discard a crowd", lambda: known.discard(number, "relay"), new_key=True, scrub=True
+        )
         self._sweep_files()
         self._tell({}, {plan_id: [ended]})
         return "discarded"
@@ -245,10 +256,13 @@ class AnalyzerStore(Store):
         release = None
         if opened.complete >= max(crowd.plan.crowd_size or 0, 1):
             release = release_bytes(crowd.plan, opened.tally, number, crowd.window)
-        with self._changing_key(scrub=True):
-            plan = self._analyzer_plan(plan_id)
+
+        def work() -> bool:
+            plan = self._plan(plan_id)
             assert plan is not None
-            was_there = plan.seal(number, release, reports, opened.unreadable)
+            return plan.seal(number, release, reports, opened.unreadable)
+
+        was_there = self.database.run("release a crowd", work, new_key=True, scrub=True)
         self._sweep_files()
         if was_there:
             self._tell_opened(plan_id, number, opened, release is not None)
@@ -263,17 +277,16 @@ class AnalyzerStore(Store):
         self._sweep_files()
         with storage_errors():
             query = "SELECT DISTINCT plan, number FROM damaged_chunks"
-            crowds = self._database.execute(query).fetchall()
+            crowds = self._connection.execute(query).fetchall()
         for plan_id, number in crowds:
-            plan = self._analyzer_plan(plan_id)
+            plan = self._plan(plan_id)
             assert plan is not None
             found = [file for file in self._damaged(plan_id, number) if not file.is_damaged]
             if found:
-                with self._transaction():
-                    self._heal(plan, number, found)
+                self._heal(plan, number, found)
 
     def _sweep_files(self) -> None:
         """Remove the chunks of crowds that have ended."""
         with storage_errors():
-            rows = self._database.execute("SELECT plan, number FROM crowds WHERE state = 'open'")
+            rows = self._connection.execute("SELECT plan, number FROM crowds WHERE state = 'open'")
             self._files.sweep(rows.fetchall())

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -126,7 +125,7 @@ class Collector(Running):
 
     def _start(self) -> None:
         self.store = self._hold(self._held, self._make_store)
-        self.actions = Actions(self.store.database, self._clock)
+        self.actions = Actions(self.store.database.connection, self._clock)
         self._plans = {record.plan.id: record for record in self.store.plans()}
         self._start_threads()
 
@@ -135,16 +134,10 @@ class Collector(Running):
         return bool(self.settings.database)
 
     def _make_store(self) -> Store:
-        make: Callable[..., Store] = Store
-        if self._is_shared:
-            from shoal.server.storage.postgres.store import (
-                PostgresStore,  # an extra: not always there
-            )
-
-            timeout = self.settings.store_timeout
-            make = partial(PostgresStore, url=self.settings.database, timeout=timeout)
-        return make(
+        return Store(
             self.folder,
+            url=self.settings.database,
+            timeout=self.settings.store_timeout,
             deadline_days=self.settings.deadline_days,
             clock=self._clock,
             sealed=self._sealed,
@@ -389,6 +382,6 @@ class Collector(Running):
         return self.metrics.text(
             plans={state: states[state] for state in STATES},
             queue=self._committer.fill,
-            data_bytes=self.store.data_bytes,
+            data_bytes=self.store.database.data_bytes,
             clock_is_held=self.clock_is_held,
         )

@@ -48,7 +48,7 @@ class Worker(Collector):
 
     def _sweep_store(self) -> None:
         self._reload_all()
-        self.store.keep_up()
+        self.store.database.keep_up()
 
     def _last_sweep(self) -> None:
         """Leave it to the other process."""

@@ -18,8 +18,8 @@ from urllib.parse import quote, urlsplit
 from shoal.errors import InputError
 from shoal.server.core.settings import read_addresses
 from shoal.server.core.tokens import TOKEN_FILE, Token, Tokens
-from shoal.server.storage.database import NAME, DataInUse, data_lock, open_database
-from shoal.server.storage.kinds import schema_of
+from shoal.server.storage.database import NAME, DataInUse, data_lock
+from shoal.server.storage.sqlite import open_database
 from shoal.support.checks import is_loopback, shown
 from shoal.support.files import first_line, strict_json
 
@@ -67,9 +67,8 @@ def open_token_admin(
         raise InputError(f"{folder} holds no collector's data.")
     try:
         with data_lock(folder), data_lock(folder, NAME):
-            with closing(
-                open_database(folder / NAME, create=False, schema=schema_of(folder / NAME))
-            ) as database:
+            path = folder / NAME
+            with closing(open_database(path, create=False, schema=None)) as database:
                 yield _Folder(Tokens(database))
             return
     except DataInUse:

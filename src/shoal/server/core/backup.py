@@ -23,7 +23,7 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -33,23 +33,26 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from shoal.errors import InputError
 from shoal.server.core.clock import read_moment
 from shoal.server.core.tokens import TOKEN_FILE, Token, add_token, new_secret
-from shoal.server.relay.schema import RELAY
-from shoal.server.relay.store import ANALYZER, pinned_bytes
 from shoal.server.storage.database import (
     NAME,
-    Database,
+    Connection,
     StorageError,
     data_lock,
-    open_database,
-    read_fact,
     storage_errors,
     transaction,
 )
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, private_file, read_key
-from shoal.server.storage.kinds import schema_of
 from shoal.server.storage.recovery import Restoration, begin_anew
-from shoal.server.storage.schema import COLLECTOR, VERSION, Schema, check_version
+from shoal.server.storage.schema import (
+    COLLECTOR,
+    VERSION,
+    Schema,
+    check_version,
+    copy_rows,
+    schema_name,
+)
+from shoal.server.storage.sqlite import open_database
 from shoal.support.disk import Disk
 
 __all__ = ["Restoration", "back_up", "backup_digest", "restore"]
@@ -63,7 +66,12 @@ _AT_ONCE = 1 << 20
 
 
 def back_up(
-    folder: Path, target: Path, *, url: str = "", clock: Callable[[], float] = time.time
+    folder: Path,
+    target: Path,
+    *,
+    schemas: Sequence[Schema] = (COLLECTOR,),
+    url: str = "",
+    clock: Callable[[], float] = time.time,
 ) -> Path:
     """Write a backup while the collector runs, or while it does not, and return its path.
 
@@ -73,6 +81,8 @@ def back_up(
         The collector's data.
     target
         A new file, or a folder in which one is made and named after the time.
+    schemas
+        The tables that the data may have: those of a collector, or also those of a relay.
     url
         The PostgreSQL database that the data are in, if they are not in the folder.
     clock
@@ -88,14 +98,11 @@ def back_up(
     with _part_of(target) as part:
         key = (folder / SIGNING_FILE).read_text()
         with closing(_source(folder, url)) as source, ExitStack() as held:
-            schema = _schema_of(source, folder, url)
+            schema = _schema_of(source, schemas)
             copy = held.enter_context(closing(open_database(part, schema=schema)))
             with transaction(copy):
-                _copy(source, copy)
-                if schema == RELAY:
-                    _copy_relay(source, copy)
-                else:
-                    _copy_crowds(source, copy)
+                for table, query in schema.backup.items():
+                    copy_rows(source, copy, table, query)
                 # By the clock that the data believed: the wall clock may have jumped ahead.
                 last = read_moment(source)
                 seconds = now if last is None else min(now, int(last.seconds))
@@ -127,12 +134,12 @@ def _signed(content: bytes) -> bytes:
     return b"shoal backup\0" + content
 
 
-def _source(folder: Path, url: str) -> Database:
+def _source(folder: Path, url: str) -> Connection:
     """Return one state of the data, whatever is written meanwhile."""
     if url:
-        from shoal.server.storage.postgres.connection import PostgresDatabase
+        from shoal.server.storage.postgres_connection import PostgresConnection
 
-        shared = PostgresDatabase(url)
+        shared = PostgresConnection(url)
         shared.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         return shared
     source = sqlite3.connect(
@@ -147,60 +154,14 @@ def _source(folder: Path, url: str) -> Database:
     return source
 
 
-def _schema_of(source: Database, folder: Path, url: str) -> Schema:
-    if not url:
-        return schema_of(folder / NAME)
-    from shoal.server.storage.postgres.schema import word_in
-
-    word = word_in(source)
-    if word is None:
+def _schema_of(source: Connection, schemas: Sequence[Schema]) -> Schema:
+    name = schema_name(source)
+    for schema in schemas:
+        if schema.name == name:
+            return schema
+    if name is None:
         raise InputError("the database is empty; start the collector or the relay once.")
-    return RELAY if word == RELAY.word else COLLECTOR
-
-
-def _copy(source: Database, copy: sqlite3.Connection) -> None:
-    for row in source.execute("SELECT id, state, document, certificate, oldest_window FROM plans"):
-        copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
-    kept = "SELECT name, value FROM facts WHERE name IN ('restored', 'role', 'origins')"
-    for row in source.execute(kept):
-        copy.execute("INSERT INTO facts VALUES (?, ?)", row)
-    columns = "id, role, digest, label, expires, plans, key, used_day"
-    for row in source.execute(f"SELECT {columns} FROM tokens"):  # noqa: S608  names
-        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-
-
-def _copy_crowds(source: Database, copy: sqlite3.Connection) -> None:
-    """Copy a collector's crowds and actions; of an open crowd only that it was given up."""
-    columns = (
-        "plan, number, window, state, opened_day, reports, tenths, release, unreadable, reason"
-    )
-    for row in source.execute(f"SELECT {columns} FROM crowds"):  # noqa: S608  names
-        plan, number, window, state, opened = row[:5]
-        if state == "open":
-            row = (plan, number, window, "given up", opened, 0, 0, None, None, "restored")
-        copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-    for row in source.execute("SELECT plan, number, signer, signature FROM signatures"):
-        copy.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", row)
-    for row in source.execute("SELECT id, minute, actor, action, subject FROM actions"):
-        copy.execute("INSERT INTO actions VALUES (?, ?, ?, ?, ?)", row)
-
-
-def _copy_relay(source: Database, copy: sqlite3.Connection) -> None:
-    """Copy what a relay knows of the analyzer, and its crowds without a message of them."""
-    pinned = read_fact(source, ANALYZER)
-    if pinned is not None:
-        copy.execute("INSERT INTO facts VALUES (?, ?)", (ANALYZER, pinned_bytes(pinned)))
-    for row in source.execute("SELECT name, content, signature, signer FROM documents"):
-        copy.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
-    columns = "number, plan, window, place, state, day, tenths, chunks, document, signature, signer"
-    for row in source.execute(f"SELECT {columns} FROM crowds"):  # noqa: S608  names
-        number, plan, window, place, state, day, *more = row
-        if state != "forwarded":
-            state, more[:2] = "given up", (more[0] if state != "open" else 0, None)
-        values = (number, plan, window, place, state, day, *more)
-        copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-        if state == "given up":
-            copy.execute("INSERT INTO untold VALUES (?)", (number,))
+    raise InputError(f"these are the data of a {name}; this backup is not for them.")
 
 
 def restore(

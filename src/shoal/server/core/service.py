@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
+from typing import ClassVar, ParamSpec, Protocol, Self, TypeVar
 
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
@@ -20,17 +20,16 @@ from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.tokens import TOKEN_FILE, Token, Tokens, new_secret
 from shoal.server.storage.database import (
-    LONGEST_LOG,
     NAME,
+    Database,
     StorageError,
     StorageTimeout,
     data_lock,
-    log_size,
     transaction,
 )
 from shoal.server.storage.key_file import KeyFile, Signer, private_file
-from shoal.server.storage.keyed_store import KeyedStore
 from shoal.server.storage.recovery import check_role, check_signer, check_whole
+from shoal.server.storage.sqlite import LONGEST_LOG, log_size
 
 __all__ = ["App", "Running"]
 
@@ -41,8 +40,17 @@ READY_SECONDS = 1.5
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound=KeyedStore[Any])
+S = TypeVar("S", bound="AnyStore")
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class AnyStore(Protocol):
+    """The store of a service."""
+
+    database: Database
+
+    def close(self) -> None:
+        """Close the data."""
 
 
 class RunningSettings(Protocol):
@@ -114,7 +122,7 @@ class Running(ABC):
 
     @property
     @abstractmethod
-    def _any_store(self) -> KeyedStore[Any]:
+    def _any_store(self) -> AnyStore:
         """The store."""
 
     def _hold(self, held: ExitStack, make_store: Callable[[], S]) -> S:
@@ -129,16 +137,17 @@ class Running(ABC):
             held.enter_context(data_lock(self.folder, NAME))
         store = make_store()
         held.callback(store.close)
-        with transaction(store.database):
-            check_role(store.database, self.folder, self.role)
-            self.signer = check_signer(store.database, self.folder, self._clock)
+        database = store.database
+        with transaction(database.connection):
+            check_role(database.connection, self.folder, self.role)
+            self.signer = check_signer(database.connection, self.folder, self._clock)
         self._key_files = [self.signer.keys]
-        if store.begun_anew is not None:
+        if database.begun_anew is not None:
             LOG.warning(
                 "crowd-key is missing: open crowds are given up, plans without a window are closed",
-                extra={"facts": {"closed": store.begun_anew.closed}},
+                extra={"facts": {"closed": database.begun_anew.closed}},
             )
-        self.tokens = Tokens(store.database, self._clock)
+        self.tokens = Tokens(database.connection, self._clock)
         self._make_admin()
         self._check_space()
         return store
@@ -192,7 +201,7 @@ class Running(ABC):
         if not self._store_failed:
             with suppress(StorageError):  # the next start does the rest
                 await self._within(self._time_left / 2, self._last_sweep)
-        self._any_store.database.interrupt()
+        self._any_store.database.connection.interrupt()
         for thread in self._threads:
             await self._end_thread(thread)
         if not self.is_stuck:
@@ -348,7 +357,7 @@ class Running(ABC):
         """
         began = time.monotonic()
         try:
-            await self._within(READY_SECONDS, self._any_store.check)
+            await self._within(READY_SECONDS, self._any_store.database.check)
         except StorageTimeout:
             if self._store_failed or self._last_answer < began:
                 return problems.UNAVAILABLE

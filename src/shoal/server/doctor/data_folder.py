@@ -14,12 +14,19 @@ from pathlib import Path
 from shoal.errors import ShoalError
 from shoal.server.core.clock import STEP
 from shoal.server.doctor import Finding, Verdict
-from shoal.server.storage.database import LONGEST_LOG, NAME, Database, log_size, read_fact
+from shoal.server.storage.database import NAME, Connection
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
-from shoal.server.storage.kinds import schema_of
 from shoal.server.storage.records import Records, Signatures
-from shoal.server.storage.schema import COLLECTOR, VERSION, other_version
+from shoal.server.storage.schema import (
+    COLLECTOR,
+    VERSION,
+    application_of,
+    other_version,
+    schema_name,
+    version_of,
+)
+from shoal.server.storage.sqlite import LONGEST_LOG, log_size
 from shoal.support.checks import is_loopback
 from shoal.support.files import first_line
 
@@ -204,15 +211,17 @@ def _database(folder: Path) -> Iterator[Finding]:
             journal = database.execute("PRAGMA journal_mode").fetchone()[0]
             damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
             signatures = []
-            if (version, damage) == (VERSION, "ok") and schema_of(path) == COLLECTOR:
+            if (version, damage) == (VERSION, "ok") and application_of(
+                path
+            ) == COLLECTOR.application:
                 signatures = list(check_signatures(database, folder))
     except (sqlite3.Error, ShoalError) as error:
         sentence = f"The data cannot be read: {first_line(error)}."
         yield Finding("data", "fail", sentence, "Restore a backup.")
         return
     if version != VERSION:
-        sentence, way_out = other_version(version)
-        yield Finding("data", "fail", f"The {sentence}.", f"{way_out[0].upper()}{way_out[1:]}.")
+        sentence = f"The {other_version(version)}."
+        yield Finding("data", "fail", sentence, "Use the Shoal that wrote them.")
     elif damage != "ok":
         yield Finding("data", "fail", f"The data are damaged: {damage}.", "Restore a backup.")
     elif journal != "wal":
@@ -246,31 +255,29 @@ def _owner(path: Path) -> str:
 def check_database(folder: Path, url: str) -> Iterator[Finding]:
     """Check the database at a URL, and whether the folder has a key of it; nothing is changed."""
     try:
-        from shoal.server.storage.postgres.connection import PostgresDatabase
-        from shoal.server.storage.postgres.schema import COLLECTOR, VERSION, word_in
+        from shoal.server.storage.postgres_connection import PostgresConnection
 
-        with closing[Database](PostgresDatabase(url)) as database:
-            (exists,) = database.execute("SELECT to_regclass('facts') IS NOT NULL").fetchone()
-            version = int(read_fact(database, "version")) if exists else None
+        with closing[Connection](PostgresConnection(url)) as database:
+            version = version_of(database)
             row = database.execute(
                 "SELECT ssl, host(inet_server_addr()),"
                 " extract(epoch FROM clock_timestamp())::float8"
                 " FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
             ).fetchone()
             signatures = []
-            if version == VERSION and word_in(database) == COLLECTOR.word:
+            if version == VERSION and schema_name(database) == COLLECTOR.name:
                 signatures = list(check_signatures(database, folder))
     except ShoalError as error:
         sentence = f"The database cannot be used: {first_line(error)}"
         yield Finding("database", "fail", sentence, "Start PostgreSQL, or fix database.")
         return
-    if version is None:
+    if version == 0:
         yield Finding(
             "database", "fail", "The database is empty.", "Start a collector or a relay once."
         )
-    elif version > VERSION:
-        sentence = f"The database has version {version}; this Shoal reads version {VERSION}."
-        yield Finding("database", "fail", sentence, "Use a newer Shoal.")
+    elif version != VERSION:
+        sentence = f"The {other_version(version)}."
+        yield Finding("database", "fail", sentence, "Use the Shoal that wrote them.")
     else:
         yield Finding("database", "ok", f"The database answers and has version {version}.")
     yield from signatures
@@ -292,7 +299,7 @@ def check_database(folder: Path, url: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def check_signatures(database: Database, folder: Path) -> Iterator[Finding]:
+def check_signatures(database: Connection, folder: Path) -> Iterator[Finding]:
     """Check that stored plans, certificates and releases match their ids and signatures."""
     if not (folder / SIGNING_FILE).exists():
         return  # another finding says so

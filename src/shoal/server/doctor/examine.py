@@ -21,8 +21,8 @@ from shoal.server.doctor.probes import check_console, check_public
 from shoal.server.doctor.proxies import check_proxy
 from shoal.server.relay.schema import RELAY
 from shoal.server.relay.settings import RelaySettings
-from shoal.server.storage.database import NAME, Database
-from shoal.server.storage.kinds import schema_of
+from shoal.server.storage.database import NAME, Connection
+from shoal.server.storage.schema import application_of, schema_name
 from shoal.support.checks import is_loopback
 from shoal.support.files import first_line
 
@@ -68,7 +68,9 @@ def examine(
     """
     given = os.environ if environment is None else environment
     file = _file(folder, config)
-    is_relay = schema_of(folder / NAME) == RELAY or _database_is_relays(given, file)
+    is_relay = application_of(folder / NAME) == RELAY.application or _database_is_relays(
+        given, file
+    )
     settings, findings = _settings(file, given, RelaySettings if is_relay else Settings)
     findings += check_folder(folder, settings.spare_megabytes, settings.database)
     findings += _clock(folder, clock())
@@ -110,11 +112,10 @@ def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bo
     with suppress(ShoalError):  # what is wrong is said when the settings and the database are read
         url = setting_of("database", environment, file)
         if isinstance(url, str) and url:
-            from shoal.server.storage.postgres.connection import PostgresDatabase
-            from shoal.server.storage.postgres.schema import word_in
+            from shoal.server.storage.postgres_connection import PostgresConnection
 
-            with closing[Database](PostgresDatabase(url)) as database:
-                return word_in(database) == RELAY.word
+            with closing[Connection](PostgresConnection(url)) as database:
+                return schema_name(database) == RELAY.name
     return False
 
 

@@ -1,4 +1,4 @@
-"""The chunks of a frozen crowd: files under the crowd's key, written once and then only read.
+"""The chunks of a frozen crowd: files or rows under the crowd's key, written once, then only read.
 
 A crowd's chunks are made anew as long as the database does not say that they are all there, and no
 byte of them leaves before that. Afterwards they are the same bytes until the crowd has ended.
@@ -11,19 +11,20 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shoal.protocol.encryption import Chunk, chunk_header_bytes, message_bytes
 from shoal.protocol.plan import Plan
 from shoal.server.core.observability import LOG
-from shoal.server.relay.frozen_crowds import FrozenCrowd
+from shoal.server.relay.frozen_crowds import FrozenCrowd, FrozenCrowds
 from shoal.server.relay.shuffling import Messages, shuffled
 from shoal.server.storage.database import StorageError, storage_errors
 from shoal.server.storage.encryption import decrypt, encrypt
 from shoal.support.disk import Disk
 
-__all__ = ["ChunkFiles", "crowd_bytes"]
+__all__ = ["ChunkRows", "ShuffledChunks", "crowd_bytes"]
 
 FOLDER = "chunks"
 LARGEST_CHUNK = 8 << 20
@@ -41,11 +42,39 @@ def crowd_bytes(plan: Plan) -> int:
     return plan.reports_needed * messages * message_bytes(plan)
 
 
-class ChunkFiles:
-    """The chunks of all crowds on their way, in a folder of the relay's data."""
+class ChunkRows:
+    """Chunks in a database that several relays share.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._disk = folder / FOLDER, Disk()
+    `frozen` has them; `ask` runs a function on the store's thread and waits for it.
+    """
+
+    def __init__(self, frozen: FrozenCrowds, ask: Callable[..., Any]) -> None:
+        self._frozen, self._ask = frozen, ask
+
+    def begin(self, crowd: FrozenCrowd) -> None:
+        """Begin a new attempt, and remove the chunks of earlier ones."""
+        while self._ask(self._frozen.begin_attempt, crowd):
+            pass
+
+    def put(self, crowd: FrozenCrowd, number: int, piece: bytes) -> None:
+        """Store a chunk durably."""
+        self._ask(self._frozen.add_chunk, crowd, number, piece)
+
+    def get(self, crowd: FrozenCrowd, number: int) -> bytes:
+        """Return a chunk."""
+        content: bytes = self._ask(self._frozen.chunk, crowd, number)
+        return content
+
+
+class ShuffledChunks:
+    """The chunks of all crowds on their way, and the files of shuffles, in the relay's folder.
+
+    `rows` has the chunks if several relays share a database; then the folder has only the buckets
+    of a shuffle.
+    """
+
+    def __init__(self, folder: Path, rows: ChunkRows | None = None) -> None:
+        self._folder, self._disk, self._rows = folder / FOLDER, Disk(), rows
         self._foreign: set[str] = set()
 
     def write(self, plan: Plan, crowd: FrozenCrowd, key: bytes, reports: Reports) -> int:
@@ -82,13 +111,20 @@ class ChunkFiles:
     def _begin(self, crowd: FrozenCrowd) -> None:
         """Remove what an earlier shuffle of a crowd left."""
         self.keep_only(crowd.number)
+        if self._rows is not None:
+            self._rows.begin(crowd)
 
     def _put(self, crowd: FrozenCrowd, number: int, piece: bytes) -> None:
+        if self._rows is not None:
+            self._rows.put(crowd, number, piece)
+            return
         path = self._path(crowd.number, number)
         self._disk.write(path, piece)
         self._disk.sync_file(path)
 
     def _get(self, crowd: FrozenCrowd, number: int) -> bytes:
+        if self._rows is not None:
+            return self._rows.get(crowd, number)
         return self._path(crowd.number, number).read_bytes()
 
     def keep_only(self, *less: int, numbers: Collection[int] | None = None) -> None:

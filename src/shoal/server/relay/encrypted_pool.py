@@ -1,18 +1,24 @@
-"""An open crowd of sealed reports: rows of one length on the disk, in random order.
+"""The encrypted reports of an open crowd: rows of one length, in random order.
 
 A row holds the messages of one report, or nothing. There are always more rows than are used, and a
-report is put into one that chance chooses, over what was there. So neither the order of the rows
-nor their number tells when a report came, down to the rows that were added together. A report that
-has come before writes as much: a row that holds nothing is written again. All rows are encrypted
-under the crowd's key.
+report replaces a random empty one. So neither the order of the rows nor their number tells when a
+report came, down to the rows that were added together. A report that has come before writes as
+much: an empty row is written again. All rows are encrypted under the crowd's key.
+
+Several relays may share a crowd. Then one row of one length, under the crowd's key, says how many
+reports it has and how many rows were made. Whoever writes holds the lock of the plan, so this row
+is never behind. Each relay puts reports into rows that it made itself, and remembers in memory
+which of them are empty; it need not read the rows of others. Rows that are still empty when their
+relay ends stay so, and readers of the crowd pass over them.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 
 from shoal.protocol.random_bits import SystemBits, draw_below
-from shoal.server.storage.database import Database
+from shoal.server.storage.database import Connection, Database
 from shoal.server.storage.encryption import decrypt, encrypt
 
 __all__ = ["EncryptedPool", "first_row", "read_rows", "remove_rows"]
@@ -23,6 +29,7 @@ _MOST_ADDED = 4 << 20
 
 _USED, _EMPTY = b"\1", b"\0"
 _AT_ONCE = 1000
+_FILL = struct.Struct("<QQ")
 
 
 class EncryptedPool:
@@ -31,7 +38,7 @@ class EncryptedPool:
     Parameters
     ----------
     database
-        Where they are.
+        The relay's data.
     key
         The crowd's key, of the relay's disk.
     number
@@ -39,36 +46,67 @@ class EncryptedPool:
     length
         Bytes of the messages of one report.
     needed
-        How many reports make the crowd whole.
+        How many reports make the crowd complete.
     """
 
     def __init__(
         self, database: Database, key: bytes, number: int, length: int, needed: int
     ) -> None:
-        self._database, self._key, self._number = database, key, number
+        self._connection, self._is_shared = database.connection, database.is_shared
+        self._key, self._number = key, number
         self._length, self._needed = length, needed
         self._rows = self.reports = 0
         self._spare: list[int] = []
-        self._read()
+        if self._is_shared:
+            self._read_fill()
+        else:
+            self._read_rows()
 
-    def _read(self) -> None:
+    def _read_rows(self) -> None:
         """Read how many reports there are, and which rows are empty."""
-        for row, content in _decrypted(self._database, self._key, self._number):
+        for row, content in _decrypted(self._connection, self._key, self._number):
             self._rows = row + 1
             if content[:1] == _USED:
                 self.reports += 1
             else:
                 self._spare.append(row)
 
-    @staticmethod
-    def catch_up(database: Database, plan_id: str, crowds: Mapping[int, EncryptedPool]) -> None:
-        """Read what other processes have written to crowds of a plan, by their numbers.
+    def _read_fill(self) -> None:
+        """Read how many reports and rows there are; the empty ones belong to others."""
+        row = self._connection.execute(
+            "SELECT content FROM fills WHERE number = ?", (self._number,)
+        ).fetchone()
+        if row is not None:
+            self._follow(row[0])
 
-        Nobody else writes to the data of a folder.
-        """
+    def _follow(self, content: bytes) -> None:
+        about = _about_fill(self._number)
+        self.reports, self._rows = _FILL.unpack(decrypt(self._key, content, about))
+
+    def _write_fill(self) -> None:
+        if not self._is_shared:
+            return
+        content = _FILL.pack(self.reports, self._rows)
+        (encrypted,) = encrypt(self._key, (content, _about_fill(self._number)))
+        self._connection.execute(
+            "INSERT INTO fills VALUES (?, ?)"
+            " ON CONFLICT (number) DO UPDATE SET content = excluded.content",
+            (self._number, encrypted),
+        )
+
+    @staticmethod
+    def catch_up(connection: Connection, plan_id: str, pools: Mapping[int, EncryptedPool]) -> None:
+        """Read how many reports the crowds of a plan have by now; other relays write to them."""
+        rows = connection.execute(
+            "SELECT fills.number, content FROM fills JOIN crowds ON crowds.number = fills.number"
+            " WHERE plan = ? AND state = 'open'",
+            (plan_id,),
+        )
+        for number, content in rows.fetchall():
+            pools[number]._follow(content)
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the crowd has all the reports it needs."""
         return self.reports == self._needed
 
@@ -89,20 +127,20 @@ class EncryptedPool:
             contents.append(self._content(report))
         self._spare += [row for row, one in zip(rows, reports, strict=True) if one is None]
         self.reports += sum(one is not None for one in reports)
-        self._database.executemany(
+        self._connection.executemany(
             "UPDATE messages SET content = ? WHERE id = ?",
             zip(self._encrypted(rows, contents), map(self._id, rows), strict=True),
         )
+        self._write_fill()
 
     def make_room(self) -> None:
         """Add rows between commits that the next ones would need."""
-        wanted = self._wanted()
+        wanted = min(max(self.reports // 4, _FIRST_ROWS), self.room + _FIRST_ROWS)
+        if self._is_shared:  # every start of a relay leaves some behind
+            wanted = min(wanted, self._most)
         if len(self._spare) < wanted:
             self._grow(wanted - len(self._spare))
-
-    def _wanted(self) -> int:
-        """Return how many empty rows there should be."""
-        return min(max(self.reports // 4, _FIRST_ROWS), self.room + _FIRST_ROWS)
+            self._write_fill()
 
     @property
     def _most(self) -> int:
@@ -112,7 +150,7 @@ class EncryptedPool:
         """Add empty rows: as many as are needed, and a quarter of those that there are."""
         count = max(needed, min(max(self._rows // 4, _FIRST_ROWS), self._most))
         rows = range(self._rows, self._rows + count)
-        self._database.executemany(
+        self._connection.executemany(
             "INSERT INTO messages VALUES (?, ?)",
             zip(
                 map(self._id, rows),
@@ -143,11 +181,15 @@ def _about(number: int, row: int) -> str:
     return f"sealed {number} {row}"
 
 
+def _about_fill(number: int) -> str:
+    return f"fill {number}"
+
+
 def read_rows(
-    database: Database, key: bytes, number: int, after: int, most: int
+    connection: Connection, key: bytes, number: int, after: int, most: int
 ) -> tuple[list[bytes], int | None]:
     """Return reports of a crowd from a row on, and the row to go on from; None at the end."""
-    found = database.execute(
+    found = connection.execute(
         "SELECT id, content FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
         (first_row(number) + after, first_row(number + 1), most),
     ).fetchall()
@@ -156,9 +198,9 @@ def read_rows(
     return [content[1:] for content in contents if content[:1] == _USED], following
 
 
-def _decrypted(database: Database, key: bytes, number: int) -> Iterator[tuple[int, bytes]]:
+def _decrypted(connection: Connection, key: bytes, number: int) -> Iterator[tuple[int, bytes]]:
     """Yield all rows of a crowd with their content."""
-    cursor = database.execute(
+    cursor = connection.execute(
         "SELECT id, content FROM messages WHERE id >= ? AND id < ? ORDER BY id",
         (first_row(number), first_row(number + 1)),
     )
@@ -168,16 +210,16 @@ def _decrypted(database: Database, key: bytes, number: int) -> Iterator[tuple[in
             yield row, decrypt(key, encrypted, _about(number, row))
 
 
-def remove_rows(database: Database, number: int, most: int) -> bool:
+def remove_rows(connection: Connection, number: int, most: int) -> bool:
     """Remove rows of a crowd, in a transaction; return whether there may be more.
 
     How many were removed does not tell: another process may remove the same ones.
     """
     those = "FROM messages WHERE id >= ? AND id < ?"
     where = (first_row(number), first_row(number + 1))
-    database.execute(
+    connection.execute(
         f"DELETE FROM messages WHERE id IN (SELECT id {those} LIMIT ?)",  # noqa: S608  fixed
         (*where, most),
     )
-    left = database.execute(f"SELECT 1 {those} LIMIT 1", where)
+    left = connection.execute(f"SELECT 1 {those} LIMIT 1", where)
     return left.fetchone() is not None

@@ -23,7 +23,7 @@ from shoal.errors import TransportError
 from shoal.server.core import problems
 from shoal.server.core.observability import LOG
 from shoal.server.relay.analyzer_client import Analyzer, Refused
-from shoal.server.relay.chunk_files import ChunkFiles
+from shoal.server.relay.chunk_files import ShuffledChunks
 from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
@@ -73,7 +73,7 @@ class Forwarder:
         self,
         store: RelayStore,
         in_store: Run,
-        files: ChunkFiles,
+        files: ShuffledChunks,
         analyzer: Analyzer,
         in_thread: Run,
         forwarded: Callable[[FrozenCrowd], None],
@@ -129,7 +129,7 @@ class Forwarder:
 
     async def _find_waiting(self) -> list[FrozenCrowd]:
         """Return the crowds that wait, and note since when."""
-        waiting: list[FrozenCrowd] = await self._in_store(self._store.on_their_way)
+        waiting: list[FrozenCrowd] = await self._in_store(self._store.frozen.on_their_way)
         for crowd in waiting:
             self._progress.setdefault(crowd.number, time.monotonic())
         self._forget_all_but({crowd.number for crowd in waiting})
@@ -138,9 +138,11 @@ class Forwarder:
     async def _try(self, crowd: FrozenCrowd) -> None:
         claimed: FrozenCrowd | None = None
         try:
-            claimed = await self._in_store(self._store.claim, crowd)
+            claimed = await self._in_store(self._store.frozen.claim, crowd)
             has_arrived = claimed is not None and await self._send(claimed)
-            if has_arrived and await self._in_store(lambda: self._store.end(crowd, forwarded=True)):
+            if has_arrived and await self._in_store(
+                lambda: self._store.frozen.end(crowd, forwarded=True)
+            ):
                 self._forwarded(crowd)
         except (TransportError, StorageError) as error:
             await self._put_off(crowd, error)
@@ -153,7 +155,7 @@ class Forwarder:
 
     async def _let_go(self, crowd: FrozenCrowd) -> None:
         with suppress(StorageError):  # a claim goes with its connection
-            await self._in_store(self._store.let_go, crowd)
+            await self._in_store(self._store.frozen.let_go, crowd)
 
     async def _put_off(self, crowd: FrozenCrowd, error: Exception) -> None:
         """Log why a crowd was not taken, and try again later, or discard it as a whole."""
@@ -169,7 +171,7 @@ class Forwarder:
             LOG.error(
                 "the analyzer refused a crowd for good", extra={"facts": about | {"why": why}}
             )
-            if await self._in_store(lambda: self._store.end(crowd, forwarded=False)):
+            if await self._in_store(lambda: self._store.frozen.end(crowd, forwarded=False)):
                 self._refused()
             return
         LOG.warning("a crowd was not forwarded", extra={"facts": about | {"why": why}})
@@ -189,7 +191,7 @@ class Forwarder:
 
         Return False if the crowd was shuffled elsewhere: those chunks are sent, and not ours.
         """
-        key = await self._in_store(self._store.crowd_key, crowd)
+        key = await self._in_store(self._store.frozen.crowd_key, crowd)
         chunks = crowd.chunks
         if chunks is None:
             chunks = await self._shuffle(crowd, key)
@@ -197,20 +199,20 @@ class Forwarder:
             return False
         # A commit that arrives everywhere: then the one that chose these chunks has, too, though
         # the relay that made it may have died before it heard of that.
-        await self._in_store(self._store.check)
-        signed_for = await self._in_store(self._store.receipts, crowd)
+        await self._in_store(self._store.database.check)
+        signed_for = await self._in_store(self._store.frozen.receipts, crowd)
         # If all are signed for, the last one tells again whether the crowd is complete.
         missing = sorted(set(range(chunks)) - signed_for) or [chunks - 1]
         state = ""
         for number in missing:
             content = await self._in_thread(self._files.read, crowd, key, number)
             state = await self._in_thread(self._analyzer.send_chunk, crowd, number, content)
-            await self._in_store(self._store.keep_receipt, crowd, number)
+            await self._in_store(self._store.frozen.keep_receipt, crowd, number)
             self._progress[crowd.number] = time.monotonic()
         if state == "complete":
             return True
         # It signed for all of them and does not have them all: it lost some, and gets all again.
-        await self._in_store(self._store.forget_receipts, crowd)
+        await self._in_store(self._store.frozen.forget_receipts, crowd)
         raise TransportError("the analyzer lost chunks that it signed for.")
 
     async def _shuffle(self, crowd: FrozenCrowd, key: bytes) -> int | None:
@@ -220,20 +222,20 @@ class Forwarder:
         def reports(after: int, most: int) -> tuple[list[bytes], int | None]:
             if self._stopping.is_set():
                 raise StorageError("the relay is stopping.")
-            reading = self._in_store(self._store.reports, crowd, after, most)
+            reading = self._in_store(self._store.frozen.reports, crowd, after, most)
             found: tuple[list[bytes], int | None] = asyncio.run_coroutine_threadsafe(
                 _awaited(reading), loop
             ).result()
             return found
 
         chunks: int = await self._in_thread(self._files.write, record.plan, crowd, key, reports)
-        return chunks if await self._in_store(self._store.shuffled, crowd, chunks) else None
+        return chunks if await self._in_store(self._store.frozen.shuffled, crowd, chunks) else None
 
     async def _tidy(self) -> None:
         """Remove rows and files that nobody needs, a little at a time."""
-        while await self._in_store(self._store.tidy):
+        while await self._in_store(self._store.frozen.tidy):
             await asyncio.sleep(0)
-        needed = await self._in_store(self._store.with_chunks)
+        needed = await self._in_store(self._store.frozen.with_chunks)
         await self._in_thread(lambda: self._files.keep_only(numbers=needed))
 
 

@@ -1,23 +1,30 @@
-"""Crowds whose reports stay the same: on their way to the analyzer, and what they leave behind."""
+"""Complete crowds of a relay, on their way to the analyzer, and what they leave behind.
+
+Where several relays share a database, any of them may shuffle a frozen crowd, and any other may
+forward it. The chunks of a shuffle are rows under a random name, its *attempt*. One transaction
+makes an attempt the crowd's, once and for all, and only if all its chunks are there. A relay that
+comes later with another one discards it. So the same bytes are forwarded, whoever forwards them.
+
+A claim is a lock of the connection: it ends with its holder. It only keeps relays from doing the
+same work at the same time.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.protocol.encryption import CrowdKey
+from shoal.protocol.random_bits import SystemBits
 from shoal.server.relay.encrypted_pool import read_rows, remove_rows
-from shoal.server.relay.open_plan import RelayPlan
 from shoal.server.storage.database import Database, StorageError, storage_errors
-from shoal.server.storage.keyed_store import KeyedStore
 
-__all__ = ["DATA_NAME", "DiscardedCrowd", "FrozenCrowd", "FrozenCrowds", "forget_crowds"]
+__all__ = ["DiscardedCrowd", "FrozenCrowd", "FrozenCrowds"]
 
-DATA_NAME = "data"
-"""The fact that is the random name of these data; the analyzer gives each crowd's key to one."""
-
-_REMOVED_AT_ONCE = 2000
+_ROWS_AT_ONCE = 2000
 """Rows removed in one transaction, so that reports do not wait for the end of a large crowd."""
+_CHUNKS_AT_ONCE = 4
+"""Chunks removed in one transaction."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +52,20 @@ class DiscardedCrowd:
     place: int
 
 
-class FrozenCrowds(KeyedStore[RelayPlan]):
-    """The part of a relay's store that has crowds on their way."""
+class FrozenCrowds:
+    """The crowds in a relay's data that have all their reports.
 
-    @abstractmethod
-    def _tell_given_up(self, plan_id: str) -> None:
-        """Tell that a whole crowd was given up."""
+    `given_up` is called with a plan's id and the tenths of a crowd that was discarded.
+    """
+
+    def __init__(self, database: Database, given_up: Callable[[str, int], None]) -> None:
+        self._database, self._connection, self._given_up = database, database.connection, given_up
+        self._attempts: dict[int, bytes] = {}
 
     def on_their_way(self) -> list[FrozenCrowd]:
         """Return the crowds that are frozen and not yet forwarded, the oldest first."""
         with storage_errors():
-            rows = self._database.execute(
+            rows = self._connection.execute(
                 "SELECT number, plan, window, place, document, chunks FROM crowds"
                 " WHERE state IN ('frozen', 'shuffled') ORDER BY number"
             ).fetchall()
@@ -68,12 +78,12 @@ class FrozenCrowds(KeyedStore[RelayPlan]):
         """Return how many complete crowds have not arrived yet."""
         with storage_errors():
             query = "SELECT count(*) FROM crowds WHERE state IN ('frozen', 'shuffled')"
-            return int(self._database.execute(query).fetchone()[0])
+            return int(self._connection.execute(query).fetchone()[0])
 
     def untold(self) -> list[DiscardedCrowd]:
         """Return the discarded crowds of which the analyzer has not been told yet."""
         with storage_errors():
-            rows = self._database.execute(
+            rows = self._connection.execute(
                 "SELECT crowds.number, plan, window, place FROM crowds"
                 " JOIN untold ON untold.number = crowds.number ORDER BY crowds.number"
             ).fetchall()
@@ -81,145 +91,221 @@ class FrozenCrowds(KeyedStore[RelayPlan]):
 
     def told(self, crowd: DiscardedCrowd) -> None:
         """Note that the analyzer knows that a crowd was discarded."""
-        with self._transaction(alone=False):
-            self._database.execute("DELETE FROM untold WHERE number = ?", (crowd.number,))
+        self._change("note a told crowd", "DELETE FROM untold WHERE number = ?", crowd.number)
+
+    def _change(self, name: str, statement: str, *values: object) -> None:
+        """Run one statement in a transaction."""
+        self._database.run(
+            name, lambda: self._connection.execute(statement, values), exclusive=False
+        )
 
     def claim(self, crowd: FrozenCrowd) -> FrozenCrowd | None:
-        """Take a crowd's way on for this process; return it as it is now, or None.
+        """Claim a crowd for this process; return it as it is now.
 
-        None says that another process has it under way, or that it has ended. Data in a folder
-        have no other process.
+        None says that another process has it under way, or that it has ended.
         """
-        return crowd
+        if not self._database.is_shared:
+            return crowd
+        if not self._database.claim(_claim(crowd)):
+            return None
+        found: list[FrozenCrowd] = []
+        try:
+            found = [one for one in self.on_their_way() if one.number == crowd.number]
+        finally:
+            if not found:
+                self.let_go(crowd)
+        return found[0] if found else None
 
     def let_go(self, crowd: FrozenCrowd) -> None:
-        """End what `claim` began."""
+        """End a claim."""
+        self._database.unclaim(_claim(crowd))
 
     def crowd_key(self, crowd: FrozenCrowd) -> bytes:
         """Return the key under which a crowd is on the disk."""
-        with self._reading():
-            return self._crowd_key(crowd)
+        return self._database.read("read a crowd's key", lambda: self._crowd_key(crowd))
 
     def _crowd_key(self, crowd: FrozenCrowd) -> bytes:
-        key = self._keys.key(crowd.plan_id, "crowd", crowd.number)
+        key = self._database.keys.key(crowd.plan_id, "crowd", crowd.number)
         if key is None:
             raise StorageError("the crowd has no key any more.")
         return key
 
     def reports(self, crowd: FrozenCrowd, after: int, most: int) -> tuple[list[bytes], int | None]:
         """Return the messages of some reports of a frozen crowd, and where to go on."""
-        with self._reading():
-            return read_rows(self._database, self._crowd_key(crowd), crowd.number, after, most)
+
+        def work() -> tuple[list[bytes], int | None]:
+            return read_rows(self._connection, self._crowd_key(crowd), crowd.number, after, most)
+
+        return self._database.read("read reports of a frozen crowd", work)
+
+    # Shuffles
+
+    def begin_attempt(self, crowd: FrozenCrowd) -> bool:
+        """Begin to shuffle a crowd into rows, after attempts that did not come to their end.
+
+        Some of their chunks are removed; return whether there may be more, to do it again.
+        """
+        self._attempts[crowd.number] = SystemBits().draw(16)
+
+        def work() -> bool:
+            self._database.lock_plan(crowd.plan_id)  # `shuffled` may be choosing one of them
+            removed = self._connection.execute(
+                "DELETE FROM chunks WHERE number = ? AND (attempt, chunk) IN"
+                " (SELECT attempt, chunk FROM chunks WHERE number ="
+                " (SELECT number FROM crowds WHERE number = ? AND state = 'frozen') LIMIT ?)"
+                " RETURNING chunk",
+                (crowd.number, crowd.number, _CHUNKS_AT_ONCE),
+            ).fetchall()
+            return bool(removed)
+
+        return self._database.run("begin a shuffle", work, exclusive=False)
+
+    def add_chunk(self, crowd: FrozenCrowd, chunk: int, content: bytes) -> None:
+        """Store a chunk of the attempt that was begun."""
+        attempt = self._attempts[crowd.number]
+        statement = "INSERT INTO chunks VALUES (?, ?, ?, ?)"
+        self._change("store a chunk", statement, crowd.number, attempt, chunk, content)
+
+    def chunk(self, crowd: FrozenCrowd, chunk: int) -> bytes:
+        """Return a chunk of the attempt that is forwarded."""
+        rows = self._connection.execute(
+            "SELECT content FROM chunks JOIN crowds"
+            " ON crowds.number = chunks.number AND crowds.attempt = chunks.attempt"
+            " WHERE crowds.number = ? AND chunk = ?",
+            (crowd.number, chunk),
+        ).fetchall()
+        if len(rows) != 1:
+            raise StorageError("the crowd has no such chunk any more.")
+        return bytes(rows[0][0])
 
     def shuffled(self, crowd: FrozenCrowd, chunks: int) -> bool:
-        """State that a crowd's chunks are on the disk: they are what is forwarded, for ever.
+        """State that a crowd's chunks are stored: they are what is forwarded, for ever.
 
         Return False if it was shuffled elsewhere: then other chunks are forwarded, or were.
         """
-        with self._transaction():
-            changed = self._database.execute(
-                "UPDATE crowds SET state = 'shuffled', chunks = ?"
-                " WHERE number = ? AND state = 'frozen' RETURNING number",
-                (chunks, crowd.number),
-            ).fetchall()
-            self._leave_rows(crowd.number)
-        return bool(changed)
+        number, attempt = crowd.number, self._attempts.pop(crowd.number, None)
+        statement = (
+            "UPDATE crowds SET state = 'shuffled', chunks = ?, attempt = ?"
+            " WHERE number = ? AND state = 'frozen'"
+        )
+        values: tuple[object, ...] = (chunks, attempt, number)
+        if attempt is not None:  # chunks are rows, and all of them must be there
+            statement += " AND (SELECT count(*) FROM chunks WHERE number = ? AND attempt = ?) = ?"
+            values += (number, attempt, chunks)
+
+        def work() -> bool:
+            self._database.lock_plan(crowd.plan_id)
+            changed = self._connection.execute(f"{statement} RETURNING number", values).fetchall()
+            if changed:
+                self._leave_rows(number)
+            return bool(changed)
+
+        return self._database.run("note a shuffle", work, exclusive=False)
 
     def _leave_rows(self, number: int) -> None:
         """Let the rows of a crowd be removed, a few at a time."""
-        self._database.execute("INSERT INTO leftovers VALUES (?) ON CONFLICT DO NOTHING", (number,))
+        statement = "INSERT INTO leftovers VALUES (?) ON CONFLICT DO NOTHING"
+        self._connection.execute(statement, (number,))
+
+    # Receipts
 
     def receipts(self, crowd: FrozenCrowd) -> set[int]:
         """Return the chunks of a crowd that the analyzer has signed for."""
         with storage_errors():
             query = "SELECT chunk FROM receipts WHERE number = ?"
-            return {chunk for (chunk,) in self._database.execute(query, (crowd.number,))}
+            return {chunk for (chunk,) in self._connection.execute(query, (crowd.number,))}
 
     def keep_receipt(self, crowd: FrozenCrowd, chunk: int) -> None:
         """Remember that the analyzer has signed for a chunk."""
-        with self._transaction(alone=False):
-            self._database.execute(
-                "INSERT INTO receipts SELECT number, ? FROM crowds"
-                " WHERE number = ? AND state = 'shuffled' ON CONFLICT DO NOTHING",
-                (chunk, crowd.number),
-            )
+        statement = (
+            "INSERT INTO receipts SELECT number, ? FROM crowds"
+            " WHERE number = ? AND state = 'shuffled' ON CONFLICT DO NOTHING"
+        )
+        self._change("keep a receipt", statement, chunk, crowd.number)
 
     def forget_receipts(self, crowd: FrozenCrowd) -> None:
-        """Forget what the analyzer signed for, so that it gets all chunks again."""
-        with self._transaction(alone=False):
-            self._database.execute("DELETE FROM receipts WHERE number = ?", (crowd.number,))
+        """Forget the receipts of a crowd, so that the analyzer gets all chunks again."""
+        self._change("forget receipts", "DELETE FROM receipts WHERE number = ?", crowd.number)
+
+    # The end
 
     def end(self, crowd: FrozenCrowd, *, forwarded: bool) -> bool:
-        """Destroy what the disk holds of a crowd: the analyzer has it, or refused it for good.
+        """Destroy a crowd here: the analyzer has it, or refused it for good.
 
         Return whether it had not ended before.
         """
-        with self._changing_key(scrub=True):
-            ended = self._end(crowd.number, "forwarded" if forwarded else "given up")
+        state = "forwarded" if forwarded else "given up"
+        ended = self._database.run(
+            "end a crowd", lambda: self._end(crowd.number, state), new_key=True, scrub=True
+        )
         if ended and not forwarded:
-            self._tell_given_up(crowd.plan_id)
+            self._given_up(crowd.plan_id, 10)
         return ended
 
     def _end(self, number: int, state: str) -> bool:
-        (plan_id,) = self._database.execute(
+        (plan_id,) = self._connection.execute(
             "SELECT plan FROM crowds WHERE number = ?", (number,)
         ).fetchone()
-        changed = self._database.execute(
+        changed = self._connection.execute(
             "UPDATE crowds SET state = ? WHERE number = ? AND state IN ('frozen', 'shuffled')"
             " RETURNING number",
             (state, number),
         ).fetchall()
-        self._database.execute("DELETE FROM receipts WHERE number = ?", (number,))
+        self._connection.execute("DELETE FROM receipts WHERE number = ?", (number,))
         self._leave_rows(number)
-        self._keys.forget(plan_id, "crowd", number)
+        self._database.keys.forget(plan_id, "crowd", number)
         return bool(changed)
 
-    def _late(self, before_day: int) -> list[str]:
-        """Give up crowds that the analyzer has not taken in time."""
-        old = self._database.execute(
+    def discard_late(self, before_day: int) -> list[str]:
+        """Discard, in a transaction, crowds that the analyzer has not taken in time.
+
+        Return the ids of their plans.
+        """
+        old = self._connection.execute(
             "SELECT number, plan FROM crowds WHERE state IN ('frozen', 'shuffled') AND day < ?",
             (before_day,),
         ).fetchall()
         for number, _ in old:
             self._end(number, "given up")
-            self._database.execute("INSERT INTO untold VALUES (?)", (number,))
+            self._connection.execute("INSERT INTO untold VALUES (?)", (number,))
         return [plan_id for _, plan_id in old]
 
-    # What is left behind
-
     def tidy(self) -> bool:
-        """Remove some rows that nobody needs any more; tell whether there may be others."""
-        with self._transaction(alone=False):
-            return self._tidy()
+        """Remove some rows that nobody needs any more; return whether there may be others."""
+        return self._database.run("tidy", self._tidy, exclusive=False)
 
     def _tidy(self) -> bool:
-        row = self._database.execute("SELECT min(number) FROM leftovers").fetchone()
-        if row[0] is None:
-            return False
-        if not remove_rows(self._database, row[0], _REMOVED_AT_ONCE):
-            self._database.execute("DELETE FROM leftovers WHERE number = ?", row)
+        if not self._database.claim("tidying", in_transaction=True):
+            return False  # another relay does it
+        removed = self._database.is_shared and self._tidy_shared()
+        (number,) = self._connection.execute("SELECT min(number) FROM leftovers").fetchone()
+        if number is None:
+            return removed
+        if not remove_rows(self._connection, number, _ROWS_AT_ONCE):
+            self._connection.execute("DELETE FROM leftovers WHERE number = ?", (number,))
         return True
+
+    def _tidy_shared(self) -> bool:
+        removed = self._connection.execute(
+            "DELETE FROM chunks WHERE (number, attempt, chunk) IN"
+            " (SELECT number, attempt, chunk FROM chunks WHERE NOT EXISTS"
+            " (SELECT 1 FROM crowds WHERE crowds.number = chunks.number AND (state = 'frozen'"
+            " OR state = 'shuffled' AND crowds.attempt = chunks.attempt)) LIMIT ?)"
+            " RETURNING number",
+            (_CHUNKS_AT_ONCE,),
+        ).fetchall()
+        self._connection.execute(
+            "DELETE FROM fills WHERE NOT EXISTS (SELECT 1 FROM crowds"
+            " WHERE crowds.number = fills.number AND state = 'open')"
+        )
+        return bool(removed)
 
     def with_chunks(self) -> set[int]:
         """Return the numbers of the crowds whose chunks are needed."""
         with storage_errors():
             query = "SELECT number FROM crowds WHERE state = 'shuffled'"
-            return {number for (number,) in self._database.execute(query)}
+            return {number for (number,) in self._connection.execute(query)}
 
 
-def forget_crowds(database: Database) -> None:
-    """Give up all crowds that have not arrived, none of which can be read any more."""
-    under_way = "state IN ('open', 'frozen', 'shuffled')"
-    database.execute(
-        f"INSERT INTO leftovers SELECT number FROM crowds WHERE {under_way} ON CONFLICT DO NOTHING"  # noqa: S608  fixed
-    )
-    database.execute(
-        f"INSERT INTO untold SELECT number FROM crowds WHERE {under_way} ON CONFLICT DO NOTHING"  # noqa: S608  fixed
-    )
-    database.execute(
-        f"UPDATE crowds SET state = 'given up', tenths = coalesce(tenths, 0) WHERE {under_way}"  # noqa: S608  fixed
-    )
-    for table in ("seen", "wrapped_keys", "receipts"):
-        database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
-    # From here on these are other data: they get no key that was given to those before.
-    database.execute("DELETE FROM facts WHERE name = ?", (DATA_NAME,))
+def _claim(crowd: FrozenCrowd) -> str:
+    return f"forwarding {crowd.number}"

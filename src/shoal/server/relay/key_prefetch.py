@@ -203,7 +203,7 @@ class KeyKeeper:
     async def _tell_discarded(self) -> TransportError | None:
         """Tell the analyzer which crowds were discarded, until it has answered."""
         failure, refused = None, set[str]()
-        for crowd in await self._in_store(self._store.untold):
+        for crowd in await self._in_store(self._store.frozen.untold):
             if crowd.plan_id in refused:
                 continue
             try:
@@ -215,7 +215,7 @@ class KeyKeeper:
                     continue
             except TransportError as error:
                 return error
-            await self._in_store(self._store.told, crowd)
+            await self._in_store(self._store.frozen.told, crowd)
         return failure
 
     async def _fetch_documents(self, signers: str) -> TransportError | None:

@@ -8,7 +8,6 @@ that it was accepted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,8 +21,8 @@ from shoal.protocol.wire import ID_BYTES
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.relay.encrypted_pool import EncryptedPool
-from shoal.server.storage.database import NAME, Database, StorageError
-from shoal.server.storage.encryption import CrowdKeys
+from shoal.server.storage.database import NAME, Connection, Database, StorageError
+from shoal.server.storage.encryption import Keyring
 from shoal.server.storage.records import Reason, State
 from shoal.server.storage.windows import (
     DAY,
@@ -70,15 +69,16 @@ class RelayPlan(WindowedPlan):
 
     def __init__(
         self,
-        database: Database,
-        keys: CrowdKeys,
+        connection: Connection,
+        keys: Keyring,
         plan: Plan,
         state: State,
         oldest_window: int,
-        kind: type[EncryptedPool] = EncryptedPool,
+        *,
+        database: Database,
     ) -> None:
-        super().__init__(database, keys, plan, state, oldest_window)
-        self._length, self._kind = encrypted_report_bytes(plan) - ID_BYTES, kind
+        super().__init__(connection, keys, plan, state, oldest_window)
+        self._database, self._length = database, encrypted_report_bytes(plan) - ID_BYTES
         self._crowds: dict[int, list[FillingCrowd]] = {}
         self._read_crowds()
 
@@ -86,7 +86,7 @@ class RelayPlan(WindowedPlan):
         """Read the open crowds; those that are known go on with the rows they have."""
         known = {crowd.number: crowd for crowd in self._all()}
         self._crowds = {}
-        rows = self._database.execute(
+        rows = self._connection.execute(
             "SELECT number, window, day, document, signature, signer FROM crowds"
             " WHERE plan = ? AND state = 'open' ORDER BY number",
             (self.plan.id,),
@@ -106,7 +106,7 @@ class RelayPlan(WindowedPlan):
         self.state, self.oldest_window = state, oldest_window
         self._read_crowds()
         crowds = {crowd.number: crowd.rows for crowd in self._all()}
-        self._kind.catch_up(self._database, self.plan.id, crowds)
+        EncryptedPool.catch_up(self._connection, self.plan.id, crowds)
         # What has come is forgotten with its window, and with the plan.
         first = oldest_window if state == "published" else 2**62
         self._seen = {window: one for window, one in self._seen.items() if window >= first}
@@ -115,28 +115,10 @@ class RelayPlan(WindowedPlan):
             if seen.count < self._held(window):
                 raise StorageError(f"{NAME} is damaged: it knows other reports than it holds.")
 
-    @classmethod
-    def read(
-        cls,
-        database: Database,
-        keys: CrowdKeys,
-        plan_id: str,
-        kind: type[EncryptedPool] = EncryptedPool,
-    ) -> RelayPlan | None:
-        """Return a plan by its id; `kind` is what its open crowds are made of."""
-        row = database.execute(
-            "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
-        ).fetchone()
-        if row is None:
-            return None
-        document, state, oldest_window = row
-        plan = Plan.from_json(json.loads(document))
-        return cls(database, keys, plan, state, oldest_window, kind)
-
     def _add(
         self, number: int, window: int, day: int, signed: Document, key: bytes
     ) -> FillingCrowd:
-        rows = self._kind(self._database, key, number, self._length, self.plan.reports_needed)
+        rows = EncryptedPool(self._database, key, number, self._length, self.plan.reports_needed)
         digest = CrowdKey.from_bytes(signed.content).digest
         crowd = FillingCrowd(number, window, day, signed, digest, rows)
         self._crowds.setdefault(window, []).append(crowd)
@@ -148,7 +130,7 @@ class RelayPlan(WindowedPlan):
     def _current(self, window: int) -> FillingCrowd | None:
         """Return the crowd of a window that takes reports, if its key has come."""
         crowds = self._crowds.get(window, ())
-        return next((crowd for crowd in crowds if not crowd.rows.is_whole), None)
+        return next((crowd for crowd in crowds if not crowd.rows.is_complete), None)
 
     def open_keys(self) -> dict[int, Document]:
         """Return the key that reports of each window are taken for."""
@@ -162,7 +144,7 @@ class RelayPlan(WindowedPlan):
         return [
             Wanted(self.plan.id, crowd.window, CrowdKey.from_bytes(crowd.signed.content).crowd)
             for crowd in self._all()
-            if crowd.signed.signer != signers and not crowd.rows.is_whole
+            if crowd.signed.signer != signers and not crowd.rows.is_complete
         ]
 
     def sign_again(self, wanted: Wanted, signed: Document) -> bool:
@@ -174,7 +156,7 @@ class RelayPlan(WindowedPlan):
             if CrowdKey.from_bytes(crowd.signed.content).crowd == wanted.place:
                 if crowd.signed.content != signed.content:
                     return False
-                self._database.execute(
+                self._connection.execute(
                     "UPDATE crowds SET signature = ?, signer = ? WHERE number = ?",
                     (signed.signature, signed.signer, crowd.number),
                 )
@@ -251,8 +233,8 @@ class RelayPlan(WindowedPlan):
 
     def _seen_in(self, window: int) -> SeenReports:
         if window not in self._seen:
-            seen = SeenReports(self._database, self._keys, self.plan.id, window)
-            (frozen,) = self._database.execute(
+            seen = SeenReports(self._connection, self._keys, self.plan.id, window)
+            (frozen,) = self._connection.execute(
                 "SELECT count(*) FROM crowds WHERE plan = ? AND window = ?"
                 " AND state IN ('frozen', 'shuffled', 'forwarded')",
                 (self.plan.id, window),
@@ -274,7 +256,7 @@ class RelayPlan(WindowedPlan):
             return []
         wanted = []
         for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
-            ready = sum(not one.rows.is_whole for one in self._crowds.get(window, ()))
+            ready = sum(not one.rows.is_complete for one in self._crowds.get(window, ()))
             first = self._next_place(window)
             for more in range(1 + AHEAD - ready):
                 # A window without a key comes first, and this window before the last and the next.
@@ -283,7 +265,7 @@ class RelayPlan(WindowedPlan):
         return [one for _, one in sorted(wanted)]
 
     def _next_place(self, window: int) -> int:
-        (last,) = self._database.execute(
+        (last,) = self._connection.execute(
             "SELECT coalesce(max(place), 0) FROM crowds WHERE plan = ? AND window = ?",
             (self.plan.id, window),
         ).fetchone()
@@ -297,13 +279,13 @@ class RelayPlan(WindowedPlan):
         """
         if wanted.place != self._next_place(wanted.window) or wanted not in self.wanted(time):
             return False
-        (last,) = self._database.execute("SELECT coalesce(max(number), 0) FROM crowds").fetchone()
+        (last,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM crowds").fetchone()
         number = int(last) + 1
         # The deadline of the next window's crowd must not run before people are asked in it.
         day = max(time.day, wanted.window * (self.plan.window or 0) // DAY)
         place = CrowdKey.from_bytes(signed.content).crowd
-        self._database.execute(
-            "INSERT INTO crowds VALUES (?, ?, ?, ?, 'open', ?, NULL, NULL, ?, ?, ?)",
+        self._connection.execute(
+            "INSERT INTO crowds VALUES (?, ?, ?, ?, 'open', ?, NULL, NULL, ?, ?, ?, NULL)",
             (number, self.plan.id, wanted.window, place, day, *signed),
         )
         key = self._keys.draw(self.plan.id, "crowd", number)
@@ -311,15 +293,15 @@ class RelayPlan(WindowedPlan):
         return True
 
     @property
-    def whole_crowds(self) -> int:
+    def complete_crowds(self) -> int:
         """How many crowds wait to be frozen."""
-        return sum(crowd.rows.is_whole for crowd in self._all())
+        return sum(crowd.rows.is_complete for crowd in self._all())
 
     def freeze(self, time: OpenWindows) -> list[int]:
         """Freeze the crowds that have all their reports, and return their numbers."""
-        frozen = [crowd for crowd in self._all() if crowd.rows.is_whole]
+        frozen = [crowd for crowd in self._all() if crowd.rows.is_complete]
         for crowd in frozen:
-            self._database.execute(
+            self._connection.execute(
                 "UPDATE crowds SET state = 'frozen', tenths = 10, day = ? WHERE number = ?",
                 (time.day, crowd.number),
             )
@@ -342,12 +324,12 @@ class RelayPlan(WindowedPlan):
         return [self._discard(crowd) for crowd in old]
 
     def _discard(self, crowd: FillingCrowd) -> IncompleteCrowd:
-        self._database.execute(
+        self._connection.execute(
             "UPDATE crowds SET state = 'given up', tenths = ? WHERE number = ?",
             (self._tenths(crowd), crowd.number),
         )
         for table in ("leftovers", "untold"):
-            self._database.execute(f"INSERT INTO {table} VALUES (?)", (crowd.number,))  # noqa: S608
+            self._connection.execute(f"INSERT INTO {table} VALUES (?)", (crowd.number,))  # noqa: S608
         self._keys.forget(self.plan.id, "crowd", crowd.number)
         self._crowds[crowd.window].remove(crowd)
         return IncompleteCrowd(crowd.number, self._tenths(crowd))

@@ -23,7 +23,7 @@ from shoal.server.core.problems import Problem
 from shoal.server.core.service import App, Running
 from shoal.server.core.tokens import Token
 from shoal.server.relay.analyzer_client import Analyzer, HttpAnalyzer, Transport
-from shoal.server.relay.chunk_files import ChunkFiles, crowd_bytes
+from shoal.server.relay.chunk_files import ChunkRows, ShuffledChunks, crowd_bytes
 from shoal.server.relay.forwarding import Forwarder
 from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.ingest import SealedIngest, kilobytes
@@ -159,28 +159,20 @@ class Relay(Running):
         return bool(self.settings.database)
 
     def _make_store(self) -> RelayStore:
-        make: Callable[..., RelayStore] = RelayStore
-        if self._is_shared:
-            from shoal.server.relay.postgres_store import PostgresRelayStore  # an extra
-
-            timeout = self.settings.store_timeout
-            make = partial(PostgresRelayStore, url=self.settings.database, timeout=timeout)
-        return make(
+        return RelayStore(
             self.folder,
+            url=self.settings.database,
+            timeout=self.settings.store_timeout,
             deadline_days=self.settings.deadline_days,
             clock=self._clock,
             frozen=self._frozen,
             given_up=self._given_up,
         )
 
-    def _make_files(self) -> ChunkFiles:
+    def _make_files(self) -> ShuffledChunks:
         """Return where chunks are: in the folder, or in the database that others read too."""
-        if not self._is_shared:
-            return ChunkFiles(self.folder)
-        from shoal.server.relay.postgres_store import ChunkRows, PostgresRelayStore
-
-        assert isinstance(self.store, PostgresRelayStore)
-        return ChunkRows(self.folder, self.store, self._ask_store)
+        rows = ChunkRows(self.store.frozen, self._ask_store) if self._is_shared else None
+        return ShuffledChunks(self.folder, rows)
 
     @property
     def _any_store(self) -> RelayStore:
@@ -371,13 +363,13 @@ class Relay(Running):
     async def count_waiting(self) -> None:
         """Read the metrics of crowds and keys from the data."""
         with suppress(StorageError):  # /readyz reports it
-            waiting = await self.in_store(self.store.waiting)
+            waiting = await self.in_store(self.store.frozen.waiting)
             self.metrics.state(waiting=waiting, without_key=self._plans_without_key())
 
     def metrics_text(self) -> bytes:
         """Return the current metrics; those of crowds as last counted."""
         states = Counter(record.state for record in self.notices.plans())
-        size = self.store.data_bytes + self._files.size
+        size = self.store.database.data_bytes + self._files.size
         return self.metrics.text(
             plans={state: states[state] for state in STATES},
             queue=self._committer.fill,

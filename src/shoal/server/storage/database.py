@@ -1,8 +1,7 @@
-"""The collector's SQLite file: how it is opened, how it fails; `schema` has its tables.
+"""The interface of a service's data: connections, transactions, plans in memory, errors.
 
-Every commit is on the disk when it returns (write-ahead log, synchronous FULL), and what is deleted
-is overwritten (secure_delete). Nothing in the file tells when or from where a report came, and what
-it says of open crowds is encrypted (see `encryption`).
+`sqlite` and `postgres` implement it. A store runs each of its transactions as one call,
+``database.run("accept reports", work)``.
 """
 
 from __future__ import annotations
@@ -10,45 +9,46 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from shoal.errors import InputError, ShoalError
-from shoal.server.storage.schema import COLLECTOR, Schema, make_tables
+
+if TYPE_CHECKING:
+    from shoal.server.core.clock import GuardedClock
+    from shoal.server.storage.encryption import Keyring
+    from shoal.server.storage.recovery import Restoration
 
 __all__ = [
-    "MOVED",
     "NAME",
+    "Connection",
     "DataInUse",
     "Database",
-    "SharedDatabase",
+    "PlanCache",
     "StorageError",
     "StorageFull",
     "StorageTimeout",
     "data_lock",
-    "open_database",
     "read_fact",
+    "storage_errors",
     "transaction",
     "write_fact",
 ]
 
 NAME = "shoal.db"
-MOVED = "moved"
-"""What the data say when they have been moved to PostgreSQL."""
-
-PATIENCE = 10
-"""Seconds to wait for another process that writes."""
-
-_USUAL_LOG = 16 << 20
-LONGEST_LOG = 1 << 30
-"""Bytes of the write-ahead log beyond which no reports are accepted. Every sweep empties it, unless
-another process goes on reading an old state of the data."""
+R = TypeVar("R")
 
 
 class Rows(Protocol):
     """What a statement returned."""
+
+    @property
+    def description(self) -> Any:
+        """The columns, the name of each first."""
+        ...
 
     @property
     def rowcount(self) -> int:
@@ -70,8 +70,8 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Database(Protocol):
-    """A connection to the data: SQLite's own, or what speaks to PostgreSQL in its words.
+class Connection(Protocol):
+    """A connection to SQLite or PostgreSQL.
 
     Statements are written so that both understand them; ``?`` stands for a value.
     """
@@ -93,15 +93,6 @@ class Database(Protocol):
         ...
 
 
-@runtime_checkable
-class SharedDatabase(Database, Protocol):
-    """A database that other processes use at the same time, with transactions of its own."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Do everything inside, durably, or nothing of it."""
-        ...
-
-
 class StorageError(ShoalError):
     """The data could not be read or written now; nothing of what was asked has happened."""
 
@@ -118,62 +109,176 @@ class DataInUse(InputError):  # noqa: N818  it names the state
     """Another process holds the data."""
 
 
-def open_database(
-    path: Path, *, create: bool = True, schema: Schema = COLLECTOR
-) -> sqlite3.Connection:
-    """Open the file, make its tables or convert older ones, and check that it is whole.
+class CachedPlan(Protocol):
+    """A plan in memory."""
 
-    An older file is converted by whoever holds the data, in one transaction.
+    def catch_up(self, state: Any, oldest_window: int) -> None:
+        """Read what another process has written; the plan's own row is given."""
+
+
+P = TypeVar("P", bound=CachedPlan)
+
+
+class PlanCache(Generic[P]):
+    """Plans in memory, as the database has them.
+
+    A transaction that fails drops the plans it touched: they may be ahead of the database. In a
+    shared database, a plan's version tells whether another process has written since.
     """
-    with storage_errors():
-        if not create and not path.exists():
-            raise InputError(f"there is no {schema.word} data at {path}.")
-        # Before SQLite opens it: the write-ahead log is made with the mode of the database. One
-        # that exists is not opened here, since closing it would let go of SQLite's locks.
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        with suppress(PermissionError):
-            os.chmod(path, 0o600)
-        connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=PATIENCE
-        )
+
+    def __init__(self, database: Database, read: Callable[[str], P | None]) -> None:
+        self._database, self._read = database, read
+        self._plans: dict[str, P] = {}
+        self._versions: dict[str, int] = {}
+        self.touched: set[str] = set()
+        database.plans = self
+
+    def get(self, plan_id: str) -> P | None:
+        """Return a plan inside `run` or `read`; in a shared database others wait for it."""
+        row = self._database.lock_plan(plan_id)
+        self.touched.add(plan_id)
+        known = self._plans.get(plan_id)
+        if row is not None:
+            version, state, oldest_window = row
+            if known is not None and self._versions.get(plan_id) != version:
+                known.catch_up(state, oldest_window)
+            self._versions[plan_id] = version
+        if known is None:
+            known = self._read(plan_id)
+            if known is not None:
+                self._plans[plan_id] = known
+        return known
+
+    def known(self) -> dict[str, P]:
+        """Return the plans that are in memory."""
+        return self._plans
+
+    def forget(self, *plan_ids: str) -> None:
+        """Read plans anew when they are needed next."""
+        for plan_id in plan_ids:
+            self._plans.pop(plan_id, None)
+
+    def forget_all(self) -> None:
+        """Read all plans anew when they are needed next."""
+        self._plans.clear()
+
+    def new_versions(self, draw: Callable[[], int]) -> dict[str, int]:
+        """Draw a new version for each plan that the transaction may have changed."""
+        drawn = {one: draw() for one in sorted(self.touched) if one in self._versions}
+        self._versions.update(drawn)
+        return drawn
+
+
+class Database(ABC):
+    """The data of one service, used by one thread: a connection, its keys, its plans in memory."""
+
+    is_shared: ClassVar[bool]
+    """Whether other processes use the data at the same time."""
+
+    folder: Path
+    connection: Connection
+    keys: Keyring
+    plans: PlanCache[Any]
+    begun_anew: Restoration | None = None
+    """What a start without the key of open crowds ended."""
+
+    @abstractmethod
+    def run(
+        self,
+        name: str,
+        work: Callable[[], R],
+        *,
+        exclusive: bool = True,
+        new_key: bool = False,
+        scrub: bool = False,
+    ) -> R:
+        """Run work in one transaction; its effects are durable when this returns.
+
+        Parameters
+        ----------
+        name
+            What the transaction does, for error messages.
+        work
+            What to do; if it raises, nothing of it has happened.
+        exclusive
+            Whether other processes wait; otherwise only for the plans that are used.
+        new_key
+            Draw a new key for the data, so that an older copy of them cannot be read.
+        scrub
+            Remove deleted data from the write-ahead log too, as soon as nobody reads it.
+        """
+
+    @abstractmethod
+    def read(self, name: str, work: Callable[[], R]) -> R:
+        """Run work that reads one state of the data."""
+
+    @abstractmethod
+    def lock_plan(self, plan_id: str) -> tuple[int, Any, int] | None:
+        """Make other processes wait for a plan; return its version, state and oldest window.
+
+        None without other processes, or without such a plan.
+        """
+
+    @abstractmethod
+    def claim(self, name: str, *, in_transaction: bool = False) -> bool:
+        """Claim work for this process, until `unclaim`, a commit, or the end of the connection."""
+
+    @abstractmethod
+    def unclaim(self, name: str) -> None:
+        """End a claim."""
+
+    @abstractmethod
+    def keep_up(self) -> None:
+        """Adopt the key that another process drew, and destroy the older one."""
+
+    @abstractmethod
+    def confirms(self, clock: GuardedClock) -> bool:
+        """Whether the database's machine shows about the same time."""
+
+    @property
+    @abstractmethod
+    def data_bytes(self) -> int:
+        """The size of the data."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
+        """Run one statement by itself."""
+        return self.connection.execute(statement, values)
+
+    def check(self) -> None:
+        """Raise `StorageError` if nothing can be written now."""
+        with transaction(self.connection):
+            self.connection.execute("UPDATE facts SET value = random() WHERE name = 'probe'")
+
+    def settle(self) -> None:
+        """Destroy root keys that the data do not need any more."""
+        with storage_errors():
+            self.keys.settle()
+
+    def close(self) -> None:
+        """Close the connection; what was committed is stored."""
+        self.connection.close()
+
+    @contextmanager
+    def _attempt(self, name: str) -> Iterator[None]:
+        """Drop the plans that a failed transaction touched, and say which transaction it was."""
+        self.plans.touched.clear()
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA secure_delete = ON")
-            connection.execute("PRAGMA temp_store = MEMORY")
-            connection.execute(f"PRAGMA journal_size_limit = {_USUAL_LOG}")
-            with transaction(connection):
-                make_tables(connection, schema)
-            damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if damage != "ok":
-                raise StorageError(f"{path} is damaged: {damage}. Restore a backup.")
-        except BaseException:
-            connection.close()
+            yield
+        except BaseException as error:
+            self.plans.forget(*self.plans.touched)
+            error.add_note(f"The transaction was: {name}.")
             raise
-    return connection
 
 
-def log_size(folder: Path) -> int:
-    """Return the bytes of the write-ahead log."""
-    try:
-        return (folder / f"{NAME}-wal").stat().st_size
-    except OSError:
-        return 0
-
-
-def read_fact(database: Database, name: str) -> Any:
-    """Return what the data say under a name, or None."""
-    row = database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+def read_fact(connection: Connection, name: str) -> str | None:
+    """Return a fact about the data by its name, or None."""
+    row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 
-def write_fact(database: Database, name: str, value: float | str) -> None:
-    """Let the data say something under a name, in a transaction.
-
-    It is written as text; SQLite turns what looks like a number into one.
-    """
-    database.execute(
+def write_fact(connection: Connection, name: str, value: float | str) -> None:
+    """Store a fact about the data, as text, in a transaction."""
+    connection.execute(
         "INSERT INTO facts (name, value) VALUES (?, ?)"
         " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         (name, str(value)),
@@ -181,13 +286,12 @@ def write_fact(database: Database, name: str, value: float | str) -> None:
 
 
 @contextmanager
-def transaction(database: Database) -> Iterator[None]:
+def transaction(connection: Connection) -> Iterator[None]:
     """Do everything inside, durably, or nothing of it."""
-    if isinstance(database, SharedDatabase):
-        with database.transaction():
+    if not isinstance(connection, sqlite3.Connection):
+        with cast(Any, connection).transaction():  # PostgreSQL's has its own
             yield
         return
-    connection = cast(sqlite3.Connection, database)
     with storage_errors():
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -201,7 +305,7 @@ def transaction(database: Database) -> Iterator[None]:
 
 @contextmanager
 def storage_errors() -> Iterator[None]:
-    """Turn SQLite's errors into two: no space, or not now."""
+    """Turn SQLite's errors into `StorageFull` or `StorageError`."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

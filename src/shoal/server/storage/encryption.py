@@ -1,40 +1,40 @@
-"""The keys of open crowds: without the file `crowd-key`, what the disk holds of them is noise.
+"""The keys of open crowds: without the file `crowd-key`, the disk holds only noise about them.
 
-Every open crowd, and every window's memory of its reports, has a key of its own. It is in the
-database, wrapped under the key in the file (AES-256-GCM). A crowd's key goes when the crowd is
-sealed or given up, and the file's key is drawn anew then and at every sweep. So
+Every open crowd has a key, and so has every window's list of reports that have come. The database
+stores these keys wrapped under the root key in the file (AES-256-GCM). A crowd's key is deleted
+when the crowd is released or discarded; then, and at every sweep, a new root key is drawn. So
 
-* the database, its log and its backups without the file tell nothing of an open crowd;
-* with the file of today an older copy of the database cannot be read, and is not taken for today's:
-  the key is the data's generation.
+* the database, its log and its backups without the file reveal nothing about an open crowd;
+* an older copy of the database cannot be read with today's file, and is not accepted either: the
+  root key is the data's generation.
 
-A change of the key is written in three steps: the file gets the new key beside the old one, the
-database changes, the file drops the old key. A crash in between leaves a file that fits either.
-The file also names the generations that the database may be of without its log, so that a database
-and a log of different times are seen.
+The root key changes in three steps: the file gets the new key beside the old one, the database
+changes, the file drops the old key. A crash in between leaves a file that fits either state. The
+file also names the generations that the database may have without its log. That detects a database
+and a log of different times.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from abc import ABC, abstractmethod
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
-from shoal.server.storage.database import NAME, Database, StorageError, read_fact
+from shoal.server.storage.database import NAME, Connection, StorageError, read_fact, write_fact
 from shoal.support.disk import Disk
 
 __all__ = [
     "CROWD_KEY_FILE",
-    "CrowdKeys",
-    "FolderKeys",
+    "FileKey",
+    "Keyring",
+    "RootKey",
     "decrypt",
     "encrypt",
     "generation_without_log",
@@ -80,38 +80,44 @@ def _cipher(key: bytes, salt: bytes) -> AESGCM:
     return AESGCM(blake2b(salt, key=key, digest_size=32, person=b"shoal sealing").digest())
 
 
-class CrowdKeys(ABC):
-    """The keys in a database, and the file that opens them.
+class RootKey(Protocol):
+    """The key that wraps all others; it is in a file beside the database."""
 
-    All but `settle` happens inside a transaction of the store.
-    """
-
-    def __init__(self, folder: Path, database: Database) -> None:
-        self._path, self._database = folder / CROWD_KEY_FILE, database
-
-    @abstractmethod
-    def rotate(self) -> None:
-        """Draw a new key for the file and wrap all others under it."""
-
-    @abstractmethod
-    def settle(self, *, log_is_empty: bool = False) -> None:
-        """Leave one key in the file: the one that the database is wrapped under."""
-
-    @abstractmethod
-    def _current(self) -> bytes:
+    def current(self) -> bytes:
         """Return the key that the database is wrapped under."""
 
-    def _wrap_anew(self, old: bytes, new: bytes) -> None:
-        """Wrap all keys under a new one."""
+    def rotate(self) -> tuple[bytes, bytes]:
+        """Draw a new key, in a transaction; return the old one and the new one."""
+
+    def settle(self, *, log_is_empty: bool = False) -> None:
+        """Leave one key in the file, after the transaction: the database's."""
+
+
+class Keyring:
+    """The keys of open crowds and windows, wrapped under a root key.
+
+    Everything but `settle` happens inside a transaction.
+    """
+
+    def __init__(self, connection: Connection, root: RootKey) -> None:
+        self._connection, self._root = connection, root
+
+    def rotate(self) -> None:
+        """Draw a new root key and wrap all keys under it."""
+        old, new = self._root.rotate()
         rows = "SELECT plan, kind, number, wrapped FROM wrapped_keys"
-        wrapped = self._database.execute(rows).fetchall()
+        wrapped = self._connection.execute(rows).fetchall()
         abouts = [_about(*place) for *place, _ in wrapped]
         keys = [decrypt(old, row[-1], about) for row, about in zip(wrapped, abouts, strict=True)]
         pieces = encrypt(new, *zip(keys, abouts, strict=True))
-        self._database.executemany(
+        self._connection.executemany(
             "UPDATE wrapped_keys SET wrapped = ? WHERE plan = ? AND kind = ? AND number = ?",
             [(piece, *row[:-1]) for piece, row in zip(pieces, wrapped, strict=True)],
         )
+
+    def settle(self, *, log_is_empty: bool = False) -> None:
+        """Destroy the root keys before the one that the database is wrapped under."""
+        self._root.settle(log_is_empty=log_is_empty)
 
     def draw(self, plan_id: str, kind: Kind, number: int) -> bytes:
         """Draw and store a new key."""
@@ -122,34 +128,34 @@ class CrowdKeys(ABC):
 
     def wrap(self, plan_id: str, kind: Kind, number: int, key: bytes, salt: bytes) -> None:
         """Store a key; the salt is random and used once."""
-        wrapped = _encrypt(self._current(), salt, key, _about(plan_id, kind, number))
-        self._database.execute(
+        wrapped = _encrypt(self._root.current(), salt, key, _about(plan_id, kind, number))
+        self._connection.execute(
             "INSERT INTO wrapped_keys VALUES (?, ?, ?, ?)", (plan_id, kind, number, wrapped)
         )
 
     def key(self, plan_id: str, kind: Kind, number: int) -> bytes | None:
         """Return a key, or None if there is none."""
-        row = self._database.execute(
+        row = self._connection.execute(
             "SELECT wrapped FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
             (plan_id, kind, number),
         ).fetchone()
         if row is None:
             return None
-        return decrypt(self._current(), row[0], _about(plan_id, kind, number))
+        return decrypt(self._root.current(), row[0], _about(plan_id, kind, number))
 
     def forget(self, plan_id: str, kind: Kind, number: int) -> None:
-        """Destroy a key, and with it what it sealed, as soon as the file's key has changed."""
-        self._database.execute(
+        """Destroy a key, and with it what it encrypted, once the root key has changed."""
+        self._connection.execute(
             "DELETE FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
             (plan_id, kind, number),
         )
 
 
-class FolderKeys(CrowdKeys):
-    """The keys of data that one process uses, in one folder with their file."""
+class FileKey:
+    """The root key of data that one process uses, in the folder of the data."""
 
-    def __init__(self, folder: Path, database: Database) -> None:
-        super().__init__(folder, database)
+    def __init__(self, folder: Path, connection: Connection) -> None:
+        self._path, self._connection = folder / CROWD_KEY_FILE, connection
         self._by_generation: dict[Generation, bytes] = {}
         self._unlogged: list[Generation] = []
         if self._path.exists():
@@ -188,24 +194,24 @@ class FolderKeys(CrowdKeys):
         return self._generation() is None
 
     def _generation(self) -> Generation:
-        return _generation(self._database)
+        return _generation(self._connection)
 
-    def rotate(self) -> None:
-        """Draw a new key for the file and wrap all others under it."""
+    def rotate(self) -> tuple[bytes, bytes]:
+        """Write a new key to the file, beside the old one, and name it in the database."""
         before = None if self.is_lost else self._generation()
         old, new = self._by_generation.get(before, b""), SystemBits().draw(32)
         self._write({before: old, name_of(new): new}, [*(self._unlogged or [before]), name_of(new)])
-        self._wrap_anew(old, new)
-        self._database.execute("INSERT OR REPLACE INTO facts VALUES ('key', ?)", (name_of(new),))
+        write_fact(self._connection, "key", name_of(new).hex())
+        return old, new
 
     def settle(self, *, log_is_empty: bool = False) -> None:
         """Leave one key in the file: the one that the database is wrapped under."""
-        name, key = self._generation(), self._current()
+        name, key = self._generation(), self.current()
         names = [name] if log_is_empty else self._unlogged
         if set(self._by_generation) != {name} or names != self._unlogged:
             self._write({name: key}, names)
 
-    def _current(self) -> bytes:
+    def current(self) -> bytes:
         """Return the key that the database is wrapped under."""
         try:
             return self._by_generation[self._generation()]
@@ -224,7 +230,7 @@ class FolderKeys(CrowdKeys):
 
 _WAY_OUT = (
     "put back the newest of both. If they are lost, restore a backup into a new folder, or remove"
-    f" {CROWD_KEY_FILE}: then open crowds are given up and plans without a window are closed."
+    f" {CROWD_KEY_FILE}: then open crowds are discarded and plans without a window are closed."
 )
 
 
@@ -232,15 +238,17 @@ def generation_without_log(path: Path) -> Generation:
     """Return the generation of a database file as it is without its write-ahead log."""
     if not path.exists():
         return None
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as database:
-        if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'facts'").fetchone():
+    with closing(
+        sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
+    ) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'facts'").fetchone():
             return None
-        return _generation(database)
+        return _generation(connection)
 
 
-def _generation(database: Database) -> Generation:
-    name = read_fact(database, "key")
-    return None if name is None else bytes(name)
+def _generation(connection: Connection) -> Generation:
+    name = read_fact(connection, "key")
+    return None if name is None else bytes.fromhex(name)
 
 
 def _bytes(text: str, length: int) -> bytes:

@@ -10,7 +10,6 @@ no other is accepted.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +18,9 @@ from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.core.tokens import TOKEN_FILE
 from shoal.server.storage.database import (
-    MOVED,
     NAME,
-    Database,
+    Connection,
     data_lock,
-    open_database,
     read_fact,
     storage_errors,
     transaction,
@@ -31,35 +28,34 @@ from shoal.server.storage.database import (
 )
 from shoal.server.storage.encryption import (
     CROWD_KEY_FILE,
-    CrowdKeys,
-    FolderKeys,
+    FileKey,
+    Keyring,
     generation_without_log,
 )
 from shoal.server.storage.key_file import SIGNING_FILE
-from shoal.server.storage.postgres.connection import PostgresDatabase
-from shoal.server.storage.postgres.ratchet import Ratchet
-from shoal.server.storage.postgres.schema import COLLECTOR, make_tables
-from shoal.server.storage.postgres.shared import lock_all
+from shoal.server.storage.postgres import lock_all
+from shoal.server.storage.postgres_connection import PostgresConnection
+from shoal.server.storage.ratchet import Ratchet
 from shoal.server.storage.recovery import check_whole
+from shoal.server.storage.schema import COLLECTOR, copy_rows, make_tables
+from shoal.server.storage.sqlite import MOVED, open_database
 from shoal.support.disk import Disk
 
 __all__ = ["Move", "move"]
 
-_TABLES = {
-    "plans": "id, state, document, certificate, oldest_window",
-    "tokens": "id, role, digest, label, expires, plans, key, used_day",
-    "crowds": "plan, number, window, state, opened_day, reports, tenths, release, unreadable,"
-    " reason",
-    "signatures": "plan, number, signer, signature",
-    "actions": "minute, actor, action, subject",
-    "counts": "plan, number, part, numbers",
-    "seen": "plan, window, place, digests",
-}
-"""Tables that are copied, in the order of their rows."""
+_QUERIES = (
+    "SELECT id, state, document, certificate, oldest_window FROM plans ORDER BY id",
+    "SELECT id, role, digest, label, expires, plans, key, used_day FROM tokens ORDER BY id",
+    "SELECT plan, number, window, state, opened_day, reports, tenths, release, unreadable, reason"
+    " FROM crowds ORDER BY plan, number",
+    "SELECT plan, number, signer, signature FROM signatures ORDER BY plan, number",
+    "SELECT minute, actor, action, subject FROM actions ORDER BY id",
+    "SELECT plan, number, part, numbers FROM counts ORDER BY plan, number",
+    "SELECT plan, window, place, digests FROM seen ORDER BY plan, window, place",
+)
+"""The rows that are copied, table by table."""
 
 _FACTS = ("signer", "restored", "time", "origin", "boot", "origins")
-_ORDERS = {"actions": "id", "seen": "plan, window, place"}
-_AT_ONCE = 500
 
 
 class Move(NamedTuple):
@@ -90,7 +86,7 @@ def move(source: Path, folder: Path, url: str) -> Move:
         without_log = generation_without_log(source / NAME)
     with data_lock(source), data_lock(folder):
         old = open_database(source / NAME, create=False)
-        with closing(old), closing(PostgresDatabase(url)) as new:
+        with closing(old), closing(PostgresConnection(url)) as new:
             if read_fact(old, "role") is not None:
                 raise InputError("only the data of a collector can be moved.")
             mark, target = read_fact(old, MOVED), _identity(new)
@@ -101,9 +97,9 @@ def move(source: Path, folder: Path, url: str) -> Move:
                 )
             if mark is None or not _has_arrived(new, mark):
                 _check_new(folder, is_first=mark is None)
-                keys = FolderKeys(source, old)
-                keys.check(without_log)
-                if keys.is_lost:
+                root = FileKey(source, old)
+                root.check(without_log)
+                if root.is_lost:
                     raise InputError(f"{source} has no {CROWD_KEY_FILE}; start the collector once.")
                 _check_empty(new)
                 if mark is None:
@@ -113,14 +109,14 @@ def move(source: Path, folder: Path, url: str) -> Move:
                 for name in (SIGNING_FILE, TOKEN_FILE, "oblivious-key"):
                     if (source / name).exists():
                         shutil.copy2(source / name, folder / name)
-                _copy(old, new, keys, folder, mark)
+                _copy(old, new, Keyring(old, root), folder, mark)
             _settle(folder, new)
             with storage_errors():  # without it nobody reads what the old folder says of crowds
                 Disk().remove(source / CROWD_KEY_FILE)
             return _counted(new)
 
 
-def _identity(new: Database) -> str:
+def _identity(new: Connection) -> str:
     """Return what tells a database from all others, whatever URL leads to it."""
     query = (
         "SELECT system_identifier, oid, current_schema() FROM pg_control_system(), pg_database"
@@ -129,7 +125,7 @@ def _identity(new: Database) -> str:
     return " ".join(map(str, new.execute(query).fetchone()))
 
 
-def _settle(folder: Path, new: Database) -> None:
+def _settle(folder: Path, new: Connection) -> None:
     """Turn the new file on: a key of the first generation would begin an empty database."""
     keys = Ratchet(folder, new)
     with transaction(new):
@@ -138,13 +134,13 @@ def _settle(folder: Path, new: Database) -> None:
     keys.settle()
 
 
-def _has_arrived(new: Database, mark: str) -> bool:
+def _has_arrived(new: Connection, mark: str) -> bool:
     """Whether the data were copied before, by a command that did not come to its end."""
     (exists,) = new.execute("SELECT to_regclass('facts') IS NOT NULL").fetchone()
     return bool(exists) and read_fact(new, "moved_from") == mark
 
 
-def _check_empty(new: Database) -> None:
+def _check_empty(new: Connection) -> None:
     (exists,) = new.execute("SELECT to_regclass('generations') IS NOT NULL").fetchone()
     if exists and new.execute("SELECT 1 FROM generations").fetchone():
         raise InputError("the database holds a collector's data; name an empty one.")
@@ -157,18 +153,17 @@ def _check_new(folder: Path, *, is_first: bool) -> None:
     (folder / CROWD_KEY_FILE).unlink(missing_ok=True)  # of a move that did not come to its end
 
 
-def _copy(old: Database, new: Database, keys: CrowdKeys, folder: Path, mark: str) -> None:
+def _copy(old: Connection, new: Connection, keys: Keyring, folder: Path, mark: str) -> None:
     with transaction(new):
         lock_all(new)
         make_tables(new, COLLECTOR)
         _check_empty(new)
-        wrapping = Ratchet(folder, new)
-        wrapping.begin()
-        for table, columns in _TABLES.items():
-            marks = ", ".join("?" for _ in columns.split(","))
-            statement = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608  names
-            for rows in _rows(old, table, columns):
-                new.executemany(statement, rows)
+        ratchet = Ratchet(folder, new)
+        ratchet.begin()
+        wrapping = Keyring(new, ratchet)
+        for query in _QUERIES:
+            table = query.partition(" FROM ")[2].split()[0]
+            copy_rows(old, new, table, query)
         for name in _FACTS:
             if (value := read_fact(old, name)) is not None:
                 write_fact(new, name, value)
@@ -181,14 +176,7 @@ def _copy(old: Database, new: Database, keys: CrowdKeys, folder: Path, mark: str
         write_fact(new, "moved_from", mark)
 
 
-def _rows(old: Database, table: str, columns: str) -> Iterator[list[tuple[object, ...]]]:
-    order = _ORDERS.get(table, "1, 2")
-    cursor = old.execute(f"SELECT {columns} FROM {table} ORDER BY {order}")  # noqa: S608  names
-    while rows := cursor.fetchmany(_AT_ONCE):
-        yield rows
-
-
-def _counted(new: Database) -> Move:
+def _counted(new: Connection) -> Move:
     (plans,) = new.execute("SELECT count(*) FROM plans").fetchone()
     states = dict(new.execute("SELECT state, count(*) FROM crowds GROUP BY state").fetchall())
     return Move(plans, states.get("sealed", 0), states.get("open", 0))

@@ -21,9 +21,9 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import Cohorts, Rows
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import NAME, Database, StorageError
-from shoal.server.storage.encryption import CrowdKeys, decrypt, encrypt
-from shoal.server.storage.records import Reason, Signatures, State, read_plan
+from shoal.server.storage.database import NAME, Connection, StorageError
+from shoal.server.storage.encryption import Keyring, decrypt, encrypt
+from shoal.server.storage.records import Reason, Signatures, State
 from shoal.server.storage.windows import (
     DAY,
     IncompleteCrowd,
@@ -51,21 +51,22 @@ class OpenPlan(WindowedPlan):
 
     def __init__(
         self,
-        database: Database,
-        keys: CrowdKeys,
-        signatures: Signatures,
+        connection: Connection,
+        keys: Keyring,
         plan: Plan,
         state: State,
         oldest_window: int,
+        *,
+        signatures: Signatures,
     ) -> None:
-        super().__init__(database, keys, plan, state, oldest_window)
+        super().__init__(connection, keys, plan, state, oldest_window)
         self._signatures = signatures
         self._read_crowds()
 
     def _read_crowds(self) -> None:
         self._crowds: dict[int, _Crowd] = {}
         self._whole: list[tuple[int, int]] = []
-        rows = self._database.execute(
+        rows = self._connection.execute(
             "SELECT number, window FROM crowds WHERE plan = ? AND state = 'open' ORDER BY number",
             (self.plan.id,),
         )
@@ -76,7 +77,7 @@ class OpenPlan(WindowedPlan):
             opened[window] = number
         for window, number in opened.items():
             self._crowds[window] = self._read(number, window)
-        (self._last,) = self._database.execute(
+        (self._last,) = self._connection.execute(
             "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
         ).fetchone()
 
@@ -88,23 +89,11 @@ class OpenPlan(WindowedPlan):
         for window, seen in self._seen.items():
             seen.catch_up(self._crowds[window].counts.window_reports)
 
-    @classmethod
-    def read(
-        cls, database: Database, keys: CrowdKeys, signatures: Signatures, plan_id: str
-    ) -> OpenPlan | None:
-        """Return a plan by its id."""
-        row = database.execute(
-            "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
-        ).fetchone()
-        if row is None:
-            return None
-        return cls(database, keys, signatures, read_plan(plan_id, row[0]), *row[1:])
-
     def _read(self, number: int, window: int) -> _Crowd:
         key = self._keys.key(self.plan.id, "crowd", number)
         if key is None:
             raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
-        rows = self._database.execute(
+        rows = self._connection.execute(
             "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
             (self.plan.id, number),
         )
@@ -155,7 +144,7 @@ class OpenPlan(WindowedPlan):
 
     def _seen_in(self, window: int) -> SeenReports:
         if window not in self._seen:
-            seen = SeenReports(self._database, self._keys, self.plan.id, window)
+            seen = SeenReports(self._connection, self._keys, self.plan.id, window)
             if seen.count < self._crowds[window].counts.window_reports:
                 raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
             self._seen[window] = seen
@@ -195,7 +184,7 @@ class OpenPlan(WindowedPlan):
         contents = encrypt(
             crowd.key, *((numbers, self._about(crowd.number, block)) for block, numbers in blocks)
         )
-        self._database.executemany(
+        self._connection.executemany(
             "INSERT INTO counts VALUES (?, ?, ?, ?)"
             " ON CONFLICT (plan, number, part) DO UPDATE SET numbers = excluded.numbers",
             [
@@ -207,7 +196,7 @@ class OpenPlan(WindowedPlan):
     # Sealing
 
     @property
-    def whole_crowds(self) -> int:
+    def complete_crowds(self) -> int:
         """How many crowds wait to be sealed."""
         return len(self._whole) + sum(one.counts.is_whole for one in self._crowds.values())
 
@@ -246,7 +235,7 @@ class OpenPlan(WindowedPlan):
         self._last += 1
         # The deadline of the next window's crowd must not run before people are asked in it.
         begins = window * (self.plan.window or 0) // DAY
-        self._database.execute(
+        self._connection.execute(
             "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
             (self.plan.id, self._last, window, max(day, begins)),
         )
@@ -255,12 +244,14 @@ class OpenPlan(WindowedPlan):
 
     def _pretend_to_open(self, window: int, day: int) -> None:
         """Do the work of opening a crowd: an answer that took longer would reveal one."""
-        self._database.execute(
+        self._connection.execute(
             "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
             (self.plan.id, window, day),
         )
         self._keys.draw(self.plan.id, "crowd", 0)
-        self._database.execute("DELETE FROM crowds WHERE plan = ? AND number = 0", (self.plan.id,))
+        self._connection.execute(
+            "DELETE FROM crowds WHERE plan = ? AND number = 0", (self.plan.id,)
+        )
         self._keys.forget(self.plan.id, "crowd", 0)
 
     def give_up(
@@ -271,7 +262,7 @@ class OpenPlan(WindowedPlan):
         Those that are whole were sealed before.
         """
         opened = dict(
-            self._database.execute(
+            self._connection.execute(
                 "SELECT window, opened_day FROM crowds WHERE plan = ? AND state = 'open'",
                 (self.plan.id,),
             )
@@ -296,21 +287,40 @@ class OpenPlan(WindowedPlan):
         release: bytes | None,
         reason: Reason | None = None,
     ) -> None:
+        end_crowd(self._connection, self.plan.id, number, state, reports, tenths, release, reason)
         where = (self.plan.id, number)
-        self._database.execute(
-            "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?, reason = ?"
-            " WHERE plan = ? AND number = ?",
-            (state, reports, tenths, release, reason, *where),
-        )
-        self._database.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
+        self._connection.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
         self._keys.forget(self.plan.id, "crowd", number)
 
     def destroy(self) -> None:
         """Destroy all that was collected."""
-        self._database.execute(
-            "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (self.plan.id,)
-        )
-        self._signatures.forget_releases(self.plan.id)
+        destroy_releases(self._connection, self.plan.id)
+
+
+def end_crowd(
+    connection: Connection,
+    plan_id: str,
+    number: int,
+    state: str,
+    reports: int,
+    tenths: int,
+    release: bytes | None,
+    reason: Reason | None = None,
+) -> None:
+    """Write how a crowd has ended, once."""
+    connection.execute(
+        "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?, reason = ?"
+        " WHERE plan = ? AND number = ?",
+        (state, reports, tenths, release, reason, plan_id, number),
+    )
+
+
+def destroy_releases(connection: Connection, plan_id: str) -> None:
+    """Destroy the releases of a plan, and their signatures."""
+    connection.execute(
+        "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (plan_id,)
+    )
+    connection.execute("DELETE FROM signatures WHERE plan = ? AND number > 0", (plan_id,))
 
 
 def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key, check_signature
-from shoal.server.storage.database import Database, StorageError, read_fact, storage_errors
+from shoal.server.storage.database import Connection, StorageError, read_fact, storage_errors
 from shoal.server.storage.key_file import Signer
 from shoal.support.files import canonical_json
 
@@ -100,12 +100,12 @@ class SignedRelease(NamedTuple):
 class Records:
     """Reads plans, crowds and releases; those that do not match their signature are errors."""
 
-    def __init__(self, database: Database, signatures: Signatures) -> None:
-        self._database, self._signatures = database, signatures
+    def __init__(self, connection: Connection, signatures: Signatures) -> None:
+        self._connection, self._signatures = connection, signatures
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with storage_errors():
-            return self._database.execute(query, values).fetchall()
+            return self._connection.execute(query, values).fetchall()
 
     def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
@@ -118,7 +118,7 @@ class Records:
 
     def _plan_records(self, rows: list[tuple[Any, ...]]) -> list[PlanRecord]:
         with storage_errors():
-            origins = read_origins(self._database)
+            origins = read_origins(self._connection)
         return [
             PlanRecord(
                 read_plan(plan_id, document),
@@ -214,9 +214,9 @@ def _crowd_record(
     return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
 
 
-def read_origins(database: Database) -> dict[str, tuple[str, ...]]:
+def read_origins(connection: Connection) -> dict[str, tuple[str, ...]]:
     """Return the origins of the web pages that may send reports, by plan."""
-    every = json.loads(read_fact(database, ORIGINS) or "{}")
+    every = json.loads(read_fact(connection, ORIGINS) or "{}")
     return {plan_id: tuple(origins) for plan_id, origins in every.items()}
 
 
@@ -309,8 +309,8 @@ class Signatures:
     The key is read when it is first needed.
     """
 
-    def __init__(self, database: Database, folder: Path) -> None:
-        self._database, self._folder = database, folder
+    def __init__(self, connection: Connection, folder: Path) -> None:
+        self._connection, self._folder = connection, folder
 
     @cached_property
     def _signer(self) -> Signer:
@@ -327,7 +327,7 @@ class Signatures:
         self._add(plan_id, 0, _signed_certificate(plan_id, certificate))
 
     def _add(self, plan_id: str, number: int, content: bytes) -> None:
-        self._database.execute(
+        self._connection.execute(
             "INSERT INTO signatures (plan, number, signer, signature) VALUES (?, ?, ?, ?)",
             (plan_id, number, self._signer.public_key, self._signer.sign(content)),
         )
@@ -347,7 +347,7 @@ class Signatures:
 
     def _check(self, plan_id: str, number: int, content: bytes, what: str) -> Signature:
         with storage_errors():
-            row = self._database.execute(
+            row = self._connection.execute(
                 "SELECT signer, signature FROM signatures WHERE plan = ? AND number = ?",
                 (plan_id, number),
             ).fetchone()
@@ -361,7 +361,3 @@ class Signatures:
         raise UnverifiedError(
             f"the stored {what} does not match its signature and is not used. Restore a backup."
         )
-
-    def forget_releases(self, plan_id: str) -> None:
-        """Remove the signatures of a plan's releases, with the releases."""
-        self._database.execute("DELETE FROM signatures WHERE plan = ? AND number > 0", (plan_id,))

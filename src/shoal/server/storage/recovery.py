@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.server.storage.database import NAME, Database, read_fact, write_fact
+from shoal.server.storage.database import NAME, Connection, read_fact, write_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.records import read_plan
@@ -54,10 +54,10 @@ def check_whole(folder: Path) -> None:
             )
 
 
-def check_signer(database: Database, folder: Path, clock: Callable[[], float]) -> Signer:
+def check_signer(connection: Connection, folder: Path, clock: Callable[[], float]) -> Signer:
     """Return the folder's signer, made if the data are new; refuse one of other data."""
-    known = read_fact(database, "signer")
-    published = database.execute("SELECT 1 FROM plans WHERE state <> 'draft'").fetchone()
+    known = read_fact(connection, "signer")
+    published = connection.execute("SELECT 1 FROM plans WHERE state <> 'draft'").fetchone()
     if (known or published) and not (folder / SIGNING_FILE).exists():
         raise InputError(
             f"{folder} has no {SIGNING_FILE}, by which devices know this collector; put it back, or"
@@ -69,50 +69,40 @@ def check_signer(database: Database, folder: Path, clock: Callable[[], float]) -
             f"{folder / SIGNING_FILE} is older than {NAME}, or of another collector; put the right"
             " one back, or restore a backup into a new folder."
         )
-    write_fact(database, "signer", signer.public_key)
+    write_fact(connection, "signer", signer.public_key)
     return signer
 
 
-def check_role(database: Database, folder: Path, role: str) -> None:
+def check_role(connection: Connection, folder: Path, role: str) -> None:
     """Refuse data of another role: one accepts what people sent, the other what a relay sent."""
-    known = read_fact(database, "role")
+    known = read_fact(connection, "role")
     found = known or "collector"
-    if (known or read_fact(database, "signer")) and found != role:
+    if (known or read_fact(connection, "signer")) and found != role:
         raise InputError(f"{folder} holds the data of the {found}; use another folder.")
     if role != "collector":
-        write_fact(database, "role", role)
+        write_fact(connection, "role", role)
 
 
-def begin_anew(database: Database, now: int) -> Restoration:
+def begin_anew(connection: Connection, now: int) -> Restoration:
     """Close what could count a report twice, in a transaction."""
     restored = Restoration()
-    write_fact(database, "restored", now)
+    write_fact(connection, "restored", now)
     taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
-    for plan_id, document, oldest in database.execute(taking).fetchall():
+    for plan_id, document, oldest in connection.execute(taking).fetchall():
         plan = read_plan(plan_id, document)
         if plan.window is None:
-            database.execute("UPDATE plans SET state = 'closed' WHERE id = ?", (plan_id,))
+            connection.execute("UPDATE plans SET state = 'closed' WHERE id = ?", (plan_id,))
             restored.closed.append(plan_id)
             continue
         first = max(oldest, first_window(plan, now))
-        database.execute("UPDATE plans SET oldest_window = ? WHERE id = ?", (first, plan_id))
+        connection.execute("UPDATE plans SET oldest_window = ? WHERE id = ?", (first, plan_id))
         restored.waiting[plan_id] = first * plan.window
     return restored
 
 
-def forget_crowds(database: Database) -> None:
-    """Give up all open crowds, none of which can be read any more."""
-    database.execute(
-        "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0, reason = 'key'"
-        " WHERE state = 'open'"
-    )
-    for table in ("counts", "seen", "wrapped_keys"):
-        database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
-
-
-def restored_at(database: Database) -> int | None:
+def restored_at(connection: Connection) -> int | None:
     """Return when the data lost their memory, if they ever did."""
-    moment = read_fact(database, "restored")
+    moment = read_fact(connection, "restored")
     return None if moment is None else int(moment)
 
 

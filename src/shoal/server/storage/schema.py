@@ -1,40 +1,56 @@
-"""The tables of collectors and relays in SQLite, and their version."""
+"""The tables of a collector and an analyzer, and how tables are made in SQLite and PostgreSQL.
+
+Tables are written once, in SQLite's dialect; `Schema` translates them. What only one database needs
+(triggers, storage parameters) is written for it. `docs/data-model.md` explains the tables.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from shoal.errors import InputError
+from shoal.server.storage.database import Connection, read_fact, write_fact
 
 __all__ = [
+    "ANALYZER",
     "COLLECTOR",
+    "SHARED_BACKUP",
+    "SHARED_POSTGRES",
     "SHARED_TABLES",
     "VERSION",
     "Schema",
+    "application_of",
     "check_version",
+    "copy_rows",
     "make_tables",
     "other_version",
+    "schema_in",
+    "schema_name",
+    "version_of",
 ]
 
-VERSION = 6
-"""What is stored changes with it. Data of another version are refused."""
+VERSION = 1
+"""The version of the tables. Data of another version are refused."""
 
 SHARED_TABLES = """
 -- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
--- the data lost their memory; 'role' says whose data they are, if not a collector's; 'probe' is
--- written to see that it can be; 'time', 'origin' and 'boot' are the last time that was believed
--- (see `clock`); 'origins' are those of web pages (see `records`).
-CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
-INSERT INTO facts VALUES ('probe', 0);
+-- the data lost their memory, 'role' is the service if not a collector, 'probe' is written to check
+-- the disk; 'time', 'origin' and 'boot' are the last trusted time (see clock), 'origins' the web
+-- pages that may send reports (see records), 'schema' whose data they are.
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+INSERT INTO facts VALUES ('probe', '0');
 
+-- Every change to a plan's data draws a new 'version' in a shared database, so that others see it.
 CREATE TABLE plans (
     id TEXT PRIMARY KEY,
     state TEXT NOT NULL,
     document BLOB NOT NULL,
     certificate BLOB,
-    oldest_window INTEGER NOT NULL DEFAULT 0
+    oldest_window INTEGER NOT NULL DEFAULT 0,
+    version INTEGER NOT NULL DEFAULT 0
 );
 
 -- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for, 'key' the
@@ -52,15 +68,14 @@ CREATE TABLE tokens (
 
 -- Keyed hashes of report ids in rows of one length, encrypted.
 CREATE TABLE seen (
-    id INTEGER PRIMARY KEY,
     plan TEXT NOT NULL,
     window INTEGER NOT NULL,
     place INTEGER NOT NULL,
-    digests BLOB NOT NULL
+    digests BLOB NOT NULL,
+    PRIMARY KEY (plan, window, place)
 );
-CREATE INDEX seen_by_window ON seen (plan, window, place);
 
--- Of each open crowd and of each window: its key, wrapped under the one in the file crowd-key.
+-- The key of each open crowd and of each window, wrapped under the one in the file crowd-key.
 CREATE TABLE wrapped_keys (
     plan TEXT NOT NULL,
     kind TEXT NOT NULL,
@@ -69,12 +84,24 @@ CREATE TABLE wrapped_keys (
     PRIMARY KEY (plan, kind, number)
 ) WITHOUT ROWID;
 """
-"""What collectors and relays both keep."""
+"""Tables of every service."""
+
+# PostgreSQL overwrites nothing: an updated row is written anew, in the same page if it has room. So
+# rows that change with every commit leave half of their page free. They are of one length and are
+# not compressed: their length would tell what is in them.
+SHARED_POSTGRES = """
+ALTER TABLE plans SET (fillfactor = 50);
+ALTER TABLE seen SET (fillfactor = 50);
+ALTER TABLE seen ALTER digests SET STORAGE PLAIN;
+ALTER TABLE wrapped_keys SET (fillfactor = 50);
+-- How the key of each generation follows from the one before, and its name (see ratchet).
+CREATE TABLE generations (number INTEGER PRIMARY KEY, salt BLOB NOT NULL, name BLOB NOT NULL);
+"""
 
 _CROWDS = """
--- A release is the tally of a sealed crowd, written once; 'unreadable' is how many of its messages
--- an analyzer could not read, 'reason' why a crowd was given up. The counts of an open crowd, and
--- how many reports it has, are in the table of that name, encrypted.
+-- A release is the tally of a complete crowd, written once; 'unreadable' counts messages that an
+-- analyzer could not read, 'reason' is why a crowd was discarded. The counts of an open crowd, and
+-- how many reports it has, are in the table counts, encrypted.
 CREATE TABLE crowds (
     plan TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -88,20 +115,6 @@ CREATE TABLE crowds (
     reason TEXT,
     PRIMARY KEY (plan, number)
 );
--- A sealed crowd does not change, until its plan is closed and all that was collected destroyed.
-CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE ON crowds
-WHEN old.state <> 'open' AND NOT (
-    new.state = 'destroyed' AND new.release IS NULL
-    AND new.plan = old.plan AND new.number = old.number
-    AND (SELECT state FROM plans WHERE id = old.plan) = 'closed'
-)
-BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not change'); END;
-CREATE TRIGGER what_is_sealed_is_not_removed BEFORE DELETE ON crowds
-WHEN old.state <> 'open'
-BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not go'); END;
-CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON crowds
-WHEN EXISTS (SELECT 1 FROM crowds WHERE plan = new.plan AND number = new.number)
-BEGIN SELECT RAISE(ABORT, 'a sealed crowd is not replaced'); END;
 
 -- The signer and signature of each release, and of each plan's certificate (number 0).
 CREATE TABLE signatures (
@@ -119,10 +132,8 @@ CREATE TABLE counts (
     numbers BLOB NOT NULL,
     PRIMARY KEY (plan, number, part)
 );
-"""
 
-_ACTIONS = """
--- What people did at the console, to the minute.
+-- Actions of people at the console, to the minute.
 CREATE TABLE actions (
     id INTEGER PRIMARY KEY,
     minute INTEGER NOT NULL,
@@ -132,10 +143,25 @@ CREATE TABLE actions (
 );
 """
 
-_SEALING = """
+_SQLITE_ONLY = """
+-- A release never changes, until its plan is closed and all that was collected is destroyed.
+CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE ON crowds
+WHEN old.state <> 'open' AND NOT (
+    new.state = 'destroyed' AND new.release IS NULL
+    AND new.plan = old.plan AND new.number = old.number
+    AND (SELECT state FROM plans WHERE id = old.plan) = 'closed'
+)
+BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not change'); END;
+CREATE TRIGGER what_is_sealed_is_not_removed BEFORE DELETE ON crowds
+WHEN old.state <> 'open'
+BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not go'); END;
+CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON crowds
+WHEN EXISTS (SELECT 1 FROM crowds WHERE plan = new.plan AND number = new.number)
+BEGIN SELECT RAISE(ABORT, 'a sealed crowd is not replaced'); END;
+
 -- At an analyzer, of each crowd that its relay has opened: the crowd's number there, the document
 -- with its public key, and how many chunks it has, how many have come, with how many messages. The
--- private key is in wrapped_keys.
+-- private key is in wrapped_keys. 'relay' is the random name of the relay's data.
 CREATE TABLE sealing_keys (
     plan TEXT NOT NULL,
     window INTEGER NOT NULL,
@@ -145,7 +171,6 @@ CREATE TABLE sealing_keys (
     chunks INTEGER,
     arrived INTEGER NOT NULL DEFAULT 0,
     messages INTEGER NOT NULL DEFAULT 0,
-    -- The relay data folder that the crowd belongs to, by its random name.
     relay TEXT NOT NULL,
     PRIMARY KEY (plan, window, crowd)
 );
@@ -158,9 +183,7 @@ CREATE TABLE chunks (
     digest BLOB NOT NULL,
     PRIMARY KEY (plan, number, chunk)
 ) WITHOUT ROWID;
-"""
 
-_DAMAGE = """
 -- Chunks that arrived and are damaged or missing on the disk.
 CREATE TABLE damaged_chunks (
     plan TEXT NOT NULL,
@@ -170,64 +193,211 @@ CREATE TABLE damaged_chunks (
 ) WITHOUT ROWID;
 """
 
+_POSTGRES_ONLY = """
+ALTER TABLE counts SET (fillfactor = 50);
+ALTER TABLE counts ALTER numbers SET STORAGE PLAIN;
+ALTER TABLE actions ALTER id ADD GENERATED BY DEFAULT AS IDENTITY;
+"""
 
-class Schema(NamedTuple):
-    """Whose tables a file has: the word for it, SQLite's number for that, and the tables."""
+_RELEASES_STAY = (
+    """CREATE FUNCTION what_is_sealed_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF old.state <> 'open' THEN
+            IF tg_op = 'UPDATE' THEN
+                IF new.state = 'destroyed' AND new.release IS NULL AND new.plan = old.plan
+                    AND new.number = old.number
+                    AND (SELECT state FROM plans WHERE id = old.plan) = 'closed'
+                THEN RETURN new; END IF;
+            END IF;
+            RAISE EXCEPTION 'a sealed crowd does not change';
+        END IF;
+        RETURN CASE WHEN tg_op = 'DELETE' THEN old ELSE new END;
+    END $$""",
+    """CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE OR DELETE ON crowds
+    FOR EACH ROW EXECUTE FUNCTION what_is_sealed_stays()""",
+)
 
-    word: str
+
+@dataclass(frozen=True)
+class Schema:
+    """The tables of a kind of service, as statements.
+
+    Parameters
+    ----------
+    name
+        The service: "collector" or "relay".
+    application
+        SQLite's number for its files.
+    tables
+        The tables in either database, in SQLite's dialect.
+    sqlite, postgres
+        What is made in one of them only.
+    functions
+        PostgreSQL's functions and triggers, one statement each.
+    forget
+        Statements that discard all open crowds, because they cannot be read any more.
+    backup
+        What a backup keeps of each table: a query that either database understands.
+    """
+
+    name: str
     application: int
     tables: str
+    sqlite: str
+    postgres: str
+    functions: tuple[str, ...]
+    forget: tuple[str, ...]
+    backup: dict[str, str]
+
+    def statements(self, *, postgres: bool) -> Iterator[str]:
+        """Yield the statements that make the tables."""
+        if not postgres:
+            yield from _statements(self.tables + self.sqlite)
+            return
+        for statement in _statements(self.tables + self.postgres):
+            statement = statement.replace(" WITHOUT ROWID", "")
+            yield statement.replace("INTEGER", "BIGINT").replace("BLOB", "BYTEA")
+        yield from self.functions
+
+    def forget_crowds(self, connection: Connection) -> None:
+        """Discard all open crowds, in a transaction: they cannot be read any more."""
+        for statement in self.forget:
+            connection.execute(statement)
 
 
-COLLECTOR = Schema("collector", 0, SHARED_TABLES + _CROWDS + _ACTIONS + _SEALING + _DAMAGE)
+SHARED_BACKUP = {
+    "plans": "SELECT id, state, document, certificate, oldest_window FROM plans",
+    "tokens": "SELECT id, role, digest, label, expires, plans, key, used_day FROM tokens",
+    "facts": "SELECT name, value FROM facts WHERE name IN ('restored', 'role', 'origins',"
+    " 'analyzer')",
+}
+
+COLLECTOR = Schema(
+    "collector",
+    0,
+    SHARED_TABLES + _CROWDS,
+    _SQLITE_ONLY,
+    SHARED_POSTGRES + _POSTGRES_ONLY,
+    _RELEASES_STAY,
+    forget=(
+        "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0, reason = 'key'"
+        " WHERE state = 'open'",
+        "DELETE FROM counts",
+        "DELETE FROM seen",
+        "DELETE FROM wrapped_keys",
+    ),
+    backup=SHARED_BACKUP
+    | {
+        "crowds": "SELECT plan, number, window, opened_day, release, unreadable,"
+        " CASE state WHEN 'open' THEN 'given up' ELSE state END AS state,"
+        " CASE state WHEN 'open' THEN 0 ELSE reports END AS reports,"
+        " CASE state WHEN 'open' THEN 0 ELSE tenths END AS tenths,"
+        " CASE state WHEN 'open' THEN 'restored' ELSE reason END AS reason FROM crowds",
+        "signatures": "SELECT plan, number, signer, signature FROM signatures",
+        "actions": "SELECT id, minute, actor, action, subject FROM actions",
+    },
+)
+ANALYZER = replace(
+    COLLECTOR,
+    forget=(
+        *COLLECTOR.forget,
+        "DELETE FROM sealing_keys",
+        "DELETE FROM chunks",
+        "DELETE FROM damaged_chunks",
+    ),
+)
+"""An analyzer has a collector's tables; its role is a fact."""
 
 
-def make_tables(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Make the tables of a new file, or check the version of a known one, in a transaction."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version == 0:
-        _run(connection, schema.tables)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute(f"PRAGMA application_id = {schema.application}")
+def make_tables(connection: Connection, schema: Schema | None) -> None:
+    """Make the tables of new data, or check the version of known ones, in a transaction.
+
+    Without a schema, the data may be those of any service, and must exist.
+    """
+    version = version_of(connection)
+    if version == 0 and schema is not None:
+        is_sqlite = isinstance(connection, sqlite3.Connection)
+        for statement in schema.statements(postgres=not is_sqlite):
+            connection.execute(statement)
+        write_fact(connection, "schema", schema.name)
+        if is_sqlite:
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute(f"PRAGMA application_id = {schema.application}")
+        else:
+            write_fact(connection, "version", VERSION)
         return
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application != schema.application:
-        raise InputError(f"these are not the data of a {schema.word}; name another folder.")
     if version < 0:
         raise InputError("this is a backup; restore it with shoal collector restore.")
     check_version(version)
+    name = read_fact(connection, "schema")
+    if schema is not None and name != schema.name:
+        raise InputError(
+            f"these are the data of a {name}, not of a {schema.name}; name another folder or"
+            " database."
+        )
+
+
+def version_of(connection: Connection) -> int:
+    """Return the version of the data; 0 if there are none, negative for a backup."""
+    if isinstance(connection, sqlite3.Connection):
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+    (exists,) = connection.execute("SELECT to_regclass('facts') IS NOT NULL").fetchone()
+    return int(read_fact(connection, "version") or 0) if exists else 0
 
 
 def check_version(version: int) -> None:
     """Refuse data of another version."""
     if version != VERSION:
-        raise InputError("the {}; {}.".format(*other_version(version)))
+        raise InputError(f"the {other_version(version)}; use the Shoal that wrote them.")
 
 
-def other_version(version: int) -> tuple[str, str]:
-    """Return the sentence that refuses data of another version, and the advice.
+def other_version(version: int) -> str:
+    """Return why data of another version are refused.
 
     Examples
     --------
-    >>> other_version(99)[1]
-    'use the Shoal that wrote them, or a newer one'
+    >>> other_version(99)
+    'data have version 99; this Shoal reads version 1 only'
     """
-    sentence = f"data have version {version}; this Shoal reads version {VERSION} only"
-    if version > VERSION:
-        return sentence, "use the Shoal that wrote them, or a newer one"
-    return sentence, (
-        "save their releases with the Shoal that wrote them, then start the collector in an empty"
-        " folder and publish its plans anew"
-    )
+    return f"data have version {version}; this Shoal reads version {VERSION} only"
 
 
-def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Run one statement at a time, since `executescript` would commit before the first."""
-    for statement in _statements(script):
-        connection.execute(statement)
+def application_of(path: Path) -> int:
+    """Return SQLite's number of the application that a file belongs to; 0 if it cannot be told.
+
+    The file is not opened by SQLite, which might make files beside one that is not ours.
+    """
+    try:
+        with path.open("rb") as file:
+            return int.from_bytes(file.read(72)[68:], "big")
+    except OSError:
+        return 0
+
+
+def schema_name(connection: Connection) -> str | None:
+    """Return the name of the schema that data have; None if there are no data."""
+    return read_fact(connection, "schema") if version_of(connection) else None
+
+
+def schema_in(connection: Connection, schemas: Iterable[Schema]) -> Schema:
+    """Return the schema that data have; the first one if there are no data."""
+    first, *others = schemas
+    name = schema_name(connection)
+    return next((one for one in others if one.name == name), first)
+
+
+def copy_rows(source: Connection, target: Connection, table: str, query: str) -> None:
+    """Copy the rows that a query returns into a table, some at a time."""
+    cursor = source.execute(query)
+    columns = [column[0] for column in cursor.description]
+    marks = ", ".join("?" for _ in columns)
+    statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608  names
+    while rows := cursor.fetchmany(500):
+        target.executemany(statement, rows)
 
 
 def _statements(script: str) -> Iterator[str]:
+    """Yield one statement at a time: `executescript` would commit before the first."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

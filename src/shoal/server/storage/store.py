@@ -1,4 +1,7 @@
-"""The transactions of the collector: reports in, sealed crowds out, nothing in between."""
+"""The collector's store: each method is one transaction; reports in, releases out.
+
+`AnalyzerStore` builds on it: it has the same plans, crowds and releases.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from shoal.analysis.report_files import Batch
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
+from shoal.server.core.clock import GuardedClock, write_moment
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import StorageError, write_fact
-from shoal.server.storage.keyed_store import KeyedStore
+from shoal.server.storage.database import Database, PlanCache, StorageError, write_fact
 from shoal.server.storage.open_plan import OpenPlan
 from shoal.server.storage.records import (
     ORIGINS,
@@ -29,54 +33,68 @@ from shoal.server.storage.records import (
     may_become,
     read_origins,
 )
-from shoal.server.storage.recovery import first_window, forget_crowds, restored_at
-from shoal.server.storage.schema import COLLECTOR
-from shoal.server.storage.windows import IncompleteCrowd
+from shoal.server.storage.recovery import first_window, restored_at
+from shoal.server.storage.schema import COLLECTOR, Schema
+from shoal.server.storage.sqlite import open_data
+from shoal.server.storage.windows import IncompleteCrowd, OpenWindows
 
-__all__ = ["Store"]
+__all__ = ["Store", "add_plan", "may_destroy", "note_time"]
+
+_MAX_COMPLETE = 64
 
 
-_MOST_WHOLE = 64
-
-
-class Store(KeyedStore[OpenPlan]):
-    """Plans, open crowds and releases in one folder.
+class Store:
+    """Plans, open crowds and releases of a collector.
 
     Parameters
     ----------
     folder
-        The folder of the database.
+        The folder of the data, or of the keys if the data are in PostgreSQL.
+    url, timeout
+        The PostgreSQL database, and the seconds to wait for it; see `open_data`.
     deadline_days
-        After how many days a crowd that is not complete is given up; 0 for never. They count from
-        its opening, and not before its window begins.
+        After how many days an incomplete crowd is discarded; 0 for never. They count from its
+        opening, and not before its window begins.
     clock
         Seconds since 1970, to tell windows and days.
     sealed
-        Called with a plan's id and the number of the crowd when a crowd was sealed.
+        Called with a plan's id and a crowd's number when the crowd was released.
     given_up
-        Called with a plan's id and what is known of a crowd that was given up.
+        Called with a plan's id and what is known of a crowd that was discarded.
     """
+
+    schema: Schema = COLLECTOR
 
     def __init__(
         self,
         folder: Path,
         *,
+        url: str = "",
+        timeout: float = 10.0,
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
         sealed: Callable[[str, int], None] = lambda plan_id, number: None,
         given_up: Callable[[str, IncompleteCrowd], None] = lambda plan_id, ended: None,
     ) -> None:
-        self._deadline_days = deadline_days
+        self.folder, self._clock, self._deadline_days = folder, clock, deadline_days
         self._sealed, self._given_up = sealed, given_up
-        super().__init__(folder, COLLECTOR, clock)
-        self._signatures = Signatures(self._database, folder)
-        self._records = Records(self._database, self._signatures)
+        self.database: Database = open_data(folder, self.schema, clock, url=url, timeout=timeout)
+        self._connection = self.database.connection
+        self._signatures = Signatures(self._connection, folder)
+        self._records = Records(self._connection, self._signatures)
+        self._plans: PlanCache[Any] = PlanCache(self.database, self._read_plan)
 
-    def _forget_crowds(self) -> None:
-        forget_crowds(self._database)
+    def _read_plan(self, plan_id: str) -> Any:
+        """Read what is kept in memory of a plan."""
+        keys = self.database.keys
+        return OpenPlan.read(self._connection, keys, plan_id, signatures=self._signatures)
 
-    def _read_plan(self, plan_id: str) -> OpenPlan | None:
-        return OpenPlan.read(self._database, self._keys, self._signatures, plan_id)
+    def _time(self, plan: Plan) -> OpenWindows:
+        return OpenWindows.of(plan, self._clock())
+
+    def close(self) -> None:
+        """Close the data; what was committed is stored."""
+        self.database.close()
 
     # Reports
 
@@ -86,28 +104,30 @@ class Store(KeyedStore[OpenPlan]):
         Each upload is accepted or refused as a whole, with a problem. A repeated report is accepted
         and not counted again, at the same cost.
         """
+        return self.database.run("accept reports", lambda: self._accept(uploads), exclusive=False)
+
+    def _accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
         answers: list[Problem | None] = [None] * len(uploads)
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
-        with self._transaction(alone=False):
-            for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
-                here, plan = list(places), self._opened(plan_id)
-                if plan is None:
-                    for place in here:
-                        answers[place] = problems.UNKNOWN_PLAN
-                    continue
-                time = self._time(plan.plan)
-                objections = plan.objections([uploads[place] for place in here], time)
-                for place, problem in zip(here, objections, strict=True):
-                    answers[place] = problem
-                counted = [uploads[place] for place in here if answers[place] is None]
-                if counted:
-                    plan.count(counted, time)
+        for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
+            here, plan = list(places), self._plans.get(plan_id)
+            if plan is None:
+                for place in here:
+                    answers[place] = problems.UNKNOWN_PLAN
+                continue
+            time = self._time(plan.plan)
+            objections = plan.objections([uploads[place] for place in here], time)
+            for place, problem in zip(here, objections, strict=True):
+                answers[place] = problem
+            counted = [uploads[place] for place in here if answers[place] is None]
+            if counted:
+                plan.count(counted, time)
         return answers
 
     @property
     def is_behind(self) -> bool:
-        """Whether many crowds wait to be sealed, so that the next sweep should come soon."""
-        return any(plan.whole_crowds > _MOST_WHOLE for plan in self._open.values())
+        """Whether many complete crowds wait, so that the next sweep should come soon."""
+        return any(plan.complete_crowds > _MAX_COMPLETE for plan in self._plans.known().values())
 
     # Plans
 
@@ -119,11 +139,18 @@ class Store(KeyedStore[OpenPlan]):
         """Return all plans, in the order of their ids."""
         return self._records.plans()
 
+    def add_plan(self, plan: Plan) -> bool:
+        """Add a plan as a draft; return whether it is new."""
+        return add_plan(self.database, plan)
+
     def set_origins(self, plan_id: str, origins: Sequence[str]) -> None:
         """Set the origins of the web pages that may send reports for a plan."""
-        with self._transaction():
-            every = read_origins(self._database) | {plan_id: tuple(origins)}
-            write_fact(self._database, ORIGINS, json.dumps(every))
+
+        def work() -> None:
+            every = read_origins(self._connection) | {plan_id: tuple(origins)}
+            write_fact(self._connection, ORIGINS, json.dumps(every))
+
+        self.database.run("set origins", work)
 
     def move(
         self,
@@ -139,42 +166,51 @@ class Store(KeyedStore[OpenPlan]):
         destroys the open crowds, and destroying all that was collected. After a restore, a plan
         without a window is published only if somebody states that it never was before.
         """
-        with self._reading():
-            plan = self._opened(plan_id)
+        plan = self.database.read("look at a plan", lambda: self._plans.get(plan_id))
         if plan is None:
             raise InputError("there is no such plan.")
         if not may_become(plan.state, wanted):
             return False
-        sealed, ended = list[int](), list[IncompleteCrowd]()
-        with self._changing_key(scrub=wanted in ("closed", "destroyed")):
-            plan = self._opened(plan_id)
-            assert plan is not None
-            if not may_become(plan.state, wanted):  # another process was faster
-                raise StorageError(f"the plan is {plan.state} meanwhile; look again.")
-            before, time = plan.state, self._time(plan.plan)
-            if before == "draft" and wanted == "published":
-                if certificate is None:
-                    raise InputError("a plan is published with its certificate.")
-                self._database.execute(
-                    "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
-                )
-                self._signatures.add_certificate(plan_id, certificate)
-                self._check_first_time(plan, never_published)
-                plan.open_crowds(time)
-            if wanted == "closed":
-                sealed = plan.seal_crowds(time)
-                ended = plan.give_up("closed")
-                plan.forget_windows()
-            if wanted == "destroyed":
-                plan.destroy()
-            self._database.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
-            self._open.pop(plan_id, None)
+        sealed, ended = self.database.run(
+            f"move a plan to {wanted}",
+            lambda: self._move(plan_id, wanted, certificate, never_published),
+            new_key=True,
+            scrub=wanted in ("closed", "destroyed"),
+        )
         self._tell({plan_id: sealed}, {plan_id: ended})
         return True
 
+    def _move(
+        self, plan_id: str, wanted: State, certificate: bytes | None, never_published: bool
+    ) -> tuple[list[int], list[IncompleteCrowd]]:
+        plan = self._plans.get(plan_id)
+        assert plan is not None
+        if not may_become(plan.state, wanted):  # another process was faster
+            raise StorageError(f"the plan is {plan.state} meanwhile; look again.")
+        sealed, ended = list[int](), list[IncompleteCrowd]()
+        time = self._time(plan.plan)
+        if plan.state == "draft" and wanted == "published":
+            if certificate is None:
+                raise InputError("a plan is published with its certificate.")
+            self._connection.execute(
+                "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
+            )
+            self._signatures.add_certificate(plan_id, certificate)
+            self._check_first_time(plan, never_published)
+            plan.open_crowds(time)
+        if wanted == "closed":
+            sealed = plan.seal_crowds(time)
+            ended = plan.give_up("closed")
+            plan.forget_windows()
+        if wanted == "destroyed":
+            plan.destroy()
+        self._connection.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
+        self._plans.forget(plan_id)
+        return sealed, ended
+
     def _check_first_time(self, plan: OpenPlan, never_published: bool) -> None:
         """Refuse to open a plan whose reports may have been counted before a restore."""
-        restored = restored_at(self._database)
+        restored = restored_at(self._connection)
         if restored is None or never_published:
             return
         if plan.plan.window is None:
@@ -183,17 +219,20 @@ class Store(KeyedStore[OpenPlan]):
 
     # Crowds
 
-    def _seal(self, plan_id: str) -> OpenPlan | None:
-        """Seal the crowds of a plan that are whole, and return what is in memory of it."""
-        with self._reading():
-            plan = self._opened(plan_id)
-        self._settle(log_is_empty=False)
-        if plan is not None and plan.whole_crowds:
-            with self._changing_key():
-                plan = self._opened(plan_id)
-                assert plan is not None
-                sealed = plan.seal_crowds(self._time(plan.plan))
-            self._tell({plan_id: sealed})
+    def _release_complete(self, plan_id: str) -> Any:
+        """Release the complete crowds of a plan, and return the plan in memory."""
+        plan = self.database.read("look at a plan", lambda: self._plans.get(plan_id))
+        self.database.settle()
+        if plan is None or not plan.complete_crowds:
+            return plan
+
+        def work() -> tuple[Any, list[int]]:
+            plan = self._plans.get(plan_id)
+            assert plan is not None
+            return plan, plan.seal_crowds(self._time(plan.plan))
+
+        plan, sealed = self.database.run("release crowds", work, new_key=True)
+        self._tell({plan_id: sealed})
         return plan
 
     def _tell(
@@ -210,26 +249,15 @@ class Store(KeyedStore[OpenPlan]):
 
     def progress(self, plan_id: str) -> int:
         """Return how many tenths of the crowd of this window have come; 0 if none is open."""
-        plan = self._seal(plan_id)
-        return 0 if plan is None else plan.tenths(self._window(plan.plan))
-
-    def _window(self, plan: Plan) -> int:
-        return 0 if plan.window is None else int(self._clock() // plan.window)
+        plan = self._release_complete(plan_id)
+        if plan is None:
+            return 0
+        seconds = plan.plan.window
+        return int(plan.tenths(0 if seconds is None else int(self._clock() // seconds)))
 
     def crowds(self, plan_id: str) -> list[CrowdRecord]:
         """Return a plan's crowds; of those that are open no more than their tenths."""
         return self._with_tenths(plan_id, lambda: self._records.crowds(plan_id)[::-1])
-
-    def _with_tenths(
-        self, plan_id: str, read: Callable[[], list[CrowdRecord]]
-    ) -> list[CrowdRecord]:
-        plan = self._seal(plan_id)
-        return [
-            replace(crowd, tenths=plan.tenths(crowd.window))
-            if crowd.state == "open" and plan is not None
-            else crowd
-            for crowd in read()
-        ]
 
     def some_crowds(self, plan_id: str, skip: int, length: int) -> list[CrowdRecord]:
         """Return some of a plan's crowds, the last one first; see `crowds`."""
@@ -240,56 +268,97 @@ class Store(KeyedStore[OpenPlan]):
         found = self._with_tenths(plan_id, lambda: self._records.crowd(plan_id, number))
         return found[0] if found else None
 
+    def _with_tenths(
+        self, plan_id: str, read: Callable[[], list[CrowdRecord]]
+    ) -> list[CrowdRecord]:
+        plan = self._release_complete(plan_id)
+        return [
+            replace(crowd, tenths=plan.tenths(crowd.window))
+            if crowd.state == "open" and plan is not None
+            else crowd
+            for crowd in read()
+        ]
+
     def crowd_counts(self, plan_id: str) -> dict[str, int]:
         """Return how many crowds of a plan are in each state."""
-        self._seal(plan_id)
+        self._release_complete(plan_id)
         return self._records.crowd_counts(plan_id)
 
     def sealed_numbers(self, plan_id: str, length: int) -> list[int]:
-        """Return the numbers of the last sealed crowds of a plan, rising."""
-        self._seal(plan_id)
+        """Return the numbers of the last released crowds of a plan, rising."""
+        self._release_complete(plan_id)
         return self._records.sealed_numbers(plan_id, length)
 
     def release(self, plan_id: str, number: int) -> bytes | None:
-        """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
+        """Return the tally of a crowd, the same bytes every time; None if there is none."""
         release = self.signed_release(plan_id, number)
         return None if release is None else release.content
 
     def signed_release(self, plan_id: str, number: int) -> SignedRelease | None:
-        """Return the tally of a sealed crowd with its signature, which was verified."""
-        self._seal(plan_id)
+        """Return the tally of a crowd with its signature, which was verified."""
+        self._release_complete(plan_id)
         return self._records.release(plan_id, number)
 
     def tally(self, plan_id: str, number: int) -> tuple[Plan, Tally] | None:
-        """Return a sealed crowd's plan and tally."""
+        """Return a released crowd's plan and tally."""
         plan, release = self.plan(plan_id), self.release(plan_id, number)
         if plan is None or release is None:
             return None
         return plan.plan, Tally.from_json(json.loads(release), plan.plan)
 
-    def keep_up(self) -> None:
-        """Follow what other processes did, if there are any; `sweep` does it too."""
-
     def sweep(self) -> None:
-        """Seal what is whole, close expired windows, give up crowds past their deadline.
+        """Release complete crowds, close expired windows, discard crowds past their deadline.
 
         Windows only go forward: once forgotten, a window stays closed though the clock went back.
         The key of the data is changed and the log emptied each time, whether or not there is
         anything to do: whoever measures answers would see it otherwise.
         """
+        self._tell(*self.database.run("sweep", self._sweep, new_key=True, scrub=True))
+
+    def _sweep(self) -> tuple[dict[str, list[int]], dict[str, list[IncompleteCrowd]]]:
         sealed, ended = {}, {}
-        with self._changing_key(scrub=True):
-            self._write_moment()
-            for plan_id in self._records.plans_with_crowds():
-                plan = self._opened(plan_id)
-                assert plan is not None
-                time = self._time(plan.plan)
-                sealed[plan_id] = plan.seal_crowds(time)
-                if self._may_destroy:
-                    ended[plan_id] = plan.expire_windows(time)
-                    if self._deadline_days:
-                        oldest = time.day - self._deadline_days + 1
-                        ended[plan_id] += plan.give_up("deadline", before_day=oldest)
-                plan.open_crowds(time)
-                plan.make_room()
-        self._tell(sealed, ended)
+        note_time(self.database, self._clock)
+        destroys = may_destroy(self.database, self._clock)
+        for plan_id in self._records.plans_with_crowds():
+            plan = self._plans.get(plan_id)
+            assert plan is not None
+            time = self._time(plan.plan)
+            sealed[plan_id] = plan.seal_crowds(time)
+            if destroys:
+                ended[plan_id] = plan.expire_windows(time)
+                if self._deadline_days:
+                    oldest = time.day - self._deadline_days + 1
+                    ended[plan_id] += plan.give_up("deadline", before_day=oldest)
+            plan.open_crowds(time)
+            plan.make_room()
+        return sealed, ended
+
+
+def add_plan(database: Database, plan: Plan) -> bool:
+    """Add a plan as a draft; return whether it is new."""
+    document = json.dumps({"id": plan.id} | plan.to_json(), separators=(",", ":"))
+
+    def work() -> bool:
+        query = "SELECT 1 FROM plans WHERE id = ?"
+        if database.connection.execute(query, (plan.id,)).fetchone() is not None:
+            return False
+        database.connection.execute(
+            "INSERT INTO plans (id, state, document) VALUES (?, 'draft', ?)",
+            (plan.id, document.encode()),
+        )
+        return True
+
+    return database.run("add a plan", work)
+
+
+def may_destroy(database: Database, clock: Callable[[], float]) -> bool:
+    """Whether data may be destroyed because time has passed: the clock must be trusted."""
+    if not isinstance(clock, GuardedClock):
+        return True
+    return clock.is_settled and database.confirms(clock)
+
+
+def note_time(database: Database, clock: Callable[[], float]) -> None:
+    """Store the time, so that a restart can tell whether the clock has jumped."""
+    if isinstance(clock, GuardedClock):
+        write_moment(database.connection, clock.moment)

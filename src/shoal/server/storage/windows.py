@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import Database, StorageError
-from shoal.server.storage.encryption import CrowdKeys, decrypt, encrypt
-from shoal.server.storage.records import Reason, State
+from shoal.server.storage.database import Connection, StorageError
+from shoal.server.storage.encryption import Keyring, decrypt, encrypt
+from shoal.server.storage.records import Reason, State, read_plan
 
 __all__ = ["IncompleteCrowd", "OpenWindows", "SeenReports", "WindowedPlan"]
 
@@ -65,15 +65,30 @@ class WindowedPlan(ABC):
 
     def __init__(
         self,
-        database: Database,
-        keys: CrowdKeys,
+        connection: Connection,
+        keys: Keyring,
         plan: Plan,
         state: State,
         oldest_window: int,
     ) -> None:
-        self._database, self._keys, self.plan, self.state = database, keys, plan, state
+        self._connection, self._keys, self.plan, self.state = connection, keys, plan, state
         self.oldest_window = oldest_window
         self._seen: dict[int, SeenReports] = {}
+
+    @classmethod
+    def read(cls, connection: Connection, keys: Keyring, plan_id: str, **more: Any) -> Self | None:
+        """Read a plan from the database by its id."""
+        row = connection.execute(
+            "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
+        ).fetchone()
+        if row is None:
+            return None
+        return cls(connection, keys, read_plan(plan_id, row[0]), *row[1:], **more)
+
+    @property
+    @abstractmethod
+    def complete_crowds(self) -> int:
+        """How many crowds have all their reports and wait for the next sweep."""
 
     def problem(self, first: int, last: int, time: OpenWindows) -> Problem | None:
         """Return why reports from a first to a last window are refused, or None."""
@@ -99,7 +114,7 @@ class WindowedPlan(ABC):
             "DELETE FROM seen WHERE plan = ? AND window < ?",
             "DELETE FROM wrapped_keys WHERE plan = ? AND kind = 'window' AND number < ?",
         ):
-            self._database.execute(statement, (self.plan.id, limit))
+            self._connection.execute(statement, (self.plan.id, limit))
         self._seen = {window: one for window, one in self._seen.items() if window >= limit}
 
     def make_room(self) -> None:
@@ -117,7 +132,7 @@ class WindowedPlan(ABC):
             return []
         self.oldest_window = before
         self.forget_windows(before=before)
-        self._database.execute(
+        self._connection.execute(
             "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
         )
         return self.give_up("window", before_window=before)
@@ -139,8 +154,8 @@ _NONE: Digests = np.empty(0, np.uint64)
 class SeenReports:
     """The reports of one window of one plan that have come."""
 
-    def __init__(self, database: Database, keys: CrowdKeys, plan_id: str, window: int) -> None:
-        self._database, self._where = database, (plan_id, window)
+    def __init__(self, connection: Connection, keys: Keyring, plan_id: str, window: int) -> None:
+        self._connection, self._where = connection, (plan_id, window)
         key = keys.key(plan_id, "window", window)
         self._key = keys.draw(plan_id, "window", window) if key is None else key
         # Encryption and hashing use one key in two ways that have nothing in common.
@@ -155,7 +170,7 @@ class SeenReports:
 
     def _read(self, last: int = 2**62) -> None:
         """Read rows from the first that is not full to a last one."""
-        cursor = self._database.execute(
+        cursor = self._connection.execute(
             "SELECT place, digests FROM seen WHERE plan = ? AND window = ?"
             " AND place BETWEEN ? AND ? ORDER BY place",
             (*self._where, self._place, last),
@@ -188,7 +203,7 @@ class SeenReports:
                 raise StorageError(
                     "the memory of reports that have come does not match their number."
                 )
-        (self._rows,) = self._database.execute(
+        (self._rows,) = self._connection.execute(
             "SELECT max(place) + 1 FROM seen WHERE plan = ? AND window = ?", self._where
         ).fetchone()
 
@@ -249,7 +264,7 @@ class SeenReports:
         content[: len(self._open)] = self._open
         content[len(self._open) : used] = fresh
         table = np.sort(content.reshape(rows, _ROW), axis=1)  # the order of commits is gone
-        self._database.executemany(
+        self._connection.executemany(
             "UPDATE seen SET digests = ? WHERE plan = ? AND window = ? AND place = ?",
             [
                 (row, *self._where, place)
@@ -270,7 +285,7 @@ class SeenReports:
         first = self._rows
         self._rows = max(needed, first * 5 // 4)
         empty = np.zeros((self._rows - first, _ROW), "<u8")
-        self._database.executemany(
+        self._connection.executemany(
             "INSERT INTO seen (plan, window, place, digests) VALUES (?, ?, ?, ?)",
             [
                 (*self._where, place, row)

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
-from shoal.server.storage.database import Database, StorageError
-from shoal.server.storage.encryption import CROWD_KEY_FILE, CrowdKeys, name_of
+from shoal.server.storage.database import Connection, StorageError
+from shoal.server.storage.encryption import CROWD_KEY_FILE, name_of
 from shoal.support.disk import Disk
 
 __all__ = ["Ratchet"]
@@ -48,7 +48,7 @@ _NOTE_TIMELINE = (
     " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
 _RENEW = (
-    "run shoal collector renew: then open crowds are given up and plans without a window are"
+    "run shoal collector renew: then open crowds are discarded and plans without a window are"
     " closed."
 )
 
@@ -65,18 +65,17 @@ class Step(NamedTuple):
         return Step(self.generation + 1, key)
 
 
-class Ratchet(CrowdKeys):
-    """The keys of a shared database, and this process's file, which opens them.
+class Ratchet:
+    """The root key of a shared database, in this process's file.
 
-    `word` says what shares it: "collector" or "relay".
+    `service` says what shares it: "collector" or "relay".
     """
 
-    def __init__(self, folder: Path, database: Database, word: str = "collector") -> None:
-        super().__init__(folder, database)
-        self._word = word
+    def __init__(self, folder: Path, connection: Connection, service: str = "collector") -> None:
+        self._path, self._connection, self._service = folder / CROWD_KEY_FILE, connection, service
         self._way_out = (
-            f"copy {CROWD_KEY_FILE} and signing-key from a {word} that runs. If there is none, or"
-            f" if the database was restored from a backup, {_RENEW}"
+            f"copy {CROWD_KEY_FILE} and signing-key from a {service} that runs. If there is none,"
+            f" or if the database was restored from a backup, {_RENEW}"
         )
         self._filed = self._read() if self._path.exists() else None
         self._known = self._filed  # the newest that the database is known to have had
@@ -130,7 +129,7 @@ class Ratchet(CrowdKeys):
         if left is not None:
             raise StorageError(
                 "the server was restored, or replaced by a standby that may lack commits; stop all"
-                f" {self._word}s and {_RENEW}"
+                f" {self._service}s and {_RENEW}"
             )
         step = self._turned(known, generation)
         if name_of(step.key) != name:
@@ -139,13 +138,13 @@ class Ratchet(CrowdKeys):
 
     def _last(self) -> tuple[int, bytes, str | None] | None:
         """Return the last generation, its name, and the time line that the server left, if any."""
-        row: tuple[int, bytes, str | None] | None = self._database.execute(_LAST).fetchone()
+        row: tuple[int, bytes, str | None] | None = self._connection.execute(_LAST).fetchone()
         return row
 
     def _turned(self, step: Step, generation: int) -> Step:
         if step.generation == generation:
             return step
-        salts = self._database.execute(
+        salts = self._connection.execute(
             "SELECT number, salt FROM generations WHERE number > ? ORDER BY number",
             (step.generation,),
         ).fetchall()
@@ -157,21 +156,21 @@ class Ratchet(CrowdKeys):
             step = step.next(salt)
         return step
 
-    def rotate(self) -> None:
-        """Turn the ratchet by one, and wrap all keys under the new one."""
+    def rotate(self) -> tuple[bytes, bytes]:
+        """Turn the ratchet by one; return the key before and the key now."""
         before = self._now
         assert before is not None
         salt = SystemBits().draw(_SALT)
         self._now = before.next(salt)
-        self._wrap_anew(before.key, self._now.key)
         self._note(salt, self._now)
-        self._database.execute(
+        self._connection.execute(
             "DELETE FROM generations WHERE number <= ?", (self._now.generation - KEPT,)
         )
-        self._database.execute(_NOTE_TIMELINE)
+        self._connection.execute(_NOTE_TIMELINE)
+        return before.key, self._now.key
 
     def _note(self, salt: bytes, step: Step) -> None:
-        self._database.execute(
+        self._connection.execute(
             "INSERT INTO generations VALUES (?, ?, ?)", (step.generation, salt, name_of(step.key))
         )
 
@@ -180,7 +179,8 @@ class Ratchet(CrowdKeys):
         if self._now is not None and self._now != self._filed:
             self._write(self._now)
 
-    def _current(self) -> bytes:
+    def current(self) -> bytes:
+        """Return the key that the database is wrapped under."""
         assert self._now is not None
         return self._now.key
 

@@ -25,7 +25,7 @@ from time import monotonic
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.server.storage.database import StorageError, StorageFull, StorageTimeout
+from shoal.server.storage.database import Rows, StorageError, StorageFull, StorageTimeout
 
 try:
     import psycopg
@@ -33,7 +33,7 @@ try:
 except ModuleNotFoundError as error:
     raise InputError(f"PostgreSQL needs {error.name}: pip install 'shoal[postgres]'.") from None
 
-__all__ = ["PostgresDatabase"]
+__all__ = ["PostgresConnection"]
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # what goes wrong is raised
 
@@ -94,7 +94,7 @@ def _shut(descriptor: int) -> None:
         shared.shutdown(socket.SHUT_RDWR)
 
 
-class PostgresDatabase:
+class PostgresConnection:
     """A connection by its URL, opened when it is needed.
 
     Parameters
@@ -182,7 +182,7 @@ class PostgresDatabase:
             "tcp_user_timeout": LONGEST_SILENCE * 1000,
         }
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
         """Run a statement."""
         with self._storage_errors():
             return self._connected().execute(_translated(statement), values or None)

@@ -1,0 +1,258 @@
+"""A service's data in PostgreSQL, shared by several processes: locks, versions, keys, clocks.
+
+A transaction that changes the key of the data (releasing, sweeping, moving a plan) is exclusive.
+Reports of different plans are accepted side by side, those of one plan one commit after another:
+its windows share one sequence of crowd numbers. A process remembers what it read, and a plan's
+version tells whether another has written since; then only that is read again. The memory goes with
+the connection: the next one may lead to a standby that lacks commits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shoal.errors import InputError
+from shoal.protocol.random_bits import SystemBits
+from shoal.server.core.clock import SETTLING, STEP, GuardedClock, read_moment
+from shoal.server.storage.database import NAME, Connection, Database, data_lock, read_fact
+from shoal.server.storage.encryption import CROWD_KEY_FILE, Keyring
+from shoal.server.storage.postgres_connection import PostgresConnection
+from shoal.server.storage.ratchet import Ratchet
+from shoal.server.storage.recovery import Restoration, begin_anew
+from shoal.server.storage.schema import COLLECTOR, Schema, make_tables, schema_in
+
+__all__ = ["PostgresDatabase", "lock_all", "renew", "trial_schema"]
+
+R = TypeVar("R")
+
+
+class PostgresDatabase(Database):
+    """The data in a database that several processes share.
+
+    Parameters
+    ----------
+    folder
+        The folder of this process, for its copy of the key and its other secrets.
+    url
+        The database: ``postgresql://user@host/name``.
+    schema
+        The tables.
+    clock
+        Seconds since 1970.
+    timeout
+        Seconds to wait for a response from the server before the connection is closed.
+    """
+
+    is_shared = True
+    connection: PostgresConnection
+
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        schema: Schema,
+        clock: Callable[[], float],
+        *,
+        timeout: float = 10.0,
+    ) -> None:
+        self.folder = folder
+        self._is_exclusive = False
+        self._opened = self._size = 0
+        if (folder / NAME).exists():
+            move = "take them along with shoal collector move, or "
+            way_out = f"{move if schema.name == 'collector' else ''}name a new folder"
+            raise InputError(f"{folder} holds data of its own in {NAME}; {way_out}.")
+        self.connection = PostgresConnection(url, timeout)
+        try:
+            with self.connection.transaction():
+                lock_all(self.connection)
+                make_tables(self.connection, schema)
+                self._ratchet = Ratchet(folder, self.connection, schema.name)
+                self.keys = Keyring(self.connection, self._ratchet)
+                self._ratchet.start()
+                self.keys.rotate()
+            self.keys.settle()
+            if isinstance(clock, GuardedClock):
+                self._start_clock(clock)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _start_clock(self, clock: GuardedClock) -> None:
+        """Refuse to start with a clock that differs from the database's: windows are shared.
+
+        A clock that the database's confirms is trusted, however long the machine was off.
+        """
+        last = read_moment(self.connection)
+        if last is not None:
+            clock.resume(last)
+        _agreed_time(self.connection, clock.wall())
+        if clock.is_held:
+            clock.accept(settling=SETTLING)
+
+    def run(
+        self,
+        name: str,
+        work: Callable[[], R],
+        *,
+        exclusive: bool = True,
+        new_key: bool = False,
+        scrub: bool = False,
+    ) -> R:
+        """Run work in one transaction; see `Database.run`.
+
+        The server's log cannot be scrubbed; the data of open crowds in it are encrypted.
+        """
+        with self._attempt(name), self.connection.transaction():
+            self._begin(exclusive)
+            result = work()
+            if new_key:
+                self.keys.rotate()
+            self._write_versions()
+        self.keys.settle()
+        if scrub:
+            query = "SELECT pg_database_size(current_database())"
+            (self._size,) = self.connection.execute(query).fetchone()
+        return result
+
+    def read(self, name: str, work: Callable[[], R]) -> R:
+        """Run work that reads one state of the data, in a transaction of its own."""
+        with self._attempt(name), self.connection.transaction():
+            self._begin(exclusive=False)
+            return work()
+
+    def _begin(self, exclusive: bool) -> None:
+        """Wait for others, and adopt their key; a statement after the lock sees their commits."""
+        if self._opened != self.connection.opened:
+            self._opened = self.connection.opened
+            self.plans.forget_all()
+        self._is_exclusive = exclusive
+        if exclusive:
+            lock_all(self.connection)
+        else:
+            query = "SELECT pg_advisory_xact_lock_shared(?)"
+            self.connection.execute(query, (_lock_number("all plans"),))
+        self._ratchet.follow()
+
+    def _write_versions(self) -> None:
+        """Give the plans that may have changed a new version.
+
+        It is random: two databases that part after a failover would count to the same number.
+        """
+        drawn = self.plans.new_versions(lambda: int.from_bytes(SystemBits().draw(8)) >> 1)
+        for plan_id, version in drawn.items():
+            self.connection.execute("UPDATE plans SET version = ? WHERE id = ?", (version, plan_id))
+
+    def lock_plan(self, plan_id: str) -> tuple[int, Any, int] | None:
+        """Make other processes wait for a plan until the end of the transaction."""
+        if not self._is_exclusive:
+            query = "SELECT pg_advisory_xact_lock(?)"
+            self.connection.execute(query, (_lock_number(plan_id),))
+        row: tuple[int, Any, int] | None = self.connection.execute(
+            "SELECT version, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
+        ).fetchone()
+        return row
+
+    def claim(self, name: str, *, in_transaction: bool = False) -> bool:
+        """Claim a piece of work; the claim ends with its holder's connection, or with a commit."""
+        query = f"SELECT pg_try_advisory_{'xact_' if in_transaction else ''}lock(?)"
+        (is_free,) = self.connection.execute(query, (_lock_number(name),)).fetchone()
+        return bool(is_free)
+
+    def unclaim(self, name: str) -> None:
+        """End a claim."""
+        self.connection.execute("SELECT pg_advisory_unlock(?)", (_lock_number(name),))
+
+    def keep_up(self) -> None:
+        """Adopt the key that another process drew, and destroy the older one."""
+        self.read("keep up", lambda: None)
+        self.keys.settle()
+
+    def confirms(self, clock: GuardedClock) -> bool:
+        """Whether the database's machine shows about the same time."""
+        return abs(clock() - _database_time(self.connection)) <= STEP
+
+    @property
+    def data_bytes(self) -> int:
+        """How many bytes the database had at the last sweep."""
+        return self._size
+
+
+def _database_time(connection: Connection) -> float:
+    query = "SELECT extract(epoch FROM clock_timestamp())::float8"
+    (there,) = connection.execute(query).fetchone()
+    return float(there)
+
+
+def _agreed_time(connection: Connection, here: float) -> float:
+    """Return the later one of two times that agree; refuse others."""
+    there = _database_time(connection)
+    if abs(here - there) > STEP:
+        raise InputError(
+            f"the clock here and that of the database differ by more than {STEP:.0f} seconds;"
+            " set both, for example with NTP."
+        )
+    return max(here, there)
+
+
+def lock_all(connection: Connection) -> None:
+    """Make all other processes wait until the end of the transaction."""
+    connection.execute("SELECT pg_advisory_xact_lock(?)", (_lock_number("all plans"),))
+
+
+def _lock_number(name: str) -> int:
+    """Return the number of the lock with a name."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8, person=b"shoal lock").digest()
+    return int.from_bytes(digest, signed=True)
+
+
+def renew(
+    folder: Path,
+    url: str,
+    schemas: Sequence[Schema] = (COLLECTOR,),
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Restoration:
+    """Discard open crowds, close plans that could count a report twice, and draw a new key.
+
+    For a database that was restored from a backup of the server, or whose key is lost. No service
+    may run on it; the others need a copy of the new key. Windows count as begun that the clock of
+    any of them may have shown, though it was ahead. `schemas` are those that the database may have.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with data_lock(folder), closing(PostgresConnection(url)) as connection:
+        with connection.transaction():
+            lock_all(connection)
+            schema = schema_in(connection, schemas)
+            make_tables(connection, schema)
+            schema.forget_crowds(connection)
+            last = float(read_fact(connection, "time") or 0)
+            now = max(_agreed_time(connection, clock()), last) + STEP
+            restoration = begin_anew(connection, int(now))
+            connection.execute("DELETE FROM generations")
+            (folder / CROWD_KEY_FILE).unlink(missing_ok=True)
+            ratchet = Ratchet(folder, connection, schema.name)
+            ratchet.begin()
+            # A key of the first generation would begin an empty database.
+            Keyring(connection, ratchet).rotate()
+        ratchet.settle()
+    return restoration
+
+
+@contextmanager
+def trial_schema(url: str) -> Iterator[str]:
+    """Yield the URL of a temporary schema in a database; it is dropped on exit."""
+    from psycopg.conninfo import make_conninfo
+
+    name = f"shoal_trial_{SystemBits().draw(8).hex()}"
+    with closing(PostgresConnection(url)) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+        try:
+            yield make_conninfo(url, options=f"-csearch_path={name}")
+        finally:
+            connection.execute(f"DROP SCHEMA {name} CASCADE")

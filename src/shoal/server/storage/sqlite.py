@@ -1,0 +1,225 @@
+"""A service's data in one SQLite file: how it is opened, how it commits, how it is scrubbed.
+
+Every commit is on the disk when it returns (write-ahead log, synchronous FULL), and deleted data
+are overwritten (secure_delete). Nothing in the file tells when or from where a report came, and
+what it says of open crowds is encrypted (see `encryption`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from shoal.errors import InputError
+from shoal.server.core.clock import GuardedClock, read_moment
+from shoal.server.storage.database import (
+    NAME,
+    Database,
+    StorageError,
+    read_fact,
+    storage_errors,
+    transaction,
+)
+from shoal.server.storage.encryption import FileKey, Keyring, generation_without_log
+from shoal.server.storage.recovery import begin_anew
+from shoal.server.storage.schema import COLLECTOR, Schema, make_tables
+
+__all__ = ["LONGEST_LOG", "MOVED", "SqliteDatabase", "log_size", "open_data", "open_database"]
+
+MOVED = "moved"
+"""The fact that the data have been moved to PostgreSQL."""
+
+PATIENCE = 10
+"""Seconds to wait for another process that writes."""
+
+_USUAL_LOG = 16 << 20
+LONGEST_LOG = 1 << 30
+"""Bytes of the write-ahead log beyond which no reports are accepted. Every sweep empties it, unless
+another process goes on reading an old state of the data."""
+
+R = TypeVar("R")
+
+
+def open_data(
+    folder: Path,
+    schema: Schema,
+    clock: Callable[[], float],
+    *,
+    url: str = "",
+    timeout: float = 10.0,
+) -> Database:
+    """Open a service's data: in its folder, or in the PostgreSQL database at a URL.
+
+    Parameters
+    ----------
+    folder
+        The service's folder, for its keys and, without a URL, its database.
+    schema
+        The tables.
+    clock
+        Seconds since 1970, to tell windows and days.
+    url
+        The database: ``postgresql://user@host/name``.
+    timeout
+        Seconds to wait for a response from the server before the connection is closed.
+    """
+    if not url:
+        return SqliteDatabase(folder, schema, clock)
+    from shoal.server.storage.postgres import PostgresDatabase  # an extra: not always there
+
+    return PostgresDatabase(folder, url, schema, clock, timeout=timeout)
+
+
+class SqliteDatabase(Database):
+    """The data in a folder, for one process."""
+
+    is_shared = False
+    connection: sqlite3.Connection
+
+    def __init__(self, folder: Path, schema: Schema, clock: Callable[[], float]) -> None:
+        self.folder = folder
+        with storage_errors():
+            without_log = generation_without_log(folder / NAME)
+        self.connection = open_database(folder / NAME, schema=schema)
+        try:
+            self._start(schema, clock, without_log)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _start(self, schema: Schema, clock: Callable[[], float], without_log: bytes | None) -> None:
+        """Check that the key fits the data; without it, end what only it could read."""
+        with storage_errors():
+            if read_fact(self.connection, MOVED) is not None:
+                raise InputError(
+                    f"the data in {self.folder} were moved to PostgreSQL, and would count"
+                    " reports again; serve the database, or name another folder."
+                )
+            root = FileKey(self.folder, self.connection)
+            self.keys = Keyring(self.connection, root)
+            root.check(without_log)
+            last = read_moment(self.connection)
+            if isinstance(clock, GuardedClock) and last is not None:
+                clock.resume(last)
+            is_new = root.is_new or root.is_lost
+        if is_new:
+            with transaction(self.connection):
+                if root.is_lost:
+                    schema.forget_crowds(self.connection)
+                    self.begun_anew = begin_anew(self.connection, int(clock()))
+                self.keys.rotate()
+        self._settle(scrub=is_new)
+
+    def run(
+        self,
+        name: str,
+        work: Callable[[], R],
+        *,
+        exclusive: bool = True,
+        new_key: bool = False,
+        scrub: bool = False,
+    ) -> R:
+        """Run work in one transaction; see `Database.run`."""
+        with self._attempt(name), transaction(self.connection):
+            result = work()
+            if new_key:
+                self.keys.rotate()
+        if new_key:
+            self._settle(scrub=scrub)
+        return result
+
+    def read(self, name: str, work: Callable[[], R]) -> R:
+        """Run work that reads: nobody else writes."""
+        with storage_errors():
+            return work()
+
+    def _settle(self, *, scrub: bool) -> None:
+        log_is_empty = scrub and self._empty_log()
+        with storage_errors():
+            self.keys.settle(log_is_empty=log_is_empty)
+
+    def _empty_log(self) -> bool:
+        """Empty the write-ahead log of deleted data; return whether that was possible.
+
+        It is not while somebody else reads, for example a backup. Reports do not wait for it: the
+        next sweep tries again.
+        """
+        with storage_errors():
+            self.connection.execute("PRAGMA busy_timeout = 0")
+            try:
+                (busy, *_), *_ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                return not busy
+            finally:
+                self.connection.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
+
+    @property
+    def data_bytes(self) -> int:
+        """The bytes of the file and its log."""
+        return (self.folder / NAME).stat().st_size + log_size(self.folder)
+
+    # Without other processes there is nothing to lock, claim or follow.
+
+    def lock_plan(self, plan_id: str) -> None:
+        """Do nothing."""
+
+    def claim(self, name: str, *, in_transaction: bool = False) -> bool:
+        """Return True."""
+        return True
+
+    def unclaim(self, name: str) -> None:
+        """Do nothing."""
+
+    def keep_up(self) -> None:
+        """Do nothing."""
+
+    def confirms(self, clock: GuardedClock) -> bool:
+        """Return True: there is one clock."""
+        return True
+
+
+def open_database(
+    path: Path, *, create: bool = True, schema: Schema | None = COLLECTOR
+) -> sqlite3.Connection:
+    """Open a file, make its tables if it is new, and check that it is not damaged.
+
+    Without a schema, the file may hold the data of any service.
+    """
+    with storage_errors():
+        if not create and not path.exists():
+            raise InputError(f"there is no {schema.name if schema else 'service'} data at {path}.")
+        # Before SQLite opens it: the write-ahead log is made with the mode of the database. One
+        # that exists is not opened here, since closing it would let go of SQLite's locks.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with suppress(PermissionError):
+            os.chmod(path, 0o600)
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=PATIENCE
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute(f"PRAGMA journal_size_limit = {_USUAL_LOG}")
+            with transaction(connection):
+                make_tables(connection, schema)
+            damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if damage != "ok":
+                raise StorageError(f"{path} is damaged: {damage}. Restore a backup.")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def log_size(folder: Path) -> int:
+    """Return the bytes of the write-ahead log."""
+    try:
+        return (folder / f"{NAME}-wal").stat().st_size
+    except OSError:
+        return 0

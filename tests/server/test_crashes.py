@@ -32,6 +32,7 @@ from shoal.server.storage.database import NAME, StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, private_file
 from shoal.server.storage.records import Declaration
+from shoal.server.storage.sqlite import SqliteDatabase
 from shoal.server.storage.store import Store
 from tests.server.crash_help import LONGEST, Devices, Served, all_made, send
 from tests.server.store_help import (
@@ -198,7 +199,9 @@ class TestLogs:
 
     @pytest.mark.parametrize("used_before", [False, True])
     def test_every_image_opens_to_a_prefix(self, used_before: bool, tmp_path: Path, monkeypatch):
-        monkeypatch.setattr(Store, "_scrub", lambda self: None)  # it would empty the log
+        monkeypatch.setattr(
+            SqliteDatabase, "_empty_log", lambda self: False
+        )  # it would empty the log
         written = tmp_path / "written"
         written.mkdir()
         states, oldest, uploads = self._write(written, used_before)
@@ -398,11 +401,11 @@ class TestStorageInProcess:
     def test_a_move_that_fails_after_its_commit_is_shown(self, tmp_path: Path, monkeypatch):
         """The plan is closed, but emptying the log fails."""
 
-        def fails(store: Store) -> None:
+        def fails(database: SqliteDatabase) -> None:
             raise StorageError("the collector's data cannot be used: disk I/O error.")
 
         async def story(collector: Collector, post: Post, execute: Execute) -> None:
-            monkeypatch.setattr(Store, "_scrub", fails)
+            monkeypatch.setattr(SqliteDatabase, "_empty_log", fails)
             with pytest.raises(StorageError):
                 await collector.move_plan(WIDE.id, "closed")
             monkeypatch.undo()

@@ -38,7 +38,6 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Flags
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage import sqlite
 from shoal.server.storage.database import StorageError, transaction
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.records import STATES, CrowdRecord, Reason, State
@@ -207,7 +206,7 @@ class Modelled:
 
 
 @contextmanager
-def fault_at(when: str) -> Iterator[None]:
+def fault_at(when: str, database: Database) -> Iterator[None]:
     """Let the next transaction fail before or after its commit."""
 
     @contextmanager
@@ -220,7 +219,7 @@ def fault_at(when: str) -> Iterator[None]:
             raise Fault
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite, "transaction", failing)
+        patch.setattr(sys.modules[type(database).__module__], "transaction", failing)
         yield
 
 
@@ -447,7 +446,7 @@ class Life(RuleBasedStateMachine):
 
     def _happens(self, fault: str, action) -> bool:
         """Do something that may fail; tell whether it happened all the same."""
-        with fault_at(fault):
+        with fault_at(fault, self.store.database):
             if fault == "none":
                 action()
                 return True

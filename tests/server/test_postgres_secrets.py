@@ -121,8 +121,7 @@ class TestRemnants:
     def test_old_states_cannot_be_read_with_the_key_of_today(self, story: dict[str, Any]):
         """The key of a crowd, as it was wrapped before a sweep, is noise by now."""
         store = story["stores"][0]
-        with store._reading():
-            key = store.database.keys._root.current()
+        key = store.database.read("read the key", store.database.keys._root.current)
         for kind, wrapped in story["wrapped"]:
             with pytest.raises(StorageError):
                 decrypt(key, wrapped, f"{WIDE.id} {kind} 1")

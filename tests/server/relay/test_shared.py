@@ -375,7 +375,7 @@ class TestForwarding:
             raise StorageError("no.")
 
         with monkeypatch.context() as patch:
-            patch.setattr(first.store, "on_their_way", fail)
+            patch.setattr(first.store.frozen, "on_their_way", fail)
             with pytest.raises(StorageError):
                 first.store.frozen.claim(crowd)
         assert second.store.frozen.claim(crowd) == crowd
@@ -406,7 +406,7 @@ class TestForwarding:
             raise StorageError("no standby answers.")
 
         with monkeypatch.context() as patch:
-            patch.setattr(second.store, "check", fail)
+            patch.setattr(second.store.database, "check", fail)
             second.forward()
         assert not analyzer.crowds
         second.forward()

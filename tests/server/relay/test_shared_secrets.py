@@ -104,8 +104,7 @@ class TestRemnants:
     def test_what_was_forwarded_cannot_be_read_any_more(self, story: dict[str, Any]):
         """Its key is gone, and the wrapped key of before is noise with the key of today."""
         store = story["pair"][0].store
-        with store._reading():
-            today = store.database.keys._root.current()
+        today = store.database.read("read the key", store.database.keys._root.current)
         query = "SELECT number FROM wrapped_keys WHERE kind = 'crowd'"
         assert 1 not in {number for (number,) in store.database.execute(query)}
         old = [one for one in story["wrapped"] if one[:2] == ("crowd", 1)]

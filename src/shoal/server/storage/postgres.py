@@ -19,7 +19,14 @@ from typing import Any, TypeVar
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.core.clock import SETTLING, STEP, GuardedClock, read_moment
-from shoal.server.storage.database import NAME, Connection, Database, data_lock, read_fact
+from shoal.server.storage.database import (
+    NAME,
+    Connection,
+    Database,
+    data_lock,
+    read_fact,
+    transaction,
+)
 from shoal.server.storage.encryption import CROWD_KEY_FILE, Keyring
 from shoal.server.storage.postgres_connection import PostgresConnection
 from shoal.server.storage.ratchet import Ratchet
@@ -108,7 +115,7 @@ class PostgresDatabase(Database):
 
         The server's log cannot be scrubbed; the data of open crowds in it are encrypted.
         """
-        with self._attempt(name), self.connection.transaction():
+        with self._attempt(name), transaction(self.connection):
             self._begin(exclusive)
             result = work()
             if new_key:

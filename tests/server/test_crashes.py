@@ -201,7 +201,7 @@ class TestLogs:
     def test_every_image_opens_to_a_prefix(self, used_before: bool, tmp_path: Path, monkeypatch):
         monkeypatch.setattr(
             SqliteDatabase, "_empty_log", lambda self: False
-        )  # it would empty the log
+        )
         written = tmp_path / "written"
         written.mkdir()
         states, oldest, uploads = self._write(written, used_before)

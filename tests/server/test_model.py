@@ -38,7 +38,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Flags
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import StorageError, transaction
+from shoal.server.storage.database import Database, StorageError, transaction
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.records import STATES, CrowdRecord, Reason, State
 from shoal.server.storage.store import Store

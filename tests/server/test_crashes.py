@@ -199,9 +199,7 @@ class TestLogs:
 
     @pytest.mark.parametrize("used_before", [False, True])
     def test_every_image_opens_to_a_prefix(self, used_before: bool, tmp_path: Path, monkeypatch):
-        monkeypatch.setattr(
-            SqliteDatabase, "_empty_log", lambda self: False
-        )
+        monkeypatch.setattr(SqliteDatabase, "_empty_log", lambda self: False)
         written = tmp_path / "written"
         written.mkdir()
         states, oldest, uploads = self._write(written, used_before)

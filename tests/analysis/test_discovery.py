@@ -294,7 +294,7 @@ class TestAssembling:
         false = 0
         for seed in range(runs):
             counts = simulate_texts(plan, {"zzzz": 3000}, seed=seed)
-            kept = frequent_pairs(plan, counts, question, miss=0.2, most=99)
+            kept = frequent_pairs(plan, counts, question, miss=0.2, limit=99)
             false += any(kept)
         # At most 0.2 in theory; beyond this count with a probability below 1e-6.
         assert false <= binom.isf(1e-6, runs, 0.2)

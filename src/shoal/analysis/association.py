@@ -129,10 +129,7 @@ class Association(TableExport):
         return self._source.independence
 
     def sensitivity(self, level: float = 0.05, power: float = 0.8) -> Sensitivity | None:
-        """Return how large an effect must be to be found; None if there is no cross.
-
-        The test is at `level`, and an effect counts as found if it is with probability `power`.
-        """
+        """Return which effects the test at `level` finds with `power`; None without a cross."""
         source = self._source
         return source.test.sensitivity(level, power) if isinstance(source, CrossedTable) else None
 
@@ -213,33 +210,20 @@ class Association(TableExport):
 
     def to_arrow(self, level: float = 0.95) -> pa.Table:
         """Return the cells as an Arrow table."""
-        return arrow_rows(
-            ["first", "second"],
-            self._cells_json(level),
-            level=level,
-            reports=self.tally.reports,
-            simulated=self.tally.simulated,
-        )
+        about = {"reports": self.tally.reports, "simulated": self.tally.simulated}
+        return arrow_rows(["first", "second"], self._cells_json(level), level=level, **about)
 
     def _cells_json(self, level: float) -> list[dict[str, Any]]:
         cells = []
         for cell in self:
             bounds = cell.interval(level)
-            cells.append(
-                {
-                    "first": cell.first,
-                    "second": cell.second,
-                    "count": cell.count,
-                    "sigma": cell.sigma,
-                    "low": bounds.low,
-                    "high": bounds.high,
-                    "constrained": cell.constrained,
-                }
-            )
+            row = {"first": cell.first, "second": cell.second, "count": cell.count}
+            row |= {"sigma": cell.sigma, "low": bounds.low, "high": bounds.high}
+            cells.append(row | {"constrained": cell.constrained})
         return cells
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the table and what it says as plain JSON values; null where nothing is known."""
+        """Return the table and its measures as plain JSON values; null where nothing is known."""
         check_level(level)
         sensitivity = self.sensitivity(1 - level)
         small = self.table.shape == (2, 2)
@@ -256,19 +240,9 @@ class Association(TableExport):
             "independence": asdict(self.independence),
             "sensitivity": sensitivity and sensitivity.to_json(),
             "cramers_v": self.cramers_v,
-            "difference": _measure(self.difference(level)) if small else None,
-            "odds_ratio": _measure(self.odds_ratio(level)) if small else None,
+            "difference": self.difference(level).to_json() if small else None,
+            "odds_ratio": self.odds_ratio(level).to_json() if small else None,
         }
-
-
-def _measure(combination: Combination) -> dict[str, float | None]:
-    parts = {
-        "value": combination.value,
-        "sigma": combination.sigma,
-        "low": combination.low,
-        "high": combination.high,
-    }
-    return {name: value if math.isfinite(value) else None for name, value in parts.items()}
 
 
 def associate(

@@ -1,4 +1,12 @@
-"""What is set against what: a question, or one option of it, and what the tally must count."""
+"""The table of two answers, from joint counts or from a cross of the survey.
+
+With u the debiased bits of one side and w those of the other, u = (bit - q)/(p - q), the flips of
+different bits are independent, so the sum of u_i w_j over the reports counts the people who have
+both without bias; this is the Kronecker inverse of the channel on these bits (`JointTable`).
+
+A cell of a cross is one bit, so that its unbiased count has the variance s^2 = N pq / (p - q)^2
+whatever the truth, and different cells are independent given the people (`CrossedTable`).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +19,15 @@ from numpy.typing import NDArray
 
 from shoal.analysis.estimates import nearest_feasible
 from shoal.analysis.independence import Independence, InteractionTest, Matrix
-from shoal.analysis.joint import MAX_JOINT_BITS
+from shoal.analysis.joint import MAX_JOINT_BITS, Counts
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, TallyError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import CrossSide
 from shoal.protocol.survey import Cross, Survey, Text, YesNo
+
+MAX_CELLS = 2048  # of a table: its covariance has as many rows and columns
+_MAX_STEPS = 5000
 
 SideName = str | tuple[str, str]
 """A question, a (question, option) pair, or "question=option"."""
@@ -37,7 +48,7 @@ class TableSide:
 
     @property
     def name(self) -> str:
-        """How messages and tables call it."""
+        """The name in messages and tables."""
         return self.question if self.option is None else f"{self.question}={self.option}"
 
     @property
@@ -67,15 +78,14 @@ class TableSide:
 
 
 def side_of(survey: Survey, name: SideName) -> TableSide:
-    """Return what is asked for, or say why it makes no table."""
-    question, option = _named(survey, name)
+    """Return the side of this name, or say why it makes no table."""
+    question, option = _split_name(survey, name)
     whole = survey[question]
     if isinstance(whole, Text):
         raise InputError(
             f"question {question!r} is text, and a tally keeps no joint counts of its bits by"
             " cohort; ask for it as a choice among the candidates to associate it."
         )
-    start = survey.slice_of(question).start
     if option is None and isinstance(whole, YesNo) and not whole.takes_one:
         (option,) = whole.labels
     if option is not None:
@@ -86,11 +96,11 @@ def side_of(survey: Survey, name: SideName) -> TableSide:
             f"question {question!r} has many answers at once; name one option of it, such as"
             f" {question}={whole.labels[0]}."
         )
-    positions = tuple(range(start, start + whole.bits))
-    return TableSide(question, None, whole.labels, positions)
+    start = survey.slice_of(question).start
+    return TableSide(question, None, whole.labels, tuple(range(start, start + whole.bits)))
 
 
-def _named(survey: Survey, name: SideName) -> tuple[str, str | None]:
+def _split_name(survey: Survey, name: SideName) -> tuple[str, str | None]:
     if not isinstance(name, str):
         question, option = name
         return question, option
@@ -103,7 +113,7 @@ def _named(survey: Survey, name: SideName) -> tuple[str, str | None]:
 def check_sides(survey: Survey, first: TableSide, second: TableSide) -> None:
     """Refuse a table that says nothing."""
     if set(first.positions) & set(second.positions):
-        raise InputError(f"{first.name} and {second.name} share options; set apart two answers.")
+        raise InputError(f"{first.name} and {second.name} share options; name two other answers.")
     if first.question == second.question and survey[first.question].takes_one:
         raise InputError(
             f"{first.name} and {second.name} exclude each other: {first.question!r} has one answer."
@@ -133,35 +143,6 @@ def joint_groups(
     return tuple((a, b) for a in bits[0] for b in bits[1])
 
 
-def full_counts(tally: Tally, first: TableSide, second: TableSide) -> NDArray[np.int64] | None:
-    """Return how many reports show each pair of values, if all bits were counted together."""
-    bits = (*first.positions, *second.positions)
-    if len(bits) > MAX_JOINT_BITS:
-        return None
-    try:
-        counts = tally.joint_counts(bits)
-    except TallyError:
-        return None
-    return counts.reshape(1 << len(second.positions), -1).T
-
-
-def both_set(
-    tally: Tally, survey: Survey, first: TableSide, second: TableSide
-) -> NDArray[np.int64]:
-    """Return how many reports show both bits, for each bit of each side."""
-    whole = full_counts(tally, first, second)
-    if whole is not None:
-        return first.values.T @ whole @ second.values
-    counts = np.zeros((len(first.positions), len(second.positions)), np.int64)
-    for i, a in enumerate(first.positions):
-        for j, b in enumerate(second.positions):
-            try:
-                counts[i, j] = tally.joint_counts((a, b))[3]
-            except TallyError as error:
-                raise TallyError(_not_counted(survey, first, second)) from error
-    return counts
-
-
 def _not_counted(survey: Survey, first: TableSide, second: TableSide) -> str:
     names = [s.question if s.option is None else (s.question, s.option) for s in (first, second)]
     groups = joint_groups(survey, *names)
@@ -174,26 +155,149 @@ def _not_counted(survey: Survey, first: TableSide, second: TableSide) -> str:
     )
 
 
-_MOST_STEPS = 5000
+@dataclass(frozen=True, eq=False)
+class JointTable:
+    """Two sides of which a tally has joint counts: table, covariance and test of independence."""
+
+    plan: Plan
+    tally: Tally
+    first: TableSide
+    second: TableSide
+
+    @property
+    def _q(self) -> float:
+        return float(self.plan.q)
+
+    @cached_property
+    def counts(self) -> Counts | None:
+        """How many reports show each pair of values, if all bits were counted together."""
+        bits = (*self.first.positions, *self.second.positions)
+        if len(bits) > MAX_JOINT_BITS:
+            return None
+        try:
+            counts = self.tally.joint_counts(bits)
+        except TallyError:
+            return None
+        return np.asarray(counts.reshape(1 << len(self.second.positions), -1).T)
+
+    @cached_property
+    def _both(self) -> Counts:
+        """How many reports show both bits, for each bit of each side."""
+        if self.counts is not None:
+            return np.asarray(self.first.values.T @ self.counts @ self.second.values)
+        counts = np.zeros((len(self.first.positions), len(self.second.positions)), np.int64)
+        try:
+            for i, a in enumerate(self.first.positions):
+                for j, b in enumerate(self.second.positions):
+                    counts[i, j] = self.tally.joint_counts((a, b))[3]
+        except TallyError as error:
+            wrong = _not_counted(self.plan.survey, self.first, self.second)
+            raise TallyError(wrong) from error
+        return counts
+
+    @cached_property
+    def _moments(self) -> Matrix:
+        """The sums over reports of 1, u_i, w_j and u_i w_j; the 1 stands first."""
+        q, n = self._q, self.tally.reports
+        first, second = (
+            self.tally.by_bit[list(side.positions)].astype(float)
+            for side in (self.first, self.second)
+        )
+        moments = np.empty((len(first) + 1, len(second) + 1))
+        moments[0, 0] = n
+        moments[1:, 0], moments[0, 1:] = ((ones - q * n) / (1 - 2 * q) for ones in (first, second))
+        flips = q * (first[:, None] + second[None, :]) - q * q * n
+        moments[1:, 1:] = (self._both - flips) / (1 - 2 * q) ** 2
+        return moments
+
+    @cached_property
+    def table(self) -> Matrix:
+        """The unbiased counts; some may be negative."""
+        return np.asarray(self.first.affine @ self._moments @ self.second.affine.T)
+
+    @cached_property
+    def _margins(self) -> tuple[Matrix, Matrix]:
+        """The counts of each side's categories, made to fit: not negative, adding up."""
+        n = self.tally.reports
+        rows = self.first.affine @ self._moments[:, 0]
+        columns = self.second.affine @ self._moments[0]
+        return nearest_feasible(rows, n, n, n), nearest_feasible(columns, n, n, n)
+
+    @cached_property
+    def noise(self) -> Matrix:
+        """The covariance of the table, row by row, given the people."""
+        margins, reports = self._margins, self.tally.reports
+        return noise_covariance(self.first, self.second, *margins, reports, self._q)
+
+    @property
+    def constrained_by(self) -> str:
+        """How `constrained` was found: maximum likelihood needs all bits counted together."""
+        return "nearest table" if self.counts is None else "maximum likelihood"
+
+    @cached_property
+    def constrained(self) -> Matrix:
+        """The table without negative counts that fits best, adding up to the reports."""
+        if self.counts is None:
+            return _nearest_table(self.table, self.tally.reports)
+        return likeliest_table(self.first, self.second, self.counts.astype(float), self._q)
+
+    @cached_property
+    def independence(self) -> Independence:
+        """The test of independence.
+
+        Under independence the sums D of (u - mean u)(w - mean w) have covariance N C1 x C2, with
+        C = v I + diag(pi) - pi pi' for a question with one answer. True dependence has no row or
+        column sums, so D is projected there by generalized least squares; the squared length is
+        chi-square with (K1 - 1)(K2 - 1) degrees in the limit of many reports. Without flips it is
+        Pearson's statistic.
+
+        Two options need no limit: independent answers with independent flips are independent
+        reports, so the p-value is that of Fisher's exact test of the reported table (theorem).
+        """
+        from scipy.stats import chi2
+
+        n = self.tally.reports
+        moments = self._moments
+        lifted = moments[1:, 1:] - np.outer(moments[1:, 0], moments[0, 1:]) / n
+        (first, freedom_1), (second, freedom_2) = (
+            self._contrasts(side, margin)
+            for side, margin in zip((self.first, self.second), self._margins, strict=True)
+        )
+        statistic = float(((first @ lifted @ second.T) ** 2).sum() / n)
+        degrees = freedom_1 * freedom_2
+        if self.first.option is not None and self.second.option is not None:
+            return Independence(statistic, degrees, self._fisher(), "exact")
+        return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)), "approximate")
+
+    def _fisher(self) -> float:
+        from scipy.stats import fisher_exact
+
+        both = int(self._both[0, 0])
+        first, second = (
+            int(self.tally.by_bit[side.positions[0]]) for side in (self.first, self.second)
+        )
+        neither = self.tally.reports - first - second + both
+        table = np.array([[both, first - both], [second - both, neither]])
+        return float(fisher_exact(table).pvalue)
+
+    def _contrasts(self, side: TableSide, margin: Matrix) -> tuple[Matrix, int]:
+        """Return the map that makes a side's part of D white, and how many dimensions it keeps."""
+        v = self._q * (1 - self._q) / (1 - 2 * self._q) ** 2
+        shares = margin / margin.sum()
+        if side.option is not None:
+            return np.array([[1 / math.sqrt(v + shares[0] * shares[1])]]), 1
+        size = len(shares)
+        covariance = v * np.eye(size) + np.diag(shares) - np.outer(shares, shares)
+        basis = np.eye(size)[:, :-1] - np.eye(size)[:, -1:]
+        weighed = np.linalg.solve(covariance, basis)
+        root = np.linalg.cholesky(basis.T @ weighed)
+        return np.linalg.solve(root, weighed.T), size - 1
 
 
-def cross_moments(
-    both: Matrix, ones_first: Matrix, ones_second: Matrix, reports: int, q: float
-) -> Matrix:
-    """Return the sums over reports of 1, u_i, w_j and u_i w_j; the 1 stands first."""
-    scale = 1 - 2 * q
-    moments = np.empty((len(ones_first) + 1, len(ones_second) + 1))
-    moments[0, 0] = reports
-    moments[1:, 0] = (ones_first - q * reports) / scale
-    moments[0, 1:] = (ones_second - q * reports) / scale
-    flips = q * (ones_first[:, None] + ones_second[None, :]) - q * q * reports
-    moments[1:, 1:] = (both - flips) / scale**2
-    return moments
-
-
-def unbiased_table(first: TableSide, second: TableSide, moments: Matrix) -> Matrix:
-    """Return the unbiased count of each pair of categories."""
-    return np.asarray(first.affine @ moments @ second.affine.T)
+def _nearest_table(table: Matrix, reports: int) -> Matrix:
+    """Return the nearest table without negative counts that adds up to the reports."""
+    flat = nearest_feasible(table.reshape(-1), reports, reports, reports)
+    return flat.reshape(table.shape)
 
 
 def noise_covariance(
@@ -230,7 +334,7 @@ def likeliest_table(first: TableSide, second: TableSide, counts: Matrix, q: floa
         return float((counts * np.log(left @ shares @ right.T)).sum())
 
     shares = np.full((left.shape[1], right.shape[1]), 1 / (left.shape[1] * right.shape[1]))
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         once = step(shares)
         twice = step(once)
         change, bend = once - shares, twice - 2 * once + shares
@@ -243,143 +347,30 @@ def likeliest_table(first: TableSide, second: TableSide, counts: Matrix, q: floa
     return np.asarray(shares * reports)
 
 
-@dataclass(frozen=True, eq=False)
-class JointTable:
-    """Two sides of which a tally has joint counts: table, covariance and test of independence."""
-
-    plan: Plan
-    tally: Tally
-    first: TableSide
-    second: TableSide
-
-    @property
-    def _q(self) -> float:
-        return float(self.plan.q)
-
-    @cached_property
-    def _moments(self) -> Matrix:
-        both = both_set(self.tally, self.plan.survey, self.first, self.second)
-        first, second = (
-            self.tally.by_bit[list(side.positions)].astype(float)
-            for side in (self.first, self.second)
-        )
-        return cross_moments(both.astype(float), first, second, self.tally.reports, self._q)
-
-    @cached_property
-    def table(self) -> Matrix:
-        """The unbiased counts; some may be negative."""
-        return unbiased_table(self.first, self.second, self._moments)
-
-    @cached_property
-    def _margins(self) -> tuple[Matrix, Matrix]:
-        """The counts of each side's categories, made to fit: not negative, adding up."""
-        n = self.tally.reports
-        rows = self.first.affine @ self._moments[:, 0]
-        columns = self.second.affine @ self._moments[0]
-        return nearest_feasible(rows, n, n, n), nearest_feasible(columns, n, n, n)
-
-    @cached_property
-    def noise(self) -> Matrix:
-        """The covariance of the table, row by row, given the people."""
-        margins, reports = self._margins, self.tally.reports
-        return noise_covariance(self.first, self.second, *margins, reports, self._q)
-
-    @cached_property
-    def counts(self) -> Matrix | None:
-        """How many reports show each pair of values, if all bits were counted together."""
-        counts = full_counts(self.tally, self.first, self.second)
-        return None if counts is None else counts.astype(float)
-
-    @property
-    def constrained_by(self) -> str:
-        """How `constrained` was found: maximum likelihood needs all bits counted together."""
-        return "nearest table" if self.counts is None else "maximum likelihood"
-
-    @cached_property
-    def constrained(self) -> Matrix:
-        """The table without negative counts that fits best, adding up to the reports."""
-        if self.counts is None:
-            n = self.tally.reports
-            return nearest_feasible(self.table.reshape(-1), n, n, n).reshape(self.table.shape)
-        return likeliest_table(self.first, self.second, self.counts, self._q)
-
-    @cached_property
-    def independence(self) -> Independence:
-        """The test of independence.
-
-        Under independence the sums D of (u - mean u)(w - mean w) have covariance N C1 x C2, with
-        C = v I + diag(pi) - pi pi' for a question with one answer. True dependence has no row or
-        column sums, so D is projected there by generalized least squares; the squared length is
-        chi-square with (K1 - 1)(K2 - 1) degrees in the limit of many reports. Without flips it is
-        Pearson's statistic.
-
-        Two options need no limit: independent answers with independent flips are independent
-        reports, so the p-value is that of Fisher's exact test of the reported table (theorem).
-        """
-        from scipy.stats import chi2
-
-        n = self.tally.reports
-        moments = self._moments
-        lifted = moments[1:, 1:] - np.outer(moments[1:, 0], moments[0, 1:]) / n
-        (first, freedom_1), (second, freedom_2) = (
-            self._contrasts(side, margin)
-            for side, margin in zip((self.first, self.second), self._margins, strict=True)
-        )
-        statistic = float(((first @ lifted @ second.T) ** 2).sum() / n)
-        degrees = freedom_1 * freedom_2
-        if self.first.option is not None and self.second.option is not None:
-            return Independence(statistic, degrees, self._fisher(), "exact")
-        return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)), "approximate")
-
-    def _fisher(self) -> float:
-        from scipy.stats import fisher_exact
-
-        both = int(both_set(self.tally, self.plan.survey, self.first, self.second)[0, 0])
-        first, second = (
-            int(self.tally.by_bit[side.positions[0]]) for side in (self.first, self.second)
-        )
-        neither = self.tally.reports - first - second + both
-        table = np.array([[both, first - both], [second - both, neither]])
-        return float(fisher_exact(table).pvalue)
-
-    def _contrasts(self, side: TableSide, margin: Matrix) -> tuple[Matrix, int]:
-        """Return the map that makes a side's part of D white, and how many dimensions it keeps."""
-        v = self._q * (1 - self._q) / (1 - 2 * self._q) ** 2
-        shares = margin / margin.sum()
-        if side.option is not None:
-            return np.array([[1 / math.sqrt(v + shares[0] * shares[1])]]), 1
-        size = len(shares)
-        covariance = v * np.eye(size) + np.diag(shares) - np.outer(shares, shares)
-        basis = np.eye(size)[:, :-1] - np.eye(size)[:, -1:]
-        weighed = np.linalg.solve(covariance, basis)
-        root = np.linalg.cholesky(basis.T @ weighed)
-        return np.linalg.solve(root, weighed.T), size - 1
-
-
-MAX_CELLS = 2048
-"""Of a table: its covariance has so many rows and columns."""
-
-
 def cross_of(survey: Survey, first: TableSide, second: TableSide) -> Cross | None:
     """Return the smallest cross that has both sides, if there is one.
 
     >>> from shoal import Choice, YesNo
-    >>> from shoal.analysis.association_tables import side_of
     >>> survey = Survey("s", (YesNo("a"), Choice("b", ("x", "y")))).cross("b", "a")
     >>> cross_of(survey, side_of(survey, "a"), side_of(survey, "b=x")).name
     'b x a'
     """
+    both = first, second
     fitting = [
-        cross
-        for cross in survey.crosses
-        if all(_axis(cross, side) is not None for side in (first, second))
+        cross for cross in survey.crosses if all(_axis(cross, side) is not None for side in both)
     ]
     return min(fitting, key=lambda cross: cross.bits, default=None)
 
 
 @dataclass(frozen=True, eq=False)
 class CrossedTable:
-    """Two sides of a cross: the best table, its covariance and the test of independence."""
+    """Two sides of a cross: the best table, its covariance and the test of independence.
+
+    Where a category has several values of the cross, or the cross has more sides than two, cells
+    are added. The questions themselves were counted too: they say what rows and columns add up to.
+    Together with the number of reports this makes one least-squares table, whose covariance is
+    known exactly (theorem).
+    """
 
     plan: Plan
     tally: Tally
@@ -388,12 +379,6 @@ class CrossedTable:
     cross: Cross
 
     constrained_by = "nearest table"
-
-    @property
-    def _variance(self) -> float:
-        """The variance of one bit's unbiased count."""
-        q = float(self.plan.q)
-        return self.tally.reports * q * (1 - q) / (1 - 2 * q) ** 2
 
     def _counts(self, places: slice | list[int]) -> Matrix:
         q = float(self.plan.q)
@@ -438,7 +423,9 @@ class CrossedTable:
         # The table adds up to the reports exactly.
         known = spread - np.outer(whole, whole) / whole.sum()
         best = known @ weighed + whole * self.tally.reports / whole.sum()
-        return best.reshape(cells.shape), self._variance * known
+        q = float(self.plan.q)
+        variance = self.tally.reports * q * (1 - q) / (1 - 2 * q) ** 2  # of one bit's count
+        return best.reshape(cells.shape), variance * known
 
     @property
     def table(self) -> Matrix:
@@ -453,8 +440,7 @@ class CrossedTable:
     @cached_property
     def constrained(self) -> Matrix:
         """The nearest table without negative counts that adds up to the reports."""
-        n = self.tally.reports
-        return nearest_feasible(self.table.reshape(-1), n, n, n).reshape(self.table.shape)
+        return _nearest_table(self.table, self.tally.reports)
 
     @cached_property
     def test(self) -> InteractionTest:

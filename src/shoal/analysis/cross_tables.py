@@ -7,9 +7,8 @@ make one table for each answer to the first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from shoal.analysis.association import Association, associate, check_people
 from shoal.analysis.association_tables import CrossedTable, side_of
 from shoal.analysis.contrasts import Combination, part_of, total
-from shoal.analysis.estimates import Estimate, Estimates, estimate
+from shoal.analysis.estimates import NUMBERS, Estimate, Estimates, estimate
 from shoal.analysis.independence import InteractionTest
 from shoal.analysis.intervals import Target
 from shoal.analysis.result_tables import TableExport, arrow_rows
@@ -100,7 +99,7 @@ class CrossTable(TableExport):
     def row_totals(self, level: float = 0.95) -> tuple[Combination, ...]:
         """Return how many people each row has, with exact intervals.
 
-        The question itself was counted, and that says it best; in a slice, the cells are added.
+        From the question's own bits, which say it best; in a slice, the cells are added.
         """
         return self._totals(0, level)
 
@@ -123,13 +122,14 @@ class CrossTable(TableExport):
         own = list(self.estimates[side.question.name].values())
         if side.bit is None:
             return [[one] for one in own]
-        one = own[side.bit]
-        left = one.reports - one.ones
-        constrained = one.reports - one.constrained
-        no = Estimate(
-            one.question, side.values[1], left, one.reports, one.q, one.target, constrained
+        yes = own[side.bit]
+        no = replace(
+            yes,
+            label=side.values[1],
+            ones=yes.reports - yes.ones,
+            constrained=yes.reports - yes.constrained,
         )
-        return [[one], [no]]
+        return [[yes], [no]]
 
     def row_shares(self, level: float = 0.95) -> tuple[tuple[Combination, ...], ...]:
         """Return which part of its row each cell is, with exact intervals, row by row."""
@@ -165,24 +165,13 @@ class CrossTable(TableExport):
         """Return the cells as an Arrow table, with a column for each question."""
         rows = []
         for place in product(*(range(len(values)) for values in self.values)):
-            one = self._cell(*place)
-            bounds = one.interval(level)
             answers = [values[i] for values, i in zip(self.values, place, strict=True)]
-            rows.append(
-                {
-                    **dict(zip(self.questions, answers, strict=True)),
-                    "count": one.count,
-                    "share": one.share,
-                    "sigma": one.sigma,
-                    "low": float(bounds.low),
-                    "high": float(bounds.high),
-                    "constrained": one.constrained,
-                }
-            )
+            numbers = self._cell(*place).to_json(level)
+            row = dict(zip(self.questions, answers, strict=True))
+            rows.append(row | {name: float(numbers[name]) for name in NUMBERS})
         tally = self.estimates.tally
-        return arrow_rows(
-            self.questions, rows, level=level, reports=tally.reports, simulated=tally.simulated
-        )
+        about = {"reports": tally.reports, "simulated": tally.simulated}
+        return arrow_rows(self.questions, rows, level=level, **about)
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
         """Return cells, totals, shares and the test as plain JSON values."""
@@ -207,7 +196,7 @@ class CrossTable(TableExport):
         first, second = self.questions
         document |= {"first": first, "second": second, "table": self._cells_json(level)}
         document["totals"] = {
-            name: {value: _numbers(one) for value, one in zip(values, totals, strict=True)}
+            name: {value: one.to_json() for value, one in zip(values, totals, strict=True)}
             for name, values, totals in zip(
                 ("first", "second"),
                 self.values,
@@ -226,21 +215,11 @@ class CrossTable(TableExport):
         rows, columns = self.row_shares(level), self.column_shares(level)
         cells = []
         for i, j in product(*(range(len(values)) for values in self.values)):
-            one = self._cell(i, j)
-            bounds = one.interval(level)
-            cells.append(
-                {
-                    "first": self.values[0][i],
-                    "second": self.values[1][j],
-                    "count": one.count,
-                    "sigma": one.sigma,
-                    "low": bounds.low,
-                    "high": bounds.high,
-                    "constrained": one.constrained,
-                    "row_share": _numbers(rows[i][j]),
-                    "column_share": _numbers(columns[i][j]),
-                }
-            )
+            numbers = self._cell(i, j).to_json(level)
+            del numbers["share"]  # the shares of the row and of the column say more
+            names = {"first": self.values[0][i], "second": self.values[1][j]}
+            shares = {"row_share": rows[i][j], "column_share": columns[i][j]}
+            cells.append(names | numbers | {name: x.to_json() for name, x in shares.items()})
         return cells
 
 
@@ -249,11 +228,6 @@ def _parts(cells: Sequence[Estimate], level: float) -> tuple[Combination, ...]:
         part_of(cell, [*cells[:place], *cells[place + 1 :]], level)
         for place, cell in enumerate(cells)
     )
-
-
-def _numbers(one: Combination) -> dict[str, float | None]:
-    numbers = {"value": one.value, "sigma": one.sigma, "low": one.low, "high": one.high}
-    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
 
 
 def cross_named(survey: Survey, names: Sequence[str]) -> Cross | None:

@@ -196,10 +196,11 @@ def suggest_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
             names |= dict.fromkeys(side.name for side in question.sides)
         elif question.takes_one or isinstance(question, YesNo):
             names[name] = None
-        elif question.kind == Flags.kind:
+        elif isinstance(question, Flags) and question.at_most is None:
             names[f"{name}={label}"] = None
         else:
-            return f"question {name!r} is {question.kind}, which cannot be crossed either."
+            kind = "flags with at_most" if isinstance(question, Flags) else question.kind
+            return f"question {name!r} is {kind}, which cannot be crossed either."
     for cross in survey.crosses:
         if len(names) > 1 and set(names) <= {side.name for side in cross.sides}:
             return f"cross {cross.name!r} counts them: shoal associate, cross_table."

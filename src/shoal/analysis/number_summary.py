@@ -1,7 +1,7 @@
 """The mean and the quantiles of a number question, from the counts of its ranges.
 
 A report says only in which range a number falls, and the first and the last range have no end. So
-two things are stated, and neither guesses:
+there are two statements, neither of which guesses:
 
 * the *limited mean*: the mean of the numbers when those below the first edge count as the first
   edge, and those above the last one as the last. From the ranges alone it is known up to the place
@@ -177,10 +177,8 @@ def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> Numb
 
     Parameters
     ----------
-    estimates
-        The estimates of a crowd, as `shoal.estimate` returns them.
-    name
-        The question.
+    estimates, name
+        The estimates of a crowd, and the name of the question.
     level
         The confidence level of each interval.
 

@@ -3,7 +3,7 @@
 Each crowd is estimated by itself; nothing is added up, so that it does not matter whether the same
 people are in several crowds. The intervals are exact and hold together: with at least the level all
 intervals of a question contain their truths at once, over all its options and all crowds (misses
-add, theorem). So a change that the intervals show is not the best of many looks.
+add, theorem). So a change that the intervals show is not the luckiest of many comparisons.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.analysis.contrasts import Combination, share_difference
-from shoal.analysis.crowds import Crowd
+from shoal.analysis.contrasts import share_difference
 from shoal.analysis.estimates import Estimate, Estimates, estimate
 from shoal.analysis.result_tables import TableExport, arrow_rows, plain_table
 from shoal.analysis.tally import Tally
@@ -61,10 +60,8 @@ def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
 
     Parameters
     ----------
-    plan
-        The plan of all of them.
-    tallies
-        The tallies of two or more whole crowds, in the order to be shown.
+    plan, tallies
+        The plan, and the tallies of two or more complete crowds, in the order to be shown.
     level
         The level at which all intervals of a question hold together.
 
@@ -149,7 +146,15 @@ class CrowdDifference(TableExport):
         for label in labels:
             one, other = self.first[name][label], self.second[name][label]
             apart = share_difference(one, other, level)
-            rows[label] = {"first": one.share, "second": other.share} | _difference_json(apart)
+            rows[label] = {
+                "first": one.share,
+                "second": other.share,
+                "difference": apart.value,
+                "sigma": apart.sigma,
+                "low": apart.low,
+                "high": apart.high,
+                "differs": apart.differs,
+            }
         return rows
 
 
@@ -169,11 +174,8 @@ def crowd_difference(
 
 
 def _crowd_json(estimates: Estimates) -> dict[str, Any]:
-    crowds: tuple[Crowd, ...] = estimates.tally.crowds
-    return {
-        "reports": estimates.tally.reports,
-        "crowds": [crowd.to_json() for crowd in crowds],
-    }
+    tally = estimates.tally
+    return {"reports": tally.reports, "crowds": [crowd.to_json() for crowd in tally.crowds]}
 
 
 def _share(one: Estimate, level: float) -> dict[str, float]:
@@ -183,14 +185,4 @@ def _share(one: Estimate, level: float) -> dict[str, float]:
         "constrained": one.constrained / one.reports,
         "low": bounds.low / one.reports,
         "high": bounds.high / one.reports,
-    }
-
-
-def _difference_json(one: Combination) -> dict[str, Any]:
-    return {
-        "difference": one.value,
-        "sigma": one.sigma,
-        "low": one.low,
-        "high": one.high,
-        "differs": one.differs,
     }

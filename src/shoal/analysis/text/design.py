@@ -20,8 +20,8 @@ from shoal.protocol.text_hash import TextHash, normal_text
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-_CHUNK = 4096
-_SCREEN = 16
+_CHUNK, _HASH_CHUNK = 4096, 1024  # texts
+_SCREEN = 16  # cohorts compared first
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,9 +157,6 @@ def _shared(positions: NDArray[np.int32], mine: NDArray[np.int32], bits: int) ->
         for place in own[own < bits]:
             shared += (places == place).any(axis=0)
     return shared
-
-
-_HASH_CHUNK = 1024
 
 
 def hash_table(hashing: TextHash, texts: Iterable[str], cohorts: int) -> NDArray[np.uint16]:

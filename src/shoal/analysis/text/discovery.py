@@ -1,10 +1,11 @@
-"""A tally to the frequent words of a crowd, with no list of candidates.
+"""Find the frequent words of a crowd without a list of candidates.
 
 Frequent pairs of letters are chained into candidates, and these are decoded from the whole words'
 bits. The flips of the pairs and of the words are independent, and so are the hashes of a word
 that nobody has: how candidates were found does not make a false one likelier. A word that is
-decoded must also show more people than a word that nobody has could show (`confirmation`). That
-no false word is found is observed, not proven: the counts of all candidates are fitted together.
+decoded must also show more people than a word that nobody has could show (`chances_of_nobody`).
+That no false word is found is observed, not proven: the counts of all candidates are fitted
+together.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Discovery:
-    """The words that were found, by falling count, and how they were."""
+    """The words found, by falling count, with the pairs and candidates that led to them."""
 
     plan: Plan
     question: Text
@@ -51,7 +52,7 @@ class Discovery:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a count of a sum is of, and what may have been missed."""
+        """What a sum of crowds counts, and what may have been missed."""
         notes = [self.sum_note] if self.sum_note else []
         if self.candidates.cut is not None:
             notes.append(
@@ -87,13 +88,8 @@ class Discovery:
             "candidates_cut": self.candidates.cut,
             "found": len(self.all_words),
             "words": [
-                {
-                    "word": text.value,
-                    "count": text.count,
-                    "sigma": text.sigma,
-                    "low": text.low,
-                    "high": text.high,
-                }
+                {"word": text.value, "count": text.count, "sigma": text.sigma}
+                | {"low": text.low, "high": text.high}
                 for text in self.words
             ],
             "notes": list(self.notes),
@@ -120,15 +116,13 @@ def discover(
     plan, tally
         The plan, and the tally of its reports. A plan with a crowd refuses fewer reports.
     question
-        Which text question to look at; needed only if several have pairs.
+        The name of the text question; needed only if several have pairs.
     top
-        How many words to return at most.
+        Return at most so many words.
     fdr, level
-        The false-discovery rate and the level of the intervals, as `shoal.decode` takes them.
-    candidates
-        How many chains of pairs to decode at most.
-    pairs
-        How many pairs to keep at each position at most.
+        The false-discovery rate and the level of the intervals, as in `decode`.
+    candidates, pairs
+        Limits: chains of pairs to decode, and pairs to keep at each position.
     miss
         The chance that any pair is taken for frequent that nobody has.
     false_words
@@ -153,7 +147,7 @@ def discover(
             raise InputError(f"{name} must be strictly between 0 and 1, got {name}={chance}.")
     text_question = _question_with_pairs(plan.survey, question)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
-    frequent = frequent_pairs(plan, tally, text_question, miss=miss, most=pairs)
+    frequent = frequent_pairs(plan, tally, text_question, miss=miss, limit=pairs)
     chains = chain_pairs(frequent, candidates)
     words = [word for word in chains.words if word]
     decoded: DecodedTexts | None = None
@@ -186,14 +180,14 @@ def _question_with_pairs(survey: Survey, name: str | None) -> Text:
 
 
 def _confirmed(
-    plan: Plan, tally: Tally, question: Text, decoded: DecodedTexts, most: float
+    plan: Plan, tally: Tally, question: Text, decoded: DecodedTexts, max_chance: float
 ) -> tuple[DecodedText, ...]:
-    """Return what was decoded and is nobody's with a chance of at most `most`."""
+    """Return what was decoded and is nobody's with a chance of at most `max_chance`."""
     names = [text.value for text in decoded.discoveries]
     counts = [text.count for text in decoded.discoveries]
     chances = chances_of_nobody(plan, tally, question.name, names, counts)
     pairs = zip(decoded.discoveries, chances, strict=True)
-    return tuple(text for text, chance in pairs if chance <= most)
+    return tuple(text for text, chance in pairs if chance <= max_chance)
 
 
 @dataclass(frozen=True)
@@ -218,14 +212,13 @@ class Chains:
 
 
 def frequent_pairs(
-    plan: Plan, tally: Tally, question: Text, *, miss: float, most: int
+    plan: Plan, tally: Tally, question: Text, *, miss: float, limit: int
 ) -> tuple[tuple[LetterPair, ...], ...]:
-    """Return the pairs that people have, at every position, by falling share.
+    """Return up to `limit` pairs that people have, at every position, by falling share.
 
     A pair that nobody has shows Bin(n, q) ones among the n reports of its position, exactly; a pair
-    counts as frequent where that law gives its count or more less than `miss` over the number of
-    all pairs. So the chance that any pair is returned that nobody has is at most `miss`. At most
-    `most` pairs are returned at a position.
+    counts as frequent where P[its count or more] is below `miss` over the number of all pairs. So
+    the chance that any pair is returned that nobody has is at most `miss` (theorem).
     """
     from scipy.stats import binom
 
@@ -242,19 +235,18 @@ def frequent_pairs(
         shares = (ones / max(reports, 1) - q) / (1 - 2 * q)
         chance = binom.sf(ones - 1, reports, q)
         frequent = np.flatnonzero(chance < miss / (options * pairs.positions))
-        frequent = frequent[np.argsort(-shares[frequent], kind="stable")][:most]
+        frequent = frequent[np.argsort(-shares[frequent], kind="stable")][:limit]
         by_position.append(
             tuple(LetterPair(position, pairs.options[i], float(shares[i])) for i in frequent)
         )
     return tuple(by_position)
 
 
-def chain_pairs(pairs: Sequence[Sequence[LetterPair]], most: int) -> Chains:
-    """Chain pairs that overlap into words; keep the `most` whose rarest pair is most frequent.
+def chain_pairs(pairs: Sequence[Sequence[LetterPair]], limit: int) -> Chains:
+    """Chain pairs that overlap into words; keep the `limit` whose rarest pair is most frequent.
 
     A word is at most as frequent as its rarest pair. Prefixes are ranked by the rarest pair of
-    their best completion, so that keeping the best `most` at each step loses none of the final
-    ones.
+    their best completion, so that keeping the best at each step loses none of the final ones.
 
     >>> first = [LetterPair(0, "ab", 0.3), LetterPair(0, "cb", 0.2)]
     >>> second = [LetterPair(1, "bd", 0.4), LetterPair(1, "be", 0.1)]
@@ -273,9 +265,9 @@ def chain_pairs(pairs: Sequence[Sequence[LetterPair]], most: int) -> Chains:
                     start = chain[:-1] + pair.letters
                     longer.append((min(share, pair.share, rest), start, min(share, pair.share)))
         longer.sort(key=lambda entry: (-entry[0], entry[1]))
-        if len(longer) > most:
-            cut = max(cut or 0.0, longer[most][0])
-        chains = [(chain, share) for _, chain, share in longer[:most]]
+        if len(longer) > limit:
+            cut = max(cut or 0.0, longer[limit][0])
+        chains = [(chain, share) for _, chain, share in longer[:limit]]
     ranked = sorted(chains, key=lambda entry: (-entry[1], entry[0]))
     return Chains(tuple(chain.rstrip(PADDING) for chain, _ in ranked), cut)
 
@@ -300,9 +292,16 @@ def chances_of_nobody(
 ) -> Floats:
     """Return the approximate chance that a word nobody has shows as many people as each word.
 
-    With the sum t and the cumulants K of the positions, it is min over s of exp(K(s) - s t)
-    (Chernoff). The other words' fitted `counts` are subtracted first, and are treated as if they
-    did not depend on this word's hash. Status: observed; a theorem for a single word.
+    The hash of a word that nobody has is independent of everything counted: in each cohort it
+    points at a position drawn uniformly. So, with the counts fixed, the sum of the counts at its
+    positions has a distribution that is known exactly, whatever the crowd's other words are and
+    however they collide. Normal tails are far too thin here: a few frequent words that were not
+    found can meet in one false one. With the sum t and the cumulants K of the positions, the bound
+    is min over s of exp(K(s) - s t) (Chernoff).
+
+    Status: *observed*; a theorem for a single word, if the hash is a random function. With several,
+    the other words' fitted `counts` are subtracted first. They were fitted together with this
+    word's count, so they depend on its hash.
     """
     survey = plan.survey
     assert tally.cohorts is not None

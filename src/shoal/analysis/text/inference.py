@@ -1,12 +1,28 @@
 """How far estimates may be off: their errors, and intervals that know what was selected.
 
-The error of a count has a normal part, of known variance, and a part that is seldom there and then
-large: unknown texts that do not stand out on its bits (`hidden`).
+The error of a count has a normal part, of known variance, and a part that is rare and then large:
+unknown texts that do not stand out on its bits.
+
+A popular text that is no candidate raises one bit in a cohort (or `hashes` of them). On most bits
+that stands out, and the fit leaves the bit out. On a bit of a popular candidate it may not: how
+many of that text's people drew this cohort varies more than on other bits, and with few cohorts its
+own count takes the surplus up. Then the count is too large, by all people of the unknown text in
+that cohort. The bits left out tell how often and by how much: hashes are independent, so what
+unknown texts add to a bit of a candidate is distributed like what they add to the quiet bits, which
+no candidate sets. A count's error is then
+
+    normal(0, sigma^2) + sum over its bits of weight x (surplus of a quiet bit, if unnoticed)
+
+and the second part is taken as compound Poisson, since each surplus is rare on a given bit. With
+few cohorts a count is the sum of few bits, and then the whole tail of their distribution matters:
+every residual beyond two standard deviations is a surplus of its own. This is observed to cover
+(docs/text.md); it is no theorem.
 
 A count that was found is reported because it came out large, so its ordinary interval would cover
-too seldom. Given that z passed the cutoff t, z has a truncated normal law, and its inversion gives
-the lower end (Weinstein, Fithian and Benjamini 2013; exact for independent normal estimates, which
-these nearly are). The ordinary upper end already covers: passing the cutoff only moves z up.
+too seldom. Given that z passed the cutoff t, z is a truncated normal variable, and inverting its
+distribution gives the lower end (Weinstein, Fithian and Benjamini 2013; exact for independent
+normal estimates, which these nearly are). The ordinary upper end already covers: passing the cutoff
+only moves z up.
 """
 
 from __future__ import annotations
@@ -42,8 +58,7 @@ class Regression:
 
     Somebody with text s in cohort j adds g_sj to a combination, the weights at the bits that s sets
     in j, and the cohort is drawn: that adds d_s Var_j(g_sj), less what the known sizes of the
-    cohorts take away. A text's own count is not blurred by it, since all its people are somewhere.
-    To this normal part come the texts that hide behind those of the combination.
+    cohorts take away. Hidden texts come on top of this normal part.
     """
 
     data: Data
@@ -144,21 +159,13 @@ def excess(counts: Floats, sigmas: Floats, z: Floats, cutoff: float) -> tuple[fl
     return bias, bias * math.sqrt(0.25 / below + 0.25 / above + 1 / 16)
 
 
-_QUIET = 0.25
-"""At least this share of the bits counts as quiet: those with the fewest people of fitted texts."""
+_QUIET = 0.25  # share of the bits that count as quiet: fewest people of fitted texts
+_LARGE = 2.0  # standard deviations beyond which residuals are surpluses, the rest is normal
+_RATIO = 0.125  # logarithm of the factor within which surpluses are taken for the same
 
-_LARGE = 2.0
-"""Residuals beyond this many standard deviations have a law of their own, the rest is normal."""
-
-_RATIO = 0.125
-"""The logarithm of the factor within which such residuals are taken for the same."""
-
-_LONGEST = 1 << 14
-_STEPS_PER_SIGMA = 16
-"""The lattice of an error's law: at most so many points, and so many to a sigma if that allows."""
-
-_HEAVY = 0.125
-"""Rows with less than this part of the largest weight are taken as normal altogether."""
+_MAX_POINTS = 1 << 14  # of the lattice of an error's distribution
+_STEPS_PER_SIGMA = 16  # of that lattice, if its length allows
+_HEAVY = 0.125  # rows below this part of the largest weight are taken as normal altogether
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +199,7 @@ class Jumps:
         extent = 2 * (
             float(self.rates @ reach) + 10 * (sigma + self.variance**0.5) + reach.max(initial=0.0)
         )
-        step = max(sigma / _STEPS_PER_SIGMA, extent / _LONGEST)
+        step = max(sigma / _STEPS_PER_SIGMA, extent / _MAX_POINTS)
         length = 1 << int(np.ceil(np.log2(extent / step)))
         # Each jump is shared between two neighbours on the lattice, which keeps its mean.
         place, part = np.divmod(self.sizes / step, 1.0)
@@ -200,8 +207,8 @@ class Jumps:
         np.add.at(lattice, place.astype(np.int64) % length, self.rates * (1 - part))
         np.add.at(lattice, (place.astype(np.int64) + 1) % length, self.rates * part)
         turn = 2 * np.pi * np.fft.rfftfreq(length)
-        law = np.exp(np.fft.rfft(lattice) - self.rates.sum() - (turn * sigma / step) ** 2 / 2)
-        chances = np.fft.fftshift(np.fft.irfft(law, length))
+        transform = np.exp(np.fft.rfft(lattice) - self.rates.sum() - (turn * sigma / step) ** 2 / 2)
+        chances = np.fft.fftshift(np.fft.irfft(transform, length))
         below = np.cumsum(chances) - chances / 2
         values = (np.arange(length) - length // 2) * step
         low, high = np.interp((tail, 1 - tail), np.maximum.accumulate(below), values)

@@ -31,21 +31,12 @@ from scipy import linalg, optimize, sparse
 from shoal.analysis.tally import CohortCounts
 from shoal.analysis.text.design import Design, Floats, Places
 
-CLIP = 4.0
-"""Residuals beyond this many standard deviations are clipped, and their bits not fitted."""
-
-_CLIPPED_SQUARE = 0.99988
-"""E[min(|Z|, 4)^2] of a standard normal Z, to five digits."""
-
-_LEFT_OUT = 1e-6
-"""What is left of the weight of a bit that is not fitted: a text all of whose bits are left out
-then has a huge sigma, where it would have none at all."""
-
+CLIP = 4.0  # standard deviations beyond which residuals are clipped, and their bits not fitted
+_CLIPPED_SQUARE = 0.99988  # E[min(|Z|, 4)^2] of a standard normal Z, to five digits
+_LEFT_OUT = 1e-6  # weight of a bit that is not fitted: a text of such bits has a huge sigma
 _BLOCK = 1 << 22
-
-_STEPS = 8
-_SETTLED = 0.05
-"""Fitting ends after so many steps, or when no count moves by more than this part of its sigma."""
+_STEPS = 8  # of fitting at most
+_SETTLED = 0.05  # fitting ends when no count moves by more than this part of its sigma
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +136,7 @@ def fit(data: Data, design: Design, chosen: Places, extra: float, surplus: float
     """Fit the background and the chosen patterns together; `extra` is where to begin.
 
     Every fitted text takes one degree of freedom from the residuals. `surplus` are those that go
-    with texts that were chosen because they came out large; see `selecting.surplus`.
+    with texts that were chosen because they came out large; see `selection.surplus`.
     """
     shares = data.shares[:, None]
     other = sparse.csc_array(
@@ -191,11 +182,11 @@ def _usable(variance: Floats) -> Floats:
 
 
 def _trust(standardized: Floats, *, hard: bool) -> Floats:
-    """Return by how much to weigh residuals: all of it up to `CLIP`, beyond less and less, or none.
+    """Return the weight of residuals: 1 up to `CLIP`, beyond it less and less, or nearly none.
 
     Least squares alone is misled where a popular unknown text shares one bit with a known one: all
     bits of the known one then seem far off. Huber's weights, the soft ones, find the only minimum
-    of a convex loss from wherever they begin, and from there the bits far off can be left out.
+    of a convex loss from any start, and from there the bits far off can be left out.
     """
     beyond = np.maximum(np.abs(standardized) / CLIP, 1.0)
     return np.asarray(np.where(beyond > 1, _LEFT_OUT, 1.0) if hard else 1 / beyond)

@@ -1,4 +1,4 @@
-"""What decoding returns: the candidates with their counts, and what they do not explain."""
+"""The result of decoding: candidates with their counts, and what they do not explain."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_SHOWN = 40
-"""Texts that `print` shows."""
+_SHOWN = 40  # texts that `print` shows
+_COLUMNS = ("value", "count", "sigma", "low", "high", "found", "constrained")
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,12 @@ class DecodedText:
     found: bool
     constrained: float
     same_as: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        row = dict(vars(self))
+        same = row.pop("same_as")
+        return row | {"same_as": list(same)} if same else row
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,11 +137,7 @@ class DecodedTexts(TableExport, Sequence[DecodedText]):
         return self._regression.covariance(self._combinations(values))
 
     def total(self, values: Iterable[str]) -> Interval:
-        """Return an interval for the people behind several texts that were found, together.
-
-        It treats the texts as chosen beforehand. Like a text's own interval it knows what may hide
-        behind them.
-        """
+        """Return an interval for the people behind several texts found, chosen beforehand."""
         whole = self._combinations(values).sum(axis=0, keepdims=True)
         fitted = self._regression.fit
         centre = float((whole @ np.append(fitted.background, fitted.counts))[0])
@@ -156,46 +158,18 @@ class DecodedTexts(TableExport, Sequence[DecodedText]):
 
     def to_arrow(self) -> pa.Table:
         """Return the candidates as an Arrow table, at the level they were decoded with."""
-        rows = [
-            {
-                "value": one.value,
-                "count": float(one.count),
-                "sigma": float(one.sigma),
-                "low": float(one.low),
-                "high": float(one.high),
-                "found": bool(one.found),
-                "constrained": float(one.constrained),
-            }
-            for one in self.texts
-        ]
+        rows = [{name: getattr(one, name) for name in _COLUMNS} for one in self.texts]
         return arrow_rows(
             ["value"], rows, level=self.level, reports=self.reports, simulated=self.simulated
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `shoal decode --json` prints."""
-        return {
-            "question": self.question,
-            "reports": self.reports,
-            "fdr": self.fdr,
-            "level": self.level,
-            "simulated": self.simulated,
+        names = ("question", "reports", "fdr", "level", "simulated")
+        return {name: getattr(self, name) for name in names} | {
             "unexplained": self.unexplained,
             "unexplained_sigma": self.unexplained_sigma,
             "notes": list(self.notes),
             "alike": [list(group) for group in self.alike],
-            "candidates": [_row(text) for text in self.texts],
+            "candidates": [text.to_json() for text in self.texts],
         }
-
-
-def _row(text: DecodedText) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "value": text.value,
-        "count": text.count,
-        "sigma": text.sigma,
-        "low": text.low,
-        "high": text.high,
-        "found": text.found,
-        "constrained": text.constrained,
-    }
-    return row | {"same_as": list(text.same_as)} if text.same_as else row

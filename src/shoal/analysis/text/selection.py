@@ -1,9 +1,8 @@
 """Which candidates are there: p-values that hold for any crowd, and false discoveries.
 
 A text that nobody answered has, in every cohort, positions that have nothing to do with the
-reports: they are a uniform draw. So the law of its score, the sum of the residuals at its bits, is
-known from the residuals themselves, whatever they are made of: known texts, unknown ones or noise
-(`null_distribution`).
+reports: they are a uniform draw. So the distribution of its score, the sum of the residuals at its
+bits, is known from the residuals themselves, whatever they are made of (`null_distribution`).
 
 Given the residuals, the p-values of absent candidates are independent, since their hashes are;
 Benjamini and Hochberg's rule then bounds the expected share of absent texts among those found.
@@ -28,11 +27,11 @@ _FITTED = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The last fit, and of every pattern the count and its sigma.
+    """The last fit, and the count and sigma of every pattern.
 
-    `z` are the p-values as normal quantiles, and `cutoff` is what z had to reach. `blur` is the
-    part of a variance that choosing adds. `shared` are patterns that stand out and still may be
-    nobody's: with one or two cohorts another text may have all their bits.
+    `z` are the p-values as normal quantiles, `cutoff` their threshold. `blur` is the part of a
+    variance that choosing adds. `shared` are patterns that stand out and still may be nobody's:
+    with one or two cohorts another text may have all their bits.
     """
 
     fit: Fit
@@ -62,8 +61,8 @@ def discoveries(log_p: Floats, fdr: float) -> tuple[Places, float]:
 def select(data: Data, design: Design, fdr: float) -> Selection:
     """Fit what is found and look again, until hardly anything changes; then fit once more.
 
-    At a strict `fdr` more is fitted than found: an uncertain text is still better in the fit than
-    in the noise.
+    At a strict `fdr` more is fitted than found: an uncertain text is better in the fit than in the
+    noise.
     """
     chosen: Places = np.empty(0, np.int64)
     most = data.debiased.size // 4  # more texts than that cannot be told apart anyway
@@ -102,9 +101,9 @@ def select(data: Data, design: Design, fdr: float) -> Selection:
 def surplus(z: Floats, cutoff: float) -> float:
     """Return how much more than one each the squared errors of chosen z-values add up to.
 
-    For a normal z with mean mu, E[((z - mu)^2 - 1) 1(z > t)] = (t - mu) phi(t - mu), which is minus
-    the slope of its density at t. So the sum over all candidates is minus the slope of the density
-    of their z-values, here from how many fall just below and just above the cutoff.
+    For a normal z with mean mu, E[((z - mu)^2 - 1) 1(z > t)] = (t - mu) phi(t - mu): minus the
+    slope of its density at t. Summed over all candidates, minus the slope of the density of their
+    z-values, here from how many fall just below and just above the cutoff.
     """
     window = 0.5
     below = float(((z > cutoff - window) & (z <= cutoff)).sum())
@@ -173,21 +172,16 @@ def _scores_of_fitted(
         clipped = np.clip(residual / spreads, -CLIP, CLIP)
         score = np.where(spreads > 0, share / spreads * clipped - centre[None], 0.0)
     # Fitting others takes a share of its own bits away from a text, and fitting it gives them back;
-    # the residuals that the law is made of have not got them back (approximation). Where that share
+    # the null distribution has not got them back (approximation). Where that share
     # is large, texts are nearly alike, and it is the sigma of least squares that tells.
     alone = (fitted.columns.multiply(fitted.columns)).T @ fitted.weight.ravel()
     shrink = 1 / np.clip(alone * np.diag(fitted.inverse), 1.0, 1.25)[1:]
     return np.asarray(score.sum(axis=(1, 2)) * shrink)
 
 
-FEW_DRAWS = 8
-"""Up to so many draws are added up one by one."""
-
-_LATTICE = 1 << 12
-"""Places of the lattice for one draw."""
-
-_ROUND_OFF = 1e-15
-"""What a Fourier transform adds to a probability, and more."""
+FEW_DRAWS = 8  # up to which draws are added up one by one
+_LATTICE = 1 << 12  # places for one draw
+_ROUND_OFF = 1e-15  # more than a Fourier transform adds to a probability
 
 
 class NullDistribution:
@@ -205,11 +199,17 @@ class NullDistribution:
 
 
 def null_distribution(table: Floats, hashes: int) -> NullDistribution:
-    """Return the law of the sum of independent draws, `hashes` from each row of a centred table.
+    """Return the distribution of the sum of draws, `hashes` from each row of a centred table.
+
+    With many draws the tail is a saddlepoint approximation (Barndorff-Nielsen's r*) from the exact
+    cumulants: residuals are skew and the tails needed are far out. A sum of few draws has atoms
+    instead of a smooth tail: a text that sets one bit of m has no p-value below 1 / m, however many
+    people stand at that bit. So few draws are added up one by one on a lattice, each rounded up,
+    which can only make the tail heavier.
 
     >>> table = np.array([[3.0] + [0.0] * 99]) - 0.03
-    >>> law = null_distribution(table, 1)     # one bit in a hundred: p = .01
-    >>> round(float(law.normal_score(np.array([2.97]))[0]), 2)
+    >>> null = null_distribution(table, 1)     # one bit in a hundred: p = .01
+    >>> round(float(null.normal_score(np.array([2.97]))[0]), 2)
     2.33
     """
     sigma = math.sqrt(max(hashes * float((table**2).mean(axis=1).sum()), 1e-300))
@@ -219,10 +219,7 @@ def null_distribution(table: Floats, hashes: int) -> NullDistribution:
 
 
 def _added(table: Floats, hashes: int) -> tuple[Floats, Floats] | None:
-    """Return the places of the lattice and P[sum >= place] as normal quantiles.
-
-    Between two places the tail is that of the upper one, so that interpolation is on the safe side.
-    """
+    """Return lattice places and P[sum >= place] as normal quantiles; interpolation is safe."""
     lowest, span = table.min(axis=1, keepdims=True), float(np.ptp(table, axis=1).max())
     if span <= 0:
         return None
@@ -231,11 +228,11 @@ def _added(table: Floats, hashes: int) -> tuple[Floats, Floats] | None:
     places = np.ceil((table - lowest) / step - 1e-6).astype(np.int64)
     draws = len(table) * hashes
     length = 1 << math.ceil(math.log2(draws * _LATTICE + 1))
-    law = np.ones(length // 2 + 1, complex)
+    transform = np.ones(length // 2 + 1, complex)
     for row in places:
         chances = np.bincount(row, minlength=length) / row.size
-        law *= np.fft.rfft(chances) ** hashes
-    tail = np.cumsum(np.fft.irfft(law, length)[::-1])[::-1]
+        transform *= np.fft.rfft(chances) ** hashes
+    tail = np.cumsum(np.fft.irfft(transform, length)[::-1])[::-1]
     last = int(places.max(axis=1).sum()) * hashes
     chance = np.clip(tail[: last + 1] + _ROUND_OFF * length, 0.0, 1.0 - 1e-12)
     scores = float(lowest.sum()) * hashes + step * np.arange(last + 1, dtype=np.float64)

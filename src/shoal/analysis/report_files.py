@@ -1,8 +1,8 @@
-"""Reports in files larger than memory, read chunk by chunk.
+"""Reports as arrays: batches as they travel, and files larger than memory, chunk by chunk.
 
-Parquet or Arrow with one fixed-size binary column `report`, raw rows behind a 64-byte header
-(`shoal.protocol.wire`), or a batch as it travels. Each names its plan. A row is the packed bits,
-behind the cohort as two bytes, little endian, if the plan has cohorts.
+A file is Parquet or Arrow with one fixed-size binary column `report`, raw rows behind a 64-byte
+header (`shoal.protocol.wire`), or a batch. Each names its plan. A row is the packed bits, behind
+the cohort as two bytes, little endian, if the plan has cohorts.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from shoal.protocol.wire import (
 from shoal.support.files import first_line
 
 _CHUNK_ROWS = 1 << 18
-_LARGEST_BATCH = 1 << 30
+_MAX_BATCH = 1 << 30
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"
 
 
 def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iterator[Synthetic]:
-    """Read the reports of `plan` from a file: Parquet, raw rows, or a batch of the wire form.
+    """Read the reports of `plan` from a file: Parquet, Arrow, raw rows, or a batch.
 
-    A batch names its reports; those whose id is in `seen`, or comes twice, are left out, and `seen`
-    is kept up to date. It also knows their windows, and so do the vectors that come out of it.
+    A batch names its reports and their windows; reports whose id is in `seen`, or comes twice, are
+    left out, and `seen` is kept up to date.
     """
     with _problems_of(path):
         start = _start_of(path)
         if start in _READERS:
             yield from _READERS[start](plan, path, None)
         elif start[: len(MAGIC)] == MAGIC or start[:1] == b"{":
-            if path.stat().st_size > _LARGEST_BATCH:
+            if path.stat().st_size > _MAX_BATCH:
                 raise ReportError(f"{path} is too large for one batch of reports.")
             batch = parse_batch(plan, path.read_bytes())
             fresh = _first_seen(batch, set() if seen is None else seen)
@@ -62,7 +62,7 @@ def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iter
 
 
 class FilePart(NamedTuple):
-    """A part of a file: row groups of Parquet, batches of Arrow or raw rows, from first to last."""
+    """Row groups of Parquet, batches of Arrow or raw rows of a file, from first to last."""
 
     first: int
     last: int
@@ -70,13 +70,7 @@ class FilePart(NamedTuple):
 
 
 def parts_of(plan: Plan, path: Path, rows: int) -> list[FilePart] | None:
-    """Cut a file into parts of about so many rows, or return None if it is a batch.
-
-    >>> parts_of(None, Path("none"), 1)
-    Traceback (most recent call last):
-    ...
-    shoal.errors.ReportError: cannot read reports none: No such file or directory.
-    """
+    """Cut a file into parts of about so many rows, or return None if it is a batch."""
     with _problems_of(path):
         start = _start_of(path)
         if start not in _READERS:
@@ -249,7 +243,6 @@ def _check_plan(plan: Plan, path: Path, named: str) -> None:
 
 
 _READERS = {_PARQUET: _read_parquet, _ARROW: _read_arrow, FILE_MAGIC: _read_rows}
-"""By the first bytes of a file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,10 +276,7 @@ class Batch:
 
 
 def parse_batch(plan: Plan, content: bytes) -> Batch:
-    """Parse a batch in either form; anything else raises `ReportError`.
-
-    The arrays are views of one buffer.
-    """
+    """Parse a batch in either form; the arrays are views of one buffer."""
     has_cohorts = plan.cohorts is not None
     reports = split_batch(plan, content)
     records = np.frombuffer(reports.content, _record(plan.bits, has_cohorts))
@@ -303,10 +293,7 @@ def _record(bits: int, has_cohorts: bool) -> np.dtype[np.void]:
 
 
 def synthetics_of(batch: Batch, plan: Plan, chosen: list[int]) -> Iterator[Synthetic]:
-    """Yield some of the vectors of a batch, window by window, without their ids.
-
-    Where a plan has no window its reports carry the number 0, which says nothing.
-    """
+    """Yield chosen vectors of a batch by window, without ids; 0 is none if the plan has none."""
     places = np.array(chosen, int)
     windows = batch.windows[places]
     for window in np.unique(windows).tolist():

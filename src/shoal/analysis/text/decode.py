@@ -1,9 +1,9 @@
-"""A tally and candidates to the texts a crowd answered."""
+"""Find the texts that a crowd answered among candidates, from a tally."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +25,7 @@ from shoal.support.checks import check_level, check_number, listed, shown
 from shoal.support.files import explain_wrong_file, first_line, kind_of
 from shoal.theory.gaussian import normal_factor
 
-ALIKE = 0.75
-"""Candidates that set this share of their bits alike are listed as hard to tell apart."""
+ALIKE = 0.75  # share of common bits from which candidates are listed as hard to tell apart
 
 
 def decode(
@@ -47,8 +46,8 @@ def decode(
         The plan, and the tally of its reports. A plan with a crowd refuses a tally of fewer
         reports.
     candidates
-        Texts that somebody may have answered: a list, or a column of a table. They are taken in
-        normal form; empty ones and repetitions are left out, with a note.
+        Texts that somebody may have answered: a list, or a column of a table. Empty ones and
+        repetitions, in normal form, are left out with a note.
     question
         Which text question; needed if the survey has several.
     fdr
@@ -83,10 +82,15 @@ def decode(
     design = make_design(hashing, checked.texts, text_question.cohorts, progress)
     where, *_ = plan.survey.slices_of(text_question.name)
     data = make_data(tally.cohorts, where, float(plan.q), text_question.hashes)
+    draws = text_question.hashes * text_question.cohorts
+    left_out = {
+        "empty candidates left out": checked.empty,
+        "repeated candidates left out": checked.repeated,
+    }
     notes = (
         *filter(None, [tally.note]),
-        *_left_out(checked),
-        *filter(None, [_too_small(text_question, len(checked.texts), fdr)]),
+        *_counted_notes(left_out),
+        *filter(None, [too_few_bits(text_question.bits, draws, len(checked.texts), fdr)]),
     )
     return explain(
         data,
@@ -118,6 +122,10 @@ def explain(
     rows = _rows(texts, regression, selected, errors, level)
     explained, explained_sigma = _explained(regression, selected, errors.sigmas, level)
     alike = _alike(texts, design, selected.discoveries)
+    counted = {
+        "candidates with the same bits as another, counted with it": len(texts) - design.patterns,
+        "groups of candidates that are hard to tell apart": len(alike),
+    }
     pattern = {texts[group[0]]: place for place, group in enumerate(design.members)}
     return DecodedTexts(
         question=question,
@@ -128,7 +136,7 @@ def explain(
         unexplained=data.reports - explained,
         unexplained_sigma=explained_sigma,
         alike=alike,
-        notes=(*notes, *_alike_notes(len(texts) - design.patterns, len(alike))),
+        notes=(*notes, *_counted_notes(counted)),
         simulated=simulated,
         _regression=regression,
         _pattern=pattern,
@@ -242,16 +250,10 @@ def _alike(
 
 
 def check_rates(fdr: float, level: float) -> None:
-    """Refuse a false discovery rate or a confidence level that is none."""
+    """Check a false discovery rate and a confidence level."""
     check_level(level)
     if not 0 < check_number("fdr", fdr) < 1:
         raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}. Try 0.05.")
-
-
-def _too_small(question: Text, candidates: int, fdr: float) -> str | None:
-    """Say so if a text of this question sets too few bits to be found."""
-    draws = question.hashes * question.cohorts
-    return too_few_bits(question.bits, draws, candidates, fdr)
 
 
 def too_few_bits(bits: int, draws: int, candidates: int, fdr: float) -> str | None:
@@ -268,22 +270,8 @@ def too_few_bits(bits: int, draws: int, candidates: int, fdr: float) -> str | No
     )
 
 
-def _left_out(checked: Candidates) -> tuple[str, ...]:
-    notes = []
-    if checked.empty:
-        notes.append(f"empty candidates left out: {checked.empty}")
-    if checked.repeated:
-        notes.append(f"repeated candidates left out: {checked.repeated}")
-    return tuple(notes)
-
-
-def _alike_notes(same: int, alike: int) -> tuple[str, ...]:
-    notes = []
-    if same:
-        notes.append(f"candidates with the same bits as another, counted with it: {same}")
-    if alike:
-        notes.append(f"groups of candidates that are hard to tell apart: {alike}")
-    return tuple(notes)
+def _counted_notes(notes: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(f"{what}: {number}" for what, number in notes.items() if number)
 
 
 MAX_FILE_BYTES = 1 << 30

@@ -1,8 +1,17 @@
 """Decode a collection that RAPPOR made, and say what was promised to the people in it.
 
 RAPPOR's bits are Shoal's but for two things. The channel is not symmetric: a true 0 is reported as
-1 at the rate p*, and a true 1 at the rate q* (`fitting` knows both). And its hashes may hit one bit
-twice (`Design`). Everything else is the decoding of `shoal.decode`, with the same approximations.
+1 at the rate p*, and a true 1 at the rate q* (`least_squares` takes both). And its hashes may hit
+one bit twice (`Design`). Everything else is as in `decode`, with the same approximations.
+
+The files are those of google/rappor:
+
+counts.csv  one row per cohort without a header: the reports of the cohort, then how many of them
+            report a 1 at each of the k bits.
+map.csv     one row per candidate without a header: the text, then the h bits that it sets in each
+            cohort in turn. Positions are numbered from 1 over all cohorts, so that cohort j
+            (from 0) has those from k j + 1 to k j + k. Where two hashes of a text hit one bit the
+            position is there twice, or once and an empty cell ends the row.
 """
 
 from __future__ import annotations
@@ -56,21 +65,14 @@ def personal_promises(parameters: RapporParameters) -> tuple[PersonalPromise, ..
     >>> [(one.name, round(one.epsilon, 3)) for one in personal_promises(given)]
     [('epsilon_1', 2.197), ('epsilon_infinity', inf)]
     """
+    one, every = (
+        "whoever sees one report and knows whose it is",
+        "whoever sees all reports that a person ever sends about one value",
+    )
+    first, last = parameters.epsilon_1, parameters.epsilon_infinity
     return (
-        PersonalPromise(
-            "epsilon_1",
-            parameters.epsilon_1,
-            "whoever sees one report and knows whose it is",
-            "theorem",
-            "RAPPOR, Theorem 2",
-        ),
-        PersonalPromise(
-            "epsilon_infinity",
-            parameters.epsilon_infinity,
-            "whoever sees all reports that a person ever sends about one value",
-            "theorem",
-            "RAPPOR, Theorem 1",
-        ),
+        PersonalPromise("epsilon_1", first, one, "theorem", "RAPPOR, Theorem 2"),
+        PersonalPromise("epsilon_infinity", last, every, "theorem", "RAPPOR, Theorem 1"),
     )
 
 
@@ -100,11 +102,11 @@ class RapporDecoded(TableExport):
 
     @property
     def together(self) -> Interval:
-        """What the texts found and those not found add up to, as a share of the reports.
+        """The sum of the texts found and those not found, as a share of the reports.
 
-        Texts that were not found raise all bits alike, which is fitted too. The sum uses that every
-        text sets h bits. It is 1 within the interval if parameters, counts and map belong together
-        and every popular text is a candidate: nothing else makes it so (observed to cover).
+        Texts that were not found raise all bits alike, which is fitted too. It is 1 within the
+        interval if parameters, counts and map belong together and every popular text is a candidate
+        (observed to cover).
         """
         regression, reports = self.texts._regression, self.texts.reports
         fitted = regression.fit
@@ -201,7 +203,7 @@ def decode_rappor(
 
 
 def _notes(parameters: RapporParameters, candidates: RapporMap, fdr: float) -> tuple[str, ...]:
-    """Say what a reader must know before trusting the counts."""
+    """Return the caveats of the counts."""
     notes = []
     if candidates.repeated:
         notes.append(f"repeated candidates left out: {candidates.repeated}")
@@ -219,13 +221,12 @@ def _notes(parameters: RapporParameters, candidates: RapporMap, fdr: float) -> t
 
 MAX_FILE_BYTES = 1 << 30
 LARGEST_COUNT = 1 << 53
-EMPTY = "(empty)"
-"""What a candidate of no letters is called."""
+EMPTY = "(empty)"  # the name of a candidate of no letters
 
 
 @dataclass(frozen=True, eq=False)
 class RapporCollection:
-    """Of every cohort the number of reports, and of every bit in it the number of ones."""
+    """The number of reports of every cohort, and the number of ones of every bit in it."""
 
     sizes: NDArray[np.int64]
     ones: NDArray[np.int64]

@@ -118,7 +118,7 @@ class TestRealWords:
     def test_a_million_people(self):
         """Recall of words above six predicted sigmas, at a proven promise of epsilon 2, 1e-6."""
         counts = crowd(1_000_000, most=5000)
-        size = suggest_text_size(4000, 1_000_000, "2", "1e-6", most_bits=256, most_cohorts=64)
+        size = suggest_text_size(4000, 1_000_000, "2", "1e-6", max_bits=256, max_cohorts=64)
         survey = Survey("words", (size.question("word"),))
         made = plan(survey, crowd_size=1_000_000, epsilon="2", delta="1e-6")
         assert made.promise.kind == "proven"
@@ -673,7 +673,7 @@ def released(laws):
 
 class TestSizing:
     def test_one_hash_and_a_promise_that_is_kept(self):
-        proposal = suggest_text_size(10_000, 100_000, 1, "1e-6", most_bits=256)
+        proposal = suggest_text_size(10_000, 100_000, 1, "1e-6", max_bits=256)
         made = plan(
             Survey("s", (proposal.question("word"),)), crowd_size=100_000, epsilon=1, delta="1e-6"
         )
@@ -696,7 +696,7 @@ class TestSizing:
 
         Among 50 texts at it, fewer than 42 with a probability below 0.005.
         """
-        proposal = suggest_text_size(1000, 50_000, 2, "1e-6", most_bits=128)
+        proposal = suggest_text_size(1000, 50_000, 2, "1e-6", max_bits=128)
         survey = Survey("s", (proposal.question("word"),))
         made = plan(survey, crowd_size=50_000, epsilon=2, delta="1e-6")
         counts = {f"text {i}": proposal.detectable for i in range(50)}
@@ -707,8 +707,8 @@ class TestSizing:
 
     def test_counts_want_few_cohorts(self):
         """A cohort hides a person among its own reports only; what is proposed is also found."""
-        reports = suggest_text_size(1000, 20_000, 2, "1e-6", most_bits=128)
-        proposal = suggest_text_size(1000, 20_000, 2, "1e-6", most_bits=128, view="counts")
+        reports = suggest_text_size(1000, 20_000, 2, "1e-6", max_bits=128)
+        proposal = suggest_text_size(1000, 20_000, 2, "1e-6", max_bits=128, view="counts")
         assert proposal.cohorts < reports.cohorts
         assert proposal.sigma < reports.sigma
         survey = Survey("s", (proposal.question("word"),))
@@ -722,7 +722,7 @@ class TestSizing:
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"fdr": 0}, {"fdr": 1}, {"most_bits": 8}, {"most_cohorts": 0}, {"view": "each"}],
+        [{"fdr": 0}, {"fdr": 1}, {"max_bits": 8}, {"max_cohorts": 0}, {"view": "each"}],
     )
     def test_wrong(self, wrong):
         with pytest.raises(InputError):

@@ -87,7 +87,7 @@ def with_person(law: Law, answers: Answers, bits: int, memory: Memory) -> Law:
     return grown
 
 
-def crowd_law(people: Sequence[Answers], bits: int, memory: Memory) -> Law:
+def crowd_draw(people: Sequence[Answers], bits: int, memory: Memory) -> Law:
     empty = (0,) * 2**bits
     law: Law = {(empty, empty): 1.0}
     for answers in people:
@@ -100,7 +100,7 @@ def true_delta(
 ) -> float:
     """The largest hockey stick over pairs of one person's answers."""
     assert plan.memory is not None
-    rest = crowd_law(others, plan.bits, plan.memory)
+    rest = crowd_draw(others, plan.bits, plan.memory)
     lam, worst = math.exp(epsilon), 0.0
     laws: dict[Answers, Law] = {}
     for x, x_prime in pairs:

@@ -8,7 +8,14 @@ import pytest
 
 from shoal.theory.domains import choice, flags
 from shoal.theory.enumeration import AnswerPair, delta_of_pair, eta_of_pair
-from shoal.theory.homogeneous import attack, delta, eta, local_delta, ratio_law, ratio_moments
+from shoal.theory.homogeneous import (
+    attack,
+    delta,
+    eta,
+    local_delta,
+    ratio_distribution,
+    ratio_moments,
+)
 from shoal.theory.stop_loss import reduction
 
 CROWDS = [(1, 0, 0), (0, 1, 0), (2, 0, 0), (0, 2, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1), (0, 1, 2)]
@@ -150,7 +157,7 @@ def test_eta_of_ratios_that_do_not_fit_a_float():
 
 def test_law_and_moments_of_the_ratio():
     mean, variance = ratio_moments(5, 1000, 0.2446)
-    law = ratio_law(5, 1000, 0.2446)
+    law = ratio_distribution(5, 1000, 0.2446)
     assert float(law.values @ law.probabilities) == pytest.approx(mean, rel=1e-3)
     second = float(law.values**2 @ law.probabilities)
     assert second - mean**2 == pytest.approx(variance, rel=0.03)

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from shoal.theory import blanket, ratio_tables
+from shoal.theory import blanket
 from shoal.theory.blanket import blanket_delta, blanket_draws
 from shoal.theory.domains import Block, at_most, choice, differing_bits, flags
 from shoal.theory.enumeration import channel, originals, worst_delta
@@ -113,7 +113,7 @@ def test_loose_form_is_an_upper_bound(monkeypatch):
 def test_merged_atoms_are_an_upper_bound(monkeypatch):
     domain = (flags(6), choice(4), choice(5), choice(6))
     fine = blanket_delta(domain, 10_000, 0.3, 0.5)
-    monkeypatch.setattr(ratio_tables, "_MOST_ATOMS", 60)
+    monkeypatch.setattr(blanket, "_MOST_ATOMS", 60)
     coarse = blanket_delta(domain, 10_000, 0.3, 0.5)
     assert fine.low <= coarse.high
     assert coarse.high < 2 * fine.high

@@ -9,11 +9,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.theory import blanket, ratio_tables
+from shoal.theory import blanket
 from shoal.theory import stop_loss as engine
+from shoal.theory.blanket import Doubt, Ratios
 from shoal.theory.brackets import UNIT
 from shoal.theory.domains import Block, at_most, choice, flags
-from shoal.theory.ratio_tables import Doubt, Ratios
 from shoal.theory.stop_loss import merging
 from shoal.theory.stop_loss.reduction import Draw
 
@@ -80,24 +80,24 @@ class TestMasses:
     def test_of_products(self, q: float, by_pairs: bool, monkeypatch: pytest.MonkeyPatch):
         """Both routes, by squaring and by a last factor of another kind."""
         if by_pairs:
-            monkeypatch.setattr(ratio_tables, "_convolved", lambda left, right: None)
+            monkeypatch.setattr(blanket, "_convolved", lambda left, right: None)
         three = exact_table(choice(3), 1, 1, q)
         exact: Exact = {(0, 0): Fraction(1)}
         for _ in range(13):
             exact = multiplied(exact, three)
-        table = ratio_tables.power(blanket._exact(choice(3), 1, 1, q), 13, q)
+        table = blanket.power(blanket._exact(choice(3), 1, 1, q), 13, q)
         assert error_in_doubts(table, exact) <= 1.0
-        table = ratio_tables.product(table, blanket._flags(6, q), q)
+        table = blanket.product(table, blanket._flags(6, q), q)
         exact = multiplied(exact, flags_table(6, q))
         assert error_in_doubts(table, exact) <= 1.0
         assert table.doubt.flat < 1000  # 1e-12: no mass is far off
 
     def test_of_masses_in_bands(self, q: float, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(ratio_tables, "_range", lambda kind: 8.0)
-        monkeypatch.setattr(ratio_tables, "_MOST_BANDS", 1000)
+        monkeypatch.setattr(blanket, "_range", lambda kind: 8.0)
+        monkeypatch.setattr(blanket, "_MOST_BANDS", 1000)
         three = exact_table(choice(3), 1, 1, q)
         table = blanket._exact(choice(3), 1, 1, q)
-        squared = ratio_tables._convolved(table, table)
+        squared = blanket._convolved(table, table)
         assert squared is not None
         assert error_in_doubts(squared, multiplied(three, three)) <= 1.0
 
@@ -111,7 +111,7 @@ def flags_table(bits: int, q: float) -> Exact:
 @pytest.mark.parametrize(("part", "whole"), [(1, 2), (1, 64), (63, 64), (3, 4), (0, 4), (4, 4)])
 @pytest.mark.parametrize("unit", [1e-9, 1e-3, 0.7, 13.0])
 def test_shares_of_a_spread(part: int, whole: int, unit: float):
-    stay, rise = ratio_tables.log_shares(np.array([part]), whole, unit)
+    stay, rise = blanket.log_shares(np.array([part]), whole, unit)
     with mpmath.workdps(60):
         u = mpmath.mpf(unit)
         top, down = mpmath.expm1(part * u), mpmath.expm1(whole * u)
@@ -132,7 +132,7 @@ class TestErrorsThatAreMadeLarge:
     @pytest.mark.parametrize("by_pairs", [False, True])
     def test_of_a_product(self, by_pairs: bool, monkeypatch: pytest.MonkeyPatch):
         if by_pairs:
-            monkeypatch.setattr(ratio_tables, "_convolved", lambda left, right: None)
+            monkeypatch.setattr(blanket, "_convolved", lambda left, right: None)
         three, exact = exact_table(choice(3), 1, 1, 0.3), {(0, 0): Fraction(1)}
         for _ in range(13):
             exact = multiplied(exact, three)
@@ -141,14 +141,14 @@ class TestErrorsThatAreMadeLarge:
             log_mass=table.log_mass + self.ERROR,
             doubt=table.doubt.more(self.ERROR / (8 * UNIT), 0.0),
         )
-        assert 0.9 <= error_in_doubts(ratio_tables.power(off, 13, 0.3), exact) <= 1.0
+        assert 0.9 <= error_in_doubts(blanket.power(off, 13, 0.3), exact) <= 1.0
 
     def test_of_logarithms_that_are_longer_than_that_of_their_sum(self):
         """A hundred equal masses, each off in proportion to its logarithm."""
         count, log_mass = 100, -10.0
         doubt = Doubt(1.0, self.ERROR / (8 * UNIT))
         off = np.full(count, log_mass * (1 + self.ERROR))
-        table = ratio_tables.merged(np.zeros(count, int), np.zeros(count, int), off, doubt)
+        table = blanket.merged(np.zeros(count, int), np.zeros(count, int), off, doubt)
         truth = math.log(count) + log_mass
         flat, slope = table.doubt
         error = abs(float(table.log_mass[0]) - truth) / (8 * UNIT * (flat + slope * abs(truth)))
@@ -159,7 +159,7 @@ class TestErrorsThatAreMadeLarge:
         count = 100_000
         logs = np.append(0.0, np.full(count, math.log(2.0**-54)))
         place = np.zeros(count + 1, int)
-        table = ratio_tables.merged(place, place, logs, Doubt(1.0, 1.0))
+        table = blanket.merged(place, place, logs, Doubt(1.0, 1.0))
         error = abs(float(table.log_mass[0]) - math.log1p(count * 2.0**-54))
         assert 5e-12 < error <= 8 * UNIT * table.doubt.flat
 
@@ -174,7 +174,7 @@ class TestErrorsThatAreMadeLarge:
         flat = Ratios(
             np.zeros(count + 1, int), np.arange(count + 1), np.zeros(count + 1), Doubt(1.0, 1.0)
         )
-        both = ratio_tables._convolved(line, flat)
+        both = blanket._convolved(line, flat)
         assert both is not None
         error = abs(float(both.log_mass[count]) - math.log1p(count * 2.0**-54))
         assert error <= 8 * UNIT * both.doubt.flat

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.theory import blanket, homogeneous, proven, ratio_tables, stop_loss, sufficient
+from shoal.theory import blanket, homogeneous, proven, stop_loss, sufficient
 from shoal.theory.brackets import UNIT, binomial_log_weights, log_sum
 from shoal.theory.domains import Block, Triple, at_most, choice, classes, flags, maximal_classes
 from shoal.theory.proven import attack_delta, proven_delta
@@ -21,7 +21,7 @@ from shoal.theory.stop_loss import tilt as softening
 from shoal.theory.stop_loss.reduction import Draw, reduce_draw
 from shoal.theory.stop_loss.tilt import log_estimate
 
-SURE = ratio_tables.Doubt(0.0, 0.0)
+SURE = blanket.Doubt(0.0, 0.0)
 
 SMALL = [
     (flags(6),),
@@ -185,7 +185,7 @@ class TestBlanket:
             assert many >= count * one - blanket._LEAST_GAIN - 1e-9
 
     def test_equal_pairs_of_powers_are_added(self):
-        table = ratio_tables.merged(
+        table = blanket.merged(
             [3, -2, 3, 0], [-5, 4, -5, 0], np.log([0.25, 0.25, 0.25, 0.25]), SURE
         )
         pairs = dict(zip(zip(table.towards, table.away, strict=True), table.log_mass, strict=True))
@@ -244,7 +244,7 @@ class TestAttack:
             ((0, 4, 2), 900, 0.2),
         ]:
             bracket = homogeneous.delta(crowd, N, q, 0.7)
-            guess = log_estimate(homogeneous.crowd_law(crowd, q, 0.7), N) - math.log(N)
+            guess = log_estimate(homogeneous.crowd_draw(crowd, q, 0.7), N) - math.log(N)
             assert guess == pytest.approx(math.log(bracket.high), abs=0.3)
 
     def test_a_net_of_equal_blocks_is_feasible(self, monkeypatch):
@@ -302,9 +302,9 @@ def test_the_attack_on_a_wide_survey_is_within_its_promise(domain, q):
 def test_products_of_tables_by_two_routes(q):
     """Shifted rectangles beside a merge of all pairs, in logarithms of a wide range too."""
     (table,) = blanket._tables(Block(4, 1, 1), q)
-    left, right = ratio_tables.power(table, 12, q), ratio_tables.power(table, 5, q)
-    fast = ratio_tables._convolved(left, right)
-    pairs = ratio_tables.merged(
+    left, right = blanket.power(table, 12, q), blanket.power(table, 5, q)
+    fast = blanket._convolved(left, right)
+    pairs = blanket.merged(
         left.towards[:, None] + right.towards[None, :],
         left.away[:, None] + right.away[None, :],
         left.log_mass[:, None] + right.log_mass[None, :],
@@ -322,13 +322,13 @@ def test_masses_in_bands(monkeypatch):
     They are as far off as they say, at most.
     """
     (table,) = blanket._tables(choice(2), 0.45)
-    left, right = ratio_tables.power(table, 40, 0.45), ratio_tables.power(table, 30, 0.45)
+    left, right = blanket.power(table, 40, 0.45), blanket.power(table, 30, 0.45)
     assert np.ptp(left.log_mass) > 40
-    monkeypatch.setattr(ratio_tables, "_range", lambda kind: 20.0 if kind is np.float64 else 5000.0)
-    assert len(ratio_tables._bands(left.log_mass, np.float64)) == 3
-    banded = ratio_tables._convolved(left, right)
-    monkeypatch.setattr(ratio_tables, "_range", lambda kind: 0.0 if kind is np.float64 else 5000.0)
-    whole = ratio_tables._convolved(left, right)
+    monkeypatch.setattr(blanket, "_range", lambda kind: 20.0 if kind is np.float64 else 5000.0)
+    assert len(blanket._bands(left.log_mass, np.float64)) == 3
+    banded = blanket._convolved(left, right)
+    monkeypatch.setattr(blanket, "_range", lambda kind: 0.0 if kind is np.float64 else 5000.0)
+    whole = blanket._convolved(left, right)
     assert banded is not None
     assert whole is not None
     assert (banded.towards == whole.towards).all()
@@ -340,6 +340,6 @@ def test_masses_in_bands(monkeypatch):
 
 
 def test_masses_that_no_float_holds_are_merged():
-    far = ratio_tables.Ratios(np.array([0, 1]), np.array([1, 0]), np.array([0.0, -20_000.0]), SURE)
-    assert ratio_tables._convolved(far, far) is None
-    assert ratio_tables.product(far, far, 0.5).log_mass[-1] == pytest.approx(-40_000.0)
+    far = blanket.Ratios(np.array([0, 1]), np.array([1, 0]), np.array([0.0, -20_000.0]), SURE)
+    assert blanket._convolved(far, far) is None
+    assert blanket.product(far, far, 0.5).log_mass[-1] == pytest.approx(-40_000.0)

@@ -51,18 +51,6 @@ from shoal.theory.proven import (
 )
 from shoal.theory.randomized_response import count_sigma, local_epsilon, local_q
 
-__all__ = [
-    "Attack",
-    "Bound",
-    "CountsBound",
-    "LocalBound",
-    "OtherView",
-    "ReportsBound",
-    "bound_of",
-    "domain_of",
-    "other_view",
-]
-
 _ROUGH = 3e-3
 """Tolerance of the theory where a rough bound will do: q is within a percent."""
 
@@ -142,8 +130,6 @@ def bound_of(
 ) -> Bound:
     """Return what is proven about a survey in a view; `local` is a report with its sender.
 
-    Examples
-    --------
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> views = ("local", "reports", "counts")
@@ -307,6 +293,8 @@ class CountsBound(Bound):
 
     def _cohort(self, crowd_size: int, chance: float) -> tuple[int, float]:
         """Return the smallest cohort of all releases, and the chance of a smaller one."""
+        if self.cohorts == 1:
+            return crowd_size, 0.0
         size, price = smallest_cohort(crowd_size, self.cohorts, chance / self.releases)
         return size, price * self.releases * (1.0 + 1e-14)
 
@@ -436,8 +424,6 @@ def other_view(agreed: Plan) -> OtherView | None:
     None where no crowd is needed, so that nothing depends on the view. What is known to take long
     is not computed.
 
-    Examples
-    --------
     >>> from shoal import Flags, plan
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> agreed = plan(survey, crowd_size=10_000, epsilon=1, delta="1e-6", view="counts")

@@ -40,14 +40,7 @@ from shoal.theory.sufficient import Sufficient, sufficient_eta
 if TYPE_CHECKING:
     from shoal.planning.composition import Composition
 
-__all__ = [
-    "Certificate",
-    "certify",
-    "check_crowd_hides",
-    "check_promise",
-    "compute_promise",
-    "shortfall",
-]
+__all__ = ["Certificate", "certify", "check_crowd_hides", "check_promise", "compute_promise"]
 
 
 def certify(
@@ -63,16 +56,14 @@ def certify(
     Without a view a survey is audited for `reports`. `messages` is as how many messages a report
     is sent in pieces, in the view `counts`.
 
-    Examples
-    --------
     >>> from shoal import Flags, Survey
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
-    >>> certificate = audit(survey, q="0.2147", crowd_size=10_000)
+    >>> certificate = certify(survey, q="0.2147", crowd_size=10_000)
     >>> certificate.delta(epsilon=1).high < 1e-6
     True
     >>> round(certificate.local_epsilon, 2)
     6.48
-    >>> audit(survey, q="0.00997", crowd_size=10_000, view="counts").delta(epsilon=1).high < 1e-6
+    >>> certify(survey, q="0.00997", crowd_size=10_000, view="counts").delta(epsilon=1).high < 1e-6
     True
     """
     if isinstance(plan, Plan):
@@ -94,7 +85,7 @@ def certify(
             view=plan.view,
             cohorts=plan.cohorts,
             parties=plan.parties,
-            overflow=overflow_of(plan),
+            overflow=None if plan.parties is None else overflow_of(plan),
         )
     if q is None or crowd_size is None:
         raise InputError(
@@ -208,9 +199,10 @@ class Certificate:
     def proven(self, epsilon: float, rtol: float = 1e-4) -> Proven:
         """Return the proven delta at an epsilon and the method that proves it."""
         size, checked = self.reports_per_person, _checked_epsilon(epsilon)
-        part = part_of(checked, size)
-        single = self.bound.proven(self.crowd_size, self._q, part, rtol)
-        if size == 1 or single.delta.high == 0.0:
+        if size == 1:
+            return self.bound.proven(self.crowd_size, self._q, checked, rtol)
+        single = self.bound.proven(self.crowd_size, self._q, part_of(checked, size), rtol)
+        if single.delta.high == 0.0:
             return single
         factor = group_factor(checked, size)
         if math.isinf(factor):
@@ -251,7 +243,7 @@ class Certificate:
 
         >>> from shoal import Flags, Survey
         >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-        >>> audit(survey, q="0.2", crowd_size=1000).with_colluders(100).crowd_size
+        >>> certify(survey, q="0.2", crowd_size=1000).with_colluders(100).crowd_size
         900
         """
         most = (self.crowd_size - 1) // self.reports_per_person

@@ -30,7 +30,6 @@ from shoal.theory.calibration import smallest_epsilon
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
-__all__ = ["Composition", "composed_delta", "composed_epsilon"]
 
 WORTH_COMPOSING = 12.0
 """Above this epsilon of a single release, bounds that are quick will do: all of them say little."""

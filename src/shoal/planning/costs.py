@@ -43,18 +43,6 @@ from shoal.theory.proven import proven_delta, proven_q
 from shoal.theory.randomized_response import count_sigma
 from shoal.theory.sufficient import gap_312, sufficient_eta, sufficient_q, three_sigma_q
 
-__all__ = [
-    "Comparison",
-    "Cost",
-    "PeopleNeeded",
-    "QuestionCost",
-    "SurveyCosts",
-    "Trust",
-    "compare",
-    "people_needed",
-    "survey_costs",
-]
-
 Trust = Literal[
     "local", "proven", "sufficient", "three-sigma", "counts", "curator", "curator_gaussian"
 ]
@@ -173,8 +161,6 @@ def compare(
     share, relative_error, level
         The group to know, as a share of the crowd; how well, relative to itself; how surely.
 
-    Examples
-    --------
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> costs = compare(survey, crowd_size=10_000, epsilon=1, delta="1e-6")
@@ -244,8 +230,6 @@ def people_needed(
     level
         How surely. The interval is normal, which is approximate.
 
-    Examples
-    --------
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> needed = people_needed(survey, epsilon=1, delta="1e-6", within=0.02)

@@ -19,8 +19,6 @@ from shoal.support.checks import check_integer
 from shoal.support.rounding import round_up
 from shoal.theory.binomial import fewest_messages, overflow_chance, truncation_price
 
-__all__ = ["PART_OF_DELTA", "Overflow", "Pieces", "overflow_of"]
-
 PART_OF_DELTA = 0.01
 """The planner takes the fewest messages whose price is at most this part of delta."""
 

@@ -51,17 +51,6 @@ from shoal.support.rounding import round_up, text_up
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
-__all__ = [
-    "Covered",
-    "Guarantee",
-    "GuaranteeOverTime",
-    "HoldsFor",
-    "changing_crowds_epsilon",
-    "guarantees",
-    "guarantees_over_time",
-    "loosened",
-    "releases_a_year",
-]
 
 Covered = Literal[
     "one report",
@@ -100,8 +89,6 @@ def releases_a_year(plan: Plan) -> int:
 def guarantees(plan: Plan, delta: str) -> dict[Covered, Guarantee]:
     """Return what a plan guarantees; what is proven is stated at a delta.
 
-    Examples
-    --------
     >>> from shoal import Flags, Survey, plan
     >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
     >>> weekly = plan(survey, q="0.25", crowd_size=1000, epsilon=1, window=604_800)
@@ -245,12 +232,10 @@ def guarantees_over_time(
     changed
         How many of the same crowd changed their answer or missed a release: they are no cover.
 
-    Examples
-    --------
     >>> from shoal.planning.memory import plan_with_memory
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> plan = plan_with_memory(survey, crowd_size=10_000, epsilon=1, delta="1e-6", releases=52)
-    >>> for one in statements(plan, 52):
+    >>> for one in guarantees_over_time(plan, 52):
     ...     print(one.kind, one.holds_for, one.epsilon, one.delta, sep=" | ")
     local | one report | 6.485957 | 0.0
     proven | one release | 0.999953 | 1e-06

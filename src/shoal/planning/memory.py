@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
@@ -19,21 +18,14 @@ from numpy.typing import NDArray
 
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.fragments import Pieces
+from shoal.planning.plan import raising
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction, repeated_epsilon
 from shoal.protocol.plan import MAX_CROWD, VIEWS, Memory, Plan, Promise, View
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer
 from shoal.theory.calibration import smallest
 
-__all__ = [
-    "Horizon",
-    "linking_probability",
-    "parse_horizon",
-    "plan_with_memory",
-    "releases_in_a_year",
-]
-
-FEWEST_DIGITS, MAX_DIGITS = 16, 26
+MIN_DIGITS, MAX_DIGITS = 16, 26
 """Digits of q1 and q2; the effective q has at most one less than both together, which is 51."""
 
 _HALF = Fraction(1, 2)
@@ -95,8 +87,6 @@ def plan_with_memory(
         Two parties that share the work, as in `shoal.plan`. The price of reports that do not fit
         into their messages is that of one release; `statements` count it for every release.
 
-    Examples
-    --------
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> plan = plan_with_memory(survey, crowd_size=10_000, epsilon=1, delta="1e-6", releases=52)
@@ -143,7 +133,7 @@ def plan_with_memory(
         # Each answer has at least one report, so that none has more than this many.
         most = releases - distinct_answers + 1
         q1 = _within(survey, q1, q2, limit / distinct_answers, most)
-    for candidate in _raising(q1):
+    for candidate in raising(q1, MAX_DIGITS):
         memory = Memory(candidate, q2)
         if candidate.is_blind or memory.q.is_blind:
             break
@@ -179,19 +169,11 @@ def _certified(plan: Plan) -> bool:
 
 def _rounded_up(wanted: Fraction) -> FlipProbability:
     """Round up to as few digits as keep q within 1/2048, at most 26."""
-    for digits in range(FEWEST_DIGITS, MAX_DIGITS + 1):
+    for digits in range(MIN_DIGITS, MAX_DIGITS + 1):
         rounded = Fraction(math.ceil(wanted * 2**digits), 2**digits)
         if rounded <= wanted * Fraction(2049, 2048):
             break
     return FlipProbability.of_fraction(min(rounded, _HALF))
-
-
-def _raising(q1: FlipProbability) -> Iterator[FlipProbability]:
-    """Yield q1 and larger ones: a bound need not fall with every step."""
-    yield q1
-    for attempt in range(MAX_DIGITS):
-        step = Fraction(2**attempt, 2 ** max(q1.digits, FEWEST_DIGITS))
-        yield FlipProbability.of_fraction(min(q1.fraction + step, _HALF))
 
 
 def _within(
@@ -285,8 +267,6 @@ def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:
 
     Guessing succeeds with probability 1 / crowd_size; with q2 = 0 a long vector is always found.
 
-    Examples
-    --------
     >>> from shoal.protocol.flip_probability import FlipProbability
     >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
     >>> [round(linking_probability(bits, memory, 1000), 4) for bits in (5, 40)]

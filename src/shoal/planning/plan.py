@@ -7,6 +7,7 @@ and certified at the rounded value: a plan is never made on the word of a search
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
@@ -31,7 +32,7 @@ from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer, seconds
 from shoal.support.rounding import text_up
 
-__all__ = ["plan"]
+__all__ = ["plan", "raising"]
 
 
 def plan(
@@ -89,8 +90,6 @@ def plan(
         With a relay, an analyzer and view ``"counts"``: as how many messages a report is sent. By
         default the fewest for which the reports that do not fit cost at most 1 % of delta.
 
-    Examples
-    --------
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> round(float(plan(survey, crowd_size=10_000, epsilon=1, delta="1e-6").q), 4)
@@ -135,7 +134,9 @@ def plan(
         raise InputError(f"promise must be one of {kinds}, got {promise!r}.")
     if view not in VIEWS:
         raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
-    parties = Pieces.of(survey, view, relay, analyzer, messages)
+    parties = None
+    if (relay, analyzer, messages) != (None, None, None):
+        parties = Pieces.of(survey, view, relay, analyzer, messages)
     if promise == "proven":
         floor = _floor(survey, flip, local_epsilon)
         draft = _proven(survey, flip, crowd_size, texts, view, floor, parties)
@@ -295,16 +296,20 @@ def _three_sigma(survey: Survey, q: FlipProbability | None, crowd: int | None, w
     return Plan(survey, FlipProbability.at_least(wanted), Promise("three-sigma", epsilon), crowd)
 
 
+def raising(q: FlipProbability, attempts: int = 64) -> Iterator[FlipProbability]:
+    """Yield q and larger ones: a search comes close, and a bound need not fall with every step."""
+    yield q
+    for attempt in range(attempts):
+        step = Fraction(2**attempt, 2 ** max(q.digits, 16))
+        yield FlipProbability.of_fraction(min(q.fraction + step, Fraction(1, 2)))
+
+
 def _raised(draft: Plan) -> Plan:
     """Raise q, digit by digit, until the promise is certified at the q that will be drawn."""
-    q = draft.q
-    for attempt in range(64):
+    for q in raising(draft.q):
         raised = replace(draft, q=q)
         if q.is_blind or shortfall(raised) <= 0:
             return raised
-        # The search came close; a bound need not fall with every step.
-        step = Fraction(2**attempt, 2 ** max(q.digits, 16))
-        q = FlipProbability.at_least(min(draft.q.fraction + step, Fraction(1, 2)))
     raise PrivacyRefusal("no flip probability below 1/2 could be certified for this promise.")
 
 

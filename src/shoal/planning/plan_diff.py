@@ -38,8 +38,6 @@ from shoal.protocol.survey import Number, Survey, Text
 from shoal.protocol.wording import Wording, encoding_rules, permanent_key
 from shoal.support.rounding import float_up, text_up
 
-__all__ = ["Change", "DiffKind", "PlanDiff", "plan_diff"]
-
 DiffKind = Literal["same", "label", "new plan", "forbidden"]
 
 STRENGTH: dict[PromiseKind, int] = {"three-sigma": 0, "sufficient": 1, "proven": 2, "local": 3}
@@ -119,8 +117,6 @@ def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> Plan
 
     With `weaker_is_intended` less protection under the same name is a new plan, not forbidden.
 
-    Examples
-    --------
     >>> from shoal import Flags, plan
     >>> before = plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q="0.25")
     >>> after = plan(Survey("browser", (Flags("features", ("sync", "proxy")),)), q="0.25")

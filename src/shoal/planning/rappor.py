@@ -40,8 +40,6 @@ from shoal.support.files import unique_keys
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.binomial import smallest_cohort
 
-__all__ = ["Migration", "RapporParameters", "flip_of", "log_odds", "migrate", "odds_of"]
-
 
 @dataclass(frozen=True)
 class Migration:
@@ -205,8 +203,6 @@ def migrate(
     name, question
         What the plan's survey and its text question are called.
 
-    Examples
-    --------
     >>> parameters = RapporParameters(k=128, h=2, m=16, p="0.25", q="0.75", f="0.5")
     >>> migration = migrate(parameters)
     >>> float(migration.plan.q), migration.plan.promise.epsilon

@@ -36,8 +36,6 @@ from shoal.protocol.survey import Survey, Text
 from shoal.protocol.text_hash import Pairs
 from shoal.support.checks import check_decimal, check_integer, check_number
 
-__all__ = ["Proposal", "discovery_survey", "predicted_sigma", "suggest_text_size"]
-
 RECALL = 0.95
 _NEAR_BEST = 1.05
 """The shortest report within this factor of the best sigma is proposed."""
@@ -91,8 +89,8 @@ def suggest_text_size(
     *,
     view: View = "reports",
     fdr: float = 0.05,
-    most_bits: int = 1024,
-    most_cohorts: int = 256,
+    max_bits: int = 1024,
+    max_cohorts: int = 256,
 ) -> Proposal:
     """Propose the size of a text question: nearly the smallest predicted sigma, in few bits.
 
@@ -106,24 +104,22 @@ def suggest_text_size(
         What the promise is about: whole reports, or how many reports of a cohort set each bit.
     fdr
         The rate of false discoveries at which texts will be looked for.
-    most_bits
+    max_bits
         The longest report, in bits; at least 16.
-    most_cohorts
+    max_cohorts
         The most cohorts; hashing a candidate takes about a microsecond for each.
 
-    Examples
-    --------
-    >>> proposal = propose(100_000, 1_000_000, 2, "1e-6", most_bits=256)
+    >>> proposal = suggest_text_size(100_000, 1_000_000, 2, "1e-6", max_bits=256)
     >>> proposal.bits, proposal.hashes, proposal.cohorts, proposal.detectable
     (256, 1, 128, 529)
-    >>> proposal = propose(1000, 20_000, 2, "1e-6", view="counts", most_bits=256)
+    >>> proposal = suggest_text_size(1000, 20_000, 2, "1e-6", view="counts", max_bits=256)
     >>> proposal.cohorts < 16, proposal.detectable < 129
     (True, True)
     """
     check_integer("dictionary_size", dictionary_size, lowest=1)
     check_integer("crowd_size", crowd_size, lowest=1, highest=MAX_CROWD)
-    check_integer("most_bits", most_bits, lowest=16, highest=65_536)
-    check_integer("most_cohorts", most_cohorts, lowest=1, highest=65_535)
+    check_integer("max_bits", max_bits, lowest=16, highest=65_536)
+    check_integer("max_cohorts", max_cohorts, lowest=1, highest=65_535)
     if not 0 < check_number("fdr", fdr) < 1:
         raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}.")
     if view not in VIEWS:
@@ -132,9 +128,9 @@ def suggest_text_size(
         check_decimal("epsilon", epsilon, above=0),
         check_decimal("delta", delta, above=0, below=1),
     )
-    lengths = [1 << k for k in range(4, 17) if 1 << k <= most_bits]
-    fewest = min(_FEWEST[view], most_cohorts)
-    counts = [fewest << k for k in range(17) if fewest << k <= most_cohorts]
+    lengths = [1 << k for k in range(4, 17) if 1 << k <= max_bits]
+    fewest = min(_FEWEST[view], max_cohorts)
+    counts = [fewest << k for k in range(17) if fewest << k <= max_cohorts]
 
     def rough(hashes: int, cohorts: int) -> float:
         # What is needed hardly depends on the bits, so one length stands for all of them.
@@ -214,8 +210,6 @@ def discovery_survey(
         least noise; more bits only make a report longer. Cohorts are a multiple of ``length - 1``,
         by default about 64.
 
-    Examples
-    --------
     >>> survey = discovery_survey("words", 10)
     >>> survey["word"].parts
     (Part(bits=1024, min_set_bits=0, max_set_bits=1), Part(bits=704, min_set_bits=1, ...))

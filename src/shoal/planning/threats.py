@@ -31,14 +31,6 @@ from shoal.theory import randomized_response as coin
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
-__all__ = [
-    "Observer",
-    "Poisoning",
-    "oblivious_collector",
-    "observers",
-    "poisoning",
-    "single_report",
-]
 
 _MUCH = 10.0
 """Above this local epsilon a single report can move odds by a factor of 22,000."""
@@ -78,8 +70,6 @@ class Observer:
 def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
     """Return what holds at an epsilon against each observer of one release.
 
-    Examples
-    --------
     >>> from shoal import Flags, Survey
     >>> from shoal.planning.certificate import certify
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -321,8 +311,6 @@ class Poisoning:
 def poisoning(plan: Plan) -> Poisoning:
     """Return what fake reports can do under a plan.
 
-    Examples
-    --------
     >>> from shoal import Flags, Survey, plan
     >>> agreed = plan(Survey("s", (Flags("f", ("a", "b")),)), q="0.25")
     >>> can = poisoning(agreed)

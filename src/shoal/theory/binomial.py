@@ -64,21 +64,6 @@ from numpy.typing import NDArray
 from shoal.theory.brackets import dot
 from shoal.theory.calibration import largest, smallest
 
-__all__ = [
-    "BinomialWindow",
-    "Tails",
-    "best_crowd",
-    "binomial_window",
-    "chance_of_fewer",
-    "fewest_messages",
-    "overflow_chance",
-    "pmf",
-    "smallest_cohort",
-    "sum_tails",
-    "tails",
-    "truncation_price",
-]
-
 _REACH = 9.0
 """Standard deviations of each binomial that are summed; Bernstein bounds what is left out."""
 
@@ -222,8 +207,6 @@ _ROUNDS = 8
 def chance_of_fewer(N: int, m: int, t: int) -> float:
     """Upper bound of P[n < t] in one of m cohorts of N people; 0 for t = 1.
 
-    Examples
-    --------
     >>> chance_of_fewer(3, 2, 2), chance_of_fewer(3, 1, 3)
     (0.2500000000..., 0.0)
     """
@@ -243,8 +226,6 @@ def smallest_cohort(N: int, m: int, chance: float) -> tuple[int, float]:
     chance : float in [0, 1)
         The largest probability of a smaller cohort.
 
-    Examples
-    --------
     >>> smallest_cohort(3, 2, 0.25), smallest_cohort(3, 2, 0.2), smallest_cohort(7, 1, 0.0)
     ((2, 0.2500000000...), (1, 0.0), (7, 0.0))
     """
@@ -259,8 +240,6 @@ def best_crowd(delta: Callable[[int], float], price: Callable[[int], float], mos
     the best one. At a fixed q delta falls nearly exponentially in t, so that two values of it tell
     where the sum is smallest, and the value there tells it better.
 
-    Examples
-    --------
     >>> best_crowd(lambda t: math.exp(-0.1 * t), lambda t: 1e-9 * t, 10_000)
     184
     """
@@ -327,8 +306,6 @@ def overflow_chance(bits: int, most_set: int, messages: int, q: float) -> float:
     q : float in (0, 1/2]
         Flip probability.
 
-    Examples
-    --------
     >>> f"{overflow_chance(100, 1, 12, 0.00869):.1e}", overflow_chance(5, 5, 5, 0.1)
     ('8.5e-11', 0.0)
     """
@@ -336,7 +313,7 @@ def overflow_chance(bits: int, most_set: int, messages: int, q: float) -> float:
         raise ValueError(f"no report of {bits} bits: {most_set} set, q={q}, {messages} messages.")
     if messages >= bits:
         return 0.0
-    # The whole law is summed, so that only round-off is left; a float q may be off by half a unit.
+    # The whole pmf is summed, so only round-off is left; a float q may be off by half a unit.
     tail = tails(messages + 1, bits, most_set, q, math.inf).at_least_bound
     return min(tail * (1.0 + 1e-15 * bits) + _UNDERFLOW, 1.0)
 
@@ -344,8 +321,6 @@ def overflow_chance(bits: int, most_set: int, messages: int, q: float) -> float:
 def truncation_price(chance: float, reports: int, epsilon: float) -> float:
     """Return what dropping costs in delta: ``(1 + e^eps) N tau``, rounded up and at most 1.
 
-    Examples
-    --------
     >>> f"{truncation_price(8.5e-11, 10_000, math.log(2)):.2e}", truncation_price(0.0, 10, 9e9)
     ('2.55e-06', 0.0)
     """
@@ -360,8 +335,6 @@ def fewest_messages(
 ) -> int:
     """Return the smallest W whose price is at most a budget; W = L costs nothing.
 
-    Examples
-    --------
     >>> fewest_messages(100, 1, 0.00869, 10_000, math.log(2), 1e-8)
     14
     """

@@ -1,8 +1,8 @@
 """The privacy blanket: delta of a crowd of any composition, bounded from above (BBGN19; theorem).
 
 Whatever its original y, a report v shows ``m(v) <= min_y p(v|y)`` of common mass, so with
-probability ``gamma = sum_v m(v)`` it is drawn from a law that does not depend on y. Then for all
-collections that differ in one record, x against x',
+probability ``gamma = sum_v m(v)`` its distribution does not depend on y. Then for all collections
+that differ in one record, x against x',
 
     delta <= (1/N) E[(Y_1 + ... + Y_N)_+],   Y = (p(v|x') - lam p(v|x)) / m(v) at mass m(v),
 
@@ -10,7 +10,7 @@ and Y = 0 with probability 1 - gamma (BBGN19, Lemmas 5.3 and 5.4, before any rel
 for every m below the minimum; a smaller m only loosens it. Blocks multiply.
 
 Which pair (x, x') is worst? Write Y = F a - G b with (F, G) from one bit or block and a, b >= 0
-from the rest. *Lemma*: if (F, G) is exchangeable and F' has the law of F, then F a - G b is
+from the rest. *Lemma*: if (F, G) is exchangeable and F' is distributed as F, then F a - G b is
 larger than F'(a - b) in convex order. Proof: given {F, G} = {s, t}, the first takes the values
 sa - tb and ta - sb, the second s(a - b) and t(a - b), each with probability 1/2; the means agree
 and the half-widths are |s - t|(a + b)/2 >= |s - t||a - b|/2. Convex order survives mixtures and
@@ -24,6 +24,13 @@ iid sums, and the stop-loss is convex. Hence:
   lowered to ``base * theta^-k`` (`loose` form, base(v) = p(v|0)), which makes bits independent
   with E[theta^(2v-1)] = 1, so that setting one more bit is a mean-preserving spread and the
   worst pair is two disjoint k-sets, provided that 2k <= K. Otherwise flags(K) contains the block.
+
+*Tables of likelihood ratios.* A table has the mass of each pair of powers of theta. The powers of a
+product are sums, so a product is a convolution. Powers that are too many are moved to multiples of
+a pitch, which can only loosen a bound. Each table says how far off its masses may be (`Doubt`), and
+the distribution of Y carries that into the engine. A sum of n masses m_i is off by the errors of
+its terms in proportion to them: of ``|ln m_i|`` that is at most the one of the sum and ln n, since
+``sum p_i ln(1/p_i) <= ln n`` for shares p_i. To that comes u for each addition.
 """
 
 from __future__ import annotations
@@ -33,6 +40,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,11 +49,213 @@ from shoal.theory.brackets import UNIT, Bracket, FloatArray, binomial_log_weight
 from shoal.theory.domains import Block, Domain, check_domain
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import log_theta
-from shoal.theory.ratio_tables import Doubt, Ratios, log_shares, merged, power, product
 from shoal.theory.stop_loss import stop_loss_of
 from shoal.theory.stop_loss.reduction import Draw
 
-__all__ = ["blanket_delta", "blanket_draws", "normal_guess"]
+_MOST_ATOMS = 20_000
+_SPARSEST = 8
+"""A rectangle of powers may have so many times more places than powers."""
+_MOST_BANDS = 3
+"""Into so many bands of logarithms the masses of a table may be cut."""
+
+
+class Doubt(NamedTuple):
+    """How far off masses may be: by ``8 u (flat + slope |ln m|)`` of themselves, u = 2^-53.
+
+    Masses are at most 1, so that the logarithms of a product have one sign and their sizes add up.
+    """
+
+    flat: float
+    slope: float
+
+    def more(self, flat: float, slope: float) -> Doubt:
+        """Return the doubt after further errors."""
+        return Doubt(self.flat + flat, self.slope + slope)
+
+    def times(self, other: Doubt) -> Doubt:
+        """Return the doubt of products, whose logarithms are added."""
+        return Doubt(self.flat + other.flat, max(self.slope, other.slope) + 0.125)
+
+    def summed(self, terms: int, additions: int) -> Doubt:
+        """Return the doubt of sums that are formed after a division by the largest term."""
+        log_terms = math.log(terms)
+        return self.more(self.slope * log_terms + (3.0 * log_terms + additions + 5.0) / 8.0, 0.125)
+
+
+class Ratios(NamedTuple):
+    """Powers of theta of ``p(v|x')/m(v)`` and ``p(v|x)/m(v)`` with the log mass of m on each."""
+
+    towards: npt.NDArray[np.int64]
+    away: npt.NDArray[np.int64]
+    log_mass: FloatArray
+    doubt: Doubt
+
+
+def merged(
+    towards: npt.ArrayLike, away: npt.ArrayLike, log_mass: FloatArray, doubt: Doubt
+) -> Ratios:
+    """Add up the masses of equal pairs of powers, in the order of the pairs."""
+    first, row = _ranked(towards)
+    second, column = _ranked(away)
+    place = row * second.size + column
+    size = first.size * second.size
+    flat = np.ravel(log_mass)
+    top = np.full(size, -np.inf)
+    np.maximum.at(top, place, flat)
+    live = np.flatnonzero(top > -np.inf)
+    total = np.bincount(place, np.exp(flat - np.where(top > -np.inf, top, 0.0)[place]), size)
+    mass = top[live] + np.log(total[live])
+    terms = int(np.bincount(place).max())
+    return Ratios(
+        first[live // second.size], second[live % second.size], mass, doubt.summed(terms, terms)
+    )
+
+
+def _ranked(
+    powers: npt.ArrayLike,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the different powers in order, and the rank of each."""
+    flat = np.ravel(powers).astype(np.int64)
+    lowest = int(flat.min())
+    present = np.bincount(flat - lowest) > 0
+    rank = np.cumsum(present) - 1
+    return np.flatnonzero(present) + lowest, rank[flat - lowest]
+
+
+def log_shares(
+    part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64] | int, unit: float
+) -> tuple[FloatArray, FloatArray]:
+    """Logarithms of the shares of a spread that keeps the mean ``e^(part unit)``.
+
+    One share stays at 1, ``(1 - e^-(b - a)) / (1 - e^-b)``, and the other one rises to ``e^b``,
+    ``(e^a - 1) / (e^b - 1)``, with ``a = part unit``, ``b = whole unit``. If the unit is right to
+    4u, they are right to ``20 u + 8 u b``, and to 3u of themselves: 5u + 2u for each factor below
+    1, which is at most as sensitive as its argument.
+    """
+    down = np.expm1(-whole * unit)
+    with np.errstate(divide="ignore"):
+        stay = np.log(np.expm1((part - whole) * unit) / down)
+        rise = (part - whole) * unit + np.log(np.expm1(-part * unit) / down)
+    return np.minimum(stay, 0.0), np.minimum(rise, 0.0)
+
+
+def _coarsened(table: Ratios, pitch: int, q: float) -> Ratios:
+    """Move both powers of theta to multiples of `pitch` by mean-preserving spreads.
+
+    Y is linear in either ratio, so each step is a spread of Y: the bound can only grow.
+    """
+    unit = log_theta(q)
+    for _ in range(2):
+        low = pitch * (table.towards // pitch)
+        stay, rise = log_shares(table.towards - low, pitch, unit)
+        spread = merged(
+            np.concatenate([low, low + pitch]),
+            np.tile(table.away, 2),
+            np.concatenate([table.log_mass + stay, table.log_mass + rise]),
+            table.doubt.more(2.5 + pitch * unit, 0.5),
+        )
+        table = spread._replace(towards=spread.away, away=spread.towards)
+    return table
+
+
+def _fitted(table: Ratios, most: int, q: float) -> Ratios:
+    pitch = 1
+    while table.log_mass.size > most and q < 0.5:
+        pitch *= 2
+        table = _coarsened(table, pitch, q)
+    return table
+
+
+def product(left: Ratios, right: Ratios, q: float) -> Ratios:
+    """Return the table of two blocks together."""
+    left, right = _fitted(left, 3000, q), _fitted(right, 1200, q)
+    both = _convolved(left, right) or merged(
+        left.towards[:, None] + right.towards[None, :],
+        left.away[:, None] + right.away[None, :],
+        left.log_mass[:, None] + right.log_mass[None, :],
+        left.doubt.times(right.doubt),
+    )
+    return _fitted(both, _MOST_ATOMS, q)
+
+
+def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
+    """Return the product of two tables as a sum of shifted rectangles, or None.
+
+    For this the masses leave their logarithms, in bands of which none falls below the smallest
+    float, and the powers must fill their rectangle. It is several times faster than merging pairs.
+    """
+    row, rows, row_pitch = _on_lattice(left.towards, right.towards)
+    column, columns, column_pitch = _on_lattice(left.away, right.away)
+    height, width = int(row.max()) + 1, int(column.max()) + 1
+    widest = max(float(np.ptp(left.log_mass)), float(np.ptp(right.log_mass)))
+    # Long floats are eight times slower, so that a few bands of short ones take less time.
+    kind = np.float64 if widest < _MOST_BANDS * _range(np.float64) else np.longdouble
+    if widest >= _MOST_BANDS * _range(kind) or height * width > _SPARSEST * row.size:
+        return None
+    log_total = np.full((height + int(rows.max()), width + int(columns.max())), -np.inf)
+    pairs = 0
+    for one in _bands(left.log_mass, kind):
+        top, first, last = left.log_mass[one].max(), int(row[one].min()), int(row[one].max())
+        rectangle = np.zeros((last - first + 1, width), kind)
+        masses = np.exp((left.log_mass[one] - top).astype(kind))
+        rectangle[row[one] - first, column[one]] = masses
+        for other in _bands(right.log_mass, kind):
+            total = np.zeros(log_total.shape, kind)
+            other_top = right.log_mass[other].max()
+            masses = np.exp((right.log_mass[other] - other_top).astype(kind))
+            for i in np.unique(rows[other]).tolist():
+                # Few terms are added at a time: that keeps their round-off small.
+                shifted = np.zeros((len(rectangle), log_total.shape[1]), kind)
+                here = rows[other] == i
+                for j, mass in zip(columns[other][here].tolist(), masses[here], strict=True):
+                    shifted[:, j : j + width] += mass * rectangle
+                total[first + i : first + i + len(rectangle)] += shifted
+            with np.errstate(divide="ignore"):
+                logs = np.log(total).astype(np.float64) + (top + other_top)
+            log_total = np.logaddexp(log_total, logs)
+            pairs += 1
+    live = np.nonzero(log_total > -np.inf)
+    # Both exponentials, a logarithm, the tops, and the sums of bands; u |ln m| each at most.
+    doubt = left.doubt.times(right.doubt).more(1.0 + 0.5 * pairs, 0.625 + 0.125 * pairs)
+    additions = int(np.bincount(rows).max()) + int(np.unique(rows).size)
+    doubt = doubt.summed(min(left.log_mass.size, right.log_mass.size), additions)
+    return Ratios(
+        live[0] * row_pitch + left.towards.min() + right.towards.min(),
+        live[1] * column_pitch + left.away.min() + right.away.min(),
+        log_total[live],
+        doubt,
+    )
+
+
+def _bands(log_mass: FloatArray, kind: type[np.floating[Any]]) -> list[npt.NDArray[np.int64]]:
+    """Return the places of masses in bands so narrow that products of two masses are not lost."""
+    band = ((log_mass.max() - log_mass) // _range(kind)).astype(int)
+    return [np.flatnonzero(band == number) for number in range(int(band.max()) + 1)
+            if np.any(band == number)]  # fmt: skip
+
+
+def _range(kind: type[np.floating[Any]]) -> float:
+    """By how much logarithms may differ so that products of two masses are not lost."""
+    return 0.49 * -float(np.log(np.finfo(kind).tiny))
+
+
+def _on_lattice(
+    left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+    """Return the places of powers on their coarsest common lattice, from 0, and its pitch."""
+    left, right = left - left.min(), right - right.min()
+    pitch = max(int(np.gcd(np.gcd.reduce(left), np.gcd.reduce(right))), 1)
+    return left // pitch, right // pitch, pitch
+
+
+def power(table: Ratios, count: int, q: float) -> Ratios:
+    """Table of `count` equal blocks, by squaring: few products, so few spreads."""
+    if count == 1:
+        return table
+    half = power(table, count // 2, q)
+    square = product(half, half, q)
+    return product(square, table, q) if count % 2 else square
+
 
 _MOST_CLASSES = 16
 _FEW_BITS = 200
@@ -201,16 +411,14 @@ def _totals(domain: Domain, q: float) -> list[Ratios]:
 def blanket_draws(domain: Iterable[Block], q: float, epsilon: float) -> list[Draw]:
     """Laws of Y, one for each class of pairs that may be the worst.
 
-    Examples
-    --------
-    >>> [law.log_weight.size for law in blanket_draws((Block(3, 1, 1),), 0.25, 1.0)]
+    >>> [draw.log_weight.size for draw in blanket_draws((Block(3, 1, 1),), 0.25, 1.0)]
     [5]
     """
-    return [_law(table, log_theta(q), epsilon) for table in _totals(check_domain(domain), q)]
+    return [_draw(table, log_theta(q), epsilon) for table in _totals(check_domain(domain), q)]
 
 
-def _law(table: Ratios, unit: float, epsilon: float) -> Draw:
-    """Return the law of Y, which is 0 with the mass that the table leaves."""
+def _draw(table: Ratios, unit: float, epsilon: float) -> Draw:
+    """Return the distribution of Y, which is 0 with the mass that the table leaves."""
     flat, slope = table.doubt
     log_atoms = math.log(table.log_mass.size)
     log_mass = min(log_sum(table.log_mass), 0.0)
@@ -248,8 +456,6 @@ def blanket_delta(
     rtol : float > 0
         Relative width asked for.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import flags
     >>> round(blanket_delta((flags(5),), 5000, 0.21013, math.log(2)).high, 4)
     0.005
@@ -257,15 +463,15 @@ def blanket_delta(
     check_crowd(N, q, epsilon)
     if q == 0.5:
         return Bracket(0.0, 0.0)
-    laws = blanket_draws(domain, q, epsilon)
-    if len(laws) == 1:
-        return stop_loss_of(laws[0], N, rtol).times(1.0 / N).capped(1.0)
-    rough = [stop_loss_of(law, N, max(rtol, 0.02), 1 << 14) for law in laws]
+    draws = blanket_draws(domain, q, epsilon)
+    if len(draws) == 1:
+        return stop_loss_of(draws[0], N, rtol).times(1.0 / N).capped(1.0)
+    rough = [stop_loss_of(draw, N, max(rtol, 0.02), 1 << 14) for draw in draws]
     floor = max(bracket.low for bracket in rough)
     low = high = 0.0
-    for law, bracket in zip(laws, rough, strict=True):
+    for draw, bracket in zip(draws, rough, strict=True):
         if bracket.high >= floor:
-            fine = stop_loss_of(law, N, rtol)
+            fine = stop_loss_of(draw, N, rtol)
             low, high = max(low, fine.low), max(high, min(fine.high, bracket.high))
     return Bracket(low, high).times(1.0 / N).capped(1.0)
 
@@ -275,8 +481,6 @@ def normal_guess(domain: Iterable[Block], N: int, q: float, epsilon: float) -> f
 
     Moments of blocks multiply, so this takes no product of tables.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import flags
     >>> round(normal_guess((flags(5),), 5000, 0.21013, math.log(2)), 4)
     0.0085

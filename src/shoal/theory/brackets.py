@@ -16,16 +16,6 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "UNIT",
-    "Bracket",
-    "binomial_log_weights",
-    "dot",
-    "log_one_plus",
-    "log_sum",
-    "power_error",
-]
-
 UNIT = 2.0**-53
 """Unit round-off of float64."""
 
@@ -44,8 +34,6 @@ class Bracket(_Ends):
     that is negative or not a number, and ends in the wrong order, are an error in the code that
     computed them: no such bracket can be made.
 
-    Examples
-    --------
     >>> Bracket(0.25, 0.5).relative_width
     0.5
     >>> Bracket(0.25, 0.5).is_within(1e-4)
@@ -103,8 +91,6 @@ def log_one_plus(a: ComplexArray, error: FloatArray) -> tuple[ComplexArray, Floa
     quotient of the two is a power of a number that is off 1 by at most e/r, so d = e/r. Otherwise
     r is replaced by 4e, the truth is below 5e, and ``(5/4)^k + 1 <= 3.25^k - 1``.
 
-    Examples
-    --------
     >>> log, doubt = log_one_plus(np.array([-1.0 + 0j]), np.array([1e-16]))
     >>> bool(np.isfinite(log).all()), doubt.tolist()
     (True, [1.2])
@@ -127,8 +113,6 @@ def power_error(size: FloatArray, wobble: FloatArray) -> FloatArray:
 
     No characteristic function is larger than 1, so neither is the error more than 1 + size.
 
-    Examples
-    --------
     >>> power_error(np.array([0.5]), np.array([1e9])).tolist()
     [1.5]
     """
@@ -164,8 +148,6 @@ def binomial_log_weights(n: int, q: float) -> FloatArray:
 
     A sum of log-gammas would lose 1e-13 at n = 1000, which a crowd of 1e9 multiplies by 1e9.
 
-    Examples
-    --------
     >>> np.exp(binomial_log_weights(2, 0.5)).round(12).tolist()
     [0.25, 0.5, 0.25]
     """

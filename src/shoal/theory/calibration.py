@@ -23,27 +23,6 @@ from typing import NamedTuple, TypeVar, cast
 from shoal.theory.brackets import Bracket
 from shoal.theory.randomized_response import local_q, log_theta
 
-__all__ = [
-    "SMALLEST_Q",
-    "Answer",
-    "Curve",
-    "NoValueError",
-    "Point",
-    "around",
-    "around_falling",
-    "check_target",
-    "coarse_to_fine",
-    "edge",
-    "judge",
-    "largest",
-    "q_of_log_odds",
-    "remembering",
-    "settle",
-    "smallest",
-    "smallest_epsilon",
-    "smallest_q",
-]
-
 Number = TypeVar("Number", int, float)
 
 _BINADE = 1 << 52
@@ -86,8 +65,6 @@ def smallest(
     NoValueError
         If not even `high` keeps the promise.
 
-    Examples
-    --------
     >>> smallest(lambda n: n * n >= 1000, 0, 10**9), smallest(lambda x: x * x >= 2, 0.0, 2.0)
     (32, 1.4142135623730951)
     >>> smallest(lambda n: n > 10, 0, 10)
@@ -139,8 +116,6 @@ def largest(
 ) -> Number:
     """Return the largest value in [low, high] that keeps a promise: `smallest`, turned round.
 
-    Examples
-    --------
     >>> largest(lambda n: n * n <= 1000, 0, 10**9)
     31
     """
@@ -403,8 +378,6 @@ def smallest_epsilon(
 
     About `rtol` above it; the curve was asked at the answer unless that is `top`.
 
-    Examples
-    --------
     >>> round(smallest_epsilon(lambda eps: math.exp(-eps), 1e-3, 50.0), 3)
     6.908
     """

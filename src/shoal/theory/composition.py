@@ -24,7 +24,7 @@ by ``e^(tL)`` to where delta is decided, which keeps its relative accuracy howev
 one Fourier transform of length M, its d-th power, and back. Errors (theorems):
 
 * *Aliasing*: the transform returns the sum over all places that agree modulo M. Other places only
-  add; how much, Chernoff's bound of the tilted law says at both ends of the window.
+  add; how much, Chernoff's bound of the tilted distribution says at both ends of the window.
 * *Cut-off*: beyond the window the loss counts as infinite, again by Chernoff.
 * *Round-off*: every output of a fast transform is reached from every input through log2 M
   butterflies of relative error below 8u, so it is off by at most ``16 u log2(M)`` times the sum of
@@ -42,14 +42,6 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.theory.brackets import UNIT, Bracket, FloatArray, dot
-
-__all__ = [
-    "Losses",
-    "composed_delta",
-    "convex_profile",
-    "dominating_losses",
-    "losses_of_curve",
-]
 
 NodeArray = npt.NDArray[np.int64]
 
@@ -80,8 +72,6 @@ def losses_of_curve(curve: Callable[[float], float], bulk: float, top: float) ->
     The curve bounds both orders of every pair of neighbours. Nodes are even up to `bulk`, where
     most losses are, and each is a little larger than the one before it from there to `top`.
 
-    Examples
-    --------
     >>> losses = losses_of_curve(lambda eps: max(0.75 - 0.25 * math.exp(eps), 0.0), 1.1, 1.1)
     >>> round(composed_delta(losses, 1, 0.5).high, 4), round(0.75 - 0.25 * math.exp(0.5), 4)
     (0.3378, 0.3378)
@@ -109,8 +99,6 @@ def convex_profile(excess: FloatArray, high: FloatArray) -> FloatArray:
     bounds of different quality add. By symmetry the chord across lam = 1 goes from ``1/(1 + x)`` to
     ``1 + x`` for some x, where it is ``(x + 2 y) / (x + 2)``.
 
-    Examples
-    --------
     >>> convex_profile(np.array([0.0, 1.0, 2.0]), np.array([0.3, 0.2, 0.0])).round(6).tolist()
     [0.3, 0.15, 0.0]
     """
@@ -140,8 +128,6 @@ def dominating_losses(step: float, high: FloatArray, node: NodeArray | None = No
     `high` bounds the profile at the losses ``node * step``, by default 0, step, 2 step and so on.
     The first node is 0, and they rise.
 
-    Examples
-    --------
     >>> losses = dominating_losses(0.5, np.array([0.25, 0.125, 0.0]))
     >>> bool(1.0 <= losses.mass.sum() + losses.infinite < 1.0 + 1e-9)
     True
@@ -177,8 +163,6 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
 
     Nothing is assumed of `losses` but that masses are not negative: this is a number about them.
 
-    Examples
-    --------
     >>> fair = Losses(1.0, np.array([-1, 1]), np.array([0.5, 0.5]), 0.0)
     >>> composed_delta(fair, 2, 1.0).high, 0.25 * (1 - np.exp(-1))
     (0.1580301397..., np.float64(0.1580301397...))

@@ -19,16 +19,6 @@ from shoal.theory.domains import Block, Domain, Triple, check_domain, classes
 from shoal.theory.enumeration import Vector, originals
 from shoal.theory.stop_loss.reduction import compositions
 
-__all__ = [
-    "Configuration",
-    "configurations",
-    "crowd_count",
-    "different_crowds",
-    "representatives",
-    "symmetries",
-    "witness",
-]
-
 
 class Configuration(NamedTuple):
     """A record in D, the one in D_m, and the values that the others have."""
@@ -50,8 +40,6 @@ def _slices(domain: Domain) -> list[slice]:
 def representatives(domain: Iterable[Block], fixed: Sequence[Vector] = ()) -> Iterator[Vector]:
     """Yield one vector of each kind that can be told apart relative to the fixed ones.
 
-    Examples
-    --------
     >>> list(representatives((Block(3, 1, 1),), [(1, 0, 0)]))
     [(0, 1, 0), (1, 0, 0)]
     >>> list(representatives((Block(2, 0, 2),)))
@@ -91,8 +79,6 @@ def configurations(
 
     Stops after trying `limit` of them.
 
-    Examples
-    --------
     >>> len(list(configurations((Block(2, 0, 2),), 2)))
     10
     """
@@ -137,8 +123,6 @@ def _signature(
 def witness(domain: Iterable[Block], triple: Triple) -> Configuration:
     """Find vectors of the domain with the given counts (a, b, c).
 
-    Examples
-    --------
     >>> witness((Block(3, 1, 1),), Triple(1, 1, 1))
     Configuration(x=(0, 1, 0), x_prime=(1, 0, 0), values=((0, 0, 1),))
     """
@@ -189,8 +173,6 @@ def _placed(block: Block, part: Triple) -> tuple[Vector, Vector, Vector]:
 def symmetries(domain: Iterable[Block], limit: int = 1000) -> npt.NDArray[np.int64]:
     """Return symmetries as permutations of `originals`, a row each, at most `limit` of them.
 
-    Examples
-    --------
     >>> symmetries((Block(2, 0, 2),)).shape
     (8, 4)
     """
@@ -222,8 +204,6 @@ def different_crowds(domain: Iterable[Block], size: int) -> npt.NDArray[np.int64
     A row is kept if no symmetry makes it larger in lexicographic order, so every kind stays in the
     list; if not all symmetries were tried, a kind may stay more than once.
 
-    Examples
-    --------
     >>> different_crowds((Block(1, 0, 1),), 2).tolist()
     [[2, 0], [1, 1]]
     """
@@ -239,8 +219,6 @@ def different_crowds(domain: Iterable[Block], size: int) -> npt.NDArray[np.int64
 def crowd_count(domain: Iterable[Block], size: int) -> int:
     """Return how many multisets of originals there are, symmetries not taken off.
 
-    Examples
-    --------
     >>> crowd_count((Block(1, 0, 1),), 2)
     3
     """

@@ -27,21 +27,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Block",
-    "Domain",
-    "Triple",
-    "at_most",
-    "check_domain",
-    "choice",
-    "classes",
-    "differing_bits",
-    "few_classes",
-    "flags",
-    "maximal",
-    "maximal_classes",
-]
-
 
 class Block(NamedTuple):
     """Vectors of `bits` bits with at least `lowest` and at most `highest` set bits."""
@@ -69,8 +54,6 @@ Triples = npt.NDArray[np.int64]
 def flags(bits: int) -> Block:
     """Any of the 2^bits vectors.
 
-    Examples
-    --------
     >>> flags(5)
     Block(bits=5, lowest=0, highest=5)
     """
@@ -80,8 +63,6 @@ def flags(bits: int) -> Block:
 def choice(options: int) -> Block:
     """Exactly one of the options.
 
-    Examples
-    --------
     >>> differing_bits((choice(100),))
     2
     """
@@ -91,8 +72,6 @@ def choice(options: int) -> Block:
 def at_most(highest: int, bits: int) -> Block:
     """At most `highest` set bits.
 
-    Examples
-    --------
     >>> at_most(2, 4)
     Block(bits=4, lowest=0, highest=2)
     """
@@ -128,8 +107,6 @@ def differing_bits(domain: Iterable[Block]) -> int:
 
     Sizes s, s' allow any distance up to ``min(s + s', 2K - s - s')``; blocks add.
 
-    Examples
-    --------
     >>> differing_bits((flags(5), choice(3), at_most(3, 4)))
     11
     """
@@ -179,8 +156,6 @@ def classes(domain: Iterable[Block]) -> frozenset[Triple]:
 
     Meant for small domains; the number grows like the cube of the bits.
 
-    Examples
-    --------
     >>> sorted(maximal(classes((choice(3),))))[:2]
     [Triple(a=0, b=0, c=2), Triple(a=0, b=2, c=0)]
     """
@@ -195,8 +170,6 @@ def few_classes(domain: Iterable[Block], limit: int) -> frozenset[Triple] | None
 
     None also where a single block is so wide that counting its triples would take long.
 
-    Examples
-    --------
     >>> len(few_classes((flags(10),), 300) or ()), few_classes((flags(11),), 300)
     (286, None)
     """
@@ -245,8 +218,6 @@ def _sums(left: Triples, right: Triples) -> Triples:
 def maximal(triples: Iterable[Triple]) -> frozenset[Triple]:
     """Keep the triples that no other one dominates in all three counts.
 
-    Examples
-    --------
     >>> maximal([Triple(1, 0, 0), Triple(1, 1, 0)])
     frozenset({Triple(a=1, b=1, c=0)})
     """
@@ -314,8 +285,6 @@ def maximal_classes(domain: Iterable[Block], limit: int = 4000) -> frozenset[Tri
     Every triple returned is feasible, so an attack over them is a valid lower bound; it need not
     be the best one when blocks are wide or many.
 
-    Examples
-    --------
     >>> sorted(maximal_classes((choice(3),)))
     [Triple(a=0, b=2, c=0), Triple(a=1, b=1, c=1), Triple(a=2, b=0, c=0)]
     """

@@ -1,6 +1,6 @@
-"""Small crowds, exactly: the law of the histogram, the privacy ratio, delta and eta.
+"""Small crowds, exactly: the distribution of the histogram, the privacy ratio, delta and eta.
 
-Nothing clever happens here, on purpose: this is the referee of everything else. The law of a
+Nothing clever happens here, on purpose: this referees everything else. The distribution of a
 histogram is built by adding one record after another (SDP (2.1), the recursion before (2.2)), in
 floats or in `fractions.Fraction`, whichever q is given as; with a Fraction every result is exact.
 """
@@ -13,18 +13,6 @@ from fractions import Fraction
 from typing import NamedTuple, TypeVar
 
 from shoal.theory.domains import Block, check_domain
-
-__all__ = [
-    "AnswerPair",
-    "channel",
-    "delta_of_pair",
-    "eta_of_pair",
-    "histogram_pmf",
-    "largest_ratio",
-    "originals",
-    "worst_delta",
-    "worst_eta",
-]
 
 Number = TypeVar("Number", float, Fraction)
 Vector = tuple[int, ...]
@@ -42,8 +30,6 @@ class AnswerPair(NamedTuple):
 def originals(domain: Iterable[Block]) -> list[Vector]:
     """All vectors of a domain, blocks one after another.
 
-    Examples
-    --------
     >>> originals((Block(2, 1, 1),))
     [(0, 1), (1, 0)]
     """
@@ -57,23 +43,19 @@ def originals(domain: Iterable[Block]) -> list[Vector]:
 def channel(y: Vector, q: Number) -> list[Number]:
     """``p(v|y)`` for every v, in the order of `itertools.product` (SDP 1.3).
 
-    Examples
-    --------
     >>> channel((0, 1), 0.25)
     [0.1875, 0.5625, 0.0625, 0.1875]
     """
-    law = []
+    pmf = []
     for v in itertools.product((0, 1), repeat=len(y)):
         wrong = sum(s != t for s, t in zip(v, y, strict=True))
-        law.append(q**wrong * (1 - q) ** (len(y) - wrong))
-    return law
+        pmf.append(q**wrong * (1 - q) ** (len(y) - wrong))
+    return pmf
 
 
 def histogram_pmf(collection: Sequence[Vector], q: Number) -> dict[Histogram, Number]:
     """Probability of each histogram of reports, counts in the order of `channel`.
 
-    Examples
-    --------
     >>> histogram_pmf([(0,), (1,)], Fraction(1, 4))[(1, 1)]
     Fraction(5, 8)
     """
@@ -81,22 +63,22 @@ def histogram_pmf(collection: Sequence[Vector], q: Number) -> dict[Histogram, Nu
         raise ValueError("a collection needs at least one record, got none.")
     cells = 2 ** len(collection[0])
     one = q**0
-    law: dict[Histogram, Number] = {(0,) * cells: one}
+    pmf: dict[Histogram, Number] = {(0,) * cells: one}
     for y in collection:
-        law = _with_record(law, channel(y, q))
-    return law
+        pmf = _with_record(pmf, channel(y, q))
+    return pmf
 
 
-def _with_record(law: dict[Histogram, Number], report: Sequence[Number]) -> dict[Histogram, Number]:
+def _with_record(pmf: dict[Histogram, Number], report: Sequence[Number]) -> dict[Histogram, Number]:
     grown: dict[Histogram, Number] = {}
-    for counts, chance in law.items():
+    for counts, chance in pmf.items():
         for cell, share in enumerate(report):
             key = counts[:cell] + (counts[cell] + 1,) + counts[cell + 1 :]  # noqa: RUF005
             grown[key] = grown[key] + chance * share if key in grown else chance * share
     return grown
 
 
-def _two_laws(pair: AnswerPair, q: Number) -> list[tuple[Number, Number]]:
+def _two_pmfs(pair: AnswerPair, q: Number) -> list[tuple[Number, Number]]:
     rest: dict[Histogram, Number]
     rest = histogram_pmf(pair.others, q) if pair.others else {(0,) * 2 ** len(pair.x): q**0}
     towards = _with_record(rest, channel(pair.x_prime, q))
@@ -107,37 +89,31 @@ def _two_laws(pair: AnswerPair, q: Number) -> list[tuple[Number, Number]]:
 def delta_of_pair(pair: AnswerPair, q: Number, lam: Number) -> Number:
     """Hockey stick ``sum_S (P[S|D_m] - lam P[S|D])_+`` of the histogram (SDP 1.1).
 
-    Examples
-    --------
     >>> third = AnswerPair(((1, 0, 0),), (0, 0, 1), (0, 1, 0))
     >>> delta_of_pair(third, Fraction(2, 5), Fraction(7, 4))
     Fraction(354, 15625)
     """
     zero = q * 0
-    return sum((max(s - lam * t, zero) for s, t in _two_laws(pair, q)), zero)
+    return sum((max(s - lam * t, zero) for s, t in _two_pmfs(pair, q)), zero)
 
 
 def eta_of_pair(pair: AnswerPair, q: Number, lam: Number) -> Number:
     """``P[R(S) > lam]`` for S drawn from D_m (SDP 1.7).
 
-    Examples
-    --------
     >>> eta_of_pair(AnswerPair((), (0,), (1,)), Fraction(1, 4), Fraction(2))
     Fraction(3, 4)
     """
     zero = q * 0
-    return sum((s for s, t in _two_laws(pair, q) if s > lam * t), zero)
+    return sum((s for s, t in _two_pmfs(pair, q) if s > lam * t), zero)
 
 
 def largest_ratio(pair: AnswerPair, q: Number) -> Number:
     """Largest value of R(S), theta^d for x, x' differing in d bits (SDP 1.2 and after (3.6)).
 
-    Examples
-    --------
     >>> largest_ratio(AnswerPair(((0, 0),), (0, 0), (1, 1)), Fraction(1, 4))
     Fraction(9, 1)
     """
-    return max(s / t for s, t in _two_laws(pair, q))
+    return max(s / t for s, t in _two_pmfs(pair, q))
 
 
 def _worst(
@@ -174,8 +150,6 @@ def worst_delta(
 ) -> tuple[Number, AnswerPair]:
     """Largest delta over all pairs of collections of a small domain, with a pair that has it.
 
-    Examples
-    --------
     >>> worst_delta((Block(3, 1, 1),), 2, Fraction(2, 5), Fraction(7, 4))[0]
     Fraction(18, 625)
     """
@@ -185,8 +159,6 @@ def worst_delta(
 def worst_eta(domain: Iterable[Block], N: int, q: Number, lam: Number) -> tuple[Number, AnswerPair]:
     """Largest eta over all pairs of collections of a small domain, with a pair that has it.
 
-    Examples
-    --------
     >>> worst_eta((Block(1, 0, 1),), 1, Fraction(1, 4), Fraction(2))[0]
     Fraction(3, 4)
     """

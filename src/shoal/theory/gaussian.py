@@ -16,8 +16,6 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-__all__ = ["gaussian_delta", "gaussian_mu", "gaussian_sigma", "normal_factor"]
-
 _NOTHING = -745.0
 """Logarithm of the smallest float."""
 
@@ -35,8 +33,6 @@ def _log_delta(mu: float, epsilon: float) -> float:
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """Delta at epsilon of a shift by `mu` > 0 standard deviations.
 
-    Examples
-    --------
     >>> round(gaussian_delta(1.0, 1.0), 4)
     0.1269
     """
@@ -48,8 +44,6 @@ def gaussian_mu(epsilon: float, delta: float, xtol: float = 1e-4) -> float:
 
     Within a relative `xtol`.
 
-    Examples
-    --------
     >>> round(gaussian_mu(1.0, 1e-6), 2)
     0.24
     """
@@ -66,8 +60,6 @@ def gaussian_sigma(differing_bits: int, epsilon: float, delta: float) -> float:
 
     The l2 sensitivity is ``sqrt(differing_bits)``.
 
-    Examples
-    --------
     >>> round(gaussian_sigma(5, 1.0, 1e-6), 2), round(gaussian_sigma(40, 2.0, 1e-6), 1)
     (9.45, 14.1)
     """

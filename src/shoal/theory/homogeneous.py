@@ -31,18 +31,6 @@ from shoal.theory.stop_loss import MOST_TERMS, stop_loss_of
 from shoal.theory.stop_loss.reduction import Draw, compositions, few_outcomes, outcome_chances
 from shoal.theory.stop_loss.tilt import log_estimate
 
-__all__ = [
-    "HomogeneousAttack",
-    "RatioLaw",
-    "attack",
-    "crowd_law",
-    "delta",
-    "eta",
-    "local_delta",
-    "ratio_law",
-    "ratio_moments",
-]
-
 _MOST_ATOMS = 20_000
 _SHORTLIST = 5
 _FEW_CROWDS = 32
@@ -74,12 +62,10 @@ def check_crowd(N: int, q: float, epsilon: float) -> None:
         raise ValueError(f"epsilon must be finite and at least 0, got epsilon={epsilon}.")
 
 
-def crowd_law(crowd: tuple[int, int, int], q: float, epsilon: float) -> Draw:
+def crowd_draw(crowd: tuple[int, int, int], q: float, epsilon: float) -> Draw:
     """Draw of ``w' - e^epsilon w`` for one report drawn from the crowd's vector.
 
-    Examples
-    --------
-    >>> crowd_law((1, 0, 0), 0.25, 0.0).log_weight.size
+    >>> crowd_draw((1, 0, 0), 0.25, 0.0).log_weight.size
     2
     """
     a, b, c = crowd
@@ -113,8 +99,6 @@ def delta(
     rtol : float > 0
         Relative width asked for.
 
-    Examples
-    --------
     Forward and reverse differ by orders of magnitude:
 
     >>> f"{delta((1, 0, 0), 1000, 0.05, math.log(2)).high:.1e}"
@@ -137,8 +121,8 @@ def _delta(
 ) -> Bracket:
     if crowd[0] + crowd[1] == 0 or (q == 0.5 and epsilon >= 0.0):
         return Bracket(0.0, 0.0)
-    law = crowd_law(crowd, q, epsilon)
-    return stop_loss_of(law, N, rtol, most_terms).times(1.0 / N).capped(1.0)
+    draw = crowd_draw(crowd, q, epsilon)
+    return stop_loss_of(draw, N, rtol, most_terms).times(1.0 / N).capped(1.0)
 
 
 def local_delta(domain: Iterable[Block], q: float, epsilon: float) -> Bracket:
@@ -148,8 +132,6 @@ def local_delta(domain: Iterable[Block], q: float, epsilon: float) -> Bracket:
     worst pair differs in as many bits as the domain allows. Theorem. By post-processing again,
     it bounds the delta of any crowd.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import choice
     >>> local_delta((choice(3),), 0.25, 2.2)
     Bracket(low=0.0, high=0.0)
@@ -171,8 +153,6 @@ def eta(
     has an atom at lam no rtol can be reached; the bracket then shows the size of the jump. Where
     delta itself is hardly known, only ``delta <= eta <= delta(mu) lam / (lam - mu)`` is used.
 
-    Examples
-    --------
     >>> bracket = eta((5, 0, 0), 1000, 0.2446, math.log(2))   # SDP 3.3 prints .006
     >>> 0.0070 < bracket.low < bracket.high < 0.0072
     True
@@ -216,11 +196,11 @@ def _eta_bound(crowd: tuple[int, int, int], N: int, q: float, epsilon: float) ->
 
 
 def _eta_enumerated(crowd: tuple[int, int, int], N: int, q: float, epsilon: float) -> Bracket:
-    law = crowd_law(crowd, q, epsilon)
-    counts = compositions(N, law.log_weight.size)
-    chance, wobble = outcome_chances(counts, law.log_weight)
-    top = float(max(law.log_plus.max(), law.log_minus.max()))
-    towards, away = np.exp(law.log_plus - top), np.exp(law.log_minus - top)
+    draw = crowd_draw(crowd, q, epsilon)
+    counts = compositions(N, draw.log_weight.size)
+    chance, wobble = outcome_chances(counts, draw.log_weight)
+    top = float(max(draw.log_plus.max(), draw.log_minus.max()))
+    towards, away = np.exp(draw.log_plus - top), np.exp(draw.log_minus - top)
     towards_sum, away_sum = (np.einsum("ij,j->i", counts, part) for part in (towards, away))
     margin = towards_sum - away_sum
     doubt = 2.0**-46 * (1.0 + abs(top)) * (towards_sum + away_sum)
@@ -239,8 +219,6 @@ def attack(
     of wide surveys by a quick guess too; the first few are evaluated roughly and the best of them
     finely.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import choice
     >>> attack((choice(100),), 10_000, 0.0722, math.log(2)).crowd
     Triple(a=1, b=1, c=1)
@@ -272,7 +250,7 @@ def likely_worst(crowds: list[Triple], N: int, q: float, epsilon: float) -> list
         return crowds
 
     def guess(crowd: Triple) -> float:
-        # two guesses that differ in the third digit tell nothing: take the smaller law
+        # two guesses that differ in the third digit tell nothing: take the smaller distribution
         return _guess(crowd, N, q, epsilon) - 1e-6 * _atoms(crowd)
 
     picks = [max(crowds, key=lambda t: (t.a, t.c)), max(crowds, key=lambda t: (t.b, t.c))]
@@ -285,7 +263,7 @@ def likely_worst(crowds: list[Triple], N: int, q: float, epsilon: float) -> list
 @functools.lru_cache(maxsize=256)
 def _guess(crowd: Triple, N: int, q: float, epsilon: float) -> float:
     """Guess the logarithm of delta: the attack asks for it, and eta for the same crowds again."""
-    return min(log_estimate(crowd_law(crowd, q, epsilon), N) - math.log(N), 0.0)
+    return min(log_estimate(crowd_draw(crowd, q, epsilon), N) - math.log(N), 0.0)
 
 
 def take_long(crowds: Iterable[Triple]) -> bool:
@@ -333,8 +311,6 @@ def ratio_moments(L: int, N: int, q: float) -> tuple[float, float]:
 
     Either is infinite where it is larger than any float.
 
-    Examples
-    --------
     >>> mean, variance = ratio_moments(5, 1000, 0.24454)
     >>> round(mean + 3 * math.sqrt(variance), 3)
     2.0
@@ -352,16 +328,14 @@ def ratio_moments(L: int, N: int, q: float) -> tuple[float, float]:
     return mean, max((N - 1) / N**2 * (first - 1.0) + (second - square) / N**2, 0.0)
 
 
-def ratio_law(L: int, N: int, q: float, points: int = 2048) -> RatioLaw:
-    """Approximate the law of R under D_m, forward, on an even grid: for pictures, not certified.
+def ratio_distribution(L: int, N: int, q: float, points: int = 2048) -> RatioLaw:
+    """Approximate the pmf of R under D_m, forward, on an even grid: for pictures, not certified.
 
     The grid runs from 0 to six standard deviations above the mean (what is beyond is put on its
     last point); atoms are split between neighbours so that means are kept.
 
-    Examples
-    --------
-    >>> law = ratio_law(5, 1000, 0.2446)
-    >>> bool(abs(law.probabilities.sum() - 1) < 1e-6)
+    >>> draw = ratio_distribution(5, 1000, 0.2446)
+    >>> bool(abs(draw.probabilities.sum() - 1) < 1e-6)
     True
     """
     mean, variance = ratio_moments(L, N, q)

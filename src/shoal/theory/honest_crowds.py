@@ -32,21 +32,9 @@ from scipy.special import betainc, betaincc, gammaln, logsumexp
 
 from shoal.theory.binomial import pmf, tails
 
-__all__ = [
-    "LARGEST_EXACT",
-    "at_least",
-    "at_most",
-    "bins",
-    "hoeffding_at_least",
-    "log_evidence",
-    "most_likely",
-    "set_bit_pmfs",
-    "sum_p_values",
-]
-
 Floats = NDArray[np.float64]
 
-_TINY = 1e-300  # raising a law's entry to this can only make honest crowds likelier
+_TINY = 1e-300  # raising a distribution's entry to this can only make honest crowds likelier
 _ROUNDOFF = 2.0**-53
 _GOOD_GAP = 1e-3
 _STEPS = 60
@@ -55,7 +43,7 @@ _PRIOR = 0.5  # Jeffreys
 
 
 def set_bit_pmfs(bits: int, fewest: int, most: int, q: float) -> Floats:
-    """Return the laws of the number of set bits in a report, one row per number of true bits.
+    """Return the pmfs of the number of set bits in a report, one row per number of true bits.
 
     >>> set_bit_pmfs(2, 1, 1, 0.25).tolist()
     [[0.1875, 0.625, 0.1875]]
@@ -63,34 +51,34 @@ def set_bit_pmfs(bits: int, fewest: int, most: int, q: float) -> Floats:
     return np.array([pmf(bits, k, q) for k in range(fewest, most + 1)])
 
 
-def bins(laws: Floats, count: int) -> NDArray[np.intp]:
-    """Cut the outcomes into at most `count` runs that the laws' average fills equally.
+def bins(pmfs: Floats, count: int) -> NDArray[np.intp]:
+    """Cut the outcomes into at most `count` runs that the distributions' average fills equally.
 
-    Returned is where each run starts. The cuts know the laws and nothing of the data.
+    Returned is where each run starts. The cuts know the distributions and nothing of the data.
 
     >>> bins(set_bit_pmfs(4, 0, 4, 0.25), 3).tolist()
     [0, 2, 4]
     """
-    outcomes = laws.shape[1]
+    outcomes = pmfs.shape[1]
     if outcomes <= count:
         return np.arange(outcomes)
-    reached = np.cumsum(laws.mean(axis=0))
+    reached = np.cumsum(pmfs.mean(axis=0))
     cuts = np.searchsorted(reached, np.arange(1, count) / count) + 1
     return np.unique(np.concatenate(([0], cuts[cuts < outcomes]))).astype(np.intp)
 
 
 def log_evidence(
-    laws: Floats, counts: NDArray[np.int64], cuts: Sequence[NDArray[np.intp]], share: float = 0.0
+    pmfs: Floats, counts: NDArray[np.int64], cuts: Sequence[NDArray[np.intp]], share: float = 0.0
 ) -> float:
     """Return ln e against every mixture, averaged over several ways to cut the outcomes.
 
     Under `share` a part of the reports may be anything, so that mixtures are (1 - share) of one of
-    the laws' and share of any other; `share` = 0 is the test of an honest crowd.
+    the distributions' and share of any other; `share` = 0 is the test of an honest crowd.
     """
     logs = []
     for starts in cuts:
         seen = np.add.reduceat(counts, starts).astype(float)
-        coarse = np.add.reduceat(laws, starts, axis=1)
+        coarse = np.add.reduceat(pmfs, starts, axis=1)
         prior = np.full(seen.size, _PRIOR)
         marginal = (
             gammaln(prior.sum())
@@ -98,24 +86,24 @@ def log_evidence(
             + float((gammaln(prior + seen) - gammaln(prior)).sum())
         )
         logs.append(marginal - most_likely(coarse, seen, share))
-    guard = 24 * _ROUNDOFF * (laws.shape[1] + 1) * float(counts.sum())
+    guard = 24 * _ROUNDOFF * (pmfs.shape[1] + 1) * float(counts.sum())
     return float(logsumexp(logs) - math.log(len(logs)) - guard)
 
 
-def most_likely(laws: Floats, counts: Floats, share: float = 0.0) -> float:
+def most_likely(pmfs: Floats, counts: Floats, share: float = 0.0) -> float:
     """Return the largest log-likelihood of a mixture, from above.
 
     Any mixture Q gives a bound: by Jensen's inequality no other one is better by more than
     n ln(max_k sum_t counts(t)/n P_k(t)/Q(t)). The search only makes the bound tight (Wang 2007,
     constrained Newton steps by non-negative least squares).
 
-    >>> laws = set_bit_pmfs(2, 0, 2, 0.25)
-    >>> bool(np.isclose(most_likely(laws, 16 * laws[1]), 16 * laws[1] @ np.log(laws[1])))
+    >>> pmfs = set_bit_pmfs(2, 0, 2, 0.25)
+    >>> bool(np.isclose(most_likely(pmfs, 16 * pmfs[1]), 16 * pmfs[1] @ np.log(pmfs[1])))
     True
     """
     seen = counts > 0
     part = counts[seen] / counts.sum()
-    columns = np.maximum(laws[:, seen], _TINY) * (1 - share)
+    columns = np.maximum(pmfs[:, seen], _TINY) * (1 - share)
     # Fakes may show any outcome; those that nobody saw would only lower the likelihood.
     groups = np.zeros(len(columns), int)
     if share > 0:
@@ -198,7 +186,7 @@ def _rescaled(weights: Floats, slopes: Floats, groups: NDArray[np.int_]) -> Floa
 
 
 LARGEST_EXACT = 10**11
-"""Up to so many bits the law of a sum of bits is computed, beyond it is bounded."""
+"""Up to so many bits the distribution of a sum of bits is computed, beyond it is bounded."""
 
 _ROUNDING = 1 + 1e-9  # the incomplete beta function is good to about 1e-12
 

@@ -1,4 +1,4 @@
-"""The Laplace law, continuous and on the whole numbers: densities, tails, quantiles.
+"""The Laplace distribution, continuous and on the whole numbers: densities, tails, quantiles.
 
 ``b`` is the scale. Continuous: density ``exp(-|z|/b) / (2b)`` (LEC 2). On the whole numbers:
 ``P[Z = k]`` is proportional to ``exp(-|k|/b)``, with ``tanh(1/(2b))`` as its constant. It has its
@@ -9,20 +9,6 @@ Theorem 9 can exceed delta: at scale 1 up to 1.46 times. All of this is elementa
 from __future__ import annotations
 
 import math
-
-__all__ = [
-    "cdf",
-    "density",
-    "discrete_radius",
-    "discrete_sigma",
-    "discrete_tail",
-    "each_miss",
-    "quantile",
-    "radius",
-    "sigma",
-    "tail",
-    "union_radius",
-]
 
 
 def _check_scale(b: float) -> None:
@@ -38,8 +24,6 @@ def _check_probability(name: str, value: float) -> None:
 def density(z: float, b: float) -> float:
     """Density of Lap(b) at z (LEC 2).
 
-    Examples
-    --------
     >>> density(0.0, 2.0)
     0.25
     """
@@ -50,8 +34,6 @@ def density(z: float, b: float) -> float:
 def cdf(z: float, b: float) -> float:
     """``P[Z <= z]``.
 
-    Examples
-    --------
     >>> cdf(0.0, 2.0)
     0.5
     """
@@ -62,8 +44,6 @@ def cdf(z: float, b: float) -> float:
 def tail(z: float, b: float) -> float:
     """``P[|Z| >= z]``, which is ``exp(-z/b)`` for z >= 0 (LEC Theorem 9, proof).
 
-    Examples
-    --------
     >>> round(tail(2.0 * math.log(20.0), 2.0), 12)
     0.05
     """
@@ -74,8 +54,6 @@ def tail(z: float, b: float) -> float:
 def quantile(u: float, b: float) -> float:
     """Return the z with ``P[Z <= z] = u``.
 
-    Examples
-    --------
     >>> quantile(0.5, 3.0)
     0.0
     """
@@ -90,8 +68,6 @@ def quantile(u: float, b: float) -> float:
 def sigma(b: float) -> float:
     """Return the standard deviation, ``sqrt(2) b`` (LEC 2).
 
-    Examples
-    --------
     >>> round(sigma(1.0), 4)
     1.4142
     """
@@ -102,8 +78,6 @@ def sigma(b: float) -> float:
 def radius(miss: float, b: float) -> float:
     """Return the z with ``P[|Z| >= z] = miss``: ``ln(1/miss) b`` (LEC Theorem 9).
 
-    Examples
-    --------
     >>> round(radius(0.05, 1.0), 4)
     2.9957
     """
@@ -117,8 +91,6 @@ def union_radius(miss: float, b: float, d: int) -> float:
 
     LEC Theorem 12. A union bound: the exact value is ``radius(each_miss(miss, d), b)``.
 
-    Examples
-    --------
     >>> round(union_radius(0.05, 1.0, 10), 4)
     5.2983
     """
@@ -132,8 +104,6 @@ def each_miss(miss: float, d: int) -> float:
 
     ``1 - (1 - miss)^(1/d)``, never below ``miss / d``.
 
-    Examples
-    --------
     >>> round(each_miss(0.05, 10), 6)
     0.005116
     """
@@ -146,9 +116,7 @@ def each_miss(miss: float, d: int) -> float:
 def discrete_tail(k: int, b: float) -> float:
     """``P[|Z| >= k]`` on the whole numbers.
 
-    Examples
-    --------
-    >>> round(discrete_tail(3, 1.0), 6)      # the continuous law has exp(-3) = 0.049787
+    >>> round(discrete_tail(3, 1.0), 6)      # the continuous pmf has exp(-3) = 0.049787
     0.072795
     """
     _check_scale(b)
@@ -158,8 +126,6 @@ def discrete_tail(k: int, b: float) -> float:
 def discrete_radius(miss: float, b: float) -> int:
     """Return the smallest whole m with ``P[|Z| > m] <= miss``.
 
-    Examples
-    --------
     >>> discrete_radius(0.05, 1.0), discrete_radius(0.05, 10.0)
     (3, 30)
     """
@@ -182,8 +148,6 @@ def _near(miss: float, b: float) -> int:
 def discrete_sigma(b: float) -> float:
     """Return the standard deviation on the whole numbers, ``1 / (sqrt(2) sinh(1/(2b)))``.
 
-    Examples
-    --------
     >>> round(discrete_sigma(20.0), 4), round(sigma(20.0), 4)
     (28.2813, 28.2843)
     """

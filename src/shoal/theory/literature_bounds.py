@@ -29,28 +29,24 @@ from shoal.theory.randomized_response import local_epsilon, local_q, log_theta
 from shoal.theory.stop_loss import stop_loss_of
 from shoal.theory.stop_loss.reduction import Draw
 
-__all__ = ["clones_delta", "published_q", "stronger_clones_delta", "three_symbol_delta"]
-
 
 def three_symbol_delta(
     log_r: float, local: float, N: int, epsilon: float, rtol: float = 1e-4
 ) -> Bracket:
     """Bracket delta(epsilon) of the three-symbol reduction.
 
-    Examples
-    --------
     >>> three_symbol_delta(math.log(0.5), 1.0, 1, 1.0).high < 1e-12
     True
     """
     often = -math.log1p(math.exp(-local))
     seldom = often - local
     rest = -math.expm1(min(log_r + math.log(2.0), 0.0))
-    law = Draw(
+    draw = Draw(
         np.array([often - log_r, seldom - log_r, -np.inf]),
         np.array([epsilon + seldom - log_r, epsilon + often - log_r, -np.inf]),
         np.array([log_r, log_r, math.log(rest) if rest > 0.0 else -np.inf]),
     )
-    return stop_loss_of(law, N, rtol).times(1.0 / N).capped(1.0)
+    return stop_loss_of(draw, N, rtol).times(1.0 / N).capped(1.0)
 
 
 def clones_delta(
@@ -58,8 +54,6 @@ def clones_delta(
 ) -> Bracket:
     """Bracket the clones bound of 2021.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import flags
     >>> clones_delta((flags(1),), 1000, 0.0296, 0.6931).high < 0.005
     True
@@ -74,8 +68,6 @@ def stronger_clones_delta(
 ) -> Bracket:
     """Bracket the stronger clones bound of 2023.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import flags
     >>> stronger_clones_delta((flags(1),), 1000, 0.0162, 0.6931).high < 0.005
     True
@@ -100,8 +92,6 @@ def published_q(
 
     Never more than the local q, which needs no crowd.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import flags
     >>> round(published_q((flags(5),), 5000, math.log(2), 0.005, "stronger clones"), 3)
     0.243

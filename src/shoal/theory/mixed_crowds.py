@@ -32,8 +32,6 @@ from shoal.theory.brackets import Bracket, FloatArray, log_one_plus, power_error
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.reduction import compositions
 
-__all__ = ["Histograms", "cell_chances", "gap", "mixed_crowd", "relative_error", "work_of"]
-
 Vector = tuple[int, ...]
 
 _UNIT = 2.0**-53
@@ -49,8 +47,6 @@ def cell_chances(vectors: Sequence[Vector], q: float) -> FloatArray:
     Bits in which the vectors follow the same pattern matter only through how many of them are
     wrong; outcomes with the same likelihood ratios are one cell.
 
-    Examples
-    --------
     >>> cell_chances([(0, 0), (1, 1)], 0.25).round(4).tolist()
     [[0.0625, 0.375, 0.5625], [0.5625, 0.375, 0.0625]]
     """
@@ -79,8 +75,6 @@ class Histograms:
     Histograms are kept by the counts of all cells but the last, ordered by their sum, so those of
     fewer reports are the first of those of more.
 
-    Examples
-    --------
     >>> table = Histograms(2, 2)
     >>> one = table.add(np.ones(1), 0, np.array([0.25, 0.75]))
     >>> table.add(one, 1, np.array([0.25, 0.75])).tolist()
@@ -101,11 +95,11 @@ class Histograms:
             place = order[np.searchsorted(ranked, keys - radix[cell]).clip(max=len(keys) - 1)]
             self._before.append(np.where(rows[:, cell] > 0, place, len(keys)).astype(np.intp))
 
-    def add(self, law: FloatArray, count: int, report: FloatArray) -> FloatArray:
+    def add(self, pmf: FloatArray, count: int, report: FloatArray) -> FloatArray:
         """Draw of count + 1 reports from that of `count` and of one more."""
         size = self.size[count + 1]
         padded = np.zeros(size + 1)
-        padded[: law.size] = law
+        padded[: pmf.size] = pmf
         grown = report[-1] * padded[:size]
         for before, chance in zip(self._before, report, strict=False):
             # a cell that was empty has no predecessor: clipping finds the zero at the end
@@ -126,8 +120,6 @@ def relative_error(bits: int, cells: int, count: int) -> float:
 def gap(towards: FloatArray, away: FloatArray, lam: float, relative: float, eta: bool) -> Bracket:
     """Bracket ``sum (s - lam t)_+``, or with `eta` the sum of s where s > lam t.
 
-    Examples
-    --------
     >>> gap(np.array([0.75, 0.25]), np.array([0.25, 0.75]), 2.0, 1e-15, eta=False).high
     0.25...
     """
@@ -163,8 +155,6 @@ def _window(counts: Sequence[int], chances: FloatArray) -> tuple[int, list[int],
 def work_of(counts: Sequence[int], chances: FloatArray) -> float:
     """Return the work that `mixed_crowd` will take, in elementary steps, or infinity.
 
-    Examples
-    --------
     >>> work_of([5, 4], cell_chances([(0, 0), (1, 1)], 0.1))
     858.0
     """
@@ -200,8 +190,6 @@ def mixed_crowd(
     eta : bool
         Ask for ``P[R > lam]`` instead of the hockey stick.
 
-    Examples
-    --------
     Not homogeneous, and worse than every homogeneous crowd:
 
     >>> bracket = mixed_crowd({(0, 0): 5, (1, 1): 4}, (1, 1), (0, 0), 0.1, math.log(9))
@@ -226,13 +214,13 @@ def mixed_crowd(
         relative = relative_error(len(x), chances.shape[1], 1)
         return _transformed(counts, rest, towards, away, lam, eta, relative)
     table = _histograms(chances.shape[1], sum(counts) + 1)
-    law, done = np.ones(1), 0
+    pmf, done = np.ones(1), 0
     for count, report in zip(counts, rest, strict=True):
         for _ in range(count):
-            law = table.add(law, done, report)
+            pmf = table.add(pmf, done, report)
             done += 1
     relative = relative_error(len(x), chances.shape[1], done + 1)
-    return gap(table.add(law, done, towards), table.add(law, done, away), lam, relative, eta)
+    return gap(table.add(pmf, done, towards), table.add(pmf, done, away), lam, relative, eta)
 
 
 def _transformed(
@@ -282,10 +270,10 @@ def _transformed(
     lost += 4.0 * len(cells) * math.exp(-_EXPONENT)
     each = 2.0 * float(np.sum(spoiled)) / points
     each += 4.0 * len(cells) * math.exp(-_EXPONENT)
-    law = irfftn(np.exp(exponent), s=length)
-    s, t = towards[out] * law, away[out] * law
+    pmf = irfftn(np.exp(exponent), s=length)
+    s, t = towards[out] * pmf, away[out] * pmf
     for axis, cell in enumerate(cells):
-        moved = np.roll(law, 1, axis)
+        moved = np.roll(pmf, 1, axis)
         s, t = s + towards[cell] * moved, t + away[cell] * moved
     margin = s - lam * t
     if not eta:

@@ -37,15 +37,6 @@ from shoal.theory.brackets import UNIT, Bracket, FloatArray, log_one_plus, power
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import log_theta
 
-__all__ = [
-    "OneBitWorst",
-    "count_pmf",
-    "privacy_ratio",
-    "with_one",
-    "with_zero",
-    "worst_one_bit_delta",
-]
-
 
 class OneBitWorst(NamedTuple):
     """The worst change of one record: from m ones to m + 1 (`up`), or from m + 1 to m."""
@@ -58,8 +49,6 @@ class OneBitWorst(NamedTuple):
 def with_one(pmf: FloatArray, q: float) -> FloatArray:
     """Pmf of the count after one more original 1 (KR (3.2); theorem).
 
-    Examples
-    --------
     >>> with_one(np.array([1.0]), 0.25).tolist()
     [0.25, 0.75]
     """
@@ -70,8 +59,6 @@ def with_one(pmf: FloatArray, q: float) -> FloatArray:
 def with_zero(pmf: FloatArray, q: float) -> FloatArray:
     """Pmf of the count after one more original 0 (KR (3.3); theorem).
 
-    Examples
-    --------
     >>> with_zero(np.array([1.0]), 0.25).tolist()
     [0.75, 0.25]
     """
@@ -81,8 +68,6 @@ def with_zero(pmf: FloatArray, q: float) -> FloatArray:
 def count_pmf(n: int, m: int, q: float) -> FloatArray:
     """Pmf of ``A_n(m)`` by the recursions, in n^2 steps: all terms positive, so all accurate.
 
-    Examples
-    --------
     >>> count_pmf(2, 1, 0.25).tolist()
     [0.1875, 0.625, 0.1875]
     """
@@ -103,8 +88,6 @@ def _check_count(n: int, m: int) -> None:
 def privacy_ratio(n: int, m: int, q: float) -> FloatArray:
     """``pi(s; m) = P[A_n(m) = s] / P[A_n(m+1) = s]`` for s = 0..n, falling in s (KR 3.1).
 
-    Examples
-    --------
     >>> privacy_ratio(1, 0, 0.25).tolist()
     [3.0, 0.3333333333333333]
     """
@@ -128,8 +111,6 @@ def worst_one_bit_delta(
     maximum are dropped, the others halved, until the bracket is within `rtol` or `work` (points
     transformed) is used up. The high end is valid at any moment.
 
-    Examples
-    --------
     >>> worst = worst_one_bit_delta(1000, 0.0119, np.log(2))
     >>> round(worst.value.high, 3)
     0.005

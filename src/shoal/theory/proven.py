@@ -38,18 +38,6 @@ from shoal.theory.homogeneous import attack, check_crowd, local_delta
 from shoal.theory.one_bit import OneBitWorst, worst_one_bit_delta
 from shoal.theory.randomized_response import local_epsilon
 
-__all__ = [
-    "AttackDelta",
-    "Method",
-    "Proven",
-    "attack_delta",
-    "attack_q",
-    "proven_crowd",
-    "proven_delta",
-    "proven_epsilon",
-    "proven_q",
-]
-
 _ROUGH_BLANKET = 0.05
 _WIDE = 100
 _FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-3, 2e-4
@@ -108,8 +96,6 @@ def proven_delta(
     rtol : float > 0
         Relative width asked for.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import choice, flags
     >>> proven_delta((flags(1),), 1000, 0.0119, 0.6931).method
     'exact over m'
@@ -151,8 +137,6 @@ def attack_delta(
 ) -> AttackDelta:
     """Bracket the largest delta(epsilon) among the crowds that are tried: a lower bound.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import flags
     >>> attack_delta((flags(5),), 5000, 0.1788, 0.6931).crowd
     Triple(a=5, b=0, c=0)
@@ -192,8 +176,6 @@ def proven_q(
     Round q up to what the sampler can draw and ask `proven_delta` again: the true delta can only
     fall, its bound is certified by the second call.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import flags
     >>> answer = proven_q((flags(5),), 5000, math.log(2), 0.005)
     >>> round(answer.value, 4), answer.at.high <= 0.005
@@ -223,8 +205,6 @@ def attack_q(
 ) -> Answer:
     """Smallest q at which the crowds tried have delta at most `delta`: no promise, a yardstick.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import choice
     >>> round(attack_q((choice(100),), 10_000, math.log(2), 1e-6).value, 4)
     0.0722
@@ -245,8 +225,6 @@ def proven_epsilon(
 
     ``delta = 0`` asks for the local epsilon.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import flags
     >>> round(proven_epsilon((flags(5),), 5000, 0.21013, 0.005).value, 3)
     0.693
@@ -294,8 +272,6 @@ def proven_crowd(
 
     Infinite when 1e12 is not enough.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import choice
     >>> 9_990 < proven_crowd((choice(100),), 0.07477, math.log(2), 1e-6).value <= 10_000
     True

@@ -8,18 +8,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = [
-    "check_q",
-    "count_sigma",
-    "local_epsilon",
-    "local_q",
-    "log_theta",
-    "phi",
-    "posterior",
-    "q_from_phi",
-    "shift_of_a_fake",
-]
-
 
 def check_q(q: float) -> None:
     """Refuse a flip probability outside (0, 1/2], or one that is not a number."""
@@ -32,8 +20,6 @@ def check_q(q: float) -> None:
 def log_theta(q: float) -> float:
     """``ln(p / q)`` to full relative accuracy, also near q = 1/2 where it vanishes.
 
-    Examples
-    --------
     >>> log_theta(0.5)
     0.0
     """
@@ -44,8 +30,6 @@ def log_theta(q: float) -> float:
 def phi(q: float) -> float:
     """Second moment of one bit's likelihood ratio, ``p/q + q/p - 1`` (SDP 3.14).
 
-    Examples
-    --------
     >>> round(phi(0.25), 12)
     2.333333333333
     """
@@ -56,8 +40,6 @@ def phi(q: float) -> float:
 def q_from_phi(value: float) -> float:
     """Flip probability with the given ``phi >= 1`` (SDP 3.16).
 
-    Examples
-    --------
     >>> round(q_from_phi(phi(0.25)), 12)
     0.25
     """
@@ -72,8 +54,6 @@ def local_epsilon(differing_bits: int, q: float) -> float:
 
     SDP 1.3 (the largest value of the local ratio); BITVEC states it with d = 2m.
 
-    Examples
-    --------
     >>> round(local_epsilon(2, 0.25), 6)
     2.197225
     """
@@ -85,8 +65,6 @@ def local_epsilon(differing_bits: int, q: float) -> float:
 def local_q(differing_bits: int, epsilon: float) -> float:
     """Smallest q whose local epsilon is at most `epsilon` (SDP 4.2), up to rounding.
 
-    Examples
-    --------
     >>> round(local_q(5, math.log(2)), 4)
     0.4654
     """
@@ -103,8 +81,6 @@ def count_sigma(N: int, q: float) -> float:
 
     Infinite at q = 1/2, where nothing can be estimated.
 
-    Examples
-    --------
     >>> round(count_sigma(10_000_000, 0.351) / math.sqrt(10_000_000), 1)
     1.6
     """

@@ -49,18 +49,6 @@ from shoal.theory.homogeneous import (
 )
 from shoal.theory.randomized_response import count_sigma, local_q, log_theta, phi, q_from_phi
 
-__all__ = [
-    "MOST_KINDS",
-    "Sufficient",
-    "gain",
-    "gap_312",
-    "gap_313",
-    "gap_315",
-    "sufficient_eta",
-    "sufficient_q",
-    "three_sigma_q",
-]
-
 MOST_KINDS = 300
 """Up to so many triples all of them are compared."""
 
@@ -85,8 +73,6 @@ def sufficient_eta(
 ) -> Sufficient:
     """Find the homogeneous crowd of the domain with the largest eta(epsilon).
 
-    Examples
-    --------
     >>> from shoal.theory.domains import choice, flags
     >>> sufficient_eta((choice(10),), 10_000, 0.08, 0.6931).crowd
     Triple(a=1, b=1, c=1)
@@ -178,8 +164,6 @@ def sufficient_q(
     One crowd is solved for, then all are compared there; if another one is worse it takes its
     place. The answer is certified on all of them.
 
-    Examples
-    --------
     >>> from shoal.theory.domains import flags
     >>> 0.245 < sufficient_q((flags(5),), 1000, math.log(2), 0.006).value < 0.248
     True
@@ -213,8 +197,6 @@ def sufficient_q(
 def gap_312(q: float, L: int, N: int, lam: float) -> float:
     """``E R + 3 sqrt(Var R) - lam`` (SDP 3.12).
 
-    Examples
-    --------
     >>> abs(gap_312(0.16920, 5, 1000, math.exp(2))) < 0.01
     True
     """
@@ -225,8 +207,6 @@ def gap_312(q: float, L: int, N: int, lam: float) -> float:
 def gap_313(q: float, L: int, N: int, lam: float) -> float:
     """Left side less right side of SDP (3.13), which drops the terms in 1/N of (3.12).
 
-    Examples
-    --------
     >>> gap_313(0.2, 5, 1000, 2.0) > gap_312(0.2, 5, 1000, 2.0)
     True
     """
@@ -241,8 +221,6 @@ def gap_313(q: float, L: int, N: int, lam: float) -> float:
 def gap_315(value: float, L: int, N: int, lam: float) -> float:
     """Left side less right side of SDP (3.15), a function of phi; equal to (3.13).
 
-    Examples
-    --------
     >>> abs(gap_315(phi(0.2), 5, 1000, 2.0) - gap_313(0.2, 5, 1000, 2.0)) < 1e-9
     True
     """
@@ -260,8 +238,6 @@ def three_sigma_q(L: int, N: int, epsilon: float, rule: str = "3.12") -> float:
 
     The rule falls in q because ``phi`` does. (3.13) and (3.15) need ``lam > 1 + 3 sqrt(1/N)``.
 
-    Examples
-    --------
     >>> round(three_sigma_q(5, 5000, math.log(2)), 4)    # SDP 3.3 prints .1778, which is N = 10000
     0.1963
     """
@@ -290,8 +266,6 @@ def three_sigma_q(L: int, N: int, epsilon: float, rule: str = "3.12") -> float:
 def gain(L: int, N: int, epsilon: float) -> float:
     """How many times smaller the error is than with local noise (SDP 4), by rule (3.12).
 
-    Examples
-    --------
     >>> round(gain(40, 10_000_000, 2.0), 1)
     12.5
     """

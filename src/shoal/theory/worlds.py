@@ -51,16 +51,6 @@ from shoal.theory.mixed_crowds import (
 from shoal.theory.one_bit import transform_length, upward
 from shoal.theory.sufficient import sufficient_eta
 
-__all__ = [
-    "CollectionPair",
-    "FamilyWorld",
-    "OneBitWorld",
-    "SmallWorld",
-    "World",
-    "homogeneous_best",
-    "world_of",
-]
-
 _MOST_CROWDS = 2_000_000
 _MOST_SMALL_WORK = 3e10
 _MOST_FAMILY_WORK = 2e10
@@ -107,8 +97,6 @@ def homogeneous_best(
 
     For delta the maximal triples suffice (see `domains`); for eta see `sufficient`.
 
-    Examples
-    --------
     >>> homogeneous_best((Block(3, 1, 1),), 5, 0.2, math.log(4), eta=False)[0]
     Triple(a=1, b=1, c=1)
     """
@@ -201,7 +189,7 @@ class SmallWorld:
         self._crowds = different_crowds(question.domain, question.N - 1)
         self._table = Histograms(cells, question.N)
         self._relative = relative_error(len(self._vectors[0]), cells, question.N)
-        self._laws: list[tuple[int, FloatArray]] = [(-1, np.ones(1))]
+        self._pmfs: list[tuple[int, FloatArray]] = [(-1, np.ones(1))]
         self.steps = len(self._crowds)
 
     def step(self, index: int) -> tuple[CollectionPair, int]:
@@ -209,37 +197,37 @@ class SmallWorld:
         _, N, _, epsilon, eta = self._question
         counts = self._crowds[index]
         rest = self._rest(np.repeat(np.arange(len(counts)), counts).tolist())
-        laws = np.stack([self._table.add(rest, N - 1, report) for report in self._reports])
+        pmfs = np.stack([self._table.add(rest, N - 1, report) for report in self._reports])
         lam = math.exp(epsilon)
-        bound = lam * laws
-        reached = np.zeros((len(laws), len(laws)))
-        for towards, law in enumerate(laws):
-            margin = law - bound
+        bound = lam * pmfs
+        reached = np.zeros((len(pmfs), len(pmfs)))
+        for towards, pmf in enumerate(pmfs):
+            margin = pmf - bound
             if eta:
                 # as `gap` does it, without its doubt: only to rank
-                margin = law * (margin > self._relative * (law + bound))
+                margin = pmf * (margin > self._relative * (pmf + bound))
             reached[towards] = np.maximum(margin, 0.0, out=margin).sum(axis=1)
         np.fill_diagonal(reached, 0.0)
         top = _first_largest(reached.ravel())
-        towards, away = divmod(top, len(laws))
-        value = gap(laws[towards], laws[away], lam, self._relative, eta)
+        towards, away = divmod(top, len(pmfs))
+        value = gap(pmfs[towards], pmfs[away], lam, self._relative, eta)
         others = _present(zip(self._vectors, counts.tolist(), strict=True))
-        pairs = len(laws) * (len(laws) - 1)
+        pairs = len(pmfs) * (len(pmfs) - 1)
         return CollectionPair(value, others, self._vectors[away], self._vectors[towards]), pairs
 
     def _rest(self, records: list[int]) -> FloatArray:
         """Draw of the others; what the crowd before had in common is kept."""
         shared = 0
-        for (record, _), wanted in zip(self._laws[1:], records, strict=False):
+        for (record, _), wanted in zip(self._pmfs[1:], records, strict=False):
             if record != wanted:
                 break
             shared += 1
-        del self._laws[shared + 1 :]
+        del self._pmfs[shared + 1 :]
         for record in records[shared:]:
-            count = len(self._laws) - 1
-            law = self._table.add(self._laws[-1][1], count, self._reports[record])
-            self._laws.append((record, law))
-        return self._laws[-1][1]
+            count = len(self._pmfs) - 1
+            pmf = self._table.add(self._pmfs[-1][1], count, self._reports[record])
+            self._pmfs.append((record, pmf))
+        return self._pmfs[-1][1]
 
 
 class FamilyWorld:
@@ -331,8 +319,6 @@ def _shares(values: int, total: int) -> list[tuple[int, ...]]:
 def world_of(domain: Iterable[Block], N: int, q: float, epsilon: float, eta: bool) -> World:
     """Choose how to search: exhaustively where that is affordable, else by families.
 
-    Examples
-    --------
     >>> world = world_of((Block(2, 0, 2),), 10, 0.1, math.log(9), eta=False)
     >>> world.exhaustive, world.steps
     (True, 35)

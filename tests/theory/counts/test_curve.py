@@ -7,8 +7,7 @@ import pytest
 from shoal.theory.composition import composed_delta
 from shoal.theory.counts import profile as curve
 from shoal.theory.counts import spread_losses
-from shoal.theory.counts.distribution import steps
-from shoal.theory.counts.profile import largest_excess, merged_atoms, upper_curves
+from shoal.theory.counts.profile import largest_excess, merged_atoms, steps, upper_curves
 from tests.theory.single_changes import one_bit_delta
 
 from .oracle import count_law, hockey_stick

@@ -5,8 +5,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.theory.counts import distribution as law
-from shoal.theory.counts.distribution import steps
+from shoal.theory.counts import profile as law
+from shoal.theory.counts.profile import steps
 
 from .oracle import count_law
 

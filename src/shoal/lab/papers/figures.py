@@ -17,7 +17,7 @@ from shoal.errors import InputError
 from shoal.lab.papers import show
 from shoal.lab.papers.lec import density
 from shoal.lab.papers.sdp_ratio import BITS, ROWS, Row, mass_beyond, middle
-from shoal.theory.homogeneous import ratio_law, ratio_moments
+from shoal.theory.homogeneous import ratio_distribution, ratio_moments
 from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import three_sigma_q
 
@@ -104,7 +104,7 @@ def _ratio_distributions(plt: Any, rows: Sequence[Row], top: float, lam: str) ->
 
 
 def _law(axes: Any, row: Row, q: float, colour: str, name: str, top: float, height: float) -> None:
-    pmf = ratio_law(BITS, row.crowd, q, points=4096)
+    pmf = ratio_distribution(BITS, row.crowd, q, points=4096)
     # a picture needs no more than about 800 points across
     merge = max(1, int(top / 800.0 / (pmf.values[1] - pmf.values[0])))
     size = pmf.values.size // merge * merge

@@ -195,7 +195,7 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     )
     mean, variance = homogeneous.ratio_moments(differ, crowd, q)
     sigma = math.sqrt(variance)
-    law = homogeneous.ratio_law(differ, crowd, q, 512)
+    law = homogeneous.ratio_distribution(differ, crowd, q, 512)
     first = max(0.0, mean - 4.5 * sigma)
     last = max(1.15 * lam, mean + 4.5 * sigma)
     density = law.probabilities / float(law.values[1] - law.values[0])

@@ -51,20 +51,6 @@ from shoal.theory.gaussian import gaussian_mu
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import local_q, log_theta
 
-__all__ = [
-    "FINE",
-    "CountsAnswer",
-    "CountsAttack",
-    "attack_counts",
-    "counts_crowd",
-    "counts_delta",
-    "counts_epsilon",
-    "counts_q",
-    "is_local",
-    "proven_counts",
-    "spread_losses",
-]
-
 FINE = 2.5e-4
 """Tolerance, in units of the noise, at which a promise is certified."""
 
@@ -120,8 +106,6 @@ def counts_delta(d: int, N: int, q: float, epsilon: float) -> Bracket:
     Bracket
         `low` is the delta of an attack, `high` is proven for every crowd.
 
-    Examples
-    --------
     >>> delta = counts_delta(1, 3, 0.25, math.log(1.1))
     >>> 0.278 < delta.low < 89 / 320 < delta.high < 0.2782
     True
@@ -145,8 +129,6 @@ def proven_counts(d: int, N: int, q: float, epsilon: float, tolerance: float = F
     Losses are cut where the profile is negligible, so that a bound as small as that depends on the
     place of the cut: it is rounded up, or it could rise with the crowd.
 
-    Examples
-    --------
     >>> proven_counts(2, 10_000, 0.5, 0.1)
     0.0
     """
@@ -174,8 +156,6 @@ def attack_counts(d: int, N: int, q: float, epsilon: float, scale: float) -> Cou
 
     `scale` is about as large as delta, not smaller.
 
-    Examples
-    --------
     >>> attack_counts(1, 1, 0.25, 0.0, 0.5)
     CountsAttack(delta=0.499..., ones=0)
     """
@@ -198,8 +178,6 @@ def spread_losses(atoms: Atoms, step: float) -> Losses:
 
     Masses are rounded down.
 
-    Examples
-    --------
     >>> spread_losses(Atoms(np.array([1.0]), np.array([0.25])), 1.0).mass.round(9).tolist()
     [0.75, 0.25]
     """
@@ -262,8 +240,6 @@ def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -
     Within `xtol`, or `_TOL_IF_WIDE` for many bits, as a share of the variance of a count. Round q
     up to what the sampler can draw: the true delta can only fall.
 
-    Examples
-    --------
     >>> answer = counts_q(2, 100, 1.0, 1e-3)
     >>> 0.121 < answer.value < 0.124, 0.99e-3 < answer.delta <= 1e-3
     (True, True)
@@ -297,8 +273,6 @@ def counts_crowd(
 
     Infinite when 1e12 people are not enough.
 
-    Examples
-    --------
     >>> 98 <= counts_crowd(2, 0.1225, 1.0, 1e-3).value <= 101
     True
     """
@@ -327,8 +301,6 @@ def counts_epsilon(d: int, N: int, q: float, delta: float, xtol: float = 1e-5) -
 
     ``delta = 0`` asks for the local epsilon.
 
-    Examples
-    --------
     >>> 0.99 < counts_epsilon(2, 100, 0.1225, 1e-3).value < 1.01
     True
     """

@@ -20,14 +20,12 @@ from shoal.theory.stop_loss.merging import MANY, merge
 from shoal.theory.stop_loss.reduction import Draw, Reduced, enumerated, few_outcomes, reduce_draw
 from shoal.theory.stop_loss.tilt import reach, saddle, soften
 
-__all__ = ["stop_loss", "stop_loss_of"]
-
 MOST_TERMS = 1 << 18
 """Samples of the integral allowed in the last attempt."""
 
 _LARGE_LAW = 1000
 _TERMS_OF_A_LARGE_LAW = 1 << 16
-"""A law of more atoms takes longer for each sample; brackets are then a few times wider."""
+"""More atoms take longer for each sample; brackets are then a few times wider."""
 
 
 def stop_loss(
@@ -52,8 +50,6 @@ def stop_loss(
     rtol : float > 0
         Relative width asked for. `Bracket.is_within` tells whether it was reached.
 
-    Examples
-    --------
     >>> bracket = stop_loss([-1.0, 1.0], [0.5, 0.5], 4)   # (2 * 4 + 4 * 1) / 16
     >>> bracket.low <= 0.75 <= bracket.high
     True
@@ -72,20 +68,18 @@ def stop_loss(
     return stop_loss_of(Draw(plus, minus, log_weight), n, rtol)
 
 
-def stop_loss_of(law: Draw, n: int, rtol: float = 1e-4, most_terms: int = MOST_TERMS) -> Bracket:
-    """Bracket ``E[(Y_1 + ... + Y_n)_+]`` for a law in logarithms; threshold 0.
+def stop_loss_of(draw: Draw, n: int, rtol: float = 1e-4, most_terms: int = MOST_TERMS) -> Bracket:
+    """Bracket ``E[(Y_1 + ... + Y_n)_+]`` for a distribution in logarithms; threshold 0.
 
     `most_terms` limits the effort: the bracket is then as narrow as that allows.
 
-    Examples
-    --------
     >>> bracket = stop_loss_of(Draw.of([-1.0, 1.0], [0.5, 0.5]), 4)
     >>> bracket.is_within(1e-10)
     True
     """
     if n < 1 or not rtol > 0.0:
         raise ValueError(f"n must be at least 1 and rtol positive, got n={n}, rtol={rtol}.")
-    problem = reduce_draw(law, n)
+    problem = reduce_draw(draw, n)
     # theorem: (sum Y)_+ <= sum Y_+
     most = safe_exp(math.log(n) + problem.log_mean_plus)
     most *= 1.0 + problem.linear_error + 64 * UNIT
@@ -174,7 +168,7 @@ def refine(problem: Reduced, n: int, rtol: float, beside: float, most_terms: int
         if count > most_terms:
             width *= count / (most_terms - 4)
         if width * t > 40.0:
-            break  # noise wider than the law itself tells nothing
+            break  # noise wider than the distribution itself tells nothing
         result = invert(problem, n, tilt, width, edge.period, cut)
         error = result.roundoff + result.cutoff
         factor = math.exp(result.log_unit)

@@ -4,10 +4,10 @@ Cut the line at nodes, between which no atom is forgotten. *From below* (theorem
 between two nodes on their mean. *From above* (theorem): move each atom to the two nodes around it,
 so that its mean is kept. The first is smaller and the second larger in convex order; convex order
 survives iid sums, and the stop-loss is convex. What the pair loses is of second order in the
-distances of the nodes, weighted with what happens there, so nodes are dense where the law decides:
+distances of the nodes, weighted with what happens there, so nodes are dense where it matters:
 in proportion to the cube root of ``w e^(tx) min(x^2, c^2)``, which makes the sum of squares least.
 Here c is the scale of the sum, ``n E[min(X^2, c^2)] = c^2``, beyond which one draw is the whole
-sum, and t the saddle point of the law cut at 4c. Where the nodes are decides how narrow the pair
+sum, and t the saddle point of the draw cut at 4c. Where the nodes are decides how narrow the pair
 is, never whether it is right.
 
 Round-off: a mean is off by at most the largest error among its atoms, and by that of its weights
@@ -26,8 +26,6 @@ import numpy.typing as npt
 from shoal.theory.brackets import UNIT, FloatArray
 from shoal.theory.stop_loss.reduction import Reduced
 from shoal.theory.stop_loss.tilt import saddle, sum_scale
-
-__all__ = ["MANY", "Enclosure", "merge"]
 
 MANY = 20_000
 """Problems with more atoms are worth replacing."""
@@ -48,8 +46,6 @@ class Enclosure(NamedTuple):
 def merge(problem: Reduced, n: int) -> Enclosure:
     """Replace the atoms of a problem by about a thousand, from below and from above.
 
-    Examples
-    --------
     >>> from shoal.theory.stop_loss.reduction import Draw
     >>> from shoal.theory.stop_loss.reduction import reduce_draw
     >>> x = np.linspace(-1.0, 1.0, 5000)
@@ -64,7 +60,7 @@ def merge(problem: Reduced, n: int) -> Enclosure:
 
 
 def _nodes(problem: Reduced, n: int) -> FloatArray:
-    """Choose the nodes: the ends, 0, the heaviest atom, and the rest where the law decides."""
+    """Choose the nodes: the ends, 0, the heaviest atom, and the rest where it matters."""
     x, weight = problem.x, np.exp(problem.log_weight)
     scale = sum_scale(np.abs(x), weight, n)
     unit = max(_FINEST * scale / np.sqrt(n), 1e-290)

@@ -23,8 +23,6 @@ import numpy.typing as npt
 
 from shoal.theory.brackets import UNIT, Bracket, FloatArray, log_sum
 
-__all__ = ["Draw", "compositions", "enumerated", "few_outcomes", "outcome_chances"]
-
 _MARGIN = 1e-9
 """Slack, in logarithms, kept on the safe side of both cuts."""
 
@@ -52,29 +50,29 @@ class Reduced(NamedTuple):
     blur: FloatArray | float = 0.0
 
 
-def log_difference(law: Draw) -> tuple[FloatArray, npt.NDArray[np.int8]]:
+def log_difference(draw: Draw) -> tuple[FloatArray, npt.NDArray[np.int8]]:
     """``ln |e^plus - e^minus|`` and the sign."""
-    larger = np.maximum(law.log_plus, law.log_minus)
-    smaller = np.minimum(law.log_plus, law.log_minus)
+    larger = np.maximum(draw.log_plus, draw.log_minus)
+    smaller = np.minimum(draw.log_plus, draw.log_minus)
     nothing = np.isneginf(larger)
     apart = np.where(nothing, 0.0, smaller) - np.where(nothing, 0.0, larger)
     with np.errstate(divide="ignore"):
         log_size = larger + np.log(-np.expm1(apart))
-    sign = np.sign(np.where(law.log_plus >= law.log_minus, -apart, apart))
+    sign = np.sign(np.where(draw.log_plus >= draw.log_minus, -apart, apart))
     return log_size, sign.astype(np.int8)
 
 
-def reduce_draw(law: Draw, n: int) -> Reduced:
-    """Apply both cuts to a law drawn `n` >= 1 times, and scale what is left.
+def reduce_draw(draw: Draw, n: int) -> Reduced:
+    """Apply both cuts to a distribution drawn `n` >= 1 times, and scale what is left.
 
     Whether an atom is above 0, and which is the largest, is decided in floats; so each decision is
     taken for the worst value that the atom's own error allows.
     """
-    alive = law.log_weight > -np.inf
-    blur = np.broadcast_to(law.blur, alive.shape)[alive]
-    law = Draw(law.log_plus[alive], law.log_minus[alive], law.log_weight[alive])
-    size, sign = log_difference(law)
-    plus, minus, weight = law.log_plus, law.log_minus, law.log_weight
+    alive = draw.log_weight > -np.inf
+    blur = np.broadcast_to(draw.blur, alive.shape)[alive]
+    draw = Draw(draw.log_plus[alive], draw.log_minus[alive], draw.log_weight[alive])
+    size, sign = log_difference(draw)
+    plus, minus, weight = draw.log_plus, draw.log_minus, draw.log_weight
     entries = np.concatenate([plus, minus])
     own = 16 * UNIT * (1.0 + float(np.max(np.abs(entries[np.isfinite(entries)]), initial=0.0)))
     doubt = np.logaddexp(plus, minus) + math.log(own)
@@ -171,7 +169,7 @@ class Draw(NamedTuple):
 
     @classmethod
     def of(cls, atoms: npt.ArrayLike, weights: npt.ArrayLike) -> Draw:
-        """Build a law of plain numbers with plain probabilities."""
+        """Build a distribution of plain numbers with plain probabilities."""
         y = np.atleast_1d(np.asarray(atoms, dtype=np.float64))
         w = np.atleast_1d(np.asarray(weights, dtype=np.float64))
         if y.shape != w.shape or y.ndim != 1:
@@ -188,8 +186,6 @@ _FEW = 20_000
 def compositions(n: int, parts: int) -> npt.NDArray[np.int64]:
     """List all ways to divide n draws among `parts` atoms, one row each.
 
-    Examples
-    --------
     >>> compositions(2, 2).tolist()
     [[0, 2], [1, 1], [2, 0]]
     """
@@ -206,8 +202,6 @@ def compositions(n: int, parts: int) -> npt.NDArray[np.int64]:
 def few_outcomes(n: int, parts: int) -> bool:
     """Whether `compositions` is short enough to be the best method.
 
-    Examples
-    --------
     >>> few_outcomes(1000, 2), few_outcomes(1000, 6)
     (True, False)
     """
@@ -219,8 +213,6 @@ def outcome_chances(
 ) -> tuple[FloatArray, FloatArray]:
     """Multinomial probability of each row, and a bound on its relative error.
 
-    Examples
-    --------
     >>> chance, _ = outcome_chances(compositions(2, 2), np.log([0.5, 0.5]))
     >>> chance.round(12).tolist()
     [0.25, 0.5, 0.25]

@@ -33,8 +33,6 @@ import numpy as np
 from shoal.theory.brackets import UNIT, FloatArray, dot, log_sum
 from shoal.theory.stop_loss.reduction import Draw, Reduced, reduce_draw
 
-__all__ = ["log_estimate", "sum_scale"]
-
 
 class Tilt(NamedTuple):
     """A point t, ``n K(t)``, and the standard deviation of the tilted sum."""
@@ -278,16 +276,14 @@ def _log_price(problem: Reduced, n: int, level: float, ceiling: float) -> float:
     return log_sum(np.array(parts)) + 1e-9
 
 
-def log_estimate(law: Draw, n: int) -> float:
+def log_estimate(draw: Draw, n: int) -> float:
     """Guess ``ln E[(Y_1 + ... + Y_n)_+]``.
 
-    Examples
-    --------
     >>> guess = log_estimate(Draw.of([-1.0, 1.0], [0.5, 0.5]), 4)
     >>> abs(guess - math.log(0.75)) < 0.7
     True
     """
-    problem = reduce_draw(law, n)
+    problem = reduce_draw(draw, n)
     x, log_weight = problem.x, problem.log_weight
     if not (x > 0.0).any():
         return problem.log_linear
@@ -307,8 +303,6 @@ def sum_scale(size: FloatArray, weight: FloatArray, n: int) -> float:
 
     One draw beyond it is the whole sum. The left side over c^2 falls as c rises.
 
-    Examples
-    --------
     >>> sum_scale(np.array([1.0, 1000.0]), np.array([1.0, 1e-9]), 10_000)
     1.0
     """

@@ -15,8 +15,8 @@ from shoal.errors import InputError
 from shoal.planning.costs import Comparison, compare
 from shoal.reports.plots.trust_costs import plot_costs
 from shoal.theory import laplace as laplace_law
-from shoal.theory import randomized_response as coin
 from shoal.theory.proven import proven_delta
+from shoal.theory.randomized_response import count_sigma, local_q
 
 KINDS = [
     "local", "proven", "sufficient", "three-sigma", "counts", "curator", "curator_gaussian",
@@ -97,7 +97,7 @@ class TestCurator:
 
 class TestPeopleNeeded:
     def test_local_is_the_sample_size(self, five: Comparison):
-        q = coin.local_q(5, math.log(2))
+        q = local_q(5, math.log(2))
         wanted = sample_size(q, share=0.01, relative_error=0.1)
         assert five["local"].people_needed == pytest.approx(wanted, rel=0.011)
 
@@ -108,12 +108,12 @@ class TestPeopleNeeded:
         assert crowd is not None
         delta = "0.005" if kind == "proven" else None
         made = plan(flags(5), crowd_size=crowd, epsilon=five.epsilon, delta=delta, promise=kind)  # type: ignore[arg-type]
-        reached = 1.959964 * coin.count_sigma(crowd, float(made.q)) / (0.01 * crowd)
+        reached = 1.959964 * count_sigma(crowd, float(made.q)) / (0.01 * crowd)
         assert 0.0985 < reached < 0.1005
         fewer = plan(flags(5), crowd_size=crowd * 98 // 100, epsilon=five.epsilon, delta=delta,
                      promise=kind)  # type: ignore[arg-type]  # fmt: skip
         share = crowd * 98 // 100 * 0.01
-        assert 1.959964 * coin.count_sigma(crowd * 98 // 100, float(fewer.q)) / share > 0.1
+        assert 1.959964 * count_sigma(crowd * 98 // 100, float(fewer.q)) / share > 0.1
 
     def test_more_than_anybody_has(self):
         found = compare(flags(1), crowd_size=100, epsilon="0.01", delta="1e-3", share=1e-5)

@@ -31,10 +31,10 @@ from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_up, text_up
 from shoal.theory import homogeneous
-from shoal.theory import randomized_response as coin
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.proven import Proven
+from shoal.theory.randomized_response import count_sigma, local_epsilon, local_q, shift_of_a_fake
 from shoal.theory.sufficient import Sufficient, sufficient_eta
 
 if TYPE_CHECKING:
@@ -177,12 +177,12 @@ class Certificate:
     @property
     def local_epsilon(self) -> float:
         """What one report reveals by itself, to the collector too."""
-        return coin.local_epsilon(self.survey.differing_bits, self._q)
+        return local_epsilon(self.survey.differing_bits, self._q)
 
     @property
     def sigma(self) -> float:
         """The standard deviation of an estimated count in this crowd (SDP 4)."""
-        return coin.count_sigma(self.crowd_size, self._q)
+        return count_sigma(self.crowd_size, self._q)
 
     @property
     def shift_of_a_fake(self) -> float:
@@ -190,7 +190,7 @@ class Certificate:
 
         In W pieces it can name one bit W times: (W - q) / (p - q).
         """
-        return coin.shift_of_a_fake(self._q, 1 if self.overflow is None else self.overflow.messages)
+        return shift_of_a_fake(self._q, 1 if self.overflow is None else self.overflow.messages)
 
     def delta(self, *, epsilon: float, rtol: float = 1e-4) -> Bracket:
         """Return the proven delta at an epsilon."""
@@ -269,8 +269,8 @@ class Certificate:
 
     def gain_over_local(self, epsilon: float) -> float:
         """Return how many times larger sigma is where `epsilon` must hold locally."""
-        q = coin.local_q(self.survey.differing_bits, _checked_epsilon(epsilon))
-        return coin.count_sigma(self.crowd_size, q) / self.sigma
+        q = local_q(self.survey.differing_bits, _checked_epsilon(epsilon))
+        return count_sigma(self.crowd_size, q) / self.sigma
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -34,13 +34,12 @@ from shoal.protocol.plan import MAX_CROWD
 from shoal.protocol.survey import Question, Survey
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
 from shoal.theory import laplace as laplace_law
-from shoal.theory import randomized_response as coin
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.gaussian import gaussian_sigma, normal_factor
 from shoal.theory.homogeneous import eta
 from shoal.theory.proven import proven_delta, proven_q
-from shoal.theory.randomized_response import count_sigma
+from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import gap_312, sufficient_eta, sufficient_q, three_sigma_q
 
 Trust = Literal[
@@ -278,7 +277,7 @@ class _Question:
 
     def local(self, crowd: int, q: float) -> bool:
         """Whether each report keeps it by itself."""
-        return q >= coin.local_q(self.survey.differing_bits, self.epsilon)
+        return q >= local_q(self.survey.differing_bits, self.epsilon)
 
     @cached_property
     def _bound(self) -> Bound:
@@ -305,7 +304,7 @@ class _Question:
                 return False
 
         return (
-            self._cost("local", coin.local_q(differ, epsilon), self.local),
+            self._cost("local", local_q(differ, epsilon), self.local),
             self._cost(
                 "proven",
                 proven_q(domain, self.crowd, epsilon, delta, _XTOL).value,
@@ -333,8 +332,8 @@ class _Question:
         needed = self.people_needed(keeps)
         if q is None or q >= 0.5:
             return Cost(trust, q, None, None, None, needed, None)
-        sigma = coin.count_sigma(self.crowd, q)
-        local = coin.count_sigma(self.crowd, coin.local_q(self.survey.differing_bits, self.epsilon))
+        sigma = count_sigma(self.crowd, q)
+        local = count_sigma(self.crowd, local_q(self.survey.differing_bits, self.epsilon))
         reach = normal_factor(self.level) * sigma
         return Cost(trust, q, None, sigma, reach, needed, local / sigma)
 
@@ -357,7 +356,7 @@ class _Question:
         A larger crowd allows more noise and needs less. The search comes from above, where the
         local q suffices, to the first failure; what it returns has passed.
         """
-        local = coin.local_q(self.survey.differing_bits, self.epsilon)
+        local = local_q(self.survey.differing_bits, self.epsilon)
         spread = local * (1 - local) / (1 - 2 * local) ** 2 if local < 0.5 else math.inf
         error = self.error / normal_factor(self.level)
         top = (spread + self.sampled) / error**2 * (1 + 1e-9)
@@ -383,7 +382,7 @@ class _Question:
         sigma = laplace_law.discrete_sigma(scale)
         reach = laplace_law.discrete_radius(1 - self.level, scale)
         needed = max(math.ceil(reach / self.error), 1)
-        local = coin.count_sigma(self.crowd, coin.local_q(self.survey.differing_bits, self.epsilon))
+        local = count_sigma(self.crowd, local_q(self.survey.differing_bits, self.epsilon))
         gain = local / sigma if sigma and math.isfinite(local) else None
         return Cost("curator", None, scale, sigma, reach, needed, gain)
 
@@ -392,7 +391,7 @@ class _Question:
         sigma = gaussian_sigma(self.survey.differing_bits, self.epsilon, self.delta)
         reach = normal_factor(self.level) * sigma
         needed = max(math.ceil(reach / self.error), 1)
-        local = coin.count_sigma(self.crowd, coin.local_q(self.survey.differing_bits, self.epsilon))
+        local = count_sigma(self.crowd, local_q(self.survey.differing_bits, self.epsilon))
         gain = local / sigma if math.isfinite(local) else None
         return Cost("curator_gaussian", None, None, sigma, reach, needed, gain)
 

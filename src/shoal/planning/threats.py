@@ -26,7 +26,7 @@ from shoal.protocol.encryption import messages_of
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up, truth_text
-from shoal.theory import randomized_response as coin
+from shoal.theory.randomized_response import count_sigma, local_q, shift_of_a_fake
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -318,18 +318,20 @@ def poisoning(plan: Plan) -> Poisoning:
     (1.5, -0.5, 0.03)
     """
     epsilon = float(plan.promise.epsilon)
-    local_q = coin.local_q(plan.survey.differing_bits, epsilon)
+    if_local = local_q(plan.survey.differing_bits, epsilon)
     q = float(plan.q)
     blind = plan.q.is_blind
     messages = messages_of(plan)
-    up = coin.shift_of_a_fake(q, messages)
+    up = shift_of_a_fake(q, messages)
     return Poisoning(
         up,
-        1 - coin.shift_of_a_fake(q),
+        1 - shift_of_a_fake(q),
         messages if plan.parties is not None and plan.view == "counts" else plan.bits,
         None if plan.crowd_size is None else plan.reports_needed,
-        None if plan.crowd_size is None or blind else coin.count_sigma(plan.reports_needed, q),
+        None if plan.crowd_size is None or blind else count_sigma(plan.reports_needed, q),
         epsilon,
-        up if plan.promise.kind == "local" else coin.shift_of_a_fake(local_q),
+        up
+        if plan.promise.kind == "local"
+        else shift_of_a_fake(local_q(plan.survey.differing_bits, epsilon)),
         messages,
     )

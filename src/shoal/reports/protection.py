@@ -20,7 +20,7 @@ from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan, View
 from shoal.reports.formatting import flip_in_words, grouped
 from shoal.support.rounding import float_up, round_up, text_bracket, text_down, text_up
-from shoal.theory import randomized_response as coin
+from shoal.theory.randomized_response import count_sigma, shift_of_a_fake
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -212,7 +212,7 @@ def facts(
                 "For each different answer a person ever gives, however often it is reported.",
             )
         )
-    sigma = grouped(text_up(coin.count_sigma(reports, q), 4))
+    sigma = grouped(text_up(count_sigma(reports, q), 4))
     return [
         *rows,
         Fact("Flips", f"q = {flip_in_words(q)}", "The probability that a device flips a bit."),
@@ -223,7 +223,7 @@ def facts(
         ),
         Fact(
             "Fake reports",
-            f"{text_up(coin.shift_of_a_fake(q), 3)} people each",
+            f"{text_up(shift_of_a_fake(q), 3)} people each",
             "The most by which one fake report shifts a count; a single fake report cannot be"
             " recognized.",
         ),

@@ -30,7 +30,7 @@ from shoal.reports.plots.canvas import (
 )  # fmt: skip
 from shoal.support.rounding import round_down, round_up, text_up
 from shoal.theory import homogeneous
-from shoal.theory import randomized_response as coin
+from shoal.theory.randomized_response import count_sigma, local_q
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -251,7 +251,7 @@ def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) 
     certificate = certificate_of(source)
     marked = marked_epsilon(source, epsilon)
     crowd, q = certificate.crowd_size, float(certificate.q)
-    local = coin.local_q(certificate.survey.differing_bits, marked)
+    local = local_q(certificate.survey.differing_bits, marked)
     if q == 0.5 or local == 0.5:
         raise InputError("at q = 1/2 nothing can be estimated; there is nothing to plot.")
     figure, axes = sheet(
@@ -265,12 +265,12 @@ def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) 
     # even steps in the logarithm of the odds: close to 1/2 the curve is steep
     odds = np.linspace(math.log(start / (1 - start)), -4 * nearest, 400)
     grid = 1.0 / (1.0 + np.exp(-odds))
-    error = np.array([coin.count_sigma(crowd, float(value)) for value in grid])
+    error = np.array([count_sigma(crowd, float(value)) for value in grid])
     axes.plot(grid, error, color=BLUE, linewidth=2)
     axes.set_yscale("log")
     axes.set_xlim(0.0, 0.5)
     axes.set_ylim(float(error.min()) / 1.5, float(error.max()) * 2.0)
-    planned_error, local_error = coin.count_sigma(crowd, q), coin.count_sigma(crowd, local)
+    planned_error, local_error = count_sigma(crowd, q), count_sigma(crowd, local)
     gain = local_error / planned_error
     planned = f"in the crowd: q = {q:.5g}\nerror {math.ceil(planned_error):,} people"
     alone = (

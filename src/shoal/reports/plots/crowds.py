@@ -30,10 +30,10 @@ from shoal.reports.plots.canvas import (
 )  # fmt: skip
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_down, round_up
-from shoal.theory import randomized_response as coin
 from shoal.theory.gaussian import gaussian_sigma
 from shoal.theory.literature_bounds import published_q
 from shoal.theory.proven import attack_q, proven_q
+from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import three_sigma_q
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def plot_noise(
     lines = [
         _Line(
             "local q = {}\nno crowd needed", GREY, DOTTED, "",
-            lambda _: coin.local_q(differ, epsilon),
+            lambda _: local_q(differ, epsilon),
         ),
         _Line(
             "proven q = {}\nholds for every crowd", BLUE, SOLID, "o",
@@ -112,7 +112,7 @@ def plot_views(
     lines = [
         _Line(
             "local: {} people\nwhoever sees a report", GREY, DOTTED, "",
-            lambda crowd: _sigma(crowd, coin.local_q(differ, epsilon)),
+            lambda crowd: _sigma(crowd, local_q(differ, epsilon)),
         ),
         _Line("reports: {} people\nwhoever sees all reports", BLUE, SOLID, "o", noise(reports)),
         _Line("counts: {} people\nwhoever sees counts only", RED, SOLID, "s", noise(counts)),
@@ -128,7 +128,7 @@ def plot_views(
 
 
 def _sigma(crowd: int, q: float) -> float:
-    return coin.count_sigma(crowd, q) if q < 0.5 else math.nan
+    return count_sigma(crowd, q) if q < 0.5 else math.nan
 
 
 def plot_bounds(
@@ -152,7 +152,7 @@ def plot_bounds(
     lines = [
         _Line(
             "local q = {}\nno crowd needed", GREY, DOTTED, "",
-            lambda _: coin.local_q(differ, epsilon),
+            lambda _: local_q(differ, epsilon),
         ),
         _Line(
             "clones q = {}\nFMT21", ORANGE, DASH_DOT, "^",

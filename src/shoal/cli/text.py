@@ -137,7 +137,7 @@ def _propose(
     from shoal.planning.text_size import suggest_text_size
 
     size = suggest_text_size(
-        dictionary, crowd, epsilon, delta, view=view, fdr=fdr, most_bits=max_bits
+        dictionary, crowd, epsilon, delta, view=view, fdr=fdr, max_bits=max_bits
     )
     if as_json:
         names = ["bits", "hashes", "cohorts", "q", "sigma", "detectable", "report_bytes"]

@@ -330,8 +330,6 @@ def poisoning(plan: Plan) -> Poisoning:
         None if plan.crowd_size is None else plan.reports_needed,
         None if plan.crowd_size is None or blind else count_sigma(plan.reports_needed, q),
         epsilon,
-        up
-        if plan.promise.kind == "local"
-        else shift_of_a_fake(local_q(plan.survey.differing_bits, epsilon)),
+        up if plan.promise.kind == "local" else shift_of_a_fake(if_local),
         messages,
     )

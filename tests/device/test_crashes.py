@@ -242,8 +242,12 @@ class TestOncePerAnswer:
 KILLS = """
 import json, os, random, signal, sys, time
 from pathlib import Path
-from shoal import *
+from shoal import Outbox, Plan
+from shoal.device.encode import encode
+from shoal.device.ledger import Ledger
+from shoal.device.memory import DeviceMemory
 from shoal.device.outbox import PostResult
+from shoal.device.randomize import flip
 
 folder, plan = Path(sys.argv[1]), Plan.read(sys.argv[2])
 key, answer = bytes(range(32)), {"features": ["f1", "f7"]}
@@ -279,7 +283,7 @@ def child(work):
         os._exit(0)
     return pid
 
-randomize(encode(plan, answer), plan)
+flip(plan, encode(plan, answer))
 chance = random.Random(3)
 for number in range(int(sys.argv[3])):
     start = len(set(read("taken")))

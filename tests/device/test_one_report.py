@@ -143,7 +143,7 @@ class TestVectors:
 
     def test_only_originals_are_randomized_and_only_synthetics_sent(self):
         plan = plan_of(Survey("s", (Flags("f", tuple("abc")),)), FlipProbability(1, 2))
-        with pytest.raises(InputError, match="takes an Original, got SyntheticVector"):
+        with pytest.raises(InputError, match="takes encoded answers, got SyntheticVector"):
             flip(plan, SyntheticVector(1, 3))  # type: ignore[call-overload]
         with pytest.raises(InputError, match="the plan has 3 bits, the original 4"):
             flip(plan, OriginalVector(1, 4))

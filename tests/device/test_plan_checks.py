@@ -246,7 +246,7 @@ class TestThePromise:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(PrivacyRefusal, match="cannot confirm"):
             box(tmp_path, Collector()).answer(CROWD, ANSWER)
-        with pytest.raises(InputError, match="pip install shoal"):
+        with pytest.raises(InputError, match="SciPy"):
             box(tmp_path, Collector(), recompute=True)
 
     def test_a_certified_answer_loads_no_mathematics(self, tmp_path):

@@ -207,7 +207,7 @@ class TestBoundaries:
 
 class TestWhatIsRefused:
     def test_a_synthetic_is_not_randomized_again(self):
-        with pytest.raises(InputError, match="takes an Original"):
+        with pytest.raises(InputError, match="takes encoded answers"):
             flip(FlipProbability(1, 2), Synthetic(np.zeros((1, 1), np.uint8), 2))  # type: ignore[call-overload]
 
     def test_a_plan_of_other_bits(self):
@@ -329,7 +329,7 @@ class TestMutants:
 
     @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
     def test_a_mutant_is_convicted(self, mutant: Randomize, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(sampler, "randomize", mutant)
+        monkeypatch.setattr(sampler, "flip", mutant)
         found = verdict()
         assert min(found.values()) <= checks.ALARM, found
 
@@ -347,7 +347,7 @@ class TestMutants:
         ids=lambda value: value if isinstance(value, str) else value.__name__,
     )
     def test_by_the_check_made_for_it(self, mutant, check, monkeypatch):
-        monkeypatch.setattr(sampler, "randomize", mutant)
+        monkeypatch.setattr(sampler, "flip", mutant)
         assert verdict()[check] <= checks.ALARM
 
     def test_a_wrong_digit_order_fails_the_exact_count(self):

@@ -398,30 +398,6 @@ class TestProcesses:
         folder = tmp_path / ".local/state/mytool/telemetry"
         wait_for(lambda: list(folder.glob("*/outbox/*.waiting")))
 
-    def test_the_tool_loads_next_to_nothing(self):
-        """What every tool with telemetry pays for: only modules that take no time."""
-        script = (
-            "import os, sys; before = set(sys.modules);"
-            " from shoal.device.telemetry import Telemetry;"
-            " t = Telemetry('t', plan=b'', to='', environ={'HOME': '/nowhere'});"
-            " t.record(a='b'); t.flush(); print(*(set(sys.modules) - before))"
-        )
-        command = [sys.executable, "-I", "-S", "-c", script]
-        command[4] = (
-            f"import sys; sys.path.append({str(Path(state.__file__).parents[3])!r}); {script}"
-        )
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        loaded = {name for name in done.stdout.split() if not name.startswith("shoal")}
-        assert loaded <= {
-            "importlib",
-            "importlib._bootstrap",
-            "importlib._bootstrap_external",
-            "warnings",
-            "binascii",
-            "_warnings",
-            "__future__",
-        }
-
 
 class TestTerminal:
     """A person at a terminal, who is asked once."""

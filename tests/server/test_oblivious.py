@@ -20,7 +20,8 @@ import pytest
 from shoal import Plan
 from shoal.analysis.report_files import Batch
 from shoal.cli import run
-from shoal.device.outbox import HttpTransport, ObliviousTransport
+from shoal.device.outbox import HttpTransport
+from shoal.device.outbox.oblivious import ObliviousTransport
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.lab.services import free_port
 from shoal.protocol.oblivious import BinaryRequest, BinaryResponse, GatewayKey, KeyConfiguration

@@ -113,7 +113,8 @@ def send(
     with --key.
     """
     from shoal.device.ledger import Ledger
-    from shoal.device.outbox import HttpTransport, ObliviousTransport, Outbox
+    from shoal.device.outbox import HttpTransport, Outbox
+    from shoal.device.outbox.oblivious import ObliviousTransport
 
     memory = _memory(memory_file, key_file)
     account = None if ledger_file is None else Ledger(ledger_file)

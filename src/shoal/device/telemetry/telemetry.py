@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from shoal.device.telemetry import environment, state
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
     import click
 
     from shoal.protocol.plan import Plan

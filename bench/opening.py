@@ -23,7 +23,6 @@ from shoal.protocol.encryption import (
     encrypt_message,
     encryption_info,
     message_bytes,
-    messages_of,
     public_key_of,
 )
 from shoal.protocol.flip_probability import FlipProbability
@@ -116,7 +115,7 @@ def _crowd(store: AnalyzerStore, plan: Plan) -> _Crowd:
     assert isinstance(document, bytes)
     key = CrowdKey.from_bytes(document)
     public, info = public_key_of(key.public_key), encryption_info(plan, 0)
-    total = plan.reports_needed * messages_of(plan)
+    total = plan.reports_needed * plan.messages
     ends = [DUMMY, *range(40)]
     tails = [
         SystemBits().draw(content_bytes(plan) - 16)

@@ -13,7 +13,6 @@ from shoal.protocol.encryption import (
     decrypt_message,
     encryption_info,
     message_bytes,
-    messages_of,
     split_encrypted,
 )
 from shoal.protocol.flip_probability import FlipProbability
@@ -83,7 +82,7 @@ class Relay:
             info = encryption_info(self.plan, reports.window)
             places = range(ID_BYTES, reports.length, length)
             messages = [reports.content[place : place + length] for place in places]
-            assert len(messages) == messages_of(self.plan)
+            assert len(messages) == self.plan.messages
             self.accepted[report_id] = [
                 decrypt_message(one, self.private, info) for one in messages
             ]

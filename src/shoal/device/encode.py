@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from shoal.device.arrays.randomize import Original
     from shoal.support.table_format import TableFormat
 
-__all__ = ["AnswerRules", "cell_of", "encode", "set_bits", "text_bits"]
-
 
 @overload
 def encode(  # type: ignore[overload-overlap]  # a mapping is one answer, all else is many

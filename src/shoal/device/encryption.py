@@ -21,7 +21,6 @@ from shoal.protocol.encryption import (
     encrypt_message,
     encrypted_report_bytes,
     encryption_info,
-    messages_of,
     pack_fragments,
     pack_whole,
     public_key_of,
@@ -31,8 +30,6 @@ from shoal.protocol.plan import Parties, Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
 from shoal.protocol.wire import ID_BYTES, split_batch
 from shoal.support.connections import parse_address
-
-__all__ = ["ReportEncryptor", "check_parties", "encrypt_report", "fit_to_messages"]
 
 
 def fit_to_messages(
@@ -73,7 +70,7 @@ def encrypt_report(
     if plan.view == "counts":
         bits = row if plan.cohorts is None else row[2:]  # there is one cohort
         positions = set_positions(int.from_bytes(bits, "little"))
-        contents = list(pack_fragments(positions, messages_of(plan), source))
+        contents = list(pack_fragments(positions, plan.messages, source))
     else:
         identifier = bytearray(ID_BYTES)
         source.fill(identifier)

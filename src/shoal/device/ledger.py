@@ -36,8 +36,6 @@ from shoal.support.checks import check_decimal, check_decimal_text, check_intege
 from shoal.support.disk import Disk, SharedFile
 from shoal.support.files import read_json
 
-__all__ = ["Account", "Ledger", "PlanAccount"]
-
 
 class Ledger:
     """The file that holds a device's account.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from shoal.device.ledger import Ledger
 
-__all__ = ["DeviceMemory", "check_key", "derive", "key_from_text", "read_key", "seal", "unseal"]
-
 
 @dataclass(frozen=True)
 class _Permanent:
@@ -311,11 +309,7 @@ _HEX = "[0-9a-f]{64}"
 
 
 def key_from_text(text: str, where: str) -> bytes:
-    """Return a key that is written as 64 hexadecimal digits; the error does not show it.
-
-    >>> key_from_text("00ff" * 16, "SHOAL_MEMORY_KEY") == bytes([0, 255] * 16)
-    True
-    """
+    """Return a key that is written as 64 hexadecimal digits; the error does not show it."""
     digits = text.strip().lower()
     if not re.fullmatch(_HEX, digits):
         raise InputError(f"{where} must hold a key of 64 hexadecimal digits.")

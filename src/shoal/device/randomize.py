@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.protocol.wire import Cohorts, Synthetic
     from shoal.support.table_format import TableFormat
 
+
 __all__ = ["draw_flips", "flip", "pack_reports", "randomize"]
 
 _WORD_BITS = 64

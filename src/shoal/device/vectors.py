@@ -13,8 +13,6 @@ from shoal.protocol.questions import Question, QuestionPart
 from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
 
-__all__ = ["OriginalVector", "SyntheticVector", "check_vector", "outside_domain"]
-
 
 @dataclass(frozen=True, repr=False)
 class _Vector:

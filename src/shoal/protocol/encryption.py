@@ -1,8 +1,50 @@
-"""Sealing a message so that only the analyzer can open it: HPKE (RFC 9180), base mode.
+r"""Encrypted reports: HPKE messages, their content, wire formats, and the key of a crowd.
 
-The suite is X25519, HKDF-SHA256 and AES-128-GCM. A sealed message is the encapsulated key, 32
-bytes, followed by the ciphertext. Every message has an encapsulation of its own. The plan, the
-version and the window go into HPKE's `info`: a message opens only as what it was sealed for.
+HPKE (RFC 9180) in base mode with X25519, HKDF-SHA256 and AES-128-GCM. A message is the encapsulated
+key, 32 bytes, followed by the ciphertext; each message has an encapsulation of its own. HPKE's
+`info` holds version, plan and window, so a message decrypts only for what it was encrypted for.
+
+*Content.* Where the analyzer may see whole reports, a report is one message. Where it may see only
+single bits, a report is cut into fragments: one message for each set bit, with its position, and
+dummies up to a number of messages that the plan fixes, so that their number reveals nothing. Two
+messages of a report share nothing; the identifier lets the analyzer drop a message that a relay
+forwarded twice.
+
+======== ===== ==================================================================
+whole    16    identifier of the message, random
+.        2     cohort, little endian, if the plan has cohorts
+.        n     the packed bits
+fragment 16    identifier of the message, random
+.        4     position of a set bit, little endian; `DUMMY` if there is none
+======== ===== ==================================================================
+
+*From a device to the relay:* reports of one plan, window and key, each with all its messages.
+
+======== ===== ================================================================
+header   7     magic ``SEALED`` and the version, 1
+.        32    plan id
+.        4     window number, little endian
+.        32    SHA-256 of the public key
+.        4     count, little endian
+report   16    report id, random: a report sent twice is forwarded once
+.        W n   its W messages of n bytes
+======== ===== ================================================================
+
+*From the relay to the analyzer:* the shuffled messages of a whole crowd, in chunks.
+
+======== ===== ================================================================
+header   7     magic ``SHUFFL`` and the version, 1
+.        32    plan id
+.        4     window number, little endian
+.        32    SHA-256 of the public key
+.        4     number of this chunk, from 0
+.        4     number of chunks
+.        8     messages in all chunks
+messages       of n bytes each
+======== ===== ================================================================
+
+Neither has a field for who, where or when. All devices of a crowd use one key, because a device
+with a key of its own could be recognized by it. So the relay accepts reports for one key only.
 """
 
 from __future__ import annotations
@@ -27,57 +69,23 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.hpke import Suite
 
-__all__ = [
-    "DUMMY",
-    "KEY_BYTES",
-    "OVERHEAD",
-    "Chunk",
-    "CrowdKey",
-    "EncryptedReports",
-    "chunk_header_bytes",
-    "content_bytes",
-    "content_fields",
-    "decrypt_message",
-    "encrypt_message",
-    "encrypted_report_bytes",
-    "encryption_info",
-    "key_digest",
-    "message_bytes",
-    "messages_of",
-    "pack_fragments",
-    "pack_whole",
-    "public_key_of",
-    "set_positions",
-    "split_chunk",
-    "split_encrypted",
-]
-
 VERSION = 1
+SUITE = "X25519, HKDF-SHA256, AES-128-GCM"
 KEY_BYTES = 32
 OVERHEAD = KEY_BYTES + 16
-"""Bytes that sealing adds: the encapsulated key and the tag."""
+"""Bytes that encryption adds: the encapsulated key and the tag."""
+
+DUMMY = 2**32 - 1
+"""The position in a message that stands for no bit."""
+
+CHUNK_MAGIC = b"SHUFFL\x01"
+CHUNK_TYPE = "application/vnd.shoal.shuffled"
+MAX_KEY_DOCUMENT = 4096
 
 _INFO = struct.Struct("<18sB32sI")
-
-
-def encryption_info(plan: Plan, window: int) -> bytes:
-    """Return what every message of a plan and window is bound to."""
-    return _INFO.pack(b"shoal sealed\0\0\0\0\0\0", VERSION, bytes.fromhex(plan.id), window)
-
-
-def key_digest(public_key: bytes) -> bytes:
-    """Return the name of a key: devices put it outside what they sealed."""
-    return hashlib.sha256(public_key).digest()
-
-
-def message_bytes(plan: Plan) -> int:
-    """Return how many bytes a sealed message of a plan has: all have the same length."""
-    return content_bytes(plan) + OVERHEAD
-
-
-def encrypted_report_bytes(plan: Plan) -> int:
-    """Return how many bytes one report has on its way to the relay: its id and its messages."""
-    return ID_BYTES + messages_of(plan) * message_bytes(plan)
+_FRAGMENT = struct.Struct(f"<{ID_BYTES}sI")
+_REPORTS = struct.Struct("<7s32sI32sI")
+_CHUNK = struct.Struct("<7s32sI32sIIQ")
 
 
 @lru_cache(maxsize=1)
@@ -101,52 +109,51 @@ def public_key_of(raw: bytes) -> X25519PublicKey:
     return X25519PublicKey.from_public_bytes(raw)
 
 
+def encryption_info(plan: Plan, window: int) -> bytes:
+    """Return HPKE's `info` for all messages of a plan and window."""
+    return _INFO.pack(b"shoal sealed\0\0\0\0\0\0", VERSION, bytes.fromhex(plan.id), window)
+
+
 def encrypt_message(content: bytes, public_key: X25519PublicKey, info: bytes) -> bytes:
-    """Seal one message, under an encapsulated key of its own."""
+    """Encrypt one message under an encapsulated key of its own."""
     return _suite().encrypt(content, public_key, info)
 
 
 def decrypt_message(message: bytes, private_key: X25519PrivateKey, info: bytes) -> bytes:
-    """Open one message; anything that was not sealed for this key and `info` is a `ReportError`."""
+    """Decrypt one message; `ReportError` unless it was encrypted for this key and `info`."""
     from cryptography.exceptions import InvalidTag
 
     try:
         return _suite().decrypt(message, private_key, info)
-    except (InvalidTag, ValueError) as error:  # ValueError: the encapsulated key is no key
-        raise ReportError("the message was not sealed for this key, plan and window.") from error
+    except (InvalidTag, ValueError) as error:  # ValueError: the encapsulated key is invalid
+        raise ReportError("the message was not encrypted for this key, plan and window.") from error
 
 
-DUMMY = 2**32 - 1
-"""The position in a message that stands for no bit."""
-
-_FRAGMENT = struct.Struct(f"<{ID_BYTES}sI")
-
-
-def messages_of(plan: Plan) -> int:
-    """Return as how many messages a report is sent."""
-    return 1 if plan.parties is None else plan.parties.messages
+def key_digest(public_key: bytes) -> bytes:
+    """Return the digest that names a key in headers."""
+    return hashlib.sha256(public_key).digest()
 
 
 def content_bytes(plan: Plan) -> int:
-    """Return how many bytes a message has inside: the same for all messages of a plan."""
+    """Return the length of a message's content, which is the same for all messages of a plan."""
     if plan.view == "counts":
         return _FRAGMENT.size
     return ID_BYTES + file_row_bytes(plan.bits, plan.cohorts is not None)
 
 
-def content_fields(plan: Plan) -> list[tuple[str, str] | tuple[str, str, tuple[int]]]:
-    """Return the fields of a message, for whoever reads many at once.
+def message_bytes(plan: Plan) -> int:
+    """Return the length of an encrypted message, which is the same for all messages of a plan."""
+    return content_bytes(plan) + OVERHEAD
 
-    The identifier is two numbers, which can be sorted.
-    """
-    identifier: list[tuple[str, str] | tuple[str, str, tuple[int]]] = [
-        ("id_low", "<u8"),
-        ("id_high", "<u8"),
-    ]
-    if plan.view == "counts":
-        return [*identifier, ("position", "<u4")]
-    row = file_row_bytes(plan.bits, plan.cohorts is not None)
-    return [*identifier, ("row", "u1", (row,))]
+
+def encrypted_report_bytes(plan: Plan) -> int:
+    """Return the length of one report on its way to the relay: its id and its messages."""
+    return ID_BYTES + plan.messages * message_bytes(plan)
+
+
+def encrypted_batch_bytes(plan: Plan, count: int) -> int:
+    """Return the length of a request with `count` encrypted reports."""
+    return _REPORTS.size + count * encrypted_report_bytes(plan)
 
 
 def pack_whole(identifier: bytes, row: bytes) -> bytes:
@@ -155,11 +162,7 @@ def pack_whole(identifier: bytes, row: bytes) -> bytes:
 
 
 def set_positions(value: int) -> list[int]:
-    """Return the positions of the set bits of a vector.
-
-    >>> set_positions(0b1010)
-    [1, 3]
-    """
+    """Return the positions of the set bits of a vector."""
     return [place for place in range(value.bit_length()) if value >> place & 1]
 
 
@@ -179,16 +182,9 @@ def pack_fragments(
         yield _FRAGMENT.pack(own, every[place])
 
 
-CHUNK_MAGIC = b"SHUFFL\x01"
-CHUNK_TYPE = "application/vnd.shoal.shuffled"
-
-_SEALED = struct.Struct("<7s32sI32sI")
-_CHUNK = struct.Struct("<7s32sI32sIIQ")
-
-
 @dataclass(frozen=True)
 class EncryptedReports:
-    """Sealed reports of one plan, window and key, `length` bytes each, one behind the other."""
+    """Reports of one plan, window and key, `length` bytes each, concatenated."""
 
     plan_id: str
     window: int
@@ -206,43 +202,36 @@ class EncryptedReports:
         return [self.content[place : place + ID_BYTES] for place in places]
 
     def to_bytes(self) -> bytes:
-        """Return the reports as they are sent."""
+        """Return the body of the request to the relay."""
         plan_id = bytes.fromhex(self.plan_id)
-        return (
-            _SEALED.pack(ENCRYPTED_MAGIC, plan_id, self.window, self.key, len(self)) + self.content
-        )
-
-
-def encrypted_batch_bytes(plan: Plan, count: int) -> int:
-    """Return how many bytes a request with so many sealed reports has."""
-    return _SEALED.size + count * encrypted_report_bytes(plan)
+        header = _REPORTS.pack(ENCRYPTED_MAGIC, plan_id, self.window, self.key, len(self))
+        return header + self.content
 
 
 def split_encrypted(plan: Plan, content: bytes) -> EncryptedReports:
-    """Return the reports in a request; anything else raises `ReportError`."""
-    if len(content) < _SEALED.size:
-        raise ReportError(f"sealed reports start with {_SEALED.size} bytes, got {len(content)}.")
-    magic, plan_id, window, key, count = _SEALED.unpack_from(content)
+    """Parse the body of a request; anything else raises `ReportError`."""
+    if len(content) < _REPORTS.size:
+        raise ReportError(
+            f"encrypted reports start with {_REPORTS.size} bytes, got {len(content)}."
+        )
+    magic, plan_id, window, key, count = _REPORTS.unpack_from(content)
     if magic != ENCRYPTED_MAGIC:
-        raise ReportError("these are no sealed reports of version 1.")
+        raise ReportError("these are not encrypted reports of version 1.")
     if plan_id.hex() != plan.id:
         raise ReportError("the reports are for another plan.")
     if not 1 <= count <= MAX_REPORTS:
         raise ReportError(f"a request holds 1 to {MAX_REPORTS} reports, got {count}.")
-    length, body = encrypted_report_bytes(plan), content[_SEALED.size :]
+    length, body = encrypted_report_bytes(plan), content[_REPORTS.size :]
     if len(body) != count * length:
         raise ReportError(
-            f"{count} sealed reports of this plan take {count * length} bytes, got {len(body)}."
+            f"{count} encrypted reports of this plan take {count * length} bytes, got {len(body)}."
         )
     return EncryptedReports(plan.id, window, key, length, body)
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of the shuffled messages of one crowd.
-
-    `number` counts from 0 to `chunks` - 1, and `messages` is how many messages all chunks have.
-    """
+    """Part `number` of `chunks` of the shuffled messages of one crowd, `messages` in all."""
 
     plan_id: str
     window: int
@@ -254,49 +243,35 @@ class Chunk:
 
     def to_bytes(self) -> bytes:
         """Return the chunk as it is forwarded."""
-        return (
-            _CHUNK.pack(
-                CHUNK_MAGIC,
-                bytes.fromhex(self.plan_id),
-                self.window,
-                self.key,
-                self.number,
-                self.chunks,
-                self.messages,
-            )
-            + self.content
-        )
+        plan_id, place = bytes.fromhex(self.plan_id), (self.number, self.chunks, self.messages)
+        return _CHUNK.pack(CHUNK_MAGIC, plan_id, self.window, self.key, *place) + self.content
 
 
 def chunk_header_bytes() -> int:
-    """Return how many bytes a chunk has before its messages."""
+    """Return the length of a chunk's header."""
     return _CHUNK.size
 
 
 def split_chunk(plan: Plan, content: bytes) -> Chunk:
-    """Return a chunk of a plan's crowd; anything else raises `ReportError`."""
+    """Parse a chunk of a plan's crowd; anything else raises `ReportError`."""
     if len(content) < _CHUNK.size:
         raise ReportError(f"a chunk starts with {_CHUNK.size} bytes, got {len(content)}.")
     magic, plan_id, window, key, number, chunks, messages = _CHUNK.unpack_from(content)
     if magic != CHUNK_MAGIC:
-        raise ReportError("this is no chunk of a crowd of version 1.")
+        raise ReportError("this is not a chunk of a crowd of version 1.")
     if plan_id.hex() != plan.id:
         raise ReportError("the chunk is for another plan.")
     chunk = Chunk(plan.id, window, key, number, chunks, messages, content[_CHUNK.size :])
     if chunk.number >= chunk.chunks or len(chunk.content) % message_bytes(plan):
-        raise ReportError("the chunk is not what its header says.")
+        raise ReportError("the chunk does not match its header.")
     return chunk
-
-
-KEY_VERSION = 1
-SUITE = "X25519, HKDF-SHA256, AES-128-GCM"
-MAX_KEY_BYTES = 4096
-"""Bytes of a key document that are read before giving up."""
 
 
 @dataclass(frozen=True)
 class CrowdKey:
-    """The public key of one crowd: of a plan, a window, and the number of the crowd in it.
+    """The public key of one crowd of a plan and window, in a document that the analyzer signs.
+
+    The document is canonical JSON; its signature travels in the header ``Shoal-Signature``.
 
     >>> key = CrowdKey("ab" * 32, window=20401, crowd=1, public_key=bytes(32))
     >>> CrowdKey.from_bytes(key.to_bytes()) == key
@@ -310,48 +285,37 @@ class CrowdKey:
 
     @cached_property
     def digest(self) -> bytes:
-        """The name of the key."""
+        """The digest that names the key."""
         return key_digest(self.public_key)
 
     def to_bytes(self) -> bytes:
         """Return the document that is signed."""
-        return canonical_json(
-            {
-                "crowd": self.crowd,
-                "key": key_text(self.public_key),
-                "plan": self.plan_id,
-                "suite": SUITE,
-                "version": KEY_VERSION,
-                "window": self.window,
-            }
-        )
+        numbers = {"crowd": self.crowd, "window": self.window, "version": VERSION}
+        texts = {"key": key_text(self.public_key), "plan": self.plan_id, "suite": SUITE}
+        return canonical_json(numbers | texts)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> CrowdKey:
-        """Read a document; the signature is checked before. Else it is a `ReportError`."""
+        """Read a document whose signature was checked before; otherwise raise `ReportError`."""
         names = {"crowd", "key", "plan", "suite", "version", "window"}
-        if len(content) > MAX_KEY_BYTES:
-            raise ReportError(f"a key document has at most {MAX_KEY_BYTES} bytes.")
+        if len(content) > MAX_KEY_DOCUMENT:
+            raise ReportError(f"a key document has at most {MAX_KEY_DOCUMENT} bytes.")
         try:
             parsed = strict_json(content)
         except ValueError as error:
             raise ReportError("a key document is JSON.") from error
         fields = exact_fields("a key document", parsed, names, error=ReportError)
-        if (fields["version"], fields["suite"]) != (KEY_VERSION, SUITE):
-            raise ReportError(f"this Shoal seals with version {KEY_VERSION}, {SUITE}.")
-        key = cls(str(fields["plan"]), fields["window"], fields["crowd"], _key(fields["key"]))
+        if (fields["version"], fields["suite"]) != (VERSION, SUITE):
+            raise ReportError(f"this Shoal encrypts with version {VERSION}, {SUITE}.")
+        try:
+            public_key = base64.b64decode(f"{fields['key']}=", altchars=b"-_", validate=True)
+        except ValueError as error:
+            raise ReportError("a key is base64url.") from error
+        if len(public_key) != KEY_BYTES:
+            raise ReportError(f"a key is {KEY_BYTES} bytes, got {len(public_key)}.")
         for name in ("window", "crowd"):
             check_integer(name, fields[name], lowest=0, highest=2**32 - 1, error=ReportError)
+        key = cls(str(fields["plan"]), fields["window"], fields["crowd"], public_key)
         if key.to_bytes() != content:
             raise ReportError("the key document is not in its canonical form.")
         return key
-
-
-def _key(text: object) -> bytes:
-    try:
-        raw = base64.b64decode(f"{text}=", altchars=b"-_", validate=True)
-    except ValueError as error:
-        raise ReportError("a key is base64url.") from error
-    if len(raw) != KEY_BYTES:
-        raise ReportError(f"a key is {KEY_BYTES} bytes, got {len(raw)}.")
-    return raw

@@ -1,4 +1,22 @@
-"""The flip probability q, as the fraction of a power of two that the sampler draws exactly."""
+"""The flip probability q as an exact fraction, and the local epsilon of reports.
+
+*Local epsilon*: what one person's reports reveal to somebody who sees them all and knows who sent
+them. Without memory each report costs d ln((1-q)/q), where d is the number of bits in which two
+answers can differ, and reports add up (BITVEC 3.1). With memory all reports of one answer come from
+one permanent vector. Of n of them the worst outcome is that all agree in a bit, so they cost exactly
+
+    d ln( (p1 p2^n + q1 q2^n) / (q1 p2^n + p1 q2^n) ),      p = 1 - q,
+
+which is d ln((1-q)/q) at n = 1 and stays below d ln((1-q1)/q1) for every n; distinct answers add
+up. Where plans share a permanent vector and have different q2, a product over the reports replaces
+each power. That is the cost of *what* was answered. Only the fresh flips hide *when* the answer
+changed: two reports of one permanent vector are alike, two reports of different ones are not.
+Hiding that too costs at most d ln((1-q)/q) for the first report and L ln((1-q2)/q2) for each later
+one, where L is the number of bits of a report.
+
+Only this module computes local epsilons exactly: with decimals of 80 digits, rounded up.
+`shoal.theory.randomized_response` has the same formula in floats, for searches and certificates.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +33,6 @@ from shoal.support.checks import check_integer
 if TYPE_CHECKING:
     from shoal.protocol.plan import Memory
 
-__all__ = [
-    "EXACT",
-    "FlipProbability",
-    "changing_epsilon",
-    "local_epsilon",
-    "repeated_epsilon",
-    "vector_epsilon",
-]
 
 MAX_DIGITS = 52
 """The numerator must stay an exact integer in JSON."""
@@ -110,11 +120,7 @@ class FlipProbability:
 
 
 def exact_fraction(value: object) -> fractions.Fraction:
-    """Return a wanted q as the exact decimal that was written.
-
-    >>> exact_fraction(0.1)
-    Fraction(1, 10)
-    """
+    """Return a wanted q as the exact decimal that was written."""
     try:
         if isinstance(value, fractions.Fraction):
             number = value
@@ -167,13 +173,7 @@ def local_epsilon(
 
 
 def repeated_epsilon(differing_bits: int, memory: Memory, reports: int) -> decimal.Decimal:
-    """Return what `reports` reports of one answer reveal together, rounded up.
-
-    >>> from shoal.protocol.plan import Memory
-    >>> memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
-    >>> [str(repeated_epsilon(2, memory, n)) for n in (1, 2, 10, 1000)]
-    ['1.021652', '1.694596', '2.197135', '2.197225']
-    """
+    """Return what `reports` reports of one answer reveal together, rounded up."""
     return vector_epsilon(differing_bits, memory.q1, [(memory.q2, reports)])
 
 

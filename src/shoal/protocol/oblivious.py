@@ -21,16 +21,6 @@ from shoal.protocol.random_bits import SystemBits
 if TYPE_CHECKING:
     from pyhpke import CipherSuite, ContextInterface
 
-__all__ = [
-    "KEYS_TYPE",
-    "REQUEST_TYPE",
-    "RESPONSE_TYPE",
-    "BinaryRequest",
-    "BinaryResponse",
-    "Exchange",
-    "GatewayKey",
-    "KeyConfiguration",
-]
 
 KEYS_TYPE = "application/ohttp-keys"
 REQUEST_TYPE = "message/ohttp-req"
@@ -253,13 +243,7 @@ class BinaryRequest:
 
 @dataclass(frozen=True)
 class BinaryResponse:
-    """A response: its status, a few headers and a body.
-
-    >>> BinaryResponse(200).to_bytes().hex()
-    '0140c8000000'
-    >>> BinaryResponse.from_bytes(bytes.fromhex("0140c8")).status
-    200
-    """
+    """A response: its status, a few headers and a body."""
 
     status: int
     headers: dict[bytes, bytes] = field(default_factory=dict)

@@ -15,7 +15,7 @@ import math
 import pathlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -92,23 +92,14 @@ class Promise:
 
     @property
     def in_words(self) -> str:
-        """What is asked for, in one line; `shoal.planning.certificate` computes whether it holds.
-
-        >>> Promise("proven", "1", delta="1e-6").in_words
-        'asks for: proven, epsilon 1, delta 1e-6'
-        """
+        """The requested promise in one line; `Plan.certificate` computes whether it holds."""
         numbers = [f"{name} {self.to_json()[name]}" for name in ("epsilon", "delta", "eta")]
         present = [text for text in numbers if not text.endswith(" None")]
         return ", ".join([f"asks for: {self.kind}", *present])
 
     def to_json(self) -> dict[str, Any]:
         """Return the promise as plain JSON values."""
-        return {
-            "delta": self.delta,
-            "epsilon": self.epsilon,
-            "eta": self.eta,
-            "kind": self.kind,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -263,6 +254,11 @@ class Plan:
             return Fragments(1, 1)
         return Fragments(self.bits, self.survey.differing_bits)
 
+    @property
+    def messages(self) -> int:
+        """How many encrypted messages a report is sent as."""
+        return 1 if self.parties is None else self.parties.messages
+
     @cached_property
     def id(self) -> str:
         """The SHA-256 of the plan's canonical JSON, in hexadecimal."""
@@ -318,21 +314,21 @@ class Plan:
         """Read a plan from plain JSON values; if they name an id, it must be theirs."""
         if isinstance(document, Mapping) and "version" in document:
             _check_version(document["version"])
-        fields = exact_fields("a plan", document, _FIELDS, {"id"}, error=PlanError)
-        parties = fields["parties"]
+        given = exact_fields("a plan", document, _FIELDS, {"id"}, error=PlanError)
+        parties = given["parties"]
         try:
             plan = cls(
-                survey=Survey.from_json(fields["survey"]),
-                q=_flip_probability("q", fields["q"]),
-                promise=_promise(fields["promise"]),
-                crowd_size=fields["crowd_size"],
-                max_reports_per_person=fields["max_reports_per_person"],
-                cohorts=fields["cohorts"],
-                window=fields["window"],
-                memory=_memory(fields["memory"]),
-                joint=_joint(fields["joint"]),
-                honest_fraction=fields["honest_fraction"],
-                view=fields["view"],
+                survey=Survey.from_json(given["survey"]),
+                q=_flip_probability("q", given["q"]),
+                promise=_promise(given["promise"]),
+                crowd_size=given["crowd_size"],
+                max_reports_per_person=given["max_reports_per_person"],
+                cohorts=given["cohorts"],
+                window=given["window"],
+                memory=_memory(given["memory"]),
+                joint=_joint(given["joint"]),
+                honest_fraction=given["honest_fraction"],
+                view=given["view"],
                 parties=None if parties is None else Parties.from_json(parties),
             )
         except SurveyError as error:
@@ -342,10 +338,10 @@ class Plan:
         except InputError as error:
             raise PlanError(str(error)) from error
         for name, value in plan.to_json().items():
-            _check_canonical(name, fields[name], value)
-        if "id" in fields and fields["id"] != plan.id:
+            _check_canonical(name, given[name], value)
+        if "id" in given and given["id"] != plan.id:
             raise PlanError(
-                f"the plan says its id is {str(fields['id'])[:64]!r} but its content has"
+                f"the plan says its id is {str(given['id'])[:64]!r} but its content has"
                 f" {plan.id}; it was changed after it was made."
             )
         return plan
@@ -368,22 +364,7 @@ class Plan:
         write_json(pathlib.Path(path), {"id": self.id} | self.to_json())
 
 
-_FIELDS = {
-    "cohorts",
-    "crowd_size",
-    "fragments",
-    "honest_fraction",
-    "joint",
-    "max_reports_per_person",
-    "memory",
-    "parties",
-    "promise",
-    "q",
-    "survey",
-    "version",
-    "view",
-    "window",
-}
+_FIELDS = {"fragments", "version"} | {one.name for one in fields(Plan)}
 
 
 def _check_version(version: object) -> None:
@@ -429,15 +410,13 @@ def _memory(value: object) -> Memory | None:
 
 
 def _joint(value: object) -> tuple[tuple[tuple[str, str], ...], ...]:
-    message = "joint must be a list of groups, each a list of [question, label] pairs of text."
-    if not isinstance(value, list):
-        raise PlanError(message)
-    for group in value:
-        if not isinstance(group, list):
-            raise PlanError(message)
-        for bit in group:
-            if not isinstance(bit, list) or [type(part) for part in bit] != [str, str]:
-                raise PlanError(message)
+    def is_group(group: object) -> bool:
+        return isinstance(group, list) and all(
+            isinstance(bit, list) and [type(part) for part in bit] == [str, str] for bit in group
+        )
+
+    if not isinstance(value, list) or not all(map(is_group, value)):
+        raise PlanError("joint must be a list of groups, each a list of [question, label] pairs.")
     return tuple(tuple((bit[0], bit[1]) for bit in group) for group in value)
 
 
@@ -473,7 +452,7 @@ class Parties:
 
     def to_json(self) -> dict[str, Any]:
         """Return the parties as plain JSON values."""
-        return {"analyzer": self.analyzer, "messages": self.messages, "relay": self.relay}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, document: object) -> Parties:

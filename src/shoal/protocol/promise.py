@@ -14,8 +14,6 @@ from shoal.protocol.plan import Plan, Promise, View
 from shoal.support.files import strict_json
 from shoal.support.rounding import text_up
 
-__all__ = ["ComputedPromise", "read_certificate", "refusal_of"]
-
 
 @dataclass(frozen=True)
 class ComputedPromise:
@@ -44,11 +42,7 @@ class ComputedPromise:
 
     @property
     def in_words(self) -> str:
-        """What holds, in one line.
-
-        >>> ComputedPromise(Promise("proven", "1", delta="1e-6"), 9.9e-7, None).in_words
-        'proven: epsilon 1, delta 1e-6, for the reports of every crowd'
-        """
+        """What holds, in one line."""
         if self.refusal is not None:
             return f"broken: {self.refusal}"
         promise, proven = self.promise, ""

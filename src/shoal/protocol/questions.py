@@ -26,29 +26,14 @@ import decimal
 import math
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import pairwise, product
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from shoal.errors import SurveyError
 from shoal.protocol.text_hash import Pairs
 from shoal.support.checks import check_decimal, check_integer, check_text, listed, shown
-
-__all__ = [
-    "AskedQuestion",
-    "Choice",
-    "Cross",
-    "CrossSide",
-    "Flags",
-    "Number",
-    "Pairs",
-    "Question",
-    "QuestionPart",
-    "Text",
-    "YesNo",
-    "folded",
-]
 
 MAX_BITS = 65_536
 """The longest vector a survey may ask a device to send."""
@@ -57,8 +42,7 @@ MISSING = "(missing)"
 """The label of the option that `missing = "option"` adds."""
 
 
-@dataclass(frozen=True)
-class QuestionPart:
+class QuestionPart(NamedTuple):
     """Bits of a question that stand together, and how many of them an original sets."""
 
     bits: int
@@ -77,7 +61,7 @@ class QuestionPart:
         return min(2 * self.max_set_bits, self.bits)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Question:
     """One question: its name, the label of each of its bits, and which of them may be set."""
 
@@ -123,11 +107,16 @@ class Question:
         return self.min_set_bits == self.max_set_bits == 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return the question as plain JSON values: what it declares, no floats among them."""
-        return {"kind": self.kind, "name": self.name}
+        """Return the declared fields as plain JSON values without floats."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {"kind": self.kind} | {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if value not in (None, False)
+        }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class AskedQuestion(Question):
     """A question that people answer; `column` is where a table holds their answers."""
 
@@ -144,9 +133,6 @@ class AskedQuestion(Question):
     def table_column(self) -> str:
         """The column of a table that holds its answers: its name, if nothing else is declared."""
         return self.column or self.name
-
-    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return super().to_json() | ({"column": self.column} if self.column else {})
 
 
 @dataclass(frozen=True)
@@ -178,18 +164,14 @@ class Number(AskedQuestion):
         keep(self, edges=texts)
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+    def labels(self) -> tuple[str, ...]:  # noqa: D102
         first, last = f"below {self.edges[0]}", f"{self.edges[-1]} and above"
         between = [f"{a} to below {b}" for a, b in pairwise(self.edges)]
         return (first, *between, last, *([MISSING] if self.missing else []))
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
         return (QuestionPart(len(self.edges) + 1 + bool(self.missing), 1, 1),)
-
-    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        fields = super().to_json() | {"edges": list(self.edges)}
-        return fields | ({"missing": self.missing} if self.missing else {})
 
 
 @dataclass(frozen=True)
@@ -245,19 +227,19 @@ class Text(AskedQuestion):
             )
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+    def labels(self) -> tuple[str, ...]:  # noqa: D102
         pairs = self.pairs.labels if self.pairs else ()
         return (*(f"bit {position}" for position in range(self.filter_bits)), *pairs)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
         words = QuestionPart(self.filter_bits, 0, self.hashes)
         return (words, QuestionPart(self.pairs.bits, 1, 1)) if self.pairs else (words,)
 
-    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        sizes = {"bits": self.filter_bits, "cohorts": self.cohorts, "hashes": self.hashes}
-        fields = super().to_json() | sizes
-        return fields | ({"pairs": self.pairs.to_json()} if self.pairs else {})
+    def to_json(self) -> dict[str, Any]:  # noqa: D102
+        declared = super().to_json() | {"bits": self.filter_bits}
+        del declared["filter_bits"]
+        return declared | ({"pairs": self.pairs.to_json()} if self.pairs else {})
 
 
 def keep(instance: object, **checked: object) -> None:
@@ -300,15 +282,12 @@ def folded(text: str) -> str:
     """Return a text without its case, and with one blank for every run of white space.
 
     Upper case and then lower case, without a locale, is what every language has.
-
-    >>> folded("  New  YORK ") == folded("new york"), folded("Straße") == folded("STRASSE")
-    (True, True)
     """
     upper = unicodedata.normalize("NFC", " ".join(text.split())).upper()
     return unicodedata.normalize("NFC", upper.lower())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class OptionsQuestion(AskedQuestion):
     """A question whose answers name options; with `fold`, whatever their case and blanks."""
 
@@ -346,11 +325,6 @@ class OptionsQuestion(AskedQuestion):
     def _compared(self, text: str) -> str:
         return folded(text) if self.fold else unicodedata.normalize("NFC", text.strip())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the question as plain JSON values: what it declares."""
-        fields = super().to_json() | {"options": list(self.options)}
-        return fields | ({"fold": True} if self.fold else {})
-
 
 @dataclass(frozen=True)
 class Flags(OptionsQuestion):
@@ -373,15 +347,12 @@ class Flags(OptionsQuestion):
             keep(self, at_most=at_most)
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+    def labels(self) -> tuple[str, ...]:  # noqa: D102
         return self.options
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
         return (QuestionPart(len(self.options), 0, self.at_most or len(self.options)),)
-
-    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return super().to_json() | ({"at_most": self.at_most} if self.at_most else {})
 
 
 @dataclass(frozen=True)
@@ -408,22 +379,18 @@ class Choice(OptionsQuestion):
         return 1 if self.missing or self.other else 2
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+    def labels(self) -> tuple[str, ...]:  # noqa: D102
         other, missing = [OTHER] * self.other, [MISSING] * bool(self.missing)
         return (*self.options, *other, *missing)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
         return (QuestionPart(len(self.options) + self.other + bool(self.missing), 1, 1),)
 
     def place(self, answer: str) -> int | None:
         """Return the place of the option that an answer names; of `(other)`, or None."""
         listed = super().place(answer)
         return len(self.options) if listed is None and self.other else listed
-
-    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        fields = super().to_json() | ({"missing": self.missing} if self.missing else {})
-        return fields | ({"other": True} if self.other else {})
 
 
 @dataclass(frozen=True)
@@ -442,15 +409,12 @@ class YesNo(AskedQuestion):
         check_missing(self.name, self.missing)
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+    def labels(self) -> tuple[str, ...]:  # noqa: D102
         return ("yes", "no", MISSING) if self.missing else ("yes",)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
         return (QuestionPart(3, 1, 1) if self.missing else QuestionPart(1, 0, 1),)
-
-    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return super().to_json() | ({"missing": self.missing} if self.missing else {})
 
 
 def _check_switch(question: str, name: str, value: object) -> None:
@@ -497,11 +461,7 @@ class CrossSide:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What a person can have: the question's labels, or that a bit is set and that it is not.
-
-        >>> CrossSide(Flags("features", ("sync", "vpn")), "vpn").values
-        ('vpn', 'not vpn')
-        """
+        """The question's labels, or that a bit is set and that it is not."""
         if self.flag is not None:
             return self.flag, f"not {self.flag}"
         name = self.question.name
@@ -566,7 +526,7 @@ class Cross(Question):
         return cls(called, sides)
 
     @cached_property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+    def labels(self) -> tuple[str, ...]:  # noqa: D102
         return tuple(BETWEEN.join(cell) for cell in product(*(side.values for side in self.sides)))
 
     @cached_property
@@ -575,11 +535,12 @@ class Cross(Question):
         return tuple(len(side.values) for side in self.sides)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
         return (QuestionPart(math.prod(self.sizes), 1, 1),)
 
-    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return super().to_json() | {"questions": [side.name for side in self.sides]}
+    def to_json(self) -> dict[str, Any]:  # noqa: D102
+        names = [side.name for side in self.sides]
+        return {"kind": self.kind, "name": self.name, "questions": names}
 
 
 def _side(asked: Sequence[Question], name: object) -> CrossSide:

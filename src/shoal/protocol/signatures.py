@@ -14,8 +14,6 @@ import base64
 
 from shoal.errors import InputError, TransportError
 
-__all__ = ["check_public_key", "check_signature", "key_text", "link_content"]
-
 SIGNATURE, KEY = "Shoal-Signature", "Shoal-Key"
 """The headers with the signatures and, for information only, their keys; all in base64url,
 separated by commas."""
@@ -26,11 +24,7 @@ MAX_SIGNERS = 2
 
 
 def check_public_key(key: bytes | str) -> bytes:
-    """Return a collector's public key, 32 bytes, from its bytes or their base64url.
-
-    >>> check_public_key("A" * 43) == bytes(32)
-    True
-    """
+    """Return a collector's public key, 32 bytes, from its bytes or their base64url."""
     raw = key if isinstance(key, bytes) else _decoded(key)
     if raw is None or len(raw) != _KEY_BYTES:
         raise InputError("a collector's public key is 32 bytes, or 43 characters of base64url.")
@@ -73,11 +67,7 @@ def _decoded(text: object) -> bytes | None:
 
 
 def key_text(content: bytes) -> str:
-    """Return a key, or a signature, in base64url without padding.
-
-    >>> key_text(bytes(3))
-    'AAAA'
-    """
+    """Return a key, or a signature, in base64url without padding."""
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 

@@ -19,7 +19,6 @@ from shoal.protocol.questions import (
     Cross,
     Flags,
     Number,
-    Pairs,
     Question,
     QuestionPart,
     Text,
@@ -27,7 +26,7 @@ from shoal.protocol.questions import (
     checked_sequence,
     keep,
 )
-from shoal.protocol.text_hash import TextHash
+from shoal.protocol.text_hash import Pairs, TextHash
 from shoal.support.checks import check_text, exact_fields, listed
 from shoal.support.files import canonical_json
 

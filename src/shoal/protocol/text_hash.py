@@ -27,18 +27,12 @@ from typing import Any
 from shoal.errors import SurveyError
 from shoal.support.checks import check_integer
 
-__all__ = ["Pairs", "TextHash", "normal_text"]
-
 _LABEL = b"shoal-text-1\0"
 _WORDS = struct.Struct("<8I")
 
 
 def normal_text(text: str) -> str:
-    r"""Return the one form of a text that is hashed.
-
-    >>> normal_text(" cafe\u0301 ") == "café"
-    True
-    """
+    """Return the one form of a text that is hashed."""
     return unicodedata.normalize("NFC", text).strip()
 
 

@@ -40,20 +40,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "MAX_REPORTS",
-    "Cohorts",
-    "Reports",
-    "Rows",
-    "Synthetic",
-    "batch_bytes",
-    "check_cohorts",
-    "check_rows",
-    "report_fields",
-    "row_bytes",
-    "row_fields",
-    "split_batch",
-]
 
 MAGIC, REPORTS_TYPE = b"SHOAL\x01", "application/vnd.shoal.reports"
 ENCRYPTED_MAGIC, ENCRYPTED_TYPE = b"SEALED\x01", "application/vnd.shoal.sealed"
@@ -127,11 +113,7 @@ def row_fields(bits: int, has_cohorts: bool) -> list[Field]:
 
 
 def report_fields(bits: int, has_cohorts: bool) -> list[Field]:
-    """Return the fields of a report, for those who read or write many at once.
-
-    >>> report_fields(10, has_cohorts=False)
-    [('id', 'u1', (16,)), ('window', '<u4'), ('bits', 'u1', (2,))]
-    """
+    """Return the fields of a report, for those who read or write many at once."""
     return [("id", "u1", (ID_BYTES,)), ("window", "<u4"), *row_fields(bits, has_cohorts)]
 
 
@@ -218,11 +200,7 @@ Cohorts: TypeAlias = "NDArray[np.uint16]"
 
 
 def row_bytes(bits: int) -> int:
-    """Return how many bytes a packed vector of `bits` bits takes.
-
-    >>> row_bytes(40), row_bytes(41)
-    (5, 6)
-    """
+    """Return how many bytes a packed vector of `bits` bits takes."""
     return -(-bits // 8)
 
 

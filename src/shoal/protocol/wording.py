@@ -18,8 +18,6 @@ from shoal.protocol.questions import Cross, Question
 from shoal.protocol.survey import Survey
 from shoal.support.files import canonical_json
 
-__all__ = ["Wording", "encoding_rules", "permanent_key"]
-
 _WORDS = {"name", "options", "column", "questions"}
 """Fields of a question that are words; `bits` says how many options there are."""
 

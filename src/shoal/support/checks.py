@@ -15,8 +15,6 @@ from typing import Any, SupportsIndex, cast
 
 from shoal.errors import InputError
 
-__all__ = ["decimal_text", "exact_fields", "listed", "seconds", "whole_number"]
-
 MAX_INTEGER = 2**53 - 1
 """The largest integer that JSON carries exactly to every reader (RFC 8785 section 3.2.2.3)."""
 
@@ -141,11 +139,6 @@ def check_origin(name: str, value: object, *, error: type = InputError) -> str:
     """Return an https origin in its one spelling: lower case, no path, no port 443.
 
     On this machine itself http will do, for trying things out.
-
-    >>> check_origin("relay", "https://relay.example:8443")
-    'https://relay.example:8443'
-    >>> check_origin("relay", "http://127.0.0.1:8402")
-    'http://127.0.0.1:8402'
     """
     text = value if isinstance(value, str) and len(value) <= 300 else ""
     match = re.fullmatch(_ORIGIN, text) or re.fullmatch(_LOCAL_ORIGIN, text)
@@ -181,11 +174,7 @@ def shown(value: object) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
+    """Whether a host is this machine itself."""
     from ipaddress import ip_address  # a device that sends nothing does not need it
 
     try:
@@ -199,9 +188,6 @@ def whole_digits(value: object) -> str | None:
 
     Where one cell is missing or a fraction, a library makes floats of the whole column. 1 and 1.0
     must be the same answer then.
-
-    >>> whole_digits(30), whole_digits(30.0), whole_digits(30.5), whole_digits(True)
-    ('30', '30', None, None)
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
@@ -252,11 +238,7 @@ def exact_fields(
 
 
 def listed(names: Iterable[object]) -> str:
-    """List names for a message, a long list cut short.
-
-    >>> listed(["sync", "vpn"]), listed(range(10))
-    ("'sync', 'vpn'", '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
-    """
+    """List names for a message, a long list cut short."""
     every = [repr(name) for name in names]
     rest = len(every) - 8
     return ", ".join(every[:8]) + (f" and {rest} more" if rest > 0 else "")

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
-__all__ = [
-    "Origin",
-    "cut_off_at",
-    "network_errors",
-    "open_connection",
-    "parse_address",
-    "redirected_path",
-]
-
 
 def open_connection(
     origin: Origin, context: ssl.SSLContext | None, deadline: float

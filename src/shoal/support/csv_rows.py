@@ -17,8 +17,6 @@ from shoal.errors import InputError
 from shoal.support.checks import listed
 from shoal.support.table_format import DELIMITERS, TableFormat
 
-__all__ = ["CsvRows", "RowProblem", "check_columns", "read_csv", "read_header"]
-
 _BLOCK = 1 << 22
 _AT_ONCE = 1 << 12
 """Lines whose cells are lists at one time: many lists keep the garbage collector busy."""

@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from shoal.errors import InputError, ShoalError
 from shoal.support.files import MAX_FILE_BYTES
 
-__all__ = ["Disk", "SharedFile"]
-
 _PAUSE = 0.005
 _PRIVATE = 0o600
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)

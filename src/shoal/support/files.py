@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from shoal.errors import InputError
 
-__all__ = ["explain_wrong_file", "kind_of"]
-
 MAX_FILE_BYTES = 64 << 20
 _LONGEST_LINE = 300
 
@@ -38,11 +36,7 @@ def first_line(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Escape characters that would control a terminal, or change the order of a text.
-
-    >>> print(printable("caf\u00e9 \x1b[2J\x9b\u202e"))
-    café \x1b[2J\x9b\u202e
-    """
+    """Escape characters that would control a terminal, or change the order of a text."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
@@ -203,15 +197,7 @@ def _kind_of_json(start: bytes) -> str | None:
 
 
 def explain_wrong_file(path: pathlib.Path, wanted: str) -> str | None:
-    """Say what a file is if it is something else than wanted, and what to do; None if unknown.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder, "s.toml")
-    ...     _ = file.write_text("[[question]]")
-    ...     (explain_wrong_file(file, "plan") or "").split(folder)[-1]
-    '/s.toml --crowd N --epsilon E --delta D.'
-    """
+    """Say what a file is if it is something else than wanted, and what to do; None if unknown."""
     found = kind_of(path)
     if found is None or found == wanted:
         return None

@@ -14,8 +14,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["compile_kernels"]
-
 SOURCE = Path(__file__).with_name("kernels.c")
 FLAGS = ("-std=c11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-Wno-psabi")
 

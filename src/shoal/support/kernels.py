@@ -17,8 +17,6 @@ import os
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Kernels", "load_kernels"]
-
 SOURCE = Path(__file__).with_name("kernels.c")
 LIBRARY = Path(__file__).with_name("_kernels.so")
 

@@ -8,34 +8,15 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
-__all__ = [
-    "float_up",
-    "round_down",
-    "round_up",
-    "text_bracket",
-    "text_down",
-    "text_near",
-    "text_up",
-    "truth_text",
-]
-
 
 def float_up(value: Decimal) -> float:
-    """Return the smallest float that is not below a decimal.
-
-    >>> float_up(Decimal("0.25")), Decimal(float_up(Decimal("0.3"))) >= Decimal("0.3")
-    (0.25, True)
-    """
+    """Return the smallest float that is not below a decimal."""
     near = float(value)
     return near if Decimal(near) >= value else math.nextafter(near, math.inf)
 
 
 def round_up(value: float, digits: int = 4) -> float:
-    """Round up to significant digits; the float returned is never below the value.
-
-    >>> round_up(0.00012341), round_up(6.48), round_up(0.0)
-    (0.0001235, 6.48, 0.0)
-    """
+    """Round up to significant digits; the float returned is never below the value."""
     return float(text_up(value, digits))
 
 
@@ -58,40 +39,24 @@ def text_down(value: float, digits: int = 4) -> str:
 
 
 def text_near(value: float, digits: int = 4) -> str:
-    """Round to significant digits, as a decimal text.
-
-    >>> text_near(5.484e-7, 3), text_near(0.25), text_near(12345.6)
-    ('5.48e-7', '0.25', '12350')
-    """
+    """Round to significant digits, as a decimal text."""
     return _rounded(value, digits, ROUND_HALF_EVEN)
 
 
 def text_bracket(low: float, high: float, digits: int = 4) -> str:
-    """Write a number that is known from both sides: one value only where both ends nearly agree.
-
-    >>> text_bracket(0.1234, 0.1236, 3), text_bracket(0.0, 0.99999, 3), text_bracket(0.0, 0.0)
-    ('~  0.124', 'between 0 and 1', '~  0')
-    """
+    """Write a number that is known from both sides: one value only where both ends nearly agree."""
     if high - low <= 0.05 * high:
         return f"~  {text_up(high, digits)}"
     return f"between {text_down(low, digits)} and {text_up(high, digits)}"
 
 
 def truth_text(q: float) -> str:
-    """Write the probability 1 - q that a bit is true, with as many digits as tell it from 1.
-
-    >>> truth_text(0.25), truth_text(0.00002)
-    ('0.75', '0.99998')
-    """
+    """Write the probability 1 - q that a bit is true, with as many digits as tell it from 1."""
     return f"{1 - q:.{max(2, math.ceil(-math.log10(q)))}f}"
 
 
 def round_down(value: float, digits: int = 4) -> float:
-    """Round down to significant digits.
-
-    >>> round_down(0.00012349)
-    0.0001234
-    """
+    """Round down to significant digits."""
     return float(text_down(value, digits))
 
 

@@ -19,8 +19,6 @@ from typing import Any, Literal
 from shoal.errors import InputError
 from shoal.support.checks import exact_fields, listed, shown, whole_digits
 
-__all__ = ["DEFAULT_FORMAT", "TableFormat", "is_absent", "python_cells", "python_series"]
-
 ENCODINGS = ("utf-8", "iso-8859-1", "iso-8859-15", *(f"windows-125{n}" for n in range(9)))
 """In these no byte changes the meaning of a later line. In UTF-16 one lost byte changes all."""
 

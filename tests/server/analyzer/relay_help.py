@@ -27,7 +27,6 @@ from shoal.protocol.encryption import (
     CrowdKey,
     encrypt_message,
     encryption_info,
-    messages_of,
     pack_fragments,
     pack_whole,
     public_key_of,
@@ -79,7 +78,7 @@ def contents_of(plan: Plan, batch: Batch) -> list[bytes]:
     for place, row in enumerate(batch.rows):
         if plan.view == "counts":
             positions = set_positions(int.from_bytes(row.tobytes(), "little"))
-            contents += pack_fragments(positions, messages_of(plan), bits)
+            contents += pack_fragments(positions, plan.messages, bits)
         else:
             cohort = b"" if batch.cohorts is None else batch.cohorts[place].tobytes()
             contents.append(pack_whole(bits.draw(16), cohort + row.tobytes()))

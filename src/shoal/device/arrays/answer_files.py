@@ -33,8 +33,6 @@ from shoal.support.csv_rows import MAX_LINE, RowProblem, read_csv
 from shoal.support.files import first_line, unique_keys
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat, python_cells
 
-__all__ = ["ANSWER_SUFFIXES", "AnswerErrors", "Unreadable", "read_answers"]
-
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 """Types of texts, and the same without a promise about their bytes."""
 

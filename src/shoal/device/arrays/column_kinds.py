@@ -39,8 +39,6 @@ from shoal.protocol.questions import (
 )
 from shoal.support.table_format import AMBIGUOUS, TableFormat
 
-__all__ = ["ColumnProposal", "propose_question"]
-
 RARE = 10
 """A value of fewer people than this is not written into a survey."""
 
@@ -100,13 +98,6 @@ def propose_question(
     """Return what a column of answers can be asked as.
 
     `whole` is whether these are the answers of everybody, `decimal_comma` whether 3,5 is a number.
-
-    >>> one = propose_question("age", [str(n % 80) for n in range(900)], whole=True,
-    ...                        decimal_comma=False)
-    >>> one.kind, one.question.edges
-    ('number', ('10', '20', '30', '40', '50', '60', '70'))
-    >>> propose_question("mail", ["a@b.org", "c@d.org"], whole=True, decimal_comma=False).kind
-    'left out'
     """
     given = [cell.strip() for cell in cells]
     answers = [cell for cell in given if cell]
@@ -203,13 +194,6 @@ def _edges(ordered: Sequence[float]) -> tuple[str, ...]:
 
     At least `RARE` people are at or beyond each of the places that the edges follow from, so that
     no single person's number is in a survey.
-
-    >>> _edges([float(n) for n in range(1000)])
-    ('100', '200', '300', '400', '500', '600', '700', '800', '900')
-    >>> _edges([1.0] * 50 + [10.0] * 30 + [1000.0] * 20)
-    ('1', '2', '5', '10', '20', '50', '100', '200', '500', '1000')
-    >>> _edges([5.0] * 999 + [54321.7])
-    ('5',)
     """
     inner = ordered[RARE - 1 : len(ordered) - RARE + 1]
     low, middle, high = (inner[int(part * (len(inner) - 1))] for part in (0.05, 0.5, 0.95))

@@ -23,20 +23,6 @@ from shoal.protocol.wire import Cohorts, row_bytes
 from shoal.support.csv_rows import check_columns
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat, python_cells, python_series
 
-__all__ = [
-    "check_asked",
-    "check_format",
-    "draw_cohorts",
-    "draw_many_below",
-    "encode_cells",
-    "encode_rows",
-    "encode_table",
-    "readable_answer",
-    "readable_cell",
-    "set_cells",
-    "table_columns",
-]
-
 _ROWS = 1 << 16
 
 Vectors = NDArray[np.bool_]
@@ -343,11 +329,7 @@ def draw_cohorts(survey: Survey, count: int, random_bits: RandomBits) -> Cohorts
 
 
 def draw_many_below(bound: int, count: int, random_bits: RandomBits) -> NDArray[np.uint64]:
-    """Return numbers uniform on 0 .. bound - 1, exactly; what does not divide is drawn again.
-
-    >>> draw_many_below(3, 5, SystemBits()).max() < 3
-    np.True_
-    """
+    """Return numbers uniform on 0 .. bound - 1, exactly; what does not divide is drawn again."""
     last = np.uint64(2**64 - 1 - 2**64 % bound)
     drawn = np.empty(0, np.uint64)
     while drawn.size < count:
@@ -361,14 +343,6 @@ def set_cells(survey: Survey, vectors: NDArray[np.bool_]) -> None:
     """Set the bit of each cross that follows from the other bits of each row.
 
     `shoal.device.answers.cell_of` does so for one person.
-
-    >>> from shoal import Choice, YesNo
-    >>> survey = Survey("s", (YesNo("a"), Choice("b", ("x", "y")))).cross("a", "b")
-    >>> people = np.array([[1, 0, 1, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0]], bool)
-    >>> set_cells(survey, people)
-    >>> people[:, survey.slice_of("a x b")].astype(int)
-    array([[0, 1, 0, 0],
-           [0, 0, 1, 0]])
     """
     for cross in survey.crosses:
         cells = np.zeros(len(vectors), np.int64)

@@ -25,16 +25,6 @@ from shoal.support.csv_rows import check_columns, read_csv, read_header
 from shoal.support.files import explain_wrong_file, first_line, kind_of
 from shoal.support.table_format import COMMA_NUMBER, DELIMITERS, POINT_NUMBER, TableFormat
 
-__all__ = [
-    "ColumnProposal",
-    "SurveyProposal",
-    "format_note",
-    "format_words",
-    "guess_decimal",
-    "guess_format",
-    "infer_survey",
-]
-
 WARNING = (
     "Options and ranges are taken from people's answers: whoever reads this survey learns that"
     f" somebody gave them. Values of fewer than {RARE} people are not listed. Read it before you"

@@ -27,8 +27,6 @@ from shoal.protocol.survey import Survey
 from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_cohorts, check_rows, padding_mask
 from shoal.support.kernels import Kernels, load_kernels
 
-__all__ = ["Original", "check_domain", "fill_flips", "pack", "pack_rows", "randomize_rows"]
-
 _WORDS = 16384
 """Noise words made at a time: 128 KiB, times the digits of q it stays in the cache."""
 
@@ -113,11 +111,7 @@ class Original:
 
 
 def pack(vectors: NDArray[np.bool_ | np.integer]) -> Rows:
-    """Pack an array of 0 and 1, shape (vectors, bits), into rows.
-
-    >>> pack(np.array([[1, 0, 0, 0, 0, 0, 0, 0, 1]]))
-    array([[1, 1]], dtype=uint8)
-    """
+    """Pack an array of 0 and 1, shape (vectors, bits), into rows."""
     vectors = np.asarray(vectors)
     if vectors.ndim != 2 or (vectors.dtype != bool and not np.isin(vectors, (0, 1)).all()):
         raise InputError("vectors must be an array of 0 and 1 with one row per vector.")

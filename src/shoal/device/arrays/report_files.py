@@ -26,8 +26,6 @@ from shoal.support.checks import shown
 from shoal.support.files import first_line
 from shoal.support.rounding import text_up, truth_text
 
-__all__ = ["VectorWriter", "column_of", "file_rows", "report_schema", "warning_of"]
-
 
 class VectorWriter(AbstractContextManager["VectorWriter"]):
     """Write vectors chunk by chunk; the file appears when the block ends without an error.

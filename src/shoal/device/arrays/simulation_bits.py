@@ -12,17 +12,9 @@ from shoal.support.checks import check_integer
 if TYPE_CHECKING:
     from shoal.protocol.random_bits import Writable
 
-__all__ = ["SimulationBits", "fresh_seed", "simulation_generator"]
-
 
 class SimulationBits:
-    """Bits that repeat from a seed: for tests and studies, never for real answers.
-
-    >>> word = np.empty(1, np.uint64)
-    >>> SimulationBits(1).fill(word); first = word[0]
-    >>> SimulationBits(1).fill(word); bool(first == word[0])
-    True
-    """
+    """Bits that repeat from a seed: for tests and studies, never for real answers."""
 
     simulated = True
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # these take longer to load than the rest of the device toget
     import ssl
     from email.message import Message
 
-__all__ = ["HttpTransport"]
 
 MAX_REDIRECTS = 3
 

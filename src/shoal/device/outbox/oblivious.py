@@ -33,8 +33,6 @@ from shoal.protocol.oblivious import (
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import open_connection, parse_address
 
-__all__ = ["ObliviousTransport"]
-
 STEP = 1024
 """Requests are padded to multiples of so many bytes, so that reports of a plan are equally long."""
 

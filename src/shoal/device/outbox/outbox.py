@@ -31,7 +31,6 @@ from shoal.support.disk import Disk
 if TYPE_CHECKING:
     from shoal.device.outbox.retry import Posting, Transport
 
-__all__ = ["Charging", "Outbox", "Remembering", "ReportMaker"]
 
 _AGAIN = (
     ". To answer in each window, give the outbox a ledger, which counts what that costs (--ledger"

@@ -15,8 +15,6 @@ from shoal.support.checks import check_decimal
 if TYPE_CHECKING:
     from shoal.device.outbox.retry import Transport
 
-__all__ = ["PlanPolicy", "check_certificate", "check_plan", "check_promise"]
-
 
 class PlanPolicy:
     """The device's own limits on plans, and the promises that were confirmed already."""

@@ -20,8 +20,6 @@ from shoal.support.checks import check_integer
 from shoal.support.disk import Disk
 from shoal.support.files import canonical_json, first_line, strict_json
 
-__all__ = ["Record", "ReportQueue", "State", "Ticket"]
-
 _IDENTITY = "[0-9a-f]{32}"
 _FILE = r"([0-9a-f]{64}\.[0-9]{1,10}\.[0-9a-f]{32})\.(waiting|sent|failed|expired)"
 

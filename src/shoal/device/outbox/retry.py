@@ -16,17 +16,6 @@ from shoal.support.files import first_line
 if TYPE_CHECKING:
     from shoal.device.outbox.queue import State
 
-__all__ = [
-    "Attempts",
-    "CertifyingTransport",
-    "PostResult",
-    "Posting",
-    "RelayTransport",
-    "Transport",
-    "may_ask_to_wait",
-    "outcome",
-    "uniform",
-]
 
 FIRST_BACKOFF, MAX_BACKOFF = 30.0, 6 * 3600.0
 """An attempt is followed by a wait uniform below the first, doubled each time up to the last."""
@@ -171,11 +160,7 @@ REFUSALS = {
 
 
 def outcome(reply: PostResult) -> tuple[State, str | None]:
-    """Return what becomes of a report, and why.
-
-    >>> outcome(PostResult(404))
-    ('failed', 'the collector refused it (404: it does not know the plan)')
-    """
+    """Return what becomes of a report, and why."""
     status = reply.status
     if status == ACCEPTED:
         return "sent", None

@@ -31,19 +31,6 @@ if TYPE_CHECKING:
     from shoal.device.telemetry.telemetry import Telemetry
     from shoal.protocol.plan import Plan
 
-__all__ = [
-    "COMMANDS",
-    "add_commands",
-    "ask",
-    "click_group",
-    "delete",
-    "off",
-    "on",
-    "question_text",
-    "show",
-    "show_json",
-    "status",
-]
 
 _PATIENCE = 15.0
 """Seconds to wait for the process that sends to end; it finds that it may not go on."""

@@ -20,8 +20,6 @@ from shoal.protocol.wire import row_bytes, split_batch
 from shoal.support.files import first_line, strict_json
 from shoal.support.rounding import float_up, text_up
 
-__all__ = ["Terms", "report_in_words", "terms_in_words"]
-
 _SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"))
 
 

@@ -10,8 +10,6 @@ import os
 import sys
 from collections.abc import Mapping
 
-__all__ = ["bury", "can_be_asked", "spawn", "switch_name", "why_off", "worker_command"]
-
 _NO = {"0", "false", "no", "off"}
 
 CI_VARIABLES = (
@@ -37,23 +35,12 @@ CI_VARIABLES = (
 
 
 def switch_name(tool: str) -> str:
-    """Return the variable that turns a tool's telemetry off.
-
-    >>> switch_name("my-tool")
-    'MY_TOOL_TELEMETRY'
-    """
+    """Return the variable that turns a tool's telemetry off."""
     return "".join(letter if letter.isalnum() else "_" for letter in tool.upper()) + "_TELEMETRY"
 
 
 def why_off(tool: str, environ: Mapping[str, str]) -> str | None:
-    """Return what speaks against telemetry in this run, or None.
-
-    >>> why_off("mytool", {"DO_NOT_TRACK": "1"})
-    'DO_NOT_TRACK is set'
-    >>> why_off("mytool", {"MYTOOL_TELEMETRY": "off"})
-    'MYTOOL_TELEMETRY is off'
-    >>> why_off("mytool", {"DO_NOT_TRACK": "0", "CI": "false"})
-    """
+    """Return what speaks against telemetry in this run, or None."""
     if _is_set("DO_NOT_TRACK", environ):
         return "DO_NOT_TRACK is set"
     switch = switch_name(tool)

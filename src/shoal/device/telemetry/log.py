@@ -24,7 +24,6 @@ from shoal.support.files import strict_json
 if TYPE_CHECKING:
     import http.client
 
-__all__ = ["Log", "LoggedRequest", "LoggedTransport"]
 
 LARGEST = 1 << 20
 

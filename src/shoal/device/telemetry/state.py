@@ -10,34 +10,9 @@ import sys
 from binascii import crc32
 from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "LARGEST",
-    "PREFIX",
-    "Choice",
-    "agreed_window",
-    "agreement_folder",
-    "agreement_text",
-    "append_event",
-    "event_line",
-    "event_windows",
-    "file_name",
-    "make_private",
-    "read_choice",
-    "read_file",
-    "say_no",
-    "say_yes",
-    "state_folder",
-    "store_file",
-    "why_not_here",
-]
-
 
 def state_folder(tool: str, environ: Mapping[str, str]) -> str | None:
-    """Return where a tool keeps its telemetry, or None where this user has no home.
-
-    >>> state_folder("mytool", {"XDG_STATE_HOME": "/home/ada/state"})
-    '/home/ada/state/mytool/telemetry'
-    """
+    """Return where a tool keeps its telemetry, or None where this user has no home."""
     if sys.platform == "win32":
         base = environ.get("LOCALAPPDATA", "")
     else:
@@ -165,11 +140,7 @@ PREFIX = "events."
 
 
 def event_line(kind: str, values: Mapping[str, object]) -> bytes:
-    r"""Return one event as a line: a Python literal, which needs no library to write.
-
-    >>> event_line("record", {"command": "build", "flags": {"b", "a"}})
-    b"('record', {'command': 'build', 'flags': ['a', 'b']})\n"
-    """
+    """Return one event as a line: a Python literal, which needs no library to write."""
     plain = {str(name): _plain(value) for name, value in values.items()}
     return ascii((kind, plain)).encode() + b"\n"
 

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 class Readable(Protocol):
     """A file of a package, as `importlib.resources.files` gives it."""
 
-    def read_bytes(self) -> bytes: ...
+    def read_bytes(self) -> bytes: ...  # noqa: D102
 
-
-__all__ = ["Telemetry"]
 
 _DUE = "due"
 _PAUSE = 60

@@ -33,17 +33,6 @@ from shoal.protocol.wire import current_window
 from shoal.support.checks import shown
 from shoal.support.disk import Disk
 
-__all__ = [
-    "NOTE",
-    "QUIET",
-    "WORKING",
-    "TelemetryWorker",
-    "check_answers",
-    "main",
-    "merge",
-    "read_events",
-]
-
 LONGEST = 120
 """Seconds after which the process ends, whatever it is waiting for."""
 

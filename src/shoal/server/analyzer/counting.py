@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from shoal.analysis.tally import CohortCounts, Tally, Tallying
-from shoal.protocol.encryption import DUMMY, messages_of
+from shoal.protocol.encryption import DUMMY
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES, padding_mask, row_bytes
@@ -96,7 +96,7 @@ class _FragmentCounting(Counting):
 
     def result(self, *, unopened: int, repeated: int) -> OpenedCrowd:
         unreadable = unopened + repeated + self.out_of_range
-        needed, messages = self._plan.reports_needed, messages_of(self._plan)
+        needed, messages = self._plan.reports_needed, self._plan.messages
         complete, reports = max(needed - unreadable, 0), needed - -(-unreadable // messages)
         by_bit = np.minimum(self._by_bit, reports)
         cohorts = None

@@ -23,7 +23,7 @@ from threading import Lock
 from typing import Any
 
 from shoal.errors import ShoalError
-from shoal.protocol.encryption import content_bytes, message_bytes, messages_of
+from shoal.protocol.encryption import content_bytes, message_bytes
 from shoal.server.analyzer.counting import OpenedCrowd, Spilling, counting_for, first_of_each
 from shoal.server.analyzer.store import WholeCrowd
 from shoal.server.analyzer.worker import Keys
@@ -90,7 +90,7 @@ def open_crowd(crowd: WholeCrowd, scratch: Path, processes: int, stop: Stop) -> 
         When it is asked for, the opening ends with `Stopped`.
     """
     plan = crowd.plan
-    spilling = Spilling.new(plan.reports_needed * messages_of(plan), content_bytes(plan))
+    spilling = Spilling.new(plan.reports_needed * plan.messages, content_bytes(plan))
     keys = Keys(crowd.secret, crowd.info, message_bytes(plan), spilling)
     wanted = min(processes or os.cpu_count() or 1, len(crowd.chunks))
     with _folder_of_its_own(scratch) as folder:

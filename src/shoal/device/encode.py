@@ -1,7 +1,8 @@
-"""Answers to Originals: the bits that say what a person answered.
+"""Encode answers as bits: the rules for one answer, and for tables of them.
 
-One answer becomes one `OriginalVector`, on the standard library alone; many become an `Original`.
-Either way `shoal.device.encode` has the rules.
+One answer becomes one `OriginalVector`, with the standard library alone; many become an `Original`.
+An answer outside its question's domain is an error that names row, question and value (for one
+answer by itself: question and value). Nothing is guessed.
 """
 
 from __future__ import annotations

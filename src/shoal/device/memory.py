@@ -1,4 +1,17 @@
-"""The device's memory: one permanent vector for each answer, in one encrypted file."""
+"""The device's memory: one permanent vector for each answer, in one encrypted file.
+
+Fresh flips of the same answer average away. With memory the flips come in two layers (RAPPOR): a
+*permanent* one, drawn once for each answer with probability q1 and kept by the device, and a
+*fresh* one with probability q2 on top, drawn for each report. What is remembered is already randomized.
+
+The file: ``SHOALMEM`` (8 bytes), version (1), nonce (12), then AES-256-GCM of the content, with
+everything before it as associated data. The content is padded to whole pages, so that the length of
+a file reveals little. Keys for each purpose are HMAC-SHA256(key, purpose).
+
+`read_key` keeps the key in a file, for applications without a key store. A key beside the file that
+it decrypts protects against whoever gets the file alone, such as a backup or a synced folder, and
+not against whoever reads the device.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""One vector before and after randomizing: an integer, whose bit j is bit j of the vector.
+"""One vector before and after randomizing, as an integer: bit j of it is bit j of the vector.
 
-`shoal.device.arrays.randomize` and `shoal.protocol.wire` have many of them, in rows.
+`check_vector` refuses an original outside its survey's domain. The noise of a choice hides two
+differing bits; a vector with two options set differs from others in more, and no promise covers it.
 """
 
 from __future__ import annotations

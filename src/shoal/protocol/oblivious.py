@@ -1,11 +1,15 @@
-"""Oblivious HTTP (RFC 9458): a request that a relay forwards and only the gateway can read.
+"""Oblivious HTTP (RFC 9458) and the binary HTTP (RFC 9292) inside it.
 
-The suite is X25519, HKDF-SHA256 and AES-128-GCM. The answer is sealed with a key that both ends
-derive from the request, which needs HPKE's exporter: `pyhpke` has it.
+A relay forwards a request that only the gateway can decrypt. The suite is X25519, HKDF-SHA256 and
+AES-128-GCM. Both ends derive the response's key from the request, which needs HPKE's exporter:
+`pyhpke` has it.
 
 This hides a sender's address from the gateway and nothing else, as long as all senders use the same
-key and the relay keeps addresses to itself. Such a relay forwards each request at once: it
-does not wait for a crowd and does not shuffle.
+key and the relay keeps addresses to itself. Such a relay forwards each request at once: it does not
+wait for a crowd and does not shuffle.
+
+Of binary HTTP, only messages with known lengths are written and read: no informational responses,
+no trailers, few headers. Zeros may follow a message, so that all messages have one length.
 """
 
 from __future__ import annotations

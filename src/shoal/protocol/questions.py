@@ -1,7 +1,7 @@
 """Questions: each is a block of bits with a domain.
 
-The domain says which originals are allowed, as the fewest and the most set bits of the block. The
-noise a plan needs depends on it, not only on the number of bits (SDP 5, BITVEC 3.1):
+The domain is the minimum and maximum number of set bits in an original. The noise a plan needs
+depends on it, not only on the number of bits (SDP 5, BITVEC 3.1):
 
 ========= ====================================== ====== =============== =========
 kind      a person answers                       bits   set bits        differ by
@@ -16,8 +16,10 @@ pairs     with a text: one pair of its letters   P      1               2
 cross     nothing: its cell follows from others  cells  1               2
 ========= ====================================== ====== =============== =========
 
-All but a text with pairs have one such part. Numbers and text are here; questions with options are
-in `shoal.protocol.questions`, crosses in `shoal.protocol.questions`.
+A cross is the cells of several questions as one more question. A device derives the cell from the
+answers. Two cells differ in two bits, however many there are. Its sides are questions with exactly
+one value, and single flags, written `question=option`. The values of the last side change fastest:
+values v1, ..., vn of sides with s1, ..., sn values set bit (... (v1 s2 + v2) s3 + ...) sn + vn.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Plans and certificates that a collector signed, for devices that pin its key.
+"""Ed25519 signatures of plans, certificates and keys, for devices that pin a key.
 
-A plan's id already says what it must be. A pinned key says who stands behind it: the collector
-signs the bytes of its answer with Ed25519 and puts the signature beside them. A certificate is
-worth nothing without that: it is the signer's word for what the plan was computed to promise.
+A plan's id is a hash of its content. A pinned key adds who stands behind it: the collector signs
+the bytes of its response and sends the signature in a header. A certificate is worth nothing
+without one: it is the signer's word for what the plan was computed to promise.
 
-A collector that rotates its key signs with the old and the new one for a while. Devices that pin
+A collector that rotates its key signs with the old and the new key for a while. Devices that pin
 either of them keep working, and the application has that time to ship the new key.
 """
 

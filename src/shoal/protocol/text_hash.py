@@ -1,4 +1,4 @@
-"""Text to bit positions: a public family of hash functions, one for each survey and cohort.
+"""Text to bits: hash functions for each survey and cohort, and pairs of letters.
 
 A text answer sets `hashes` bits of a Bloom filter of `bits` bits. Which ones depends on the survey,
 the question and the cohort, so that two texts that share bits in one cohort do not in the next, and
@@ -10,9 +10,17 @@ tables made for one survey are useless for another. Version 1, for every languag
     place i   = word i * (bits - i) / 2^32, rounded down, for i = 0 .. hashes - 1
     position  = the place i among the bits that the earlier positions leave free, in order
 
-So the positions of a text differ, and every text sets the same number of bits in every cohort: that
-is what the promise of several hashes rests on. Names and texts are UTF-8 in Unicode normal form C,
-texts without blanks at their ends (Unicode's White_Space, and U+001C to U+001F).
+So the positions of a text differ, and every text sets the same number of bits in every cohort. The
+promise of several hashes relies on that. Names and texts are UTF-8 in Unicode normal form C, texts
+without blanks at their ends (Unicode's White_Space, and U+001C to U+001F).
+
+With `pairs` a report also carries the two letters at one position of the word, so that words can be
+discovered without candidates. The position is public and follows from the cohort:
+
+    position of the pair = cohort mod (length - 1), counted from 0: letters at it and after it
+
+Padding fills a word shorter than `length`. A longer word, or one with a letter outside the
+alphabet, sets the bit "other": it cannot be discovered, and does not mislead.
 """
 
 from __future__ import annotations

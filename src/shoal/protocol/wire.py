@@ -1,6 +1,7 @@
-"""The wire form of reports, version 1. There is no field for who, where or when.
+"""The wire format of reports, version 1, and packed rows of bits.
 
-A binary batch is a header and `count` reports of one fixed length:
+A binary batch is a header and `count` reports of one fixed length. It has no field for who, where
+or when.
 
 ======== ===== ============================================================
 header   6     magic ``SHOAL`` and the version, 1
@@ -16,7 +17,11 @@ Small clients may send JSON: ``{"plan": id, "reports": [base64 of one report, ..
 strict: anything that is not exactly a batch of the plan is a `ReportError`.
 
 A file of raw rows has a header of 64 bytes, `FILE_HEADER`: magic, version, whether the reports are
-simulated, and the plan id. Its rows are what a report has from the cohort on.
+simulated, and the plan id. A row is a report from the cohort on.
+
+Bit j of a vector is bit ``j % 8``, least significant first, of byte ``j // 8`` of its row. The
+padding bits of the last byte are zero, and are checked wherever rows come in from outside. Only
+`shoal.device.randomize` makes a `Synthetic` of true answers: types and import rules ensure it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Argument checks, a few lines each: the rule, the value, the way out."""
+"""Argument checks, documents with exact fields, and numbers as people write them (1e6, 5%, 1d)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that end at a deadline, whatever the other side does."""
+"""HTTP addresses, and connections with a deadline for everything together."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Small files that survive a crash and that several processes share.
 
-A file is replaced whole: what is written goes to the disk under another name, then takes the file's
-place, then the folder goes to the disk. A reader sees the old content or the new one. Who reads in
-order to write holds a lock; the system lets go of it when its holder dies, however it dies.
+A file is replaced atomically: the new content is synced under another name, then renamed, then the
+folder is synced. A reader sees the old content or the new one. Who reads in order to write holds a
+lock, which the system releases when its holder dies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON in and out: read strictly, written whole or not at all."""
+"""JSON files, read strictly and written atomically; which kind of file a file is."""
 
 from __future__ import annotations
 

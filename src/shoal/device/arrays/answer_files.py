@@ -1,7 +1,4 @@
-"""Answers in files larger than memory, encoded chunk by chunk.
-
-This is the device's side: what comes out are Originals.
-"""
+"""Answer files larger than memory, encoded in chunks; invalid answers are listed together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Encoding whole tables: one look at each distinct value, then arrays.
+"""Encode tables: one look at each distinct value, then arrays.
 
-The arrays are a fast path to the bits that `shoal.device.arrays.encode` gives each cell:
-where a value does not fit, the column is encoded cell by cell. So no row changes another's bits.
+The arrays are a fast path to the bits that `encode_cells` gives each cell: where a value does not
+fit, the column is encoded cell by cell. So no row changes another row's bits.
 """
 
 from __future__ import annotations

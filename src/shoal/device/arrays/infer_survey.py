@@ -1,9 +1,15 @@
-"""A survey proposed from a table of answers: kinds, options and ranges, and what was seen.
+"""Infer a survey from a table of answers: kinds, options and ranges, and the table's format.
 
-Whoever holds the table may want to ask the same of a crowd, or try a plan on it. The proposal is a
-start to be read and edited. Its options and edges are taken from the data, so it says something
-about them: values of fewer than ten people are left out of it, identifiers never become questions,
-and the notes say the rest.
+The result is a start to be read and edited. Its options and edges come from the data, so it reveals
+something about them: values of fewer than ten people are left out, identifiers never become
+questions, and the notes say the rest.
+
+The format of a CSV file is guessed from all its rows, so one row could decide how others are read.
+Therefore the guess is written into the survey file, for a person to read, and declared thereafter:
+
+* encoding: UTF-8 if all bytes are valid UTF-8; otherwise Windows-1252, and a note says so.
+* delimiter: the most frequent one in the first line.
+* decimal sign: a comma where commas do not separate cells and more cells are numbers with it.
 """
 
 from __future__ import annotations

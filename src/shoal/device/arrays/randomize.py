@@ -1,10 +1,6 @@
-"""Many Originals to Synthetic: the sampler of `shoal.device.randomize`, on arrays.
+"""Many vectors: pack them in rows, check their domain, randomize them, pack them into reports.
 
-There is no branch and no look-up that depends on data, the noise is drawn before the original is
-touched, and the work is the same whatever the original holds.
-
-Where the C kernel is there and the bits come from the system, it makes the same bytes from the same
-keys, block for block, without writing the random bits to memory (`shoal.support.kernels`).
+The domain check looks at 64 bits of a row at a time, and at every bit of every row.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Reports through an oblivious relay (RFC 9458): the collector does not see where they come from.
+"""Reports through an oblivious relay (RFC 9458), which hides the sender's address.
 
-The report is sealed for the collector and handed to the relay, which forwards it and brings back
-the sealed answer. The relay sees addresses and no reports, the collector reports and no addresses
-of their senders. That holds if the two do not collude, and if all devices use the same key: a
-collector that gave each device a key of its own would recognize its reports by the key.
+The device encrypts a report for the collector and gives it to the relay, which forwards it and
+returns the encrypted response. The relay sees addresses and no reports; the collector sees reports
+and no addresses of devices. That holds if the two do not collude, and if all devices use the same
+key: a collector that gave each device a key of its own would recognize its reports by the key.
 
-So the key is shipped with the application, or it is fetched in two ways: from the relay, which
-hands out one copy to all devices, and from the collector itself. A device uses the relay's key, and
-only if it is among the collector's. Without either it sends nothing.
+So the application ships the key, or the device fetches it twice: from the relay, which gives one
+copy to all devices, and from the collector. A device uses the relay's key only if it is among the
+collector's. Otherwise it sends nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The outbox: a folder where answers wait to be sent, each as the one report made of it.
 
-What must hold whatever crashes: an answer that was taken is sent, in one version only. So the
-report is made once and stored before anything travels; it is sent as it stands there until it is
-accepted, and the note that it was is stored before it is deleted. A collector that counts a report
-id once then counts the answer once.
+The invariant across crashes: an answer that was accepted from the application is sent, in one
+version only. So the report is made once, charged before it is randomized, and stored before
+anything is sent. The same bytes are sent until the collector accepts them, and the note of that is
+stored before the report is deleted. A collector that counts each report id once counts the answer
+once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Which plans this device answers, and what tells it that they keep their promise."""
+"""Which plans this device answers, and how it confirms that they keep their promise.
+
+A plan is identified by the hash of its content, so its sender does not matter. The application
+should ship the ids that it answers: a collector that chooses the plan could give everybody a plan
+of their own, and a crowd of one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The outbox's folder: records and notes in files, changed one step at a time under a lock."""
+"""The queue of reports in the outbox's folder, changed one step at a time under a lock.
+
+A record's name has the plan's id, the window and a digest of the application's key. The record
+holds the bytes to send from the beginning; they are never made again. When the collector has
+accepted them they are deleted, report id included: the note that stays says only that the plan was
+answered.
+"""
 
 from __future__ import annotations
 

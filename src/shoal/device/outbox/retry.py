@@ -1,4 +1,4 @@
-"""When a stored report is sent, and what becomes of it."""
+"""When a stored report is sent, what the response means for it, and who carries it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What a person can do: ``mytool telemetry status|on|off|show|delete``, each a text.
+"""What a person can do: ``mytool telemetry status|on|off|show|delete``, and the consent prompt.
 
-`click_commands` and `argparse_commands` give them to a tool.
+`click_group` and `add_commands` give the commands to a tool made with click or argparse. The prompt
+appears once, on a terminal; no answer means no.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A plan and a report in plain words, for the person whose device it is.
+"""Agreement, plan and report in plain words, for the person whose device it is.
 
-Every number here is computed from the plan by this device. Of a promise that needs a crowd it says
-what is asked for, and not that it holds.
+The device computes every number here from the plan. Of a promise that needs a crowd it says what is
+requested, not that it holds.
 """
 
 from __future__ import annotations

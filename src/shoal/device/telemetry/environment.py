@@ -1,7 +1,6 @@
-"""Where a tool runs: whether anything speaks against telemetry, and whether a person can be asked.
+"""The tool's environment: does it forbid telemetry, can a person be asked, can a worker start.
 
-Whatever speaks against it wins over a yes that was given earlier, and nothing turns it on but a
-person's own yes.
+Anything that forbids telemetry overrides an earlier yes. Only a person's own yes turns it on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Every byte that left, written down before it left.
+"""The log of every byte that left, written before it left.
 
-The log has what was given to the network within TLS: of each request its head and its body. It does
-not have the handshake of TLS, nor what the system asks a name server. Lines are JSON; when the file
-grows large, the older half goes.
+It holds what was given to the network inside TLS: head and body of each request. It does not hold
+the TLS handshake, nor name server queries. Lines are JSON; when the file grows large, the older
+half is deleted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
-"""The folder of a tool's telemetry: the person's own, and nobody else's.
+"""The files of a tool's telemetry: its folder, the person's consent, and recorded events.
 
-There is no other place to fall back to. Where the folder cannot be written, telemetry is off.
+The folder belongs to one person. Where it cannot be written, telemetry is off. Consent is a yes to
+one agreement (plan, address and limit, byte for byte), or a no to all of them: a tool whose next
+version asks something else has to ask again.
+
+Events are lines in one file per window. A line is written at once and in one piece, so that a
+killed process loses nothing and several can write at a time. They hold true answers, stay in a
+folder that only its owner reads, and are deleted when the window's report is made.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""The process beside the tool: one report of the last window that is over, made, sent, logged.
+"""The detached process: make one report of the last complete window, send it, log it.
 
-Several may run at once, be killed, or find the clock changed. An answer becomes one report, and a
-window has one report:
+The events of a window become one answer: a flag, a first answer, a largest number or a sum that
+falls into a bin. So a report has the same form whatever happened.
 
-1. The events of the last window before this one are renamed: they are to be this window's report.
+Several workers may run at once, be killed, or find the clock changed. A window has one report:
+
+1. The worker renames the events of the last window before this one: they become this window's.
 2. The outbox makes the report, under a key that names the window, and stores it.
-3. The events are deleted.
+3. The worker deletes the events.
 
-Whoever is killed after 2 finds a stored report of the window that the events are named after, and
-deletes them. Whoever is killed before it finds none, and goes on with 2.
+A worker killed after 2 leaves a stored report of the window in the events' name; the next worker
+deletes the events. After a kill before 2 there is no report, and the next worker goes on with 2.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def measure(options: Options) -> Table:
             for _ in range(options.rounds):
                 for name, plan in plans.items():
                     bodies = [_body(plan, keys[name]) for _ in range(requests)]
-                    path = f"/v1/plans/{plan.id}/sealed"
+                    path = f"/v1/plans/{plan.id}/encrypted"
                     _run(best, f"**Shoal**, a report {name}", ours.port, path, bodies)
                     _run(best, f"{LIMIT}Starlette echo, a report {name}, nothing stored", echo.port,
                          "/echo", bodies)  # fmt: skip

@@ -253,7 +253,7 @@ def test_a_plan_of_the_future_is_not_used(context: BrowserContext, address: str)
 def test_a_sealed_report_opens_at_the_analyzer(
     context: BrowserContext, client: str, view: Any, request: pytest.FixtureRequest
 ) -> None:
-    """When the crowd's key changed, the same report is sealed again."""
+    """When the crowd's key changed, the same report is encrypted again."""
     address, server = request.getfixturevalue(client), Pretended(PLAN)
     with web.served(server.handler()) as relay:
         parties = Parties(

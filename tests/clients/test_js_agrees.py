@@ -214,7 +214,7 @@ def test_python_opens_what_javascript_seals(view: str, messages: int) -> None:
     ]  # fmt: skip
     info, seen = encryption_info(plan, 7), set()
     for row, content in zip(
-        rows, json.loads(run_driver(json.dumps(asked).encode(), "seal")), strict=True
+        rows, json.loads(run_driver(json.dumps(asked).encode(), "encrypt")), strict=True
     ):
         batch = split_encrypted(plan, bytes.fromhex(content))
         assert (len(batch), batch.window, batch.key) == (1, 7, key_digest(PUBLIC))
@@ -241,7 +241,7 @@ def test_which_bits_are_dropped_is_uniform() -> None:
     reports = 400
     plan = sealed_plan("counts", 2, bits=5)
     one = {"plan": plan.id, "window": 0, "key": key_text(PUBLIC), "row": "1f", "messages": 2}
-    made = json.loads(run_driver(json.dumps([one] * reports).encode(), "seal"))
+    made = json.loads(run_driver(json.dumps([one] * reports).encode(), "encrypt"))
     counts = np.zeros(5)
     info = encryption_info(plan, 0)
     for content in made:

@@ -55,7 +55,7 @@ def wait_for_key(relay: str, agreed: Plan) -> None:
 
 @pytest.mark.parametrize("view", ["reports", "counts"])
 def test_through_a_relay_and_an_analyzer(view: str, tmp_path: Path) -> None:
-    """Sealed whole, or each bit by itself."""
+    """Encrypted whole, or each bit by itself."""
     agreed, relay, analyzer = planned(view)
     with Parties(tmp_path, agreed, relay, analyzer) as parties:
         assert agreed.parties is not None

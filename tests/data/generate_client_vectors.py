@@ -1,6 +1,7 @@
 """Make `client_vectors.json`: what every client computes alike, by routes that do not use Shoal.
 
-The package `rfc8785` writes canonical JSON; flips come from comparing fractions, bit by bit; sealed
+The package `rfc8785` writes canonical JSON; flips come from comparing fractions, bit by bit;
+encrypted
 messages from RFC 9180 step by step, checked here against the RFC's own example (A.1.1); set bits
 were written down by hand; local epsilons are mpmath's. `docs/clients.md` says what each part is.
 Run from the repository: ``python tests/data/generate_client_vectors.py``.
@@ -290,7 +291,7 @@ def _expand(key: bytes, suite: bytes, label: bytes, context: bytes, size: int) -
 
 
 def hpke(content: bytes, to: bytes, info: bytes, secret: bytes, aad: bytes = b"") -> bytes:
-    """Seal as RFC 9180 says, base mode, with this secret key for the encapsulation."""
+    """Encrypt as RFC 9180 says, base mode, with this secret key for the encapsulation."""
     own = X25519PrivateKey.from_private_bytes(secret)
     sent = own.public_key().public_bytes_raw()
     shared = own.exchange(X25519PublicKey.from_public_bytes(to))
@@ -307,28 +308,28 @@ def hpke(content: bytes, to: bytes, info: bytes, secret: bytes, aad: bytes = b""
 
 def check_rfc_9180() -> None:
     """Compare `hpke` with the first message of the example in RFC 9180, A.1.1."""
-    sealed = hpke(
+    encrypted = hpke(
         bytes.fromhex("4265617574792069732074727574682c20747275746820626561757479"),
         bytes.fromhex("3948cfe0ad1ddb695d780e59077195da6c56506b027329794ab02bca80815c4d"),
         bytes.fromhex("4f6465206f6e2061204772656369616e2055726e"),
         bytes.fromhex("52c4a758a802cd8b936eceea314432798d5baf2d7e9235dc084ab1b9cfa2f736"),
         b"Count-0",
     )
-    assert sealed.hex() == (
+    assert encrypted.hex() == (
         "37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431"
         "f938558b5d72f1a23810b4be2ab4f84331acc02fc97babc53a52ae8218a355a9"
         "6d8770ac83d07bea87e13c512a"
     )
 
 
-def sealing() -> list[Json]:
+def encryption() -> list[Json]:
     check_rfc_9180()
     cases = []
     for name, content in (("whole", stream("whole", 25)), ("fragment", stream("fragment", 20))):
         secret, ephemeral = stream(f"analyzer {name}", 32), stream(f"ephemeral {name}", 32)
         public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         sent = X25519PrivateKey.from_private_bytes(ephemeral).public_key().public_bytes_raw()
-        info = b"shoal sealed" + bytes(6) + b"\x01" + PLAN + struct.pack("<I", 20401)
+        info = b"shoal encrypted" + bytes(3) + b"\x01" + PLAN + struct.pack("<I", 20401)
         cases.append(
             {
                 "plan": PLAN.hex(),
@@ -339,7 +340,7 @@ def sealing() -> list[Json]:
                 "public_key": public.hex(),
                 "ephemeral_secret": base64url(ephemeral),
                 "ephemeral_public": base64url(sent),
-                "sealed": hpke(content, public, info, ephemeral).hex(),
+                "encrypted": hpke(content, public, info, ephemeral).hex(),
                 "key_digest": hashlib.sha256(public).hexdigest(),
             }
         )
@@ -389,7 +390,7 @@ def main() -> None:
         "below": below(),
         "wire": wire(),
         "fragments": fragments(),
-        "sealing": sealing(),
+        "encryption": encryption(),
         "signatures": signatures(),
         "local_epsilons": local_epsilons(),
     }

@@ -26,7 +26,7 @@ from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode
 from shoal.device.ledger import Ledger
-from shoal.device.memory import DeviceMemory, key_from_text, read_key, seal, unseal
+from shoal.device.memory import DeviceMemory, decrypt, encrypt, key_from_text, read_key
 from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector
 from shoal.errors import InputError, ShoalError
@@ -327,7 +327,7 @@ class TestSecrecy:
         device, plan = DeviceMemory(path, KEY), plan_of(bits=1000)
         rows = answer(*range(0, 1000, 2), plan=plan)
         device.remember(plan, rows)
-        inside = unseal(device._file_key, path.read_bytes(), path)
+        inside = decrypt(device._file_key, path.read_bytes(), path)
         assert str(permanent_key(plan)).encode() in inside
         import base64
 
@@ -349,7 +349,7 @@ class TestSecrecy:
 
     def test_no_nonce_is_used_twice(self):
         """Two contents under one nonce tell their difference."""
-        assert len({seal(KEY, b"the same")[9:21] for _ in range(100)}) == 100
+        assert len({encrypt(KEY, b"the same")[9:21] for _ in range(100)}) == 100
 
     def test_the_length_tells_little(self, path: Path):
         device = DeviceMemory(path, KEY)
@@ -393,7 +393,7 @@ class TestSecrecy:
     def test_content_of_another_kind(self, path: Path):
         device = DeviceMemory(path, KEY)
         for content in (b"", b"{}", b'{"plans": 1}', b'{"plans": {"a": {"answers": []}}}'):
-            path.write_bytes(seal(device._file_key, content))
+            path.write_bytes(encrypt(device._file_key, content))
             with pytest.raises(InputError, match="holds no memory"):
                 device.counts()
 

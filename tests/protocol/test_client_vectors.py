@@ -115,12 +115,14 @@ def test_fragments() -> None:
 def test_sealing() -> None:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    for one in SHARED["sealing"]:
-        label = b"shoal sealed\0\0\0\0\0\0"
+    for one in SHARED["encryption"]:
+        label = b"shoal encrypted\0\0\0"
         info = _INFO.pack(label, VERSION, bytes.fromhex(one["plan"]), one["window"])
         assert info.hex() == one["info"]
         secret = X25519PrivateKey.from_private_bytes(bytes.fromhex(one["secret_key"]))
-        assert decrypt_message(bytes.fromhex(one["sealed"]), secret, info).hex() == one["content"]
+        assert (
+            decrypt_message(bytes.fromhex(one["encrypted"]), secret, info).hex() == one["content"]
+        )
         assert key_digest(bytes.fromhex(one["public_key"])).hex() == one["key_digest"]
 
 

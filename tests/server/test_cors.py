@@ -209,7 +209,7 @@ def test_origins_are_in_a_backup(tmp_path: Path) -> None:
 def test_the_pages_of_a_relay(setting: str, allowed: str | None, tmp_path: Path) -> None:
     async def live(world: RelayWorld) -> None:
         await world.publish(WHOLE)
-        for path in ("/v1/keys", f"/v1/plans/{WHOLE.id}", f"/v1/plans/{WHOLE.id}/sealed"):
+        for path in ("/v1/keys", f"/v1/plans/{WHOLE.id}", f"/v1/plans/{WHOLE.id}/encrypted"):
             answer = await world.clients["public"].get(path, headers=PAGE)
             assert answer.headers.get("access-control-allow-origin") == allowed
             asked = await world.clients["public"].options(path, headers=ASKING)

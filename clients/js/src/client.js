@@ -7,7 +7,7 @@ import { below, draw, fairBytes, randomize } from "./random.js";
 import { isSigned } from "./signatures.js";
 import { browserStore } from "./store.js";
 import { encoding, isMoved } from "./survey.js";
-import { fragments, packMessages, packReport, packSealed } from "./wire.js";
+import { fragments, packMessages, packReport, packEncrypted } from "./wire.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 /** @typedef {import("./plan.js").Plan} Plan */
@@ -220,12 +220,12 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
           document.plan == planId && document.window == window && document.version == 1,
           "the key is not this crowd's.",
         );
-        body = await packSealed(planBytes, id, window, decoded(document.key), packMessages(parts));
+        body = await packEncrypted(planBytes, id, window, decoded(document.key), packMessages(parts));
         crowds++;
         await update(slot, () => ({ body, crowds }));
       }
-      reply = await request(path + (parties ? "/sealed" : "/reports"), body);
-      // 412: the crowd has another key by now, and the same report is sealed again.
+      reply = await request(path + (parties ? "/encrypted" : "/reports"), body);
+      // 412: the crowd has another key by now, and the same report is encrypted again.
     } while (parties && reply.status == 412 && crowds < MAX_CROWDS);
     const { status } = reply;
     if (status == 412) return EXPIRED;

@@ -1,8 +1,8 @@
-/** The bytes that are sent: a report to a collector, or sealed messages to a relay. */
+/** The bytes that are sent: a report to a collector, or encrypted messages to a relay. */
 
 import { join, little, sha256 } from "./bytes.js";
 import { below, draw } from "./random.js";
-import { seal } from "./sealing.js";
+import { encrypt } from "./encryption.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 
@@ -55,11 +55,11 @@ export const packMessages = ([...parts]) => {
  * @param {Bytes} planBytes
  * @param {number} number of the window
  */
-export const sealingInfo = (planBytes, number) =>
-  join("shoal sealed\0\0\0\0\0\0\x01", planBytes, little(number));
+export const encryptionInfo = (planBytes, number) =>
+  join("shoal encrypted\0\0\0\x01", planBytes, little(number));
 
 /**
- * A request with one sealed report.
+ * A request with one encrypted report.
  *
  * @param {Bytes} plan
  * @param {Bytes} id
@@ -67,15 +67,15 @@ export const sealingInfo = (planBytes, number) =>
  * @param {Bytes} key the public key of the crowd
  * @param {Bytes[]} contents of the messages
  */
-export const packSealed = async (plan, id, window, key, contents) =>
+export const packEncrypted = async (plan, id, window, key, contents) =>
   join(
-    "SEALED\x01",
+    "ENCRYP\x01",
     plan,
     little(window),
     await sha256(key),
     little(1),
     id,
     ...(await Promise.all(
-      contents.map((content) => seal(content, key, sealingInfo(plan, window))),
+      contents.map((content) => encrypt(content, key, encryptionInfo(plan, window))),
     )),
   );

@@ -241,7 +241,7 @@ test("while a key changes, the old and the new one are both good", async () => {
 
 const RELAY = { relay: "https://to.example", analyzer: "https://a.example", messages: 1 };
 
-test("a report is sealed for the crowd, and sealed again when the crowd's key changed", async (t) => {
+test("a report is encrypted for the crowd, and encrypted again when the crowd's key changed", async (t) => {
   t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
   for (const view of ["reports", "counts"]) {
     const messages = view == "counts" ? 2 : 1;
@@ -260,7 +260,7 @@ test("a report is sealed for the crowd, and sealed again when the crowd's key ch
       assert.equal(hex(body.slice(43, 75)), hex(await sha256(server.raw)));
       assert.equal(hex(body.slice(79, 95)), hex(bodies[0].slice(79, 95)));
     }
-    // The first retry is the same bytes; after 412 they are sealed anew.
+    // The first retry is the same bytes; after 412 they are encrypted anew.
     assert.deepEqual(bodies[0], bodies[1]);
     assert.notDeepEqual(bodies[1].slice(95), bodies[2].slice(95));
     assert.equal(server.requests.filter(({ path }) => path.includes("crowd-key")).length, 2);

@@ -2,11 +2,11 @@
  * Lets another program use the client: `encode` reads a JSON document with a survey, an answer and
  * a cohort on each line, and writes the bits, the differing bits, the cohorts and the row, or null;
  * `randomize BITS NUMERATOR DIGITS` reads packed rows and writes them randomized,
- * with `zeros` behind it as if the system gave nothing but zeros; `seal` reads a
+ * with `zeros` behind it as if the system gave nothing but zeros; `encrypt` reads a
  * JSON list of plans, keys and rows, and writes what would be sent to a relay; `people` reads the
  * options of a client and a list of answers, lets a client of its own send each, and writes the
  * bits that each had to send and what became of it; `speed ROUNDS` reads a survey with a plan's q,
- * a key and a number of messages, and writes how many reports a second are made and sealed.
+ * a key and a number of messages, and writes how many reports a second are made and encrypted.
  */
 
 import { once } from "node:events";
@@ -17,7 +17,7 @@ import { decoded, hex, ShoalError } from "../src/bytes.js";
 import { draw, randomize } from "../src/random.js";
 import { layout } from "../src/survey.js";
 import { shoal } from "../shoal.js";
-import { fragments, packMessages, packSealed } from "../src/wire.js";
+import { fragments, packMessages, packEncrypted } from "../src/wire.js";
 import { memoryStore, unhex } from "./help.js";
 
 const [mode, ...numbers] = process.argv.slice(2);
@@ -49,13 +49,13 @@ async function randomizeRows([bits, numerator, digits]) {
   if (!process.stdout.write(rows)) await once(process.stdout, "drain");
 }
 
-async function sealReports() {
-  const sealed = [];
+async function encryptReports() {
+  const encrypted = [];
   for (const { plan, window, key, row, messages } of JSON.parse((await everything()).toString())) {
     const parts = messages ? fragments(unhex(row), messages) : [unhex(row)];
-    sealed.push(hex(await packSealed(unhex(plan), draw(16), window, decoded(key), packMessages(parts))));
+    encrypted.push(hex(await packEncrypted(unhex(plan), draw(16), window, decoded(key), packMessages(parts))));
   }
-  process.stdout.write(JSON.stringify(sealed));
+  process.stdout.write(JSON.stringify(encrypted));
 }
 
 /** The places of the set bits of what waits in a store: of a whole report, or of its fragments. */
@@ -93,12 +93,12 @@ async function measureSpeed([rounds]) {
     return (1e3 * rounds) / (performance.now() - start);
   };
   const make = async () => randomize(await encode(survey, places, answer, 0), bits, q);
-  const sealWhole = async () =>
-    packSealed(plan, draw(16), 0, decoded(key), packMessages([await make()]));
-  const sealBits = async () =>
-    packSealed(plan, draw(16), 0, decoded(key), packMessages(fragments(await make(), messages)));
-  for (const work of [make, sealWhole, sealBits]) await work();
-  const speeds = [await timed(make), await timed(sealWhole), await timed(sealBits)];
+  const encryptWhole = async () =>
+    packEncrypted(plan, draw(16), 0, decoded(key), packMessages([await make()]));
+  const encryptBits = async () =>
+    packEncrypted(plan, draw(16), 0, decoded(key), packMessages(fragments(await make(), messages)));
+  for (const work of [make, encryptWhole, encryptBits]) await work();
+  const speeds = [await timed(make), await timed(encryptWhole), await timed(encryptBits)];
   process.stdout.write(JSON.stringify(speeds));
 }
 
@@ -107,7 +107,7 @@ if (numbers.at(-1) == "zeros") crypto.getRandomValues = (bytes) => bytes.fill(0)
 const modes = {
   encode: encodeLines,
   randomize: randomizeRows,
-  seal: sealReports,
+  encrypt: encryptReports,
   people: bePeople,
   speed: measureSpeed,
 };

@@ -7,10 +7,10 @@ import { encode } from "../src/answers.js";
 import { canonical, decoded, hex, join, little, sha256, ShoalError } from "../src/bytes.js";
 import { readPlan } from "../src/plan.js";
 import { below, fairBytes, randomize } from "../src/random.js";
-import { seal } from "../src/sealing.js";
+import { encrypt } from "../src/encryption.js";
 import { isSigned } from "../src/signatures.js";
 import { layout } from "../src/survey.js";
-import { fragments, packMessages, packReport, sealingInfo } from "../src/wire.js";
+import { fragments, packMessages, packReport, encryptionInfo } from "../src/wire.js";
 import { rowOf, unhex, vectors, withRandom, withSubtle } from "./help.js";
 
 const shared = vectors("client_vectors.json");
@@ -96,10 +96,10 @@ test("the fragments of a report", () => {
   }
 });
 
-test("sealing", async () => {
+test("encryption", async () => {
   const { subtle } = crypto;
-  for (const one of shared.sealing) {
-    const info = sealingInfo(unhex(one.plan), one.window);
+  for (const one of shared.encryption) {
+    const info = encryptionInfo(unhex(one.plan), one.window);
     assert.equal(hex(info), one.info);
     const jwk = { kty: "OKP", crv: "X25519", x: one.ephemeral_public };
     const pair = {
@@ -109,12 +109,12 @@ test("sealing", async () => {
       ]),
     };
     const key = unhex(one.public_key);
-    const sealed = await withSubtle("generateKey", async () => pair, () =>
-      seal(unhex(one.content), key, info),
+    const encrypted = await withSubtle("generateKey", async () => pair, () =>
+      encrypt(unhex(one.content), key, info),
     );
-    assert.equal(hex(sealed), one.sealed);
+    assert.equal(hex(encrypted), one.encrypted);
     assert.equal(hex(await sha256(key)), one.key_digest);
-    const [first, second] = [await seal(info, key, info), await seal(info, key, info)];
+    const [first, second] = [await encrypt(info, key, info), await encrypt(info, key, info)];
     assert.notDeepEqual(first.slice(0, 32), second.slice(0, 32));
     assert.equal(first.length, info.length + 48);
   }

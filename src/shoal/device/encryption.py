@@ -61,7 +61,7 @@ def encrypt_report(
     """
     reports = split_batch(plan, batch)
     if len(reports) != 1:
-        raise ReportError(f"one report is sealed at a time, got {len(reports)}.")
+        raise ReportError(f"one report is encrypted at a time, got {len(reports)}.")
     window = reports.windows[0]
     if (key.plan_id, key.window) != (plan.id, window):
         raise ReportError("the key is of another plan or window than the report.")
@@ -82,7 +82,7 @@ def encrypt_report(
 
 
 def check_parties(parties: Parties, transport: Transport, *, one_operator: bool = False) -> None:
-    """Refuse a plan unless its reports would reach its relay, sealed for its analyzer."""
+    """Refuse a plan unless its reports would reach its relay, encrypted for its analyzer."""
     if parties.share_a_host and not one_operator:
         raise PrivacyRefusal(
             f"the plan's relay and analyzer are on one host ({parties.relay},"
@@ -99,7 +99,7 @@ def check_parties(parties: Parties, transport: Transport, *, one_operator: bool 
         )
     if transport.pinned_key is None:
         raise PrivacyRefusal(
-            "the plan's reports are sealed with a key that the analyzer signed; give the"
+            "the plan's reports are encrypted with a key that the analyzer signed; give the"
             " analyzer's public key: --key, or public_key=. Without it the relay could hand out a"
             " key of its own and read them."
         )
@@ -111,8 +111,8 @@ class ReportEncryptor:
     def __init__(self, folder: ReportQueue, transport: Transport) -> None:
         self._folder, self._transport = folder, transport
 
-    def seal(self, record: Record) -> bytes:
-        """Return a report sealed for the crowd that is open now; this asks the relay."""
+    def encrypt(self, record: Record) -> bytes:
+        """Return a report encrypted for the crowd that is open now; this asks the relay."""
         plan = self._folder.kept_plan(record.plan_id)
         if plan is None or not isinstance(self._transport, RelayTransport):
             raise TransportError("the plan of this report, or the way to its relay, is missing.")

@@ -2,7 +2,7 @@
 
 Fresh flips of the same answer average away. With memory the flips come in two layers (RAPPOR): a
 *permanent* one, drawn once for each answer with probability q1 and kept by the device, and a
-*fresh* one with probability q2 on top, drawn for each report. What is remembered is already randomized.
+*fresh* one with probability q2 on top, drawn for each report. The memory holds randomized vectors.
 
 The file: ``SHOALMEM`` (8 bytes), version (1), nonce (12), then AES-256-GCM of the content, with
 everything before it as associated data. The content is padded to whole pages, so that the length of
@@ -271,10 +271,10 @@ class DeviceMemory:
         return hmac.new(self._answer_key, message, hashlib.sha256).hexdigest()
 
     def _read(self) -> _Remembered | None:
-        sealed = self._file.read()
-        if sealed is None:
+        encrypted = self._file.read()
+        if encrypted is None:
             return None
-        content = unseal(self._file_key, sealed, self.path)
+        content = decrypt(self._file_key, encrypted, self.path)
         try:
             document = json.loads(content)["surveys"]
             return {key: [_parsed(entry) for entry in entries] for key, entries in document.items()}
@@ -283,7 +283,7 @@ class DeviceMemory:
 
     def _write(self, remembered: _Remembered) -> None:
         document = {key: [_plain(flips) for flips in known] for key, known in remembered.items()}
-        self._file.write(seal(self._file_key, canonical_json({"surveys": document})))
+        self._file.write(encrypt(self._file_key, canonical_json({"surveys": document})))
 
 
 def _plain(flips: _Flips) -> dict[str, object]:
@@ -369,7 +369,7 @@ def derive(key: bytes, purpose: bytes) -> bytes:
     return hmac.digest(key, b"shoal-memory-1\0" + purpose, hashlib.sha256)
 
 
-def seal(key: bytes, content: bytes) -> bytes:
+def encrypt(key: bytes, content: bytes) -> bytes:
     """Encrypt with a fresh nonce."""
     header = _MAGIC + bytes([_VERSION])
     nonce = SystemBits().draw(_NONCE)
@@ -378,14 +378,16 @@ def seal(key: bytes, content: bytes) -> bytes:
     return header + nonce + _cipher(key).encrypt(nonce, padded, header + nonce)
 
 
-def unseal(key: bytes, sealed: bytes, where: object) -> bytes:
+def decrypt(key: bytes, encrypted: bytes, where: object) -> bytes:
     """Decrypt; a wrong key or a changed byte is an error, never an empty content."""
     start = len(_MAGIC) + 1
-    if len(sealed) < start + _NONCE or not sealed.startswith(_MAGIC):
+    if len(encrypted) < start + _NONCE or not encrypted.startswith(_MAGIC):
         raise InputError(f"{where} is not a device's memory, or was cut short; it was not touched.")
-    if sealed[start - 1] != _VERSION:
-        raise InputError(f"{where} has version {sealed[start - 1]}; this Shoal reads {_VERSION}.")
-    aside, body = sealed[: start + _NONCE], sealed[start + _NONCE :]
+    if encrypted[start - 1] != _VERSION:
+        raise InputError(
+            f"{where} has version {encrypted[start - 1]}; this Shoal reads {_VERSION}."
+        )
+    aside, body = encrypted[: start + _NONCE], encrypted[start + _NONCE :]
     cipher = _cipher(key)
     from cryptography.exceptions import InvalidTag
 

@@ -21,7 +21,7 @@ fragment 16    identifier of the message, random
 *From a device to the relay:* reports of one plan, window and key, each with all its messages.
 
 ======== ===== ================================================================
-header   7     magic ``SEALED`` and the version, 1
+header   7     magic ``ENCRYP`` and the version, 1
 .        32    plan id
 .        4     window number, little endian
 .        32    SHA-256 of the public key
@@ -111,7 +111,7 @@ def public_key_of(raw: bytes) -> X25519PublicKey:
 
 def encryption_info(plan: Plan, window: int) -> bytes:
     """Return HPKE's `info` for all messages of a plan and window."""
-    return _INFO.pack(b"shoal sealed\0\0\0\0\0\0", VERSION, bytes.fromhex(plan.id), window)
+    return _INFO.pack(b"shoal encrypted\0\0\0", VERSION, bytes.fromhex(plan.id), window)
 
 
 def encrypt_message(content: bytes, public_key: X25519PublicKey, info: bytes) -> bytes:

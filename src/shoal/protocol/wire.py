@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 MAGIC, REPORTS_TYPE = b"SHOAL\x01", "application/vnd.shoal.reports"
-ENCRYPTED_MAGIC, ENCRYPTED_TYPE = b"SEALED\x01", "application/vnd.shoal.sealed"
+ENCRYPTED_MAGIC, ENCRYPTED_TYPE = b"ENCRYP\x01", "application/vnd.shoal.encrypted"
 """How content begins, and its media type; `shoal.protocol.encryption` has the sealed form."""
 
 MAX_REPORTS = 1 << 20

@@ -46,7 +46,7 @@ R = TypeVar("R")
 RELAY, ANALYZER = "https://relay.example", "https://analyzer.example"
 LONGEST = 60.0
 """Seconds that anything here may take before it counts as hanging."""
-SEALED = {"content-type": "application/vnd.shoal.sealed"}
+SEALED = {"content-type": "application/vnd.shoal.encrypted"}
 WIDE = {"reports_per_request": 1 << 16, "largest_share": 100}
 """Settings that let anybody fill a crowd at once, for tests that are about something else."""
 
@@ -401,7 +401,7 @@ class RelayWorld:
         return (await self.send(upload)).status_code
 
     async def send(self, upload: EncryptedReports) -> httpx.Response:
-        path = f"/v1/plans/{upload.plan_id}/sealed"
+        path = f"/v1/plans/{upload.plan_id}/encrypted"
         return await self.clients["public"].post(path, content=upload.to_bytes(), headers=SEALED)
 
     async def report(self, plan: Plan, reports: Sequence[Made]) -> None:

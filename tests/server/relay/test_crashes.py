@@ -81,7 +81,7 @@ class Devices(threading.Thread):
                 time.sleep(0.01)
                 return
             upload = sealed(PLAN, CrowdKey.from_bytes(content), [self.made[number]])
-            path = f"/v1/plans/{PLAN.id}/sealed"
+            path = f"/v1/plans/{PLAN.id}/encrypted"
             status, content = ask(connection, "POST", path, upload.to_bytes())
         except (OSError, http.client.HTTPException):
             return

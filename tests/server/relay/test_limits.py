@@ -38,8 +38,8 @@ def over(relay: Process, upload: EncryptedReports, times: int) -> list[int]:
     """Send an upload so often over one connection; return the answers until it is closed."""
     body = upload.to_bytes()
     head = (
-        f"POST /v1/plans/{upload.plan_id}/sealed HTTP/1.1\r\nHost: r\r\n"
-        f"Content-Type: application/vnd.shoal.sealed\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"POST /v1/plans/{upload.plan_id}/encrypted HTTP/1.1\r\nHost: r\r\n"
+        f"Content-Type: application/vnd.shoal.encrypted\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     statuses = []
     with relay.connect() as connection:
@@ -96,8 +96,8 @@ class TestOneSender:
             for _ in range(40):
                 connection = slow.enter_context(relay.connect())
                 connection.sendall(
-                    f"POST /v1/plans/{PIECES.id}/sealed HTTP/1.1\r\nHost: r\r\n"
-                    "Content-Type: application/vnd.shoal.sealed\r\n"
+                    f"POST /v1/plans/{PIECES.id}/encrypted HTTP/1.1\r\nHost: r\r\n"
+                    "Content-Type: application/vnd.shoal.encrypted\r\n"
                     "Content-Length: 500\r\n\r\nSHOAL".encode()
                 )
             assert over(relay, sealed(PIECES, key, report), 1) == [202]
@@ -112,8 +112,8 @@ class TestOneSender:
             before = relay.resident()
             with relay.connect() as connection:
                 connection.sendall(
-                    f"POST /v1/plans/{PIECES.id}/sealed HTTP/1.1\r\nHost: r\r\n"
-                    "Content-Type: application/vnd.shoal.sealed\r\n"
+                    f"POST /v1/plans/{PIECES.id}/encrypted HTTP/1.1\r\nHost: r\r\n"
+                    "Content-Type: application/vnd.shoal.encrypted\r\n"
                     "Content-Length: 1000000000\r\n\r\n".encode()
                 )
                 answer = connection.recv(1 << 16)

@@ -217,7 +217,7 @@ class TestKeys:
     def test_other_bodies_are_refused(self, tmp_path: Path) -> None:
         async def live(world: RelayWorld) -> None:
             upload = sealed(WHOLE, await world.key(WHOLE), made(WHOLE, 2, seed=8)).to_bytes()
-            client, path = world.clients["public"], f"/v1/plans/{WHOLE.id}/sealed"
+            client, path = world.clients["public"], f"/v1/plans/{WHOLE.id}/encrypted"
             for body in (b"", upload[:-1], upload + b"x", b"SHUFFL\1" + upload[7:], b"{}"):
                 assert (await client.post(path, content=body, headers=SEALED)).status_code == 400
             headers = {"content-type": "application/json"}

@@ -50,7 +50,7 @@ def line_to(before: str = "") -> Iterator[tuple[Process, Line]]:
         Process(Path(folder), PLAN, url, before) as relay,
     ):
         relay.start()
-        line = Line(relay, f"/v1/plans/{PLAN.id}/sealed", ENCRYPTED_TYPE)
+        line = Line(relay, f"/v1/plans/{PLAN.id}/encrypted", ENCRYPTED_TYPE)
         try:
             yield relay, line
         finally:

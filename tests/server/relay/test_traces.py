@@ -22,9 +22,9 @@ def send_raw(relay: Process, upload: EncryptedReports, body: bytes | None = None
     """Send reports from the canary's address, with all its headers; return the port used."""
     content = upload.to_bytes() if body is None else body
     lines = [
-        f"POST /v1/plans/{upload.plan_id}/sealed?{QUERY} HTTP/1.1",
+        f"POST /v1/plans/{upload.plan_id}/encrypted?{QUERY} HTTP/1.1",
         "Host: canary-host.example",
-        "Content-Type: application/vnd.shoal.sealed; boundary=canary-parameter",
+        "Content-Type: application/vnd.shoal.encrypted; boundary=canary-parameter",
         f"Content-Length: {len(content)}",
         "Connection: close",
         *(f"{name}: {value}" for name, value in CANARIES.items()),

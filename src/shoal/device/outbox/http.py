@@ -115,10 +115,10 @@ class HttpTransport:
         return self._fetched("certificate", path)
 
     def fetch_crowd_key(self, plan_id: str, window: int) -> bytes:
-        """Return the key that a window's reports are sealed for, signed with the pinned key."""
+        """Return the key that a window's reports are encrypted for, signed with the pinned key."""
         if self._public_key is None:
             raise InputError(
-                "a key to seal for is the word of a pinned key; give one: public_key=."
+                "a key to encrypt for is the word of a pinned key; give one: public_key=."
             )
         path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}/crowd-key?window={window:d}"
         return self._fetched("key document", path)
@@ -220,7 +220,7 @@ class HttpTransport:
         if body is None:
             headers["Connection"] = "close"
         else:
-            headers["Content-Type"] = ENCRYPTED_TYPE if _is_sealed(body) else REPORTS_TYPE
+            headers["Content-Type"] = ENCRYPTED_TYPE if _is_encrypted(body) else REPORTS_TYPE
             if self._token is not None:
                 headers["Authorization"] = f"Bearer {self._token}"
         return headers
@@ -264,8 +264,8 @@ class _Flush:
 
     def _post(self, content: bytes, deadline: float) -> PostResult:
         transport = self._transport
-        door = "sealed" if _is_sealed(content) else "reports"
-        path = f"{transport._path}/v1/plans/{self._plan_id}/{door}"
+        kind = "encrypted" if _is_encrypted(content) else "reports"
+        path = f"{transport._path}/v1/plans/{self._plan_id}/{kind}"
         if self._connection is None:
             self._connection = transport._open(deadline)
         with transport._answer(self._connection, "POST", path, content, deadline) as response:
@@ -283,7 +283,7 @@ class _Flush:
             self._connection = None
 
 
-def _is_sealed(content: bytes) -> bool:
+def _is_encrypted(content: bytes) -> bool:
     return content.startswith(ENCRYPTED_MAGIC)
 
 

@@ -105,8 +105,8 @@ class ObliviousTransport(HttpTransport):
         deadline: float,
     ) -> Iterator[Any]:
         """Yield the collector's response to a request that the relay forwards."""
-        sealed, exchange = self._sealed(method, path, body or b"", deadline)
-        with super()._answer(connection, "POST", self._relay_path, sealed, deadline) as response:
+        encrypted, exchange = self._encrypted(method, path, body or b"", deadline)
+        with super()._answer(connection, "POST", self._relay_path, encrypted, deadline) as response:
             content = response.read(MAX_RESPONSE_BYTES + 1)
             if len(content) > MAX_RESPONSE_BYTES or response.length:
                 raise TransportError("the relay's answer is too long, or only a part of one.")
@@ -118,7 +118,7 @@ class ObliviousTransport(HttpTransport):
             return super()._headers(None)
         return super()._headers(None) | {"Content-Type": REQUEST_TYPE, "Connection": "keep-alive"}
 
-    def _sealed(
+    def _encrypted(
         self, method: str, path: str, body: bytes, deadline: float
     ) -> tuple[bytes, Exchange]:
         headers = {
@@ -176,7 +176,7 @@ class ObliviousTransport(HttpTransport):
             elif response.status in _UNKNOWN_KEY:
                 self._key = None  # the next attempt fetches the one that is valid now
             raise TransportError(
-                f"the relay answered {response.status} instead of a sealed answer.{advice}"
+                f"the relay answered {response.status} instead of a encrypted answer.{advice}"
             )
         try:
             inner = BinaryResponse.from_bytes(exchange.open(content))

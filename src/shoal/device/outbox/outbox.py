@@ -96,7 +96,9 @@ class Outbox:
         self._has_ledger = ledger is not None
         self._folder = ReportQueue(pathlib.Path(folder), Disk() if disk is None else disk)
         self._maker = ReportMaker(self._folder, memory, ledger)
-        self._attempts = Attempts(self._folder, self._address, spread, clock, jitter, self._sealed)
+        self._attempts = Attempts(
+            self._folder, self._address, spread, clock, jitter, self._encrypted
+        )
         self._gate = PlanPolicy(
             self._folder,
             transport,
@@ -160,7 +162,7 @@ class Outbox:
             # A ledger may have no limit, or a higher one; this one is the device's all the same.
             self._gate.check(plan, len(names) + 1)
             if plan.parties is not None:
-                self._folder.keep_plan(plan)  # its report is sealed when it is sent
+                self._folder.keep_plan(plan)  # its report is encrypted when it is sent
             batch = self._maker.make(plan, answers, window, digest)
             record = self._attempts.first_record(plan, window, batch, now)
             ticket = self._folder.store_waiting(f"{plan.id}.{window}.{digest}", record)
@@ -224,10 +226,10 @@ class Outbox:
         with self._folder.changing():
             return self._folder.revive(ticket.name, self._clock())
 
-    def _sealed(self, record: Record) -> bytes:
+    def _encrypted(self, record: Record) -> bytes:
         from shoal.device.encryption import ReportEncryptor  # most plans have one collector
 
-        return ReportEncryptor(self._folder, self._transport).seal(record)
+        return ReportEncryptor(self._folder, self._transport).encrypt(record)
 
     @property
     def _address(self) -> str | None:

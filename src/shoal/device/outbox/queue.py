@@ -142,8 +142,8 @@ class ReportQueue:
     def settle(self, name: str, record: Record, state: State, reason: str | None) -> Ticket:
         """Store the note, then delete the report: in between both exist, and the note counts."""
         batch = record.batch if state == "failed" else b""
-        sealed = record.sealed if state == "failed" else None
-        note = replace(record, batch=batch, sealed=sealed, due=0.0, reason=reason)
+        encrypted = record.encrypted if state == "failed" else None
+        note = replace(record, batch=batch, encrypted=encrypted, due=0.0, reason=reason)
         self._store(self._file(name, state), note.to_bytes())
         self._disk.remove(self._file(name, "waiting"))
         return note.ticket(name, state)
@@ -167,7 +167,7 @@ class ReportQueue:
         except (FileNotFoundError, ReportError):
             return
         if record.expires is not None and now >= record.expires:
-            note = replace(record, batch=b"", sealed=None)
+            note = replace(record, batch=b"", encrypted=None)
             self._store(self._file(name, "expired"), note.to_bytes())
             self._disk.remove(file)
 
@@ -243,8 +243,8 @@ class Ticket:
 class Record:
     """One report in the outbox: the exact bytes, and when they are tried next.
 
-    `batch` is the report. `sealed` is None where it is sent as it is. Where it goes through a
-    relay, `sealed` is what is sent: empty at first, and made again only for a crowd's new key.
+    `batch` is the report. `encrypted` is None where it is sent as it is. Where it goes through a
+    relay, `encrypted` is what is sent: empty at first, and made again only for a crowd's new key.
     `crowds` counts the crowds that it was encrypted for.
     """
 
@@ -256,7 +256,7 @@ class Record:
     attempts: int = 0
     reason: str | None = None
     address: str | None = None
-    sealed: bytes | None = None
+    encrypted: bytes | None = None
     crowds: int = 0
 
     def tried(self, due: float) -> Record:
@@ -277,12 +277,14 @@ class Record:
                 "attempts": self.attempts,
                 "batch": base64.b64encode(self.batch).decode(),
                 "crowds": self.crowds,
-                "check": hashlib.sha256(self.batch + (self.sealed or b"")).hexdigest(),
+                "check": hashlib.sha256(self.batch + (self.encrypted or b"")).hexdigest(),
                 "due": math.ceil(self.due * 1000),
                 "expires": self.expires,
                 "plan": self.plan_id,
                 "reason": self.reason,
-                "sealed": None if self.sealed is None else base64.b64encode(self.sealed).decode(),
+                "encrypted": None
+                if self.encrypted is None
+                else base64.b64encode(self.encrypted).decode(),
                 "version": VERSION,
                 "window": self.window,
             }
@@ -301,10 +303,10 @@ class Record:
                 check_integer("expires", fields["expires"], lowest=0)
             plan_id = check_plan_id(fields["plan"])
             batch = base64.b64decode(fields["batch"], validate=True)
-            sealed = fields["sealed"]
-            if sealed is not None:
-                sealed = base64.b64decode(sealed, validate=True)
-            whole = hashlib.sha256(batch + (sealed or b"")).hexdigest() == fields["check"]
+            encrypted = fields["encrypted"]
+            if encrypted is not None:
+                encrypted = base64.b64decode(encrypted, validate=True)
+            whole = hashlib.sha256(batch + (encrypted or b"")).hexdigest() == fields["check"]
             if not whole or not batch.startswith((MAGIC + bytes.fromhex(plan_id))[: len(batch)]):
                 raise ValueError("these are not the bytes that were stored")
             return cls(
@@ -316,7 +318,7 @@ class Record:
                 attempts=fields["attempts"],
                 reason=None if fields["reason"] is None else str(fields["reason"]),
                 address=None if fields["address"] is None else str(fields["address"]),
-                sealed=sealed,
+                encrypted=encrypted,
                 crowds=fields["crowds"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as problem:

@@ -47,10 +47,10 @@ class Attempts:
         spread: float,
         clock: Callable[[], float],
         jitter: Callable[[], float],
-        seal: Callable[[Record], bytes],
+        encrypt: Callable[[Record], bytes],
     ) -> None:
         self._folder, self.address, self._clock, self._jitter = folder, address, clock, jitter
-        self._seal = seal
+        self._encrypt = encrypt
         self._spread = check_number("spread", spread)
         if not 0 <= self._spread <= MAX_WAIT:
             raise InputError(f"spread must be in [0, {MAX_WAIT:.0f}], got spread={spread}.")
@@ -63,8 +63,10 @@ class Attempts:
             expires = (window + 2) * plan.window
             spread = min(spread, plan.window / 2)
         due = now + spread * self._jitter()
-        sealed = None if plan.parties is None else b""
-        return Record(plan.id, window, batch, due, expires, address=self.address, sealed=sealed)
+        encrypted = None if plan.parties is None else b""
+        return Record(
+            plan.id, window, batch, due, expires, address=self.address, encrypted=encrypted
+        )
 
     def expire_failed(self) -> None:
         """Delete the bytes of failed reports whose time is over."""
@@ -102,18 +104,18 @@ class Attempts:
             return self._after(name, record, reply)
 
     def _post(self, name: str, record: Record, transport: Posting) -> tuple[Record, PostResult]:
-        """Post a report, sealed if need be, and return it as it was sent, with the answer."""
-        if record.sealed is None:
+        """Post a report, encrypted if need be, and return it as it was sent, with the answer."""
+        if record.encrypted is None:
             return record, transport.post_report(record.plan_id, record.batch)
         reply = None
-        if record.sealed:
-            reply = transport.post_report(record.plan_id, record.sealed)
+        if record.encrypted:
+            reply = transport.post_report(record.plan_id, record.encrypted)
         if reply is None or (reply.status == KEY_CHANGED and record.crowds < MAX_CROWDS):
             # The same report for the key of the crowd that is open now, stored before it is sent.
-            record = replace(record, sealed=self._seal(record), crowds=record.crowds + 1)
+            record = replace(record, encrypted=self._encrypt(record), crowds=record.crowds + 1)
             with self._folder.changing():
                 self._folder.store_waiting(name, record)
-            reply = transport.post_report(record.plan_id, record.sealed or b"")
+            reply = transport.post_report(record.plan_id, record.encrypted or b"")
         return record, reply
 
     def _after(self, name: str, record: Record, reply: PostResult) -> Ticket:
@@ -148,7 +150,7 @@ ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 412, 425, 429}
 again; no other 4xx may."""
 
 KEY_CHANGED = 412
-"""The report was sealed for another crowd than the one that is open now."""
+"""The report was encrypted for another crowd than the one that is open now."""
 
 REFUSALS = {
     400: "it is not what the plan says",
@@ -184,7 +186,7 @@ class Posting(Protocol):
     def post_report(self, plan_id: str, content: bytes) -> PostResult:
         """Hand over reports in the binary form; status 202 means that they were accepted for good.
 
-        Sealed reports (`shoal.protocol.encryption`) go to the relay's own door for them.
+        Encrypted reports (`shoal.protocol.encryption`) go to the relay's own door for them.
         """
         ...
 
@@ -220,7 +222,7 @@ class CertifyingTransport(Transport, Protocol):
 
 @runtime_checkable
 class RelayTransport(CertifyingTransport, Protocol):
-    """A transport to a relay, which also brings the keys that reports are sealed for."""
+    """A transport to a relay, which also brings the keys that reports are encrypted for."""
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""`POST /v1/plans/{id}/sealed`: sealed reports of devices."""
+"""`POST /v1/plans/{id}/encrypted`: sealed reports of devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SealedIngest", "kilobytes"]
 class SealedIngest(DeviceIngest[EncryptedReports]):
     """Accepts sealed reports, within the same limits as the collector."""
 
-    path = re.compile(r"/v1/plans/([0-9a-f]{64})/sealed")
+    path = re.compile(r"/v1/plans/([0-9a-f]{64})/encrypted")
     media = frozenset({ENCRYPTED_TYPE.encode()})
 
     @staticmethod

@@ -70,7 +70,7 @@ def make_public(relay: Relay, ingest: SealedIngest) -> App:
             problems=(problems.WINDOW_EXPIRED, problems.WINDOW_NOT_OPEN, problems.NO_KEY),
         ),
         Operation(
-            "POST", "/v1/plans/{plan_id}/sealed", None,
+            "POST", "/v1/plans/{plan_id}/encrypted", None,
             "Send sealed reports. Each is forwarded once; a repeated report gets the same answer.",
             None, (_PLAN,), status=202, media=(), binary=(ENCRYPTED_TYPE,),
             problems=(problems.PLAN_CLOSED, problems.KEY_CHANGED, problems.TOO_MANY),

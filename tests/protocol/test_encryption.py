@@ -175,7 +175,7 @@ class TestWire:
             content[:-1],
             content + b"\0",
             content[:20],
-            b"SEALED\x02" + content[7:],
+            b"ENCRYP\x02" + content[7:],
             content[:7] + bytes(32) + content[39:],
             content[:75] + (0).to_bytes(4, "little") + content[79:],
             content[:75] + (2**32 - 1).to_bytes(4, "little") + content[79:],

@@ -1,6 +1,6 @@
 /**
- * Sealing a message so that only the analyzer can open it: HPKE (RFC 9180), base mode, with
- * X25519, HKDF-SHA256 and AES-128-GCM. A sealed message is the encapsulated key, 32 bytes, and the
+ * Encryption a message so that only the analyzer can open it: HPKE (RFC 9180), base mode, with
+ * X25519, HKDF-SHA256 and AES-128-GCM. A encrypted message is the encapsulated key, 32 bytes, and the
  * ciphertext.
  */
 
@@ -27,7 +27,7 @@ const mac = async (key, ...parts) =>
  * @param {Bytes} publicKey
  * @param {Bytes} info what the message is bound to
  */
-export const seal = async (content, publicKey, info) => {
+export const encrypt = async (content, publicKey, info) => {
   // Every message has a key pair of its own.
   const own = /** @type {CryptoKeyPair} */ (
     await subtle.generateKey(X25519, false, ["deriveBits"])

@@ -29,7 +29,8 @@ from shoal.cli.commands import shoal
 from shoal.cli.services import analyzer as analyzer_command
 from shoal.cli.services import relay as relay_command
 from shoal.cli.services import serve as serve_command
-from shoal.device.outbox import HttpTransport, ObliviousTransport, Outbox
+from shoal.device.outbox import HttpTransport, Outbox
+from shoal.device.outbox.oblivious import ObliviousTransport
 from shoal.lab.services import free_port
 from shoal.protocol.oblivious import KEYS_TYPE, KeyConfiguration
 from shoal.server.doctor.examine import examine

@@ -28,7 +28,6 @@ from shoal.analysis.estimates import check_crowd
 from shoal.analysis.tally import Counts, Tally
 from shoal.errors import InputError
 from shoal.planning.fragments import overflow_of
-from shoal.protocol.encryption import messages_of
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import QuestionPart
 from shoal.protocol.wire import row_bytes
@@ -233,7 +232,7 @@ def _set_bits(plan: Plan, seen: Counts, *, exactly: bool) -> Family:
 
 def _bits(plan: Plan, tally: Tally) -> Family:
     """Test for a bit that fewer reports show than flips would, or more than the truth could."""
-    q, pieces, reports, ones = float(plan.q), messages_of(plan), tally.reports, tally.by_bit
+    q, pieces, reports, ones = float(plan.q), plan.messages, tally.reports, tally.by_bit
 
     def sentence(i: int) -> str:
         few, place = i < plan.bits, i % plan.bits
@@ -286,7 +285,7 @@ def _totals(plan: Plan, tally: Tally) -> Family:
     """Test all bits of a question together: the counts of a choice must add up."""
     q, reports = float(plan.q), tally.reports
     in_pieces = plan.parties is not None and plan.view == "counts"
-    pieces = messages_of(plan) if in_pieces else None
+    pieces = plan.messages if in_pieces else None
     parts = [
         (question.name, part, sum(tally.by_bit[place].tolist()))
         for question, place, part in plan.survey.parts

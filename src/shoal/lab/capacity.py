@@ -15,7 +15,7 @@ from shoal.errors import InputError
 from shoal.lab import capacity_probes as probes
 from shoal.lab.capacity_probes import Work
 from shoal.lab.services import scratch_folder
-from shoal.protocol.encryption import encrypted_batch_bytes, message_bytes, messages_of
+from shoal.protocol.encryption import encrypted_batch_bytes, message_bytes
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Plan, Promise
 from shoal.protocol.survey import Flags, Survey
@@ -188,7 +188,7 @@ def measure_capacity(
         measured("hpke", probes.hpke_opens(encrypted, share / 2))
         # Encryption takes about as long as decryption, and is not measured.
         messages = work["hpke"].rate * share / 2
-        crowd = max(int(messages / messages_of(encrypted)), 16)
+        crowd = max(int(messages / encrypted.messages), 16)
         measured("opened", probes.analyzer(replace(encrypted, crowd_size=crowd), places["opened"]))
         measured("tally", probes.tally(plain, share))
         if database is not None:
@@ -196,7 +196,7 @@ def measure_capacity(
     encrypted_exchange = exchange + encrypted_batch_bytes(encrypted, 1) - batch_bytes(plain, 1)
     return Capacity(
         plain.bits,
-        messages_of(encrypted),
+        encrypted.messages,
         peak,
         os.cpu_count() or 1,
         exchange,

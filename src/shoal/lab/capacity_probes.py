@@ -33,7 +33,6 @@ from shoal.protocol.encryption import (
     encrypt_message,
     encrypted_report_bytes,
     encryption_info,
-    messages_of,
     public_key_of,
 )
 from shoal.protocol.plan import Plan
@@ -212,7 +211,7 @@ def hpke_opens(plan: Plan, seconds: float) -> Work:
 
 def analyzer(plan: Plan, folder: Path) -> Work:
     """Receive a complete crowd in chunks, decrypt it in one process, and tally it."""
-    total = plan.reports_needed * messages_of(plan)
+    total = plan.reports_needed * plan.messages
     with closing(AnalyzerStore(folder)) as kept:
         kept.add_plan(plan)
         assert kept.move(plan.id, "published", b"{}")

@@ -29,7 +29,7 @@ from shoal.lab.demo import (
 )
 from shoal.lab.services import console_get, free_port, run_command, running, scratch_folder
 from shoal.planning.plan import plan as make_plan
-from shoal.protocol.encryption import encrypted_batch_bytes, messages_of
+from shoal.protocol.encryption import encrypted_batch_bytes
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 
@@ -56,7 +56,7 @@ class TwoParties:
     @property
     def messages(self) -> int:
         """How many encrypted messages of the crowd the analyzer received."""
-        return self.plan.reports_needed * messages_of(self.plan)
+        return self.plan.reports_needed * self.plan.messages
 
     @property
     def request_bytes(self) -> int:

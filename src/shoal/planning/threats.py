@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.errors import InputError
 from shoal.planning.composition import group_factor
-from shoal.protocol.encryption import messages_of
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up, truth_text
@@ -321,7 +320,7 @@ def poisoning(plan: Plan) -> Poisoning:
     if_local = local_q(plan.survey.differing_bits, epsilon)
     q = float(plan.q)
     blind = plan.q.is_blind
-    messages = messages_of(plan)
+    messages = plan.messages
     up = shift_of_a_fake(q, messages)
     return Poisoning(
         up,

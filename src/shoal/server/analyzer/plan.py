@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from shoal.protocol.encryption import Chunk, CrowdKey, message_bytes, messages_of
+from shoal.protocol.encryption import Chunk, CrowdKey, message_bytes
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
@@ -86,7 +86,7 @@ class AnalyzerPlan(WindowedPlan):
     ) -> None:
         super().__init__(connection, keys, plan, state, oldest_window)
         self._signatures = signatures
-        self.messages = plan.reports_needed * messages_of(plan)
+        self.messages = plan.reports_needed * plan.messages
         """How many messages a crowd has."""
         self.crowd_bytes = self.messages * message_bytes(plan)
         """How many bytes they have, sealed."""

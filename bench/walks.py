@@ -170,8 +170,8 @@ def collector_walks(folder: Path) -> dict[str, list[str]]:
             report = pack_reports(plan, randomize(plan, ANSWER))
             assert transport.post_report(plan.id, report.to_bytes()).status < 300
 
-        def page() -> None:
-            address = f"{urls['console']}/surveys/{plan.id}/crowds/1"
+        def page(path: str = f"/surveys/{plan.id}/crowds/1") -> None:
+            address = f"{urls['console']}{path}"
             headers = {"Authorization": f"Bearer {token}"}
             with urllib.request.urlopen(urllib.request.Request(address, headers=headers)) as got:
                 assert b"<html" in got.read()
@@ -180,7 +180,8 @@ def collector_walks(folder: Path) -> dict[str, list[str]]:
         report = recorded(send)
         for _ in range(CROWD - 2):
             send()
-        time.sleep(1)  # the crowd is released
+        time.sleep(1)
+        page("/")  # the first look at a complete crowd releases it
         return {
             "one report at the collector": report,
             "a page of the console": recorded(page),

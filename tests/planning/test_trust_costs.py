@@ -13,7 +13,7 @@ from shoal.analysis.estimates import sample_size
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.planning.costs import Comparison, compare
-from shoal.reports.plots.trust_costs import plot_costs
+from shoal.reports.plots.results import plot_costs
 from shoal.theory import laplace as laplace_law
 from shoal.theory.proven import proven_delta
 from shoal.theory.randomized_response import count_sigma, local_q

@@ -72,7 +72,7 @@ def compare(survey: Survey, crowd: int, plot: Path | None, as_json: bool, **ques
         comparison = compare(survey, crowd_size=crowd, **question)
     if plot is not None:
         from shoal.reports.plots import save
-        from shoal.reports.plots.trust_costs import plot_costs
+        from shoal.reports.plots.results import plot_costs
 
         save(plot_costs(comparison), plot)
     if as_json:

@@ -111,7 +111,7 @@ def decode(
         document = texts.to_json()
     if plot is not None:
         from shoal.reports.plots import save
-        from shoal.reports.plots.texts import plot_texts
+        from shoal.reports.plots.results import plot_texts
 
         save(plot_texts(texts, max(1, min(top, 40))), plot)
     if as_json:

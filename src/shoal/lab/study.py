@@ -150,7 +150,7 @@ class Study:
 
     def plot(self) -> Figure:
         """Draw sigma against theory and the coverage of each kind of interval; needs matplotlib."""
-        from shoal.reports.plots.studies import plot_study
+        from shoal.reports.plots.results import plot_study
 
         return plot_study(self)
 

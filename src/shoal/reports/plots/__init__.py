@@ -1,4 +1,4 @@
-"""Pictures that need no caption: what a plan promises, what it costs, what others would ask for.
+"""Plots with matplotlib: what a plan promises, what it costs, what published bounds need.
 
 About one certificate
     `plot_privacy` (delta at each epsilon), `plot_ratio` (the privacy ratio), `plot_precision` (the
@@ -8,11 +8,9 @@ About a survey, over the size of the crowd
     `plot_noise` (the q that each kind of promise needs), `plot_views` (the noise that each view
     needs), `plot_bounds` (the q that each published bound needs).
 
-Of other results
-    `studies` (a study of bias, sigma and coverage), `trust_costs` (what each kind of trust costs).
-
-The modules: `canvas` (paper, pens, labels, `save`), `certificates` and `crowds` (the pictures
-above), `studies`, `trust_costs`.
+Of other results, in `results`
+    `plot_study` (bias, sigma and coverage), `plot_texts`, `plot_costs` (what each kind of trust
+    costs).
 
 Each returns a matplotlib `Figure`; `save` writes it as PNG, SVG or PDF. matplotlib is optional:
 ``pip install 'shoal[plots]'``. Nothing global in matplotlib is changed, and no window opens.

@@ -1,4 +1,4 @@
-"""The paper, the pens and the way a line is labelled."""
+"""Figures, colours, labels and files that all plots share."""
 
 from __future__ import annotations
 
@@ -32,27 +32,44 @@ class End(NamedTuple):
     colour: str
 
 
-def sheet(title: str, subtitle: str, *, right: float = 0.74) -> tuple[Figure, Axes]:
-    """Return a figure with one pair of axes, a title, and room on the right for labels."""
+Q_AXIS = "q: probability that a device flips a bit"
+ERROR_AXIS = "error of a count: one sigma, in people"
+
+
+def blank(title: str, subtitle: str, height: float = 4.8) -> Figure:
+    """Return a figure with a title and no axes."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError(
             "pictures need matplotlib, which is not installed: pip install 'shoal[plots]'."
         ) from None
-    figure = Figure(figsize=(8.4, 4.8), dpi=150, facecolor="white")
-    axes = figure.add_axes((0.115, 0.135, right - 0.115, 0.685))
-    figure.text(0.02, 0.955, title, fontsize=LARGE, fontweight="bold", va="center")
-    figure.text(0.02, 0.895, subtitle, fontsize=USUAL - 0.5, color=GREY, va="center")
+    figure = Figure(figsize=(8.4, height), dpi=150, facecolor="white")
+    top = 1 - 0.216 / height
+    figure.text(0.02, top, title, fontsize=LARGE, fontweight="bold", va="center")
+    below = top - 0.288 / height
+    figure.text(0.02, below, subtitle, fontsize=USUAL - 0.5, color=GREY, va="center")
+    return figure
+
+
+def plain(axes: Axes) -> None:
+    """Draw no box around the axes, and a light grid behind the lines."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
     axes.tick_params(labelsize=SMALL)
     axes.set_axisbelow(True)
+
+
+def sheet(title: str, subtitle: str, *, right: float = 0.74) -> tuple[Figure, Axes]:
+    """Return a figure with one pair of axes, a title, and room on the right for labels."""
+    figure = blank(title, subtitle)
+    axes = figure.add_axes((0.115, 0.135, right - 0.115, 0.685))
+    plain(axes)
     return figure, axes
 
 
 def name_axes(axes: Axes, x: str, y: str) -> None:
-    """Write what the axes measure."""
+    """Label both axes."""
     axes.set_xlabel(x, fontsize=USUAL)
     axes.set_ylabel(y, fontsize=USUAL)
 
@@ -102,7 +119,7 @@ def label(
 
 
 def brief(value: float, digits: int = 3) -> str:
-    """Write a number shortly.
+    """Write a number with few digits.
 
     >>> brief(1e-6), brief(0.0317), brief(9.97e-7)
     ('1e-6', '0.0317', '9.97e-7')

@@ -1,9 +1,9 @@
-"""Pictures of one certificate: its privacy, its privacy ratio, its precision."""
+"""Plots of one certificate: its privacy, its privacy ratio, its precision."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,23 +11,8 @@ import numpy.typing as npt
 from shoal.errors import InputError
 from shoal.planning.certificate import Certificate, certify
 from shoal.protocol.plan import Plan
-from shoal.reports.plots.canvas import (
-    BLACK,
-    BLUE,
-    DASHED,
-    DOTTED,
-    GREEN,
-    GREY,
-    ORANGE,
-    RED,
-    SMALL,
-    SOLID,
-    brief,
-    counted,
-    label,
-    name_axes,
-    sheet,
-)  # fmt: skip
+from shoal.reports.plots import canvas
+from shoal.reports.plots.canvas import brief, counted, label, name_axes, sheet
 from shoal.support.rounding import round_down, round_up, text_up
 from shoal.theory import homogeneous
 from shoal.theory.randomized_response import count_sigma, local_q
@@ -99,9 +84,9 @@ def plot_privacy(
     axes.set_yscale("log")
     axes.set_xlim(0.0, last)
     axes.set_ylim(floor, max(1.0, 3 * float(proven[0])))
-    axes.fill_between(grid, attack, proven, color=BLUE, alpha=0.15, linewidth=0)
-    axes.plot(grid, proven, color=BLUE, linestyle=SOLID, linewidth=2)
-    axes.plot(grid, attack, color=RED, linestyle=DASHED, linewidth=1.6)
+    axes.fill_between(grid, attack, proven, color=canvas.BLUE, alpha=0.15, linewidth=0)
+    axes.plot(grid, proven, color=canvas.BLUE, linestyle=canvas.SOLID, linewidth=2)
+    axes.plot(grid, attack, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6)
     name_axes(
         axes,
         "epsilon: how far one answer can shift the odds (a factor of e to the epsilon)",
@@ -110,28 +95,29 @@ def plot_privacy(
     height = _height(axes, at_mark)
     at = 0.3 if height > 0.5 else 0.75
     words = "proven: no crowd is\nworse (a theorem)"
-    label(axes, words, _point(axes, grid, proven, at), (1.04, at), BLUE)
+    label(axes, words, _point(axes, grid, proven, at), (1.04, at), canvas.BLUE)
     words, where = "attack: some crowd\nis at least this bad", _point(axes, grid, attack, 0.18)
     if where[0] > 0.42:
         axes.annotate(
             words, xy=(where[0], 0.12), xycoords="axes fraction", xytext=(-8, 0),
-            textcoords="offset points", color=RED, fontsize=SMALL, ha="right", va="center",
+            textcoords="offset points", color=canvas.RED, fontsize=canvas.SMALL, ha="right",
+            va="center",
         )  # fmt: skip
     else:
-        label(axes, words, where, (1.04, 0.18), RED)
+        label(axes, words, where, (1.04, 0.18), canvas.RED)
     if at_mark >= floor:
         below = height > 0.8
-        axes.plot([marked], [at_mark], marker="o", markersize=7, color=BLACK, zorder=5)
+        axes.plot([marked], [at_mark], marker="o", markersize=7, color=canvas.BLACK, zorder=5)
         axes.annotate(
             f"epsilon {text_up(marked)}:\ndelta at most {_short(at_mark)}",
             xy=(marked, at_mark), xytext=(12, -12 if below else 8), textcoords="offset points",
-            va="top" if below else "bottom", fontsize=SMALL, color=BLACK, bbox=_PAPER,
+            va="top" if below else "bottom", fontsize=canvas.SMALL, color=canvas.BLACK, bbox=_PAPER,
         )  # fmt: skip
     if local <= last:
-        axes.axvline(local, color=GREY, linestyle=DOTTED, linewidth=1.2)
+        axes.axvline(local, color=canvas.GREY, linestyle=canvas.DOTTED, linewidth=1.2)
     axes.text(
         1.04, 1.0, f"One report alone has\nepsilon {text_up(local)}, delta 0.",
-        transform=axes.transAxes, fontsize=SMALL, color=GREY, va="top",
+        transform=axes.transAxes, fontsize=canvas.SMALL, color=canvas.GREY, va="top",
     )  # fmt: skip
     return figure
 
@@ -167,7 +153,7 @@ def _short(value: float) -> str:
 
 
 def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> Figure:
-    """Draw the law of the privacy ratio R in SDP's crowd (forward), with lambda marked.
+    """Draw the distribution of the privacy ratio R in SDP's crowd (forward), with lambda marked.
 
     A picture of one crowd, not a promise: see `plot_privacy` for what holds for all.
 
@@ -201,15 +187,15 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     density = law.probabilities / float(law.values[1] - law.values[0])
     inside = (law.values >= first) & (law.values <= last)
     x, y = law.values[inside], density[inside]
-    axes.fill_between(x, 0.0, y, color=BLUE, alpha=0.15, linewidth=0)
-    axes.fill_between(x, 0.0, y, where=x > lam, color=RED, alpha=0.45, linewidth=0)
-    axes.plot(x, y, color=BLUE, linewidth=1.8)
+    axes.fill_between(x, 0.0, y, color=canvas.BLUE, alpha=0.15, linewidth=0)
+    axes.fill_between(x, 0.0, y, where=x > lam, color=canvas.RED, alpha=0.45, linewidth=0)
+    axes.plot(x, y, color=canvas.BLUE, linewidth=1.8)
     peak = float(y.max())
     axes.set_xlim(first, last)
     axes.set_ylim(0.0, 1.32 * peak)
     eta = homogeneous.eta((differ, 0, 0), crowd, q, marked)
-    axes.axvline(lam, color=RED, linestyle=DASHED, linewidth=1.6)
-    axes.axvline(mean, color=GREEN, linestyle=DOTTED, linewidth=1.8)
+    axes.axvline(lam, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6)
+    axes.axvline(mean, color=canvas.GREEN, linestyle=canvas.DOTTED, linewidth=1.8)
     beyond = (
         f"lambda = {brief(lam, 4)}, that is epsilon {brief(marked, 4)}\nexceeded with probability\n"
         f"{_short(eta.high)} at most"
@@ -217,12 +203,12 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     lambda_right = lam < first + 0.68 * (last - first)
     mean_right = mean < first + 0.17 * (last - first)
     for at, to_right, words, colour in (
-        (lam, lambda_right, beyond, RED),
-        (mean, mean_right, f"mean {brief(mean, 4)}\nsigma {brief(sigma)}", GREEN),
+        (lam, lambda_right, beyond, canvas.RED),
+        (mean, mean_right, f"mean {brief(mean, 4)}\nsigma {brief(sigma)}", canvas.GREEN),
     ):
         axes.annotate(
             words, xy=(at, 1.29 * peak), xytext=(6 if to_right else -6, 0),
-            textcoords="offset points", color=colour, fontsize=SMALL, va="top",
+            textcoords="offset points", color=colour, fontsize=canvas.SMALL, va="top",
             ha="left" if to_right else "right", bbox=_PAPER,
         )  # fmt: skip
     name_axes(
@@ -232,7 +218,7 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     )
     figure.text(
         0.97, 0.016, "All others are equal (SDP's crowd). Other crowds can be worse.",
-        fontsize=SMALL - 1, color=GREY, ha="right",
+        fontsize=canvas.SMALL - 1, color=canvas.GREY, ha="right",
     )  # fmt: skip
     return figure
 
@@ -266,7 +252,7 @@ def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) 
     odds = np.linspace(math.log(start / (1 - start)), -4 * nearest, 400)
     grid = 1.0 / (1.0 + np.exp(-odds))
     error = np.array([count_sigma(crowd, float(value)) for value in grid])
-    axes.plot(grid, error, color=BLUE, linewidth=2)
+    axes.plot(grid, error, color=canvas.BLUE, linewidth=2)
     axes.set_yscale("log")
     axes.set_xlim(0.0, 0.5)
     axes.set_ylim(float(error.min()) / 1.5, float(error.max()) * 2.0)
@@ -278,37 +264,26 @@ def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) 
         f"error {math.ceil(local_error):,} people, {brief(round_down(gain, 3))} times as large"
     )
     for x, y, marker, colour, words in (
-        (q, planned_error, "o", BLACK, planned),
-        (local, local_error, "s", ORANGE, alone),
+        (q, planned_error, "o", canvas.BLACK, planned),
+        (local, local_error, "s", canvas.ORANGE, alone),
     ):
         axes.plot([x], [y], marker=marker, markersize=8, color=colour, zorder=5)
-        axes.vlines(x, axes.get_ylim()[0], y, color=colour, linestyle=DOTTED, linewidth=1.2)
+        axes.vlines(x, axes.get_ylim()[0], y, color=colour, linestyle=canvas.DOTTED, linewidth=1.2)
         # the curve rises: to the left above it and to the right below it there is room
         far = x > 0.2
         lift = 10 if far else -4
-        if far and colour == ORANGE and gain < 2.5:
+        if far and colour == canvas.ORANGE and gain < 2.5:
             lift = 45  # above the other note
         axes.annotate(
             words, xy=(x, y), xytext=(-12 if far else 12, lift), textcoords="offset points",
-            ha="right" if far else "left", va="bottom" if far else "top", fontsize=SMALL,
+            ha="right" if far else "left", va="bottom" if far else "top", fontsize=canvas.SMALL,
             color=colour, bbox=_PAPER,
         )  # fmt: skip
-    name_axes(
-        axes,
-        "q: probability that a device flips a bit",
-        "error of a count: one sigma, in people",
-    )
-    from matplotlib.ticker import FuncFormatter
-
-    def to_share(people: Any) -> Any:
-        return people / crowd
-
-    def to_people(share: Any) -> Any:
-        return share * crowd
-
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    share = axes.secondary_yaxis("right", functions=(to_share, to_people))
-    share.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
-    share.set_ylabel("the same, as a share of the crowd", fontsize=SMALL)
-    share.tick_params(labelsize=SMALL)
+    name_axes(axes, canvas.Q_AXIS, canvas.ERROR_AXIS)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    both = (lambda people: people / crowd, lambda share: share * crowd)
+    share = axes.secondary_yaxis("right", functions=both)
+    share.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
+    share.set_ylabel("the same, as a share of the crowd", fontsize=canvas.SMALL)
+    share.tick_params(labelsize=canvas.SMALL)
     return figure

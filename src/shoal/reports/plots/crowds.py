@@ -1,4 +1,4 @@
-"""Pictures over the size of the crowd: how much noise each kind of promise needs."""
+"""Plots over the size of the crowd: how much noise each kind of promise needs."""
 
 from __future__ import annotations
 
@@ -9,25 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal.errors import InputError
 from shoal.planning.bounds import Bound, bound_of, domain_of
 from shoal.protocol.survey import Survey
-from shoal.reports.plots.canvas import (
-    BLACK,
-    BLUE,
-    DASH_DOT,
-    DASHED,
-    DOTTED,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    RED,
-    SOLID,
-    End,
-    brief,
-    counted,
-    label_ends,
-    name_axes,
-    sheet,
-)  # fmt: skip
+from shoal.reports.plots import canvas
+from shoal.reports.plots.canvas import End, brief, counted, label_ends, name_axes, sheet
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_down, round_up
 from shoal.theory.gaussian import gaussian_sigma
@@ -66,19 +49,19 @@ def plot_noise(
     domain, differ = domain_of(survey), survey.differing_bits
     lines = [
         _Line(
-            "local q = {}\nno crowd needed", GREY, DOTTED, "",
+            "local q = {}\nno crowd needed", canvas.GREY, canvas.DOTTED, "",
             lambda _: local_q(differ, epsilon),
         ),
         _Line(
-            "proven q = {}\nholds for every crowd", BLUE, SOLID, "o",
+            "proven q = {}\nholds for every crowd", canvas.BLUE, canvas.SOLID, "o",
             lambda crowd: proven_q(domain, crowd, epsilon, delta, _XTOL).value,
         ),
         _Line(
-            "attack q = {}\nany less is broken", RED, DASHED, "s",
+            "attack q = {}\nany less is broken", canvas.RED, canvas.DASHED, "s",
             lambda crowd: attack_q(domain, crowd, epsilon, delta, _XTOL).value,
         ),
         _Line(
-            "three-sigma q = {}\na rule of thumb (SDP)", GREEN, DASH_DOT, "^",
+            "three-sigma q = {}\na rule of thumb (SDP)", canvas.GREEN, canvas.DASH_DOT, "^",
             lambda crowd: _three_sigma(differ, crowd, epsilon),
         ),
     ]  # fmt: skip
@@ -111,19 +94,25 @@ def plot_views(
 
     lines = [
         _Line(
-            "local: {} people\nwhoever sees a report", GREY, DOTTED, "",
+            "local: {} people\nobserver of one report", canvas.GREY, canvas.DOTTED, "",
             lambda crowd: _sigma(crowd, local_q(differ, epsilon)),
         ),
-        _Line("reports: {} people\nwhoever sees all reports", BLUE, SOLID, "o", noise(reports)),
-        _Line("counts: {} people\nwhoever sees counts only", RED, SOLID, "s", noise(counts)),
         _Line(
-            "curator: {} people\nsomebody sees all answers", BLACK, DASHED, "",
+            "reports: {} people\nobserver of all reports", canvas.BLUE, canvas.SOLID, "o",
+            noise(reports),
+        ),
+        _Line(
+            "counts: {} people\nobserver of counts", canvas.RED, canvas.SOLID, "s",
+            noise(counts),
+        ),
+        _Line(
+            "curator: {} people\na curator sees all answers", canvas.BLACK, canvas.DASHED, "",
             lambda _: gaussian_sigma(differ, epsilon, delta),
         ),
     ]  # fmt: skip
     return _over_crowds(
         "How much noise each view needs, by the size of the crowd",
-        survey, epsilon, delta, crowd_sizes, lines, "error of a count: one sigma, in people",
+        survey, epsilon, delta, crowd_sizes, lines, canvas.ERROR_AXIS,
     )  # fmt: skip
 
 
@@ -151,23 +140,23 @@ def plot_bounds(
     domain, differ = domain_of(survey), survey.differing_bits
     lines = [
         _Line(
-            "local q = {}\nno crowd needed", GREY, DOTTED, "",
+            "local q = {}\nno crowd needed", canvas.GREY, canvas.DOTTED, "",
             lambda _: local_q(differ, epsilon),
         ),
         _Line(
-            "clones q = {}\nFMT21", ORANGE, DASH_DOT, "^",
+            "clones q = {}\nFMT21", canvas.ORANGE, canvas.DASH_DOT, "^",
             lambda crowd: published_q(domain, crowd, epsilon, delta, "clones", _XTOL),
         ),
         _Line(
-            "stronger clones q = {}\nFMT23", PINK, (0, (3, 1)), "v",
+            "stronger clones q = {}\nFMT23", canvas.PINK, (0, (3, 1)), "v",
             lambda crowd: published_q(domain, crowd, epsilon, delta, "stronger clones", _XTOL),
         ),
         _Line(
-            "Shoal, proven q = {}\nBBGN19, exactly", BLUE, SOLID, "o",
+            "Shoal, proven q = {}\nBBGN19, exactly", canvas.BLUE, canvas.SOLID, "o",
             lambda crowd: proven_q(domain, crowd, epsilon, delta, _XTOL).value,
         ),
         _Line(
-            "attack q = {}\nno bound can be below", RED, DASHED, "s",
+            "attack q = {}\nno bound can be below", canvas.RED, canvas.DASHED, "s",
             lambda crowd: attack_q(domain, crowd, epsilon, delta, _XTOL).value,
         ),
     ]  # fmt: skip
@@ -205,7 +194,7 @@ def _over_crowds(
     delta: float,
     crowd_sizes: Sequence[int] | None,
     lines: Sequence[_Line],
-    height: str = "q: probability that a bit is flipped",
+    height: str = canvas.Q_AXIS,
 ) -> Figure:
     sizes = _sizes(crowd_sizes)
     if check_number("epsilon", epsilon) <= 0:
@@ -236,16 +225,14 @@ def _over_crowds(
     if lowest < 0.05 or highest > 0.5:
         axes.set_yscale("log")
         axes.set_ylim(lowest / 1.5, 1.2 * highest)
-        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+        from matplotlib.ticker import LogLocator, NullFormatter
 
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+        axes.yaxis.set_major_formatter(lambda value, _: _text(value))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(0.0 if lowest < 0.3 else lowest - 0.1, 0.51)
     name_axes(axes, "crowd: reports released together", height)
-    from matplotlib.ticker import FuncFormatter as Words
-
-    axes.xaxis.set_major_formatter(Words(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     label_ends(axes, ends)
     return figure

@@ -121,6 +121,7 @@ DEPENDENT = INDEPENDENT + 0.04 * np.array([[1, -1, 0], [0, 0, 0], [-1, 1, 0]])
 class TestIndependence:
     @pytest.mark.parametrize("q", ["0.02", "0.25"])
     @pytest.mark.parametrize("asked", [("channel", "system"), ("channel=beta", "system=b")])
+    @pytest.mark.slow
     def test_size(self, q: str, asked: tuple[str, str]):
         """400 crowds of 1000: rejections at 5 % are binomial, false alarm below 1e-4."""
         made, runs = plan(SURVEY, q=q), 400

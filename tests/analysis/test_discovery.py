@@ -242,7 +242,8 @@ class TestEncoding:
 
     def test_a_device_loads_no_scipy(self):
         code = (
-            "import sys; from shoal import discovery_survey, encode;"
+            "import sys; from shoal.device.encode import encode;"
+            "from shoal.planning.text_size import discovery_survey;"
             "encode(discovery_survey('w', 5), {'word': 'shoal'});"
             "assert not {'scipy', 'shoal.analysis.tally', 'shoal.analysis.text'}"
             " & set(sys.modules)"

@@ -42,6 +42,7 @@ def falling(texts: int, reports: int) -> dict[str, int]:
     return {f"V_{place + 1}": int(count) for place, count in enumerate(people)}
 
 
+@pytest.mark.slow
 class TestExample:
     """What google/rappor's recorded output finds nothing in."""
 

@@ -114,6 +114,7 @@ def repetitions(surveyed) -> tuple[dict[str, int], list[DecodedTexts], float]:
     return counts, decoded, float(runs[0][0].q)
 
 
+@pytest.mark.slow
 class TestRealWords:
     def test_a_million_people(self):
         """Recall of words above six predicted sigmas, at a proven promise of epsilon 2, 1e-6."""
@@ -340,6 +341,7 @@ class TestHiddenTexts:
         counted = simulate_texts(made, self.COUNTS | self.UNKNOWN, seed=number)
         return decode(made, counted, [*self.COUNTS, "water", "juice"])
 
+    @pytest.mark.slow
     def test_coverage(self):
         """Of each text and of two together, at least the level less three standard errors.
 
@@ -484,6 +486,7 @@ class TestParts:
             design.adjoint(table)[chosen]
         )
 
+    @pytest.mark.slow
     def test_spread_by_brute_force(self):
         """Sigma and covariance beside the spread of the estimates over 400 drawn tallies.
 
@@ -764,6 +767,7 @@ class TestFewFlips:
         assert not decoded.discoveries
         assert any("no text can be found at a rate of 0.05" in note for note in decoded.notes)
 
+    @pytest.mark.slow
     def test_coverage_and_false_discoveries(self):
         """40 crowds, epsilon 1 and delta 1e-6 in counts; `bench/text_coverage.py` has more."""
         inside: list[bool] = []
@@ -846,6 +850,7 @@ class TestRefusals:
 
 
 class TestSimulating:
+    @pytest.mark.slow
     def test_made_up_texts_can_be_decoded(self):
         made = plan(words(64, 1, 16), q="0.05")
         run_ = simulate(made, users=20_000, seed=1)

@@ -163,6 +163,7 @@ STEPS = ["before the journal", "after the journal", "before publishing", "after 
 
 
 @pytest.mark.real_random
+@pytest.mark.slow
 class TestKills:
     """Every process draws its own bits, so a second version of a report would differ.
 

@@ -38,6 +38,7 @@ def run(name: str, folder: Path) -> None:
 
 @needs_spark
 @pytest.mark.system
+@pytest.mark.slow
 class TestSpark:
     def test_on_one_machine(self, tmp_path: Path):
         """The counts of all forms are local's, and every look at the reports is the same.
@@ -93,10 +94,10 @@ class TestWithoutSpark:
     def test_what_is_wrong_with_an_answer_is_told_and_not_raised(self):
         """An error that a task raises is in logs, with the answer; what the disk does is raised."""
         for error in (AnswerError("row 7."), pa.ArrowInvalid("row 7")):
-            with spark._answer("part 3: ") as answer:
+            with spark._result("part 3: ") as answer:
                 raise error
             assert answer["problem"] == "part 3: row 7."
-        with pytest.raises(InputError), spark._answer() as answer:
+        with pytest.raises(InputError), spark._result() as answer:
             raise InputError("cannot write") from OSError("full")
         assert answer == {}
 

@@ -112,6 +112,7 @@ with Staging(Path(sys.argv[1])) as staging:
 """
 
 
+@pytest.mark.slow
 def test_killed_at_every_step(tmp_path: Path):
     """Two moves, the step that publishes, and the first of the cleaning: all or nothing."""
     folder, whole = tmp_path / "reports [1]", {"part-00000.parquet": "4", "part-00001.parquet": "4"}

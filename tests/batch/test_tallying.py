@@ -154,6 +154,7 @@ batch.tally_files(
 
 class TestJournal:
     @pytest.mark.parametrize("pieces", [0, 1, 4])
+    @pytest.mark.slow
     def test_it_goes_on_after_a_kill(self, folder: Path, tmp_path: Path, pieces: int):
         PLAN.write(tmp_path / "plan.json")
         journal = tmp_path / "journal"

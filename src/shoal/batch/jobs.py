@@ -1,4 +1,4 @@
-"""Files as people name them: one by one, or a folder for all that is in it."""
+"""Long work on many files: their names, a journal of what is done, and worker processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from shoal.errors import InputError, ShoalError
@@ -21,8 +20,8 @@ from shoal.support.files import strict_json
 def files_of(paths: Iterable[Path | str], suffixes: Sequence[str]) -> list[Path]:
     """Return the files, those of a folder with these suffixes in the order of their names.
 
-    What a folder hides, with a leading dot or underscore, is not meant. A file that is named twice
-    is an error: its reports would be counted twice.
+    Hidden ones in a folder, with a leading dot or underscore, are left out. A file that is named
+    twice is an error: its reports would be counted twice.
     """
     found: list[Path] = []
     for path in map(Path, paths):
@@ -57,20 +56,16 @@ def marks_of(paths: Iterable[Path]) -> list[list[str | int]]:
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """The pieces that are done, by number.
+    """Which pieces of a long work are done, by number, on disk before anybody relies on it.
 
-    Parameters
-    ----------
-    path
-        The file; it is made if it is not there. A lock is beside it.
-    work
-        What the work is, as plain JSON values. A journal of other work is refused.
-    way_out
-        What to do then, for the message.
+    The first line of the file at `path` says what the `work` is, as plain JSON values; a journal of
+    other work is refused with the `remedy`. Each further line is one piece, with its result. A line
+    is on the disk when `record` returns; one that a crash cut off counts as not written. A lock
+    beside the file keeps other processes out.
     """
 
-    def __init__(self, path: Path, work: dict[str, Any], way_out: str) -> None:
-        self._path, self._work, self._way_out = path, json.loads(json.dumps(work)), way_out
+    def __init__(self, path: Path, work: dict[str, Any], remedy: str) -> None:
+        self._path, self._work, self._remedy = path, json.loads(json.dumps(work)), remedy
         self._disk, self._held = Disk(), ExitStack()
         self.done: dict[int, Any] = {}
 
@@ -96,15 +91,15 @@ class Journal(AbstractContextManager["Journal"]):
         try:
             documents = [strict_json(line) for line in lines]
         except ValueError as error:
-            raise InputError(f"{self._path} is damaged; {self._way_out}.") from error
+            raise InputError(f"{self._path} is damaged; {self._remedy}.") from error
         if not documents:
             self._disk.store(self._path, _line(self._work), self._path.name + ".part")
             return
         if documents[0] != self._work:
-            raise InputError(f"{self._path} is of other work; {self._way_out}.")
+            raise InputError(f"{self._path} is of other work; {self._remedy}.")
         for document in documents[1:]:
             if not isinstance(document, list) or len(document) != 2:
-                raise InputError(f"{self._path} is damaged; {self._way_out}.")
+                raise InputError(f"{self._path} is damaged; {self._remedy}.")
             self.done[document[0]] = document[1]
         if len(whole) < len(content):  # a crash cut the last line off
             os.truncate(self._path, len(whole))
@@ -116,12 +111,7 @@ class Journal(AbstractContextManager["Journal"]):
         os.fsync(self._file.fileno())
         self.done[number] = result
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._held.close()
 
 
@@ -144,7 +134,7 @@ R = TypeVar("R")
 
 
 def processes_of(asked: int | None) -> int:
-    """Return how many processes to use: as many as asked for, or one for each core we may use."""
+    """Return how many processes to use: as asked, or one for each usable core."""
     if asked is not None:
         return check_integer("processes", asked, lowest=1, highest=1024)
     usable = getattr(os, "sched_getaffinity", None)
@@ -157,7 +147,8 @@ def work_on(
     """Yield the number and the result of each piece, in the order in which they are done.
 
     With one process the work is done in this one. `work` and the pieces are sent to others, so
-    `work` is a function of a module, or a partial of one.
+    `work` is a function of a module, or a partial of one. Each process has a pipe of its own to
+    this one. If this one is killed, the pipes close, and the others end after the piece in hand.
     """
     if processes == 1:
         for number, piece in pieces:
@@ -196,13 +187,13 @@ def work_on(
 
 def _received(pipe: Connection) -> tuple[int, ShoalError | None, Any]:
     try:
-        answer: tuple[int, ShoalError | None, Any] = pipe.recv()
+        reply: tuple[int, ShoalError | None, Any] = pipe.recv()
     except (EOFError, ConnectionError) as error:
         raise ShoalError(
             "a process that did part of the work has ended, perhaps for lack of memory; run the"
             " same again, with fewer --processes."
         ) from error
-    return answer
+    return reply
 
 
 def _worker(work: Callable[[Any], Any], pipe: Connection) -> None:
@@ -212,10 +203,10 @@ def _worker(work: Callable[[Any], Any], pipe: Connection) -> None:
         except (EOFError, ConnectionError):
             return
         try:
-            answer: tuple[int, ShoalError | None, Any] = (number, None, work(piece))
+            reply: tuple[int, ShoalError | None, Any] = (number, None, work(piece))
         except ShoalError as error:
-            answer = (number, error, None)
+            reply = (number, error, None)
         try:
-            pipe.send(answer)
+            pipe.send(reply)
         except ConnectionError:
             return

@@ -6,10 +6,10 @@ two versions would let a reader average the flips away:
 
 * A file of reports is first written under a hidden name of its own, and to the disk.
 * Then the journal says, on the disk, under which hidden name the reports of these answers are.
-* Only then the file gets its name. Whoever reads the folder sees no report before that.
+* Only then the file gets its name. A reader of the folder sees no report before that.
 
-If the work is begun again, answers that are not in the journal were never published: what is left
-of them is deleted, and they are randomized. Answers that are in the journal are never randomized
+If the work is begun again, answers that are not in the journal were never published: their hidden
+files are deleted, and they are randomized. Answers that are in the journal are never randomized
 again: a hidden file gets its name, and one that is gone was published and taken away. The journal
 stays in the folder for that reason, and refuses a file of answers that changed after its reports
 were published.
@@ -36,8 +36,7 @@ from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 JOURNAL = ".shoal-journal"
 _HIDDEN = ".unpublished-"
-_ALONE_BYTES = 1 << 25
-"""So few bytes of answers are randomized before a second process has started."""
+_ALONE_BYTES = 1 << 25  # fewer are randomized before a second process has started
 
 
 class RandomizedFiles(NamedTuple):
@@ -95,16 +94,16 @@ def randomize_files(
     _make(folder, files)
     check_format(plan.survey, table_format)
     work = {"shoal": "randomize", "plan": plan.id, "form": form, "answers": [m[0] for m in marks]}
-    way_out = (
+    remedy = (
         "no answer may be reported in two versions: go on with the same answers, or throw these"
         " reports away and write to a new folder"
     )
     names = [f"part-{number:05}.{form}" for number in range(len(files))]
-    with Journal(folder / JOURNAL, work, way_out) as journal:
+    with Journal(folder / JOURNAL, work, remedy) as journal:
         for number, (hidden, _, mark) in journal.done.items():
             if mark != marks[number]:
                 raise InputError(
-                    f"{files[number]} has changed since its reports were published; {way_out}."
+                    f"{files[number]} has changed since its reports were published; {remedy}."
                 )
             _publish(folder, hidden, names[number])
         _clean(folder)

@@ -56,11 +56,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_TASKS = 200
-"""As many as Spark makes of a shuffle: enough to share the work, and few enough to start."""
-
-_PATIENCE = 60.0
-"""Seconds until Spark has told how a job went that is done."""
+_TASKS = 200  # as many as Spark makes of a shuffle
+_PATIENCE = 60.0  # seconds until Spark has told how a finished job went
 
 _GROUP = "spark.jobGroup.id"
 _COUNTED = "tally string, problem string, kind string"
@@ -82,13 +79,11 @@ def tally(
 
     Parameters
     ----------
-    spark
-        The session.
-    plan
-        The plan of the reports.
+    spark, plan
+        The session, and the plan of the reports.
     files
-        Files of reports, as `shoal.batch.tally_files.tally_files` takes them, under paths that the
-        driver and all tasks can read.
+        Files of reports, as `tally_files` takes them, under paths that the driver and all tasks
+        can read.
     vectors, joint, crowd, window
         As in `shoal.tally`.
     tasks
@@ -104,8 +99,8 @@ def tally(
     if pieces:
         most = max(_TASKS, 3 * _context(spark).defaultParallelism) if tasks is None else tasks
         numbers = spark.range(0, len(pieces), 1, min(most, len(pieces)))
-        answers = _answers(numbers, partial(_count, plan, counted, pieces), _COUNTED)
-        parts = [json.loads(answer["tally"]) for answer in answers]
+        results = _results(numbers, partial(_count, plan, counted, pieces), _COUNTED)
+        parts = [json.loads(result["tally"]) for result in results]
     return sum_of(plan, counted, parts, batches)
 
 
@@ -114,9 +109,9 @@ def _count(
 ) -> Iterator[Any]:
     """Count the pieces whose numbers come, in a task."""
     mine = (pieces[number] for batch in batches for number in batch.column(0).to_pylist())
-    with _answer() as answer:
-        answer["tally"] = json.dumps(count_pieces(plan, counted, mine))
-    yield _batch(answer, _COUNTED)
+    with _result() as result:
+        result["tally"] = json.dumps(count_pieces(plan, counted, mine))
+    yield _batch(result, _COUNTED)
 
 
 def randomize(
@@ -155,11 +150,11 @@ def randomize(
     columns = [f"`{name.replace('`', '``')}`" for name in table_columns(plan.survey)]
     with Staging(folder) as staging:
         write = partial(_write, plan, table_format, whole_reports, str(staging.attempts))
-        compute = partial(_answers, df.select(*columns), write, _WRITTEN)
-        answers = _computed_once(_context(spark), compute)
-        if not sum(answer["reports"] for answer in answers):
+        compute = partial(_results, df.select(*columns), write, _WRITTEN)
+        results = _computed_once(_context(spark), compute)
+        if not sum(result["reports"] for result in results):
             raise AnswerError("there are no answers in the DataFrame; it needs a row per person.")
-        staging.publish({answer["part"]: answer["name"] for answer in answers})
+        staging.publish({result["part"]: result["name"] for result in results})
     reports = published_reports(spark, plan, folder)
     assert reports is not None
     return reports
@@ -183,13 +178,13 @@ def _write(
     assert context is not None
     part = context.partitionId()
     path = attempt_path(Path(attempts), part)
-    with _answer(f"part {part} of the DataFrame: ") as answer:
+    with _result(f"part {part} of the DataFrame: ") as result:
         with VectorWriter(path, plan, whole_reports=whole_reports) as writer:
             for reports in randomize_batches(plan, batches, table_format):
                 writer.write(reports)
         Disk().sync_file(path)
-        answer |= {"part": part, "name": path.name, "reports": writer.written}
-    yield _batch(answer, _WRITTEN)
+        result |= {"part": part, "name": path.name, "reports": writer.written}
+    yield _batch(result, _WRITTEN)
 
 
 def published_reports(spark: SparkSession, plan: Plan, folder: Path | str) -> DataFrame | None:
@@ -222,42 +217,42 @@ def _context(spark: SparkSession) -> SparkContext:
     return context
 
 
-def _answers(df: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]], names: str) -> Any:
+def _results(df: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]], names: str) -> Any:
     """Let tasks work on the rows of a DataFrame, each row once; return what each answered."""
     with warnings.catch_warnings():
         # It warns of versions of pandas, of which nothing is used here.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
-        answers = df.mapInArrow(work, names).collect()
-    for answer in answers:
-        if answer["problem"] is not None:
-            raise getattr(errors, answer["kind"])(answer["problem"])
-    return answers
+        results = df.mapInArrow(work, names).collect()
+    for result in results:
+        if result["problem"] is not None:
+            raise getattr(errors, result["kind"])(result["problem"])
+    return results
 
 
 @contextmanager
-def _answer(where: str = "") -> Iterator[dict[str, Any]]:
-    """Yield what a task answers, to be filled in, or filled in with what is wrong.
+def _result(where: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the result of a task, to be filled in; an error fills in the problem.
 
-    What is wrong with an answer or a report is wrong again in the next attempt. And it is told to
-    the driver only: an error of a task is in logs that others read, with the answer. If a file
-    cannot be read or written, the task fails, and Spark tries it elsewhere.
+    An invalid answer or report is invalid again in the next attempt, and only the driver is told: a
+    task's error, with the answer, is in logs that others read. If a file cannot be read or written,
+    the task fails, and Spark tries it elsewhere.
     """
-    answer: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     try:
-        yield answer
+        yield result
     except ShoalError as error:
         if isinstance(error.__cause__, OSError):
             raise
-        answer |= {"problem": f"{where}{error}", "kind": type(error).__name__}
+        result |= {"problem": f"{where}{error}", "kind": type(error).__name__}
     except pa.ArrowException as error:
-        answer |= {"problem": f"{where}{first_line(error)}.", "kind": "InputError"}
+        result |= {"problem": f"{where}{first_line(error)}.", "kind": "InputError"}
 
 
-def _batch(answer: dict[str, Any], names: str) -> Any:
+def _batch(result: dict[str, Any], names: str) -> Any:
     kinds = {"string": pa.string(), "long": pa.int64()}
     fields = [name.split() for name in names.split(", ")]
     return pa.RecordBatch.from_pylist(
-        [answer], pa.schema([(name, kinds[kind]) for name, kind in fields])
+        [result], pa.schema([(name, kinds[kind]) for name, kind in fields])
     )
 
 
@@ -266,16 +261,16 @@ def _computed_once(context: SparkContext, compute: Callable[[], Any]) -> Any:
     group, before = SystemBits().draw(16).hex(), context.getLocalProperty(_GROUP)
     context.setLocalProperty(_GROUP, group)
     try:
-        answers = compute()
+        results = compute()
     finally:
         context.setLocalProperty(_GROUP, before)
-    if answers and _repeated_stages(context, group):
+    if results and _repeated_stages(context, group):
         raise PrivacyRefusal(
             "Spark lost what it had computed and computed it again, perhaps in another order, so"
             " that an answer may be reported twice; nothing was published; write the answers to"
             " files first, and randomize these."
         )
-    return answers
+    return results
 
 
 def _repeated_stages(context: SparkContext, group: str) -> bool:
@@ -298,16 +293,29 @@ _TWO_VERSIONS = (
 
 
 class Staging(AbstractContextManager["Staging"]):
-    """The hidden folder in which the reports for `folder` come to be.
+    """The hidden folder in which the reports for `folder` come to be; deleted when the block ends.
 
-    When the block ends, all of it that was not published is deleted.
+    Tasks on many machines write attempts: a task that fails, is thought to be lost, or is slow is
+    begun again, and so the answers of one part may be randomized several times. **Only one attempt
+    of each part is ever visible**, because two versions of a report would let a reader average the
+    flips away:
+
+    * Every attempt writes a file of its own, with a random name, in a hidden folder beside the one
+      that is to appear. Only the owner can open the hidden folder.
+    * One process, which began the work, hears of the attempts. It moves one file of each part to a
+      second hidden folder, which no attempt writes to.
+    * This second folder gets the name that was asked for, in one step of the file system. The step
+      fails if the name is taken, so of two works for one name only one is published.
+    * The other attempts are deleted. An attempt that still writes finds its folder gone.
+
+    Killed before the one step, nothing is visible. Killed after it, all of it is visible. What is
+    left is deleted by the next work for this name, which is refused if the reports are there.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
         self._hidden = self._folder.with_name(f"{_prefix(self._folder)}{_token()}")
-        self.attempts = self._hidden / "attempts"
-        """Where tasks write; they must not make it if it is gone."""
+        self.attempts = self._hidden / "attempts"  # tasks must not make it if it is gone
 
     def __enter__(self) -> Self:
         try:

@@ -24,8 +24,7 @@ from shoal.protocol.plan import Plan
 
 REPORT_SUFFIXES = (".parquet", ".arrow", ".rows")
 _PIECE_ROWS = 1 << 22
-_ALONE_ROWS = 1 << 26
-"""So few reports are counted in the time that other processes take to start."""
+_ALONE_ROWS = 1 << 26  # fewer are counted in the time that other processes take to start
 
 _SAME_CROWD = "the same crowd"
 
@@ -68,20 +67,17 @@ def tally_files(
 
     Parameters
     ----------
-    plan
-        The plan of the reports.
-    paths
-        Files of reports: Parquet, Arrow, raw rows, batches; a folder stands for those in it.
+    plan, paths
+        The plan, and files of reports: Parquet, Arrow, raw rows, batches, or folders of them.
     processes
         How many processes count; by default one for each core. Few reports are counted in this one.
     journal
-        A file that remembers what was counted, so that the same call goes on after a crash. Delete
-        it when the tally is in safety.
+        A file that records what was counted, so that the same call goes on after a crash. Delete
+        it when the tally is stored.
     vectors, joint, crowd, window
         As in `shoal.tally`.
     progress
-        Called with how many reports were counted and how many there are, of those in files that
-        know their number.
+        Called with how many reports were counted and how many there are in all but batches.
     """
     counted = Counted(vectors, tuple(tuple(bits) for bits in joint), crowd, window)
     counted.tallying(plan)  # says what is wrong with them, before the work
@@ -93,15 +89,10 @@ def tally_files(
         done: dict[int, Any] = {}
         notes: Journal | None = None
         if journal is not None and len(pieces) > 1:  # one piece is not worth it
-            work = {
-                "shoal": "tally",
-                "plan": plan.id,
-                "counted": counted,
-                "files": marks,
-                "pieces": len(pieces),
-            }
-            way_out = "remove it to count from the beginning"
-            notes = stack.enter_context(Journal(Path(journal), work, way_out))
+            work: dict[str, Any] = {"shoal": "tally", "plan": plan.id, "counted": counted}
+            work |= {"files": marks, "pieces": len(pieces)}
+            remedy = "remove it to count from the beginning"
+            notes = stack.enter_context(Journal(Path(journal), work, remedy))
             done |= notes.done
         seen = sum(pieces[number].part.rows for number in done)
         progress(seen, total)

@@ -25,8 +25,7 @@ from shoal.support.disk import SharedFile
 from shoal.support.files import read_json
 
 VERSION = 1
-_PATIENCE = 30.0
-"""Seconds to wait for another process that is spending."""
+_PATIENCE = 30.0  # seconds to wait for another process that is spending
 
 
 @dataclass(frozen=True)
@@ -120,11 +119,8 @@ class Budget:
         All releases of a budget must have the same neighbours: their epsilons mean different
         things otherwise and do not add.
         """
-        entry = Expense(
-            check_epsilon(epsilon),
-            check_neighbours(neighbours),
-            check_text("what", what),
-        )
+        relation, words = check_neighbours(neighbours), check_text("what", what)
+        entry = Expense(check_epsilon(epsilon), relation, words)
         with self._locked():
             before = self.releases
             left = _exact(self._epsilon) - _total(before)

@@ -1,8 +1,18 @@
-"""Columns of a table, in a CSV or Parquet file or in memory, as text or as numbers.
+"""Columns of a table, in a CSV or Parquet file or in memory, and predicates that choose rows.
 
 Each cell is read by itself: as the declared format says, and by the type that the schema gives a
 Parquet or Arrow column. The cells of a list, or of a data frame's column of objects, are read by
 their own types. Guessing one type for all would let one row decide how all are read.
+
+A predicate is a small language, parsed by hand and never evaluated as code::
+
+    PREDICATE = CLAUSE and CLAUSE and ...
+    CLAUSE    = COLUMN = VALUE | COLUMN != VALUE        compared as text; as a number where the
+              | COLUMN < NUMBER | <= | > | >=           cell is one by its type
+
+Names and values may be quoted with ' or ", and must be if they hold a sign of the language, or the
+word and; a quote inside is doubled. A missing value is the empty text and satisfies no comparison
+of numbers.
 """
 
 from __future__ import annotations
@@ -261,7 +271,7 @@ _OPERATOR = re.compile(r"!=|<=|>=|=|<|>")
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 _BLANK = re.compile(r"\s*")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
-_LONGEST, _MOST_CLAUSES = 10_000, 100
+_MAX_LENGTH, _MAX_CLAUSES = 10_000, 100
 
 
 @dataclass(frozen=True)
@@ -302,15 +312,15 @@ class Predicate:
     @classmethod
     def parse(cls, text: str) -> Predicate:
         """Read a predicate; whatever is not one is an `InputError`."""
-        if not isinstance(text, str) or len(text) > _LONGEST:
-            raise InputError(f"a predicate is a text of at most {_LONGEST} characters.")
+        if not isinstance(text, str) or len(text) > _MAX_LENGTH:
+            raise InputError(f"a predicate is a text of at most {_MAX_LENGTH} characters.")
         clauses: list[Clause] = []
         at = 0
         while True:
             clause, at = _clause(text, at)
             clauses.append(clause)
-            if len(clauses) > _MOST_CLAUSES:
-                raise InputError(f"a predicate has at most {_MOST_CLAUSES} clauses.")
+            if len(clauses) > _MAX_CLAUSES:
+                raise InputError(f"a predicate has at most {_MAX_CLAUSES} clauses.")
             if not text[at:].strip():
                 return cls(tuple(clauses))
             joined = _AND.match(text, at)

@@ -1,7 +1,8 @@
 """A trusted curator: one table, one relation of neighbours, one budget, many releases.
 
 Everything is checked, and the noise made ready, before the budget is asked; the budget has written
-down what is spent before the noise is drawn.
+down what is spent before the noise is drawn. Messages name a row and not its content, because
+messages end up in logs.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ from shoal.curator.release import Query, Release
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal, check_number, check_text
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
+
+MAX_CELLS = 1_000_000
+OTHER = "(other)"  # label of the cell for values that are no declared category
+_MAX_WHOLE_BOUND = 2**31
 
 
 class Curator:
@@ -108,16 +113,7 @@ class Curator:
         epsilon = check_epsilon(epsilon)
         if where is None:
             return self._count_all(epsilon)
-        marks, words = self._marks(where)
-        return self._release(
-            "count",
-            f"count of rows with {words}",
-            [int(marks.sum())],
-            count_sensitivity(self._neighbours),
-            epsilon,
-            whole=True,
-            rows=len(marks),
-        )
+        return self._count("count", *self._marks(where), epsilon)
 
     def fraction(self, where: Predicate | str, *, epsilon: object) -> Release:
         """Release which fraction of rows satisfies a predicate: a noisy count over the public size.
@@ -132,22 +128,13 @@ class Curator:
         (Fraction(1, 1000), 0.002)
         """
         epsilon = check_epsilon(epsilon)
-        way_out = (
+        remedy = (
             "the count of the chosen rows and the count of all rows, each with a share of epsilon,"
         )
-        check_public_size("fraction", self._neighbours, way_out)
+        check_public_size("fraction", self._neighbours, remedy)
         marks, words = self._marks(where)
         check_some_rows("fraction", len(marks))
-        release = self._release(
-            "fraction",
-            f"fraction of rows with {words}",
-            [int(marks.sum())],
-            count_sensitivity(self._neighbours),
-            epsilon,
-            whole=True,
-            rows=len(marks),
-        )
-        return _quotient(release, len(marks))
+        return _quotient(self._count("fraction", marks, words, epsilon), len(marks))
 
     def sum(
         self,
@@ -201,8 +188,8 @@ class Curator:
         (Fraction(3, 10), 0.3)
         """
         epsilon = check_epsilon(epsilon)
-        way_out = "the sum and the count, each with a share of epsilon,"
-        check_public_size("mean", self._neighbours, way_out)
+        remedy = "the sum and the count, each with a share of epsilon,"
+        check_public_size("mean", self._neighbours, remedy)
         release = self._sum("mean", column, bounds, epsilon, clamp, whole)
         assert release.rows is not None
         return _quotient(release, release.rows)
@@ -241,15 +228,10 @@ class Curator:
                 f"row {row} holds a value that is not a declared category; declare it, or ask for"
                 " an other cell."
             )
+        cells = [counts[cell] for cell in categories] + ([undeclared] if other else [])
+        about = f"histogram of {column}", cells, histogram_sensitivity(self._neighbours)
         return self._release(
-            "histogram",
-            f"histogram of {column}",
-            [counts[cell] for cell in categories] + ([undeclared] if other else []),
-            histogram_sensitivity(self._neighbours),
-            epsilon,
-            whole=True,
-            rows=len(texts),
-            labels=labels,
+            "histogram", *about, epsilon, whole=True, rows=len(texts), labels=labels
         )
 
     def vector(
@@ -298,6 +280,12 @@ class Curator:
         predicate = where if isinstance(where, Predicate) else Predicate.parse(where)
         columns = read_columns(self._data, predicate.columns, self._format)
         return predicate.rows(columns), str(predicate)
+
+    def _count(self, query: Query, marks: Any, words: str, epsilon: str) -> Release:
+        what, chosen = f"{query} of rows with {words}", [int(marks.sum())]
+        sensitivity = count_sensitivity(self._neighbours)
+        rows = len(marks)
+        return self._release(query, what, chosen, sensitivity, epsilon, whole=True, rows=rows)
 
     def _count_all(self, epsilon: str) -> Release:
         rows, what = read_columns(self._data, [], self._format).rows, "count of all rows"
@@ -356,17 +344,10 @@ class Curator:
             self._budget.spend(epsilon, neighbours=self._neighbours, what=what)
         noisy = tuple(noise(exact))
         return Release(
-            query,
-            what,
-            noisy,
-            labels,
-            epsilon,
-            self._neighbours,
-            sensitivity,
-            noise.scale,
-            Fraction(1) if whole else None,
-            noise.scale,
-            rows if self._neighbours == "replace" else None,
+            *(query, what, noisy, labels, epsilon, self._neighbours, sensitivity, noise.scale),
+            unit=Fraction(1) if whole else None,
+            unit_scale=noise.scale,
+            rows=rows if self._neighbours == "replace" else None,
             rounding=0.0 if whole else max(map(math.ulp, noisy), default=0.0),
         )
 
@@ -390,14 +371,6 @@ def _brief(text: str) -> str:
     return printable if len(printable) <= 160 else printable[:157] + "..."
 
 
-MAX_CELLS = 1_000_000
-
-OTHER = "(other)"
-"""The label of the cell for values that are no declared category."""
-
-_LARGEST_WHOLE_BOUND = 2**31
-
-
 def check_some_rows(query: str, rows: int) -> None:
     """Refuse to divide by nothing."""
     if rows < 1:
@@ -419,7 +392,7 @@ def checked_bounds(query: str, bounds: Any, whole: bool) -> tuple[float, float]:
     if not low < high:
         raise InputError(f"the lower bound must be below the upper one, got {low:g} and {high:g}.")
     largest = max(abs(low), abs(high))
-    if whole and (low != int(low) or high != int(high) or largest > _LARGEST_WHOLE_BOUND):
+    if whole and (low != int(low) or high != int(high) or largest > _MAX_WHOLE_BOUND):
         raise InputError(
             "the bounds of whole numbers must be whole numbers within 2^31; leave out whole."
         )

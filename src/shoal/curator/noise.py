@@ -1,10 +1,29 @@
-"""The door to OpenDP: exact Laplace noise at a scale that provably keeps an epsilon.
+"""Exact Laplace noise of OpenDP, at a scale that provably keeps an epsilon, and exact sums.
 
-OpenDP samples the discrete Laplace law exactly: on the whole numbers, and for floats on the
-multiples of 2^-1074, which every float is one of; the sum is rounded to a float last. So the
+How much one person can change an answer (LEC Definitions 6 and 10), by the neighbour relation:
+
+=====================  ============  ====================
+query                  replace       add-remove
+=====================  ============  ====================
+count of all rows      0 (public)    1
+count by a predicate   1             1
+fraction               1/n           refused: n is private
+sum in [a, b]          b - a         max(|a|, |b|)
+mean in [a, b]         (b - a)/n     refused: n is private
+histogram              2             1
+=====================  ============  ====================
+
+Without bounds a sum or a mean has an infinite sensitivity (LEC 2: the average salary).
+
+OpenDP samples the discrete Laplace distribution exactly: on the whole numbers, and for floats on
+the multiples of 2^-1074, which every float is one of; the sum is rounded to a float last. So the
 attack of Mironov (CCS 2012) on the low bits of naive floating-point noise has nothing to see.
-OpenDP cuts whole numbers off at 2^63 and takes NaN for 0 without a word; both are refused here
-before it is asked.
+OpenDP silently saturates whole numbers at 2^63 and takes NaN for 0; both are refused here first.
+
+Adding floats rounds, by an amount that depends on all of them and on their order: the sensitivity
+of a floating-point sum is larger than that of the sum (Casacuberta, Shoemate, Vadhan, Wagaman, CCS
+2022). Here the sum is exact and is rounded once, to a multiple of a power of two that is known
+before the data are: |round(x) - round(y)| <= ceil(|x - y|) when halves are rounded up.
 """
 
 from __future__ import annotations
@@ -23,9 +42,9 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal
 from shoal.support.files import first_line
 
-_LARGEST_WHOLE = 2**62
-_LARGEST_WHOLE_SCALE = 2.0**53  # noise reaches 2^62 with probability exp(-512)
-_SMALLEST, _LARGEST = 1e-200, 1e200
+_MAX_WHOLE = 2**62
+_MAX_WHOLE_SCALE = 2.0**53  # noise reaches 2^62 with probability exp(-512)
+_MIN_SCALE, _MAX_SCALE = 1e-200, 1e200
 
 
 @dataclass(frozen=True)
@@ -49,18 +68,18 @@ def mechanism(
     The scale is sensitivity / epsilon (LEC Definitions 7 and 11), rounded up to a float. OpenDP's
     own privacy map at the sensitivity must not exceed epsilon.
     """
-    if not 0 < sensitivity < _LARGEST:
+    if not 0 < sensitivity < _MAX_SCALE:
         raise InputError(f"the sensitivity must be above 0 and finite, got {sensitivity}.")
     wanted = Fraction(Decimal(epsilon))
-    if not _SMALLEST < sensitivity / wanted < _LARGEST:
-        raise InputError(f"sensitivity / epsilon must be between {_SMALLEST} and {_LARGEST}.")
+    if not _MIN_SCALE < sensitivity / wanted < _MAX_SCALE:
+        raise InputError(f"sensitivity / epsilon must be between {_MIN_SCALE} and {_MAX_SCALE}.")
     if not whole:
         sensitivity = Fraction(float_at_least(sensitivity))
     scale = float_at_least(sensitivity / wanted)
     if whole:
-        if scale > _LARGEST_WHOLE_SCALE:
+        if scale > _MAX_WHOLE_SCALE:
             raise InputError(f"epsilon={epsilon} is too small for whole numbers; use a larger one.")
-        if any(abs(value) > _LARGEST_WHOLE for value in values):
+        if any(abs(value) > _MAX_WHOLE for value in values):
             raise InputError("whole numbers must stay within 2^62.")
     elif not all(math.isfinite(value) for value in values):
         raise InputError("values must be finite numbers.")
@@ -105,9 +124,8 @@ def float_at_least(value: Fraction) -> float:
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
-_MOST_ROWS = 2**32
-_FINENESS = 20
-"""The step is between 2^-21 and 2^-20 of the sensitivity: 2^32 rows still fit in a float."""
+_MAX_ROWS = 2**32
+_FINENESS = 20  # the step is 2^-21 to 2^-20 of the sensitivity: 2^32 rows still fit in a float
 
 
 def exact_sum(values: NDArray[np.float64]) -> Fraction:
@@ -116,7 +134,7 @@ def exact_sum(values: NDArray[np.float64]) -> Fraction:
     >>> exact_sum(np.array([1e100, 1.0, -1e100])), float(np.sum([1e100, 1.0, -1e100]))
     (Fraction(1, 1), 0.0)
     """
-    assert len(values) < _MOST_ROWS
+    assert len(values) < _MAX_ROWS
     mantissas, exponents = np.frexp(values)
     whole = np.ldexp(mantissas, 53).astype(np.int64)  # a float is whole * 2^(exponent - 53)
     high, low = whole >> 27, whole & (2**27 - 1)  # 2^32 of these add up without overflow
@@ -197,10 +215,10 @@ def sum_sensitivity(neighbours: Neighbours, low: Fraction, high: Fraction) -> Fr
     return high - low if neighbours == "replace" else max(abs(low), abs(high))
 
 
-def check_public_size(query: str, neighbours: Neighbours, way_out: str) -> None:
+def check_public_size(query: str, neighbours: Neighbours, remedy: str) -> None:
     """Refuse to divide by a number of rows that is itself private."""
     if neighbours != "replace":
         raise PrivacyRefusal(
             f"under add-remove the number of rows is private, and a {query} would divide by it;"
-            f" release {way_out} and divide yourself, or use replace."
+            f" release {remedy} and divide yourself, or use replace."
         )

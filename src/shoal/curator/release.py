@@ -1,8 +1,8 @@
 """A release: noisy values, and how far off they may be.
 
-Two laws of noise. *Whole*: the discrete Laplace law on the multiples of a unit (1 for counts,
-1/n for fractions), whose own exact tail is used. *Real*: the continuous Laplace law of LEC; what is
-rounded on the way is added to every bound.
+Two distributions of noise. *Whole*: the discrete Laplace distribution on the multiples of a unit (1
+for counts, 1/n for fractions), whose own exact tail is used. *Real*: the continuous Laplace
+distribution of LEC; the rounding on the way is added to every bound.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shoal.curator.noise import Neighbours, float_at_least
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.support.rounding import text_up
-from shoal.theory import laplace as law
+from shoal.theory import laplace
 
 Query = Literal["count", "fraction", "sum", "mean", "histogram", "vector"]
 
@@ -87,8 +87,8 @@ class Release:
         if not self.scale:
             return 0.0
         if self.unit is None:
-            return law.sigma(self.scale)
-        return law.discrete_sigma(self.unit_scale) * float(self.unit)
+            return laplace.sigma(self.scale)
+        return laplace.discrete_sigma(self.unit_scale) * float(self.unit)
 
     def accuracy(self, delta: float = 0.05) -> Accuracy:
         """Return how far off any of the values is, but with probability `delta` (LEC Thm 9, 12).
@@ -101,22 +101,21 @@ class Release:
         if not self.scale:
             return Accuracy(0.0, delta, "public: no noise", 0.0)
         count = max(len(self.values), 1)
-        lecture = law.union_radius(delta, self.scale, count)
+        lecture = laplace.union_radius(delta, self.scale, count)
         if self.unit is not None:
-            alpha = self._radius(law.each_miss(delta, count))
+            alpha = self._radius(laplace.each_miss(delta, count))
             return Accuracy(alpha, delta, "exact, whole-number noise", lecture)
         kind = "LEC Theorem 9" if len(self.values) == 1 else "LEC Theorem 12"
         return Accuracy(_up(lecture) + self.rounding, delta, kind, lecture)
 
     def half_width(self, level: float = 0.95, *, simultaneous: bool = False) -> float:
-        """Return how far an interval at the level reaches to either side, by the exact law.
-
-        Simultaneous intervals cover all the true values together at the level.
-        """
+        """Return half the width of exact intervals; simultaneous ones cover all at once."""
         miss = 1 - check_level(level)
         if not self.scale:
             return 0.0
-        return self._radius(law.each_miss(miss, max(len(self.values), 1)) if simultaneous else miss)
+        return self._radius(
+            laplace.each_miss(miss, max(len(self.values), 1)) if simultaneous else miss
+        )
 
     def interval(
         self, level: float = 0.95, *, simultaneous: bool = False
@@ -127,8 +126,8 @@ class Release:
 
     def _radius(self, miss: float) -> float:
         if self.unit is None:
-            return _up(law.radius(miss, self.scale)) + self.rounding
-        steps = law.discrete_radius(miss, self.unit_scale)
+            return _up(laplace.radius(miss, self.scale)) + self.rounding
+        steps = laplace.discrete_radius(miss, self.unit_scale)
         if self.unit == 1:
             return steps
         return (float_at_least(steps * self.unit) if steps else 0.0) + self.rounding

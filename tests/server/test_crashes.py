@@ -77,8 +77,8 @@ def released_now(served: Served) -> dict[int, object]:
     """Return what the console shows of all sealed crowds."""
     at = f"/v1/plans/{served.plan.id}/crowds"
     crowds = served.ask(at)["crowds"]
-    sealed = [crowd["number"] for crowd in crowds if crowd["state"] == "sealed"]
-    return {number: served.ask(f"{at}/{number}")["tally"] for number in sealed[-3:]}
+    released = [crowd["number"] for crowd in crowds if crowd["state"] == "released"]
+    return {number: served.ask(f"{at}/{number}")["tally"] for number in released[-3:]}
 
 
 class TestKills:

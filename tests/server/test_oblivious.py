@@ -107,7 +107,7 @@ class TestGateway:
             assert await states(world) == ["open"]
             await through(world, of_reports(some(FLAGS_PLAN, 1, seed=1)))
             await world.collector.in_store(world.collector.store.sweep)
-            assert "sealed" in await states(world)
+            assert "released" in await states(world)
 
         async def states(world: World) -> list[str]:
             path = f"/v1/plans/{FLAGS_PLAN.id}/crowds"

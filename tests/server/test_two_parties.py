@@ -161,7 +161,7 @@ class Parties:
         while True:
             assert time.monotonic() < end, "the crowds were not released"
             crowds = json.loads(console_get(console, at, token)[1])["crowds"]
-            numbers = [one["number"] for one in crowds if one["state"] == "sealed"]
+            numbers = [one["number"] for one in crowds if one["state"] == "released"]
             if len(numbers) >= count:
                 break
             time.sleep(0.2)

@@ -282,7 +282,7 @@ class Relay(threading.Thread):
 def released(served: Served) -> Iterator[dict[str, Any]]:
     at = f"/v1/plans/{served.plan.id}/crowds"
     for crowd in served.ask(at)["crowds"]:
-        if crowd["state"] == "sealed":
+        if crowd["state"] == "released":
             yield served.ask(f"{at}/{crowd['number']}")
 
 

@@ -55,7 +55,7 @@ def fit_to_messages(
 def encrypt_report(
     plan: Plan, batch: bytes, key: CrowdKey, random_bits: RandomBits | None = None
 ) -> EncryptedReports:
-    """Seal one report, packed as `shoal.pack_reports` packs it, for the key of an open crowd.
+    """Encrypt one report, packed by `pack_reports`, for the key of an open crowd.
 
     `random_bits` are those of identifiers and of the order of messages; HPKE draws its own.
     """

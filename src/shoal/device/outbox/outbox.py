@@ -129,7 +129,7 @@ class Outbox:
         plan
             What is answered.
         answers
-            One person's answer to each question, as `shoal.encode` takes it.
+            One person's answer to each question, as `shoal.randomize` takes it.
         answer_key
             The application's own name for this answer. The same key never makes a second report:
             whoever does not know whether an answer was taken answers again with the same key and

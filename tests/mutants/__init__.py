@@ -14,6 +14,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "shoal.device.randomize:draw_flips",
         "return flips & (1 << bits) - 1",
         "return flips & (1 << bits) - 1 & int('55' * 512, 16)",
-        "device/test_randomizing.py::TestExact::test_of_all_combinations_of_fair_bits_exactly_the_numerator_flip",
+        "device/test_randomize.py::TestExact::test_of_all_combinations_of_fair_bits_exactly_the_numerator_flip",
     ),
 )

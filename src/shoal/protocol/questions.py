@@ -180,9 +180,9 @@ class Number(AskedQuestion):
 class Text(AskedQuestion):
     """Any text, hashed to a few bits of a Bloom filter, differently in each cohort.
 
-    Its bits say nothing one by one; `shoal.text.decode` finds which candidates explain them. With `pairs`
-    a report also carries one pair of the text's letters, and `shoal.text.discover` finds frequent words
-    without candidates.
+    No bit belongs to one text. `shoal.text.decode` finds which candidates explain the bits. With
+    `pairs` a report also carries one pair of the text's letters, and `shoal.text.discover` finds
+    frequent words without candidates.
 
     >>> Text("word", bits=256, hashes=2, cohorts=64).differing_bits
     4

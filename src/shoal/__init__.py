@@ -97,8 +97,6 @@ def __getattr__(name: str) -> object:
     try:
         return getattr(import_module(f"shoal.{_HOMES[name]}"), name)
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("shoal"):
-            raise
         from shoal.errors import missing_extra
 
         raise missing_extra(error, f"shoal.{name}") from None

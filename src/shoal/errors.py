@@ -98,16 +98,18 @@ _EXTRAS = {
 """The libraries that each extra brings."""
 
 
-def missing_extra(error: ImportError, purpose: str = "this") -> MissingExtraError:
-    """Return an error that names the extra which brings a missing library.
+def missing_extra(error: ImportError, purpose: str = "this") -> ImportError:
+    """Return an error that names the extra of a missing library, or the error if none has it.
 
     >>> missing_extra(ModuleNotFoundError(name="numpy"), "estimating")
     MissingExtraError("estimating needs numpy: pip install 'shoal[analysis]'.")
     """
-    library = (error.name or "a library").partition(".")[0]
-    extras = [extra for extra, libraries in _EXTRAS.items() if library in libraries]
-    what = f"'shoal[{extras[0]}]'" if extras else library
-    return MissingExtraError(f"{purpose} needs {library}: pip install {what}.", name=library)
+    library = (error.name or "").partition(".")[0]
+    for extra, libraries in _EXTRAS.items():
+        if library in libraries:
+            sentence = f"{purpose} needs {library}: pip install 'shoal[{extra}]'."
+            return MissingExtraError(sentence, name=library)
+    return error
 
 
 def require(*libraries: str, purpose: str = "this") -> None:
@@ -119,4 +121,4 @@ def require(*libraries: str, purpose: str = "this") -> None:
 
     for library in libraries:
         if find_spec(library) is None:
-            raise missing_extra(ModuleNotFoundError(name=library), purpose)
+            raise missing_extra(ModuleNotFoundError(f"{library} is missing", name=library), purpose)

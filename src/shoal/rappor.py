@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from shoal.analysis.text.rappor import RapporDecoded, decode_rappor
-from shoal.planning.rappor import Migration, RapporParameters, migrate
+from shoal.errors import missing_extra
+
+try:
+    from shoal.analysis.text.rappor import RapporDecoded, decode_rappor
+    from shoal.planning.rappor import Migration, RapporParameters, migrate
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "shoal.rappor") from None
 
 __all__ = ["Migration", "RapporDecoded", "RapporParameters", "decode_rappor", "migrate"]

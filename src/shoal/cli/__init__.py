@@ -41,10 +41,9 @@ def run(arguments: list[str]) -> int:
     except MemoryError:
         return _fail("the machine ran out of memory; free some, or use less data.", 1)
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and not (error.name or "shoal").startswith(
-            "shoal"
-        ):
-            return _fail(str(missing_extra(error)), MissingExtraError.exit_code)
+        missing = missing_extra(error) if isinstance(error, ImportError) else None
+        if isinstance(missing, MissingExtraError):
+            return _fail(str(missing), missing.exit_code)
         if "SHOAL_DEBUG" in os.environ:
             raise
         return _fail(

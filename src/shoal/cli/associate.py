@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shoal.analysis.tally import Tally
-from shoal.cli.options import command, json_option, level_option, plan_and_tally, target_option
-from shoal.cli.output import outward, print_json, printer, show_title, table
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_down, text_near, text_up
 
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@command("shoal associate plan.json tally.json channel features=sync")
-@plan_and_tally
+@cli.command("shoal associate plan.json tally.json channel features=sync")
+@cli.plan_and_tally
 @click.argument("names", metavar="QUESTION[=OPTION]...", nargs=-1, required=True)
-@level_option
-@target_option
-@json_option
+@cli.level_option
+@cli.target_option
+@cli.json_option
 def associate(
-    plan_file: Path,
-    tally_file: Path,
+    plan: Plan,
+    tally: Tally,
     names: tuple[str, ...],
     level: float,
     target: Any,
@@ -45,25 +44,20 @@ def associate(
     from shoal.analysis.association import associate
     from shoal.analysis.cross_tables import cross_named, cross_table
 
-    plan = Plan.read(plan_file)
-    tally = Tally.read(tally_file, plan)
     if len(names) != 2 or cross_named(plan.survey, names) is not None:
         document = cross_table(plan, tally, *names, target=target).to_json(level)
     else:
         document = associate(plan, tally, *names, target=target).to_json(level)
-    if as_json:
-        print_json(document)
-    else:
-        _show(document)
+    out.show_result(document, as_json, _show)
 
 
 def _show(document: dict[str, Any]) -> None:
-    console = printer()
+    console = out.printer()
     crossed = "questions" in document
     names = document["questions"] if crossed else (document["first"], document["second"])
     intervals = "exact intervals" if crossed else "normal intervals"
     rough = "" if crossed else " (approximate)"
-    show_title(
+    out.show_title(
         console,
         " and ".join(names),
         f"{document['reports']:,} reports, {intervals} at {document['level']:.4g}{rough}, for the"
@@ -86,10 +80,10 @@ def _show_joint(console: Console, document: dict[str, Any]) -> None:
     rows = []
     for cell in document["table"]:
         count, likely = (f"{cell[key]:,.0f}" for key in ("count", "constrained"))
-        ends = outward(cell["low"], cell["high"])
+        ends = out.outward(cell["low"], cell["high"])
         rows.append((cell["first"], cell["second"], count, *ends, likely))
     columns = [document["first"], document["second"], "count", "low", "high", "constrained"]
-    console.print(table(columns, rows, left=2))
+    console.print(out.table(columns, rows, left=2))
     _show_independence(console, document)
     for name in ("difference", "odds_ratio"):
         if (measure := document[name]) is not None:
@@ -132,7 +126,7 @@ def _show_matrix(console: Console, document: dict[str, Any]) -> None:
         numbers = [*(counts[name, column] for column in totals["second"]), total["value"]]
         rows.append((name, *(f"{number:,.0f}" for number in numbers)))
     rows.append(("total", *(f"{total['value']:,.0f}" for total in totals["second"].values()), ""))
-    matrix = table([document["first"], *totals["second"], "total"], rows)
+    matrix = out.table([document["first"], *totals["second"], "total"], rows)
     matrix.columns[0].no_wrap = True
     wide = console.options.update(max_width=10_000)
     if Measurement.get(console, wide, matrix).maximum <= console.width:
@@ -145,11 +139,11 @@ def _show_cells(console: Console, document: dict[str, Any]) -> None:
     for first, cells in groupby(document["table"], key=itemgetter("first")):
         rows.append((first,))
         for cell in cells:
-            low, high = outward(cell["low"], cell["high"])
+            low, high = out.outward(cell["low"], cell["high"])
             shares = (_percent(cell[name]) for name in ("row_share", "column_share"))
             rows.append((f"  {cell['second']}", f"{cell['count']:,.0f} ({low}–{high})", *shares))
     names = f"{document['first']}, {document['second']}"
-    console.print(table([names, "people", "% of row", "% of column"], rows))
+    console.print(out.table([names, "people", "% of row", "% of column"], rows))
 
 
 def _percent(share: dict[str, Any]) -> str:

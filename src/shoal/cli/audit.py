@@ -13,29 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import (
-    DECIMAL,
-    IN_FILE,
-    WHOLE,
-    chart_options,
-    command,
-    crowd_option,
-    json_option,
-    option,
-    q_option,
-    releases_option,
-    survey_options,
-    view_option,
-)
-from shoal.cli.output import (
-    print_json,
-    printer,
-    show_bullets,
-    show_over_time,
-    show_title,
-    statements,
-    waiting,
-)
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import compute_promise
 from shoal.protocol.plan import Plan
@@ -48,32 +27,34 @@ if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
 
-@command("shoal audit plan.json")
-@survey_options
-@q_option(when="With a survey")
-@crowd_option(when="With a survey")
-@view_option(default=None, when="With a survey")
-@option("--epsilon", "Certify delta at this epsilon.", type=DECIMAL, metavar="E")
-@option("--delta", "Certify epsilon at this delta.", type=DECIMAL, metavar="D")
-@option(
+@cli.command("shoal audit plan.json")
+@cli.survey_options
+@cli.q_option(when="With a survey")
+@cli.crowd_option(when="With a survey")
+@cli.view_option(default=None, when="With a survey")
+@cli.option("--epsilon", "Certify delta at this epsilon.", type=cli.DECIMAL, metavar="E")
+@cli.option("--delta", "Certify epsilon at this delta.", type=cli.DECIMAL, metavar="D")
+@cli.option(
     "--colluders",
     "How many people of the crowd reveal their own reports.",
-    type=WHOLE,
+    type=cli.WHOLE,
     default=0,
     metavar="T",
 )
-@releases_option
-@option("--randomizer", "Test this randomizer instead.", metavar="MODULE:FUNCTION")
-@option("--pairs", "Test recorded pairs: a CSV of original,synthetic.", type=IN_FILE)
-@option("--samples", "How many reports to ask the randomizer for.", type=WHOLE, default=100_000)
-@option(
+@cli.releases_option
+@cli.option("--randomizer", "Test this randomizer instead.", metavar="MODULE:FUNCTION")
+@cli.option("--pairs", "Test recorded pairs: a CSV of original,synthetic.", type=cli.IN_FILE)
+@cli.option(
+    "--samples", "How many reports to ask the randomizer for.", type=cli.WHOLE, default=100_000
+)
+@cli.option(
     "--confidence",
     "One minus the chance of convicting a correct randomizer.",
-    type=DECIMAL,
+    type=cli.DECIMAL,
     default=0.999,
 )
-@chart_options("privacy")
-@json_option
+@cli.chart_options("privacy")
+@cli.json_option
 @click.pass_context
 def audit(
     context: click.Context,
@@ -110,14 +91,14 @@ def audit(
         claimed = q if q is not None else plan.q.fraction if plan else None
         if claimed is None:
             raise InputError("give the --q that the randomizer claims.")
-        with waiting("testing the randomizer"):
+        with out.waiting("testing the randomizer"):
             verdict = _inspect(randomizer, pairs, claimed, questions, samples, confidence)
-        _show_verdict(verdict, as_json)
+        out.show_result(verdict.to_json(), as_json, lambda _: _show_verdict(verdict))
         context.exit(3 if verdict.convicted else 0)
     certificate = _certificate(plan, survey, q, crowd, view, colluders)
     if plan is not None and epsilon is None and delta is None:
         epsilon = float(plan.promise.epsilon)
-    with waiting():
+    with out.waiting():
         document = certificate.to_json(epsilon=epsilon, delta=delta)
         computed = None if plan is None else compute_promise(plan)
         if plan is not None:
@@ -130,13 +111,10 @@ def audit(
     if plot is not None:
         from shoal.reports.plots import plot_picture, save
 
-        with waiting("drawing"):
+        with out.waiting("drawing"):
             figure = plot_picture(picture, certificate, epsilon=document["epsilon"], delta=delta)
             save(figure, plot)
-    if as_json:
-        print_json(document)
-    else:
-        _show(document, certificate.survey.name)
+    out.show_result(document, as_json, _show, certificate.survey.name)
     if computed is not None and computed.refusal is not None:
         raise PrivacyRefusal(computed.refusal)
 
@@ -245,16 +223,13 @@ def _read_pairs(path: Path, bits: int) -> tuple[Any, Any]:
     return np.array(sides[0], np.uint8), np.array(sides[1], np.uint8)
 
 
-def _show_verdict(verdict: Any, as_json: bool) -> None:
-    if as_json:
-        print_json(verdict.to_json())
-        return
-    console = printer()
+def _show_verdict(verdict: Any) -> None:
+    console = out.printer()
     word = "[bold red]convicted[/]" if verdict.convicted else "[bold green]passed[/]"
     console.print(
         f"{word} after {verdict.samples:,} reports, confidence {text_near(verdict.confidence, 6)}"
     )
-    show_bullets(console, verdict.reasons)
+    out.show_bullets(console, verdict.reasons)
     console.print(
         f"The claim is a local epsilon of {text_near(verdict.epsilon_claimed)}. The reports refute"
         f" every claim below {text_down(verdict.epsilon_refuted)}."
@@ -263,21 +238,21 @@ def _show_verdict(verdict: Any, as_json: bool) -> None:
 
 def _show(document: dict[str, Any], name: str) -> None:
     """Print a certificate for somebody who decides on it."""
-    console = printer()
-    show_title(
+    console = out.printer()
+    out.show_title(
         console,
         name,
         f"q = {text_near(document['q'], 6)}, crowd of {document['crowd_size']:,},"
         f" view {document['view']}, at epsilon {text_up(document['epsilon'])}",
     )
-    console.print(statements(_rows(document)))
+    console.print(out.statements(_rows(document)))
     if document.get("promise_kept") is False:
         console.print("[bold red]The plan does not keep its promise.[/bold red]")
     _show_observers(console, document["observers"])
     if "statements" in document:
-        show_over_time(console, document["statements"])
+        out.show_over_time(console, document["statements"])
     console.print("\nAssumptions:")
-    show_bullets(console, document["assumptions"])
+    out.show_bullets(console, document["assumptions"])
 
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

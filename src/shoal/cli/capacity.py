@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import IN_FILE, IN_FOLDER, command, json_option, option
-from shoal.cli.output import bold, print_json, printer, progress_to, show_bullets, table
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
 
@@ -27,17 +27,19 @@ _REST = (
 _UNITS = ("", "k", "M", "G", "T", "P")
 
 
-@command("shoal capacity plan.json --data /srv")
-@click.argument("plan_file", type=IN_FILE, required=False, metavar="[PLAN.json]")
-@option("--data", "Measure the disk of this folder.  [default: here]", type=IN_FOLDER)
-@option("--seconds", "About how long all measurements take together.", type=float, default=40.0)
-@option("--peak", "How many times the average comes in the busiest time.", type=float, default=3.0)
-@option(
+@cli.command("shoal capacity plan.json --data /srv")
+@click.argument("plan_file", type=cli.IN_FILE, required=False, metavar="[PLAN.json]")
+@cli.option("--data", "Measure the disk of this folder.  [default: here]", type=cli.IN_FOLDER)
+@cli.option("--seconds", "About how long all measurements take together.", type=float, default=40.0)
+@cli.option(
+    "--peak", "How many times the average comes in the busiest time.", type=float, default=3.0
+)
+@cli.option(
     "--database",
     "Measure this PostgreSQL database too: postgresql://USER@HOST/NAME.",
     metavar="URL",
 )
-@json_option
+@cli.json_option
 def capacity(
     plan_file: Path | None,
     data: Path | None,
@@ -61,14 +63,11 @@ def capacity(
     plan = None if plan_file is None else Plan.read(plan_file)
     with ExitStack() as stack:
         opening = None if database is None else stack.enter_context(_stores_in(database))
-        step = stack.enter_context(progress_to("measuring"))
+        step = stack.enter_context(out.progress_to("measuring"))
         measured = measure_capacity(
             plan, folder=data, seconds=seconds, peak=peak, database=opening, step=step
         )
-    if as_json:
-        print_json(measured.to_json())
-    else:
-        _show(measured)
+    out.show_result(measured.to_json(), as_json, lambda _: _show(measured))
 
 
 @contextmanager
@@ -83,16 +82,16 @@ def _stores_in(url: str) -> Iterator[Callable[[Path], Store]]:
 def _show(capacity: Capacity) -> None:
     from shoal.lab.capacity import FORMULAS
 
-    console = printer()
+    console = out.printer()
     messages = "1 message" if capacity.messages == 1 else f"{capacity.messages} messages"
     console.print(
         f"[bold]measured here[/bold] ({capacity.cores} cores; reports of {capacity.bits} bits,"
         f" encrypted as {messages})"
     )
     rows = [
-        (bold(f"[{key}]"), work.name, *_work_cells(work)) for key, work in capacity.work.items()
+        (out.bold(f"[{key}]"), work.name, *_work_cells(work)) for key, work in capacity.work.items()
     ]
-    console.print(table(["", "work", "a second", "core time", "disk"], rows, left=2))
+    console.print(out.table(["", "work", "a second", "core time", "disk"], rows, left=2))
     console.print(
         f"\n[bold]needed[/bold] (the busiest time is {text_near(capacity.peak, 3)} times the"
         " average)"
@@ -101,12 +100,14 @@ def _show(capacity: Capacity) -> None:
     before = 0
     for need in capacity.needs():
         devices = f"{need.devices:,}" if need.devices != before else ""
-        needs.append((f"{devices:>13}", bold(need.deployment), *_need_cells(need)))
+        needs.append((f"{devices:>13}", out.bold(need.deployment), *_need_cells(need)))
         before = need.devices
     columns = ["devices a day", "deployment", "cores", "disk a day", "network"]
-    console.print(table(columns, needs, left=2))
+    console.print(out.table(columns, needs, left=2))
     console.print()
-    show_bullets(console, [*(f"{name}: {formula}." for name, formula in FORMULAS.items()), _REST])
+    out.show_bullets(
+        console, [*(f"{name}: {formula}." for name, formula in FORMULAS.items()), _REST]
+    )
 
 
 def _work_cells(work: Work) -> tuple[str, str, str]:

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import (
-    IN_FILE,
-    Command,
-    config_option,
-    data_argument,
-    json_option,
-    option,
-)
-from shoal.cli.output import print_json, printer, table
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.cli.services import serve
 
 if TYPE_CHECKING:
@@ -48,21 +41,21 @@ def _database_option(**rules: Any) -> Callable[..., Any]:
 
 
 @collector.command(
-    cls=Command, example="shoal collector doctor collector --url https://reports.example"
+    cls=cli.Command, example="shoal collector doctor collector --url https://reports.example"
 )
-@data_argument
-@option("--url", "Address for devices, through the proxy.", metavar="URL")
-@option("--console-url", "Address of the console.", metavar="URL")
-@option(
+@cli.data_argument
+@cli.option("--url", "Address for devices, through the proxy.", metavar="URL")
+@cli.option("--console-url", "Address of the console.", metavar="URL")
+@cli.option(
     "--proxy",
     "proxies",
     "Configuration of nginx or Caddy; repeatable.",
     multiple=True,
-    type=IN_FILE,
+    type=cli.IN_FILE,
     metavar="FILE",
 )
-@config_option
-@json_option
+@cli.config_option
+@cli.json_option
 def doctor(data: Path, as_json: bool, **given: Any) -> int:
     """Check a collector's deployment.
 
@@ -76,11 +69,11 @@ def doctor(data: Path, as_json: bool, **given: Any) -> int:
     findings = examine(data, **given)
     verdict = worst(findings)
     if as_json:
-        print_json({"verdict": verdict, "findings": [one.to_json() for one in findings]})
+        out.print_json({"verdict": verdict, "findings": [one.to_json() for one in findings]})
     else:
         from rich.markup import escape
 
-        console = printer()
+        console = out.printer()
         colours = {"ok": "green", "warn": "yellow", "fail": "red"}
         for one in findings:
             console.print(
@@ -105,15 +98,15 @@ def token() -> None:
 def _admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the collector's folder and how to reach it, given to the command as `admin`."""
 
-    @data_argument
-    @option("--console-url", "Address of the console, if it is elsewhere.", metavar="URL")
-    @option(
+    @cli.data_argument
+    @cli.option("--console-url", "Address of the console, if it is elsewhere.", metavar="URL")
+    @cli.option(
         "--admin-token",
         "File with an admin token.  [default: DATA/admin-token]",
-        type=IN_FILE,
+        type=cli.IN_FILE,
         metavar="FILE",
     )
-    @json_option
+    @cli.json_option
     @wraps(command)
     def with_admin(
         data: Path, console_url: str | None, admin_token: Path | None, **kwargs: Any
@@ -127,26 +120,26 @@ def _admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @token.command(
-    cls=Command,
+    cls=cli.Command,
     example='shoal collector token make collector --role viewer --label "weekly report"',
 )
 @_admin_options
-@option("--role", "What the token allows.", type=click.Choice(_ROLES), required=True)
-@option("--label", "Who has it; shown in lists and logs.", required=True)
-@option(
+@cli.option("--role", "What the token allows.", type=click.Choice(_ROLES), required=True)
+@cli.option("--label", "Who has it; shown in lists and logs.", required=True)
+@cli.option(
     "--expires",
     "Last day (UTC) on which it is valid.  [default: no end]",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="YYYY-MM-DD",
 )
-@option(
+@cli.option(
     "--plan",
     "plans",
     "Limit it to a plan; repeatable.  [default: all plans]",
     multiple=True,
     metavar="ID",
 )
-@option("--relay-key", "At an analyzer: the key that the relay signs with.", metavar="KEY")
+@cli.option("--relay-key", "At an analyzer: the key that the relay signs with.", metavar="KEY")
 def make(
     admin: Any,
     role: Any,
@@ -167,29 +160,29 @@ def make(
     wanted = Token.new(role, label, expires=last_day, plans=plans or None, key=relay_key)
     made, secret = admin.make(wanted)
     if as_json:
-        print_json(made.to_json() | {"token": secret})
+        out.print_json(made.to_json() | {"token": secret})
     else:
         click.echo(secret)
         click.echo(f"Token {made.id} ({made.role}, {made.label}); shown once.", err=True)
 
 
-@token.command("list", cls=Command, example="shoal collector token list collector")
+@token.command("list", cls=cli.Command, example="shoal collector token list collector")
 @_admin_options
 def list_(admin: Any, as_json: bool) -> None:
     """List all tokens, without their secrets."""
     tokens = admin.tokens()
     if as_json:
-        print_json({"tokens": [one.to_json() for one in tokens]})
+        out.print_json({"tokens": [one.to_json() for one in tokens]})
         return
     rows = []
     for one in tokens:
         day = "none" if one.expires is None else one.expires.isoformat()
         plans = "all" if one.plans is None else ", ".join(plan[:12] for plan in one.plans)
         rows.append((one.id, one.role, one.label, day, plans))
-    printer().print(table(["id", "role", "label", "last day", "plans"], rows, left=5))
+    out.printer().print(out.table(["id", "role", "label", "last day", "plans"], rows, left=5))
 
 
-@token.command(cls=Command, example="shoal collector token revoke collector 1f0c6a2be93d4e57")
+@token.command(cls=cli.Command, example="shoal collector token revoke collector 1f0c6a2be93d4e57")
 @_admin_options
 @click.argument("token_id", metavar="TOKEN_ID")
 def revoke(admin: Any, token_id: str, as_json: bool) -> None:
@@ -200,16 +193,16 @@ def revoke(admin: Any, token_id: str, as_json: bool) -> None:
     """
     admin.revoke(token_id)
     if as_json:
-        print_json({"revoked": token_id})
+        out.print_json({"revoked": token_id})
     else:
         click.echo(f"Token {token_id} is revoked.")
 
 
-@collector.command(cls=Command, example="shoal collector backup collector shoal.backup")
-@data_argument
-@click.argument("target", type=IN_FILE, metavar="FILE_OR_FOLDER")
+@collector.command(cls=cli.Command, example="shoal collector backup collector shoal.backup")
+@cli.data_argument
+@click.argument("target", type=cli.IN_FILE, metavar="FILE_OR_FOLDER")
 @_database_option(default="")
-@json_option
+@cli.json_option
 def backup(data: Path, target: Path, database: str, as_json: bool) -> None:
     """Back up complete crowds, plans, tokens and the signing key.
 
@@ -224,16 +217,16 @@ def backup(data: Path, target: Path, database: str, as_json: bool) -> None:
     backup = back_up(data, target, schemas=(COLLECTOR, RELAY), url=database)
     digest = backup_digest(backup)
     if as_json:
-        print_json({"backup": str(backup), "sha256": digest})
+        out.print_json({"backup": str(backup), "sha256": digest})
     else:
         click.echo(f"Backup written to {backup}\nSHA-256 {digest}")
 
 
-@collector.command(cls=Command, example="shoal collector restore shoal.backup restored")
-@click.argument("source", type=IN_FILE, metavar="BACKUP")
-@data_argument
-@option("--digest", "Refuse a backup with another SHA-256.", default="", metavar="SHA256")
-@json_option
+@collector.command(cls=cli.Command, example="shoal collector restore shoal.backup restored")
+@click.argument("source", type=cli.IN_FILE, metavar="BACKUP")
+@cli.data_argument
+@cli.option("--digest", "Refuse a backup with another SHA-256.", default="", metavar="SHA256")
+@cli.json_option
 def restore(source: Path, data: Path, digest: str, as_json: bool) -> None:
     """Restore a collector from a backup.
 
@@ -252,7 +245,7 @@ def restore(source: Path, data: Path, digest: str, as_json: bool) -> None:
     key = Signer(data).public_key
     if as_json:
         document = {"closed": restoration.closed, "waiting": restoration.waiting}
-        print_json({"data": str(data), "key": key} | document)
+        out.print_json({"data": str(data), "key": key} | document)
         return
     click.echo(f"Restored into {data}; a new admin token is in {data / 'admin-token'}")
     click.echo(f"It signs with the key {key}")
@@ -268,18 +261,18 @@ def _show_plans(restoration: Restoration) -> None:
         click.echo(f"Plan {plan_id[:12]} accepts reports from {when} on.")
 
 
-@collector.command(cls=Command, example="shoal collector rotate collector")
-@data_argument
-@option(
+@collector.command(cls=cli.Command, example="shoal collector rotate collector")
+@cli.data_argument
+@cli.option(
     "--overlap",
     "How long the current key stays active alongside the new one.",
     type=click.IntRange(0, 3650),
     default=90,
     metavar="DAYS",
 )
-@option("--oblivious", "Change the Oblivious HTTP key instead.", is_flag=True)
-@option("--end", "Make no key; end the overlap of the last change now.", is_flag=True)
-@json_option
+@cli.option("--oblivious", "Change the Oblivious HTTP key instead.", is_flag=True)
+@cli.option("--end", "Make no key; end the overlap of the last change now.", is_flag=True)
+@cli.json_option
 def rotate(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool) -> None:
     """Change the signing key, with an overlap.
 
@@ -293,7 +286,7 @@ def rotate(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool) 
     name = OBLIVIOUS_FILE if oblivious else SIGNING_FILE
     keys = end_overlap(data, name) if end else change_key(data, name, overlap_days=overlap)
     if as_json:
-        print_json({"keys": keys.to_json()})
+        out.print_json({"keys": keys.to_json()})
         return
     for key in keys.to_json():
         until = f" until {key['ends']}" if key["ends"] and key["state"] != "expired" else ""
@@ -302,13 +295,13 @@ def rotate(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool) 
 
 
 @collector.command(
-    cls=Command,
+    cls=cli.Command,
     example="shoal collector move collector keys --database postgresql://shoal@db/shoal",
 )
-@click.argument("source", type=IN_FILE, metavar="DATA")
-@click.argument("folder", type=IN_FILE, metavar="NEW_FOLDER")
+@click.argument("source", type=cli.IN_FILE, metavar="DATA")
+@click.argument("folder", type=cli.IN_FILE, metavar="NEW_FOLDER")
 @_database_option(required=True)
-@json_option
+@cli.json_option
 def move(source: Path, folder: Path, database: str, as_json: bool) -> None:
     """Move a collector from its folder to PostgreSQL.
 
@@ -320,7 +313,7 @@ def move(source: Path, folder: Path, database: str, as_json: bool) -> None:
 
     moved = move(source, folder, database)
     if as_json:
-        print_json(moved._asdict())
+        out.print_json(moved._asdict())
         return
     click.echo(
         f"Moved {moved.plans} plans, {moved.sealed} complete and {moved.open} open crowds. Serve"
@@ -329,11 +322,11 @@ def move(source: Path, folder: Path, database: str, as_json: bool) -> None:
 
 
 @collector.command(
-    cls=Command, example="shoal collector renew keys --database postgresql://shoal@db/shoal"
+    cls=cli.Command, example="shoal collector renew keys --database postgresql://shoal@db/shoal"
 )
-@data_argument
+@cli.data_argument
 @_database_option(required=True)
-@json_option
+@cli.json_option
 def renew(data: Path, database: str, as_json: bool) -> None:
     """Make new keys for a restored PostgreSQL database.
 
@@ -348,7 +341,7 @@ def renew(data: Path, database: str, as_json: bool) -> None:
 
     restoration = renew(data, database, (COLLECTOR, RELAY))
     if as_json:
-        print_json({"closed": restoration.closed, "waiting": restoration.waiting})
+        out.print_json({"closed": restoration.closed, "waiting": restoration.waiting})
         return
     click.echo(f"A new key is in {data / 'crowd-key'}; copy it to the other folders.")
     _show_plans(restoration)

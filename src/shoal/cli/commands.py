@@ -9,8 +9,8 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from shoal import __version__
-from shoal.cli.options import command, json_option
-from shoal.cli.output import print_json
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError
 
 __all__ = ["COMMANDS", "GROUPS", "completion", "invoke", "shoal"]
@@ -139,9 +139,9 @@ def _sentence(message: str) -> str:
     return f"{message.rstrip().rstrip('.')}."
 
 
-@command("shoal completion bash")
+@cli.command("shoal completion bash")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@json_option
+@cli.json_option
 def completion(shell: str, as_json: bool) -> None:
     """Print the script that completes commands and options.
 
@@ -152,6 +152,6 @@ def completion(shell: str, as_json: bool) -> None:
     assert kind is not None
     script = kind(shoal, {}, "shoal", "_SHOAL_COMPLETE").source()
     if as_json:
-        print_json({"shell": shell, "script": script})
+        out.print_json({"shell": shell, "script": script})
     else:
         click.echo(script)

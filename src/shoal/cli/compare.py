@@ -5,28 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.options import (
-    DECIMAL,
-    check_plot,
-    command,
-    json_option,
-    level_option,
-    option,
-    plot_option,
-    promise_options,
-    survey_options,
-)
-from shoal.cli.output import (
-    bits_in_words,
-    bold,
-    grouped,
-    print_json,
-    printer,
-    show_title,
-    show_written,
-    table,
-    waiting,
-)
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near
 
@@ -44,21 +24,24 @@ _TRUST = {
 }
 
 
-@command("shoal compare --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6")
-@survey_options
-@promise_options(required=True)
-@option(
-    "--share", "Size of the group of interest, as a share of the crowd.", type=DECIMAL, default=0.01
+@cli.command("shoal compare --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6")
+@cli.survey_options
+@cli.promise_options(required=True)
+@cli.option(
+    "--share",
+    "Size of the group of interest, as a share of the crowd.",
+    type=cli.DECIMAL,
+    default=0.01,
 )
-@option(
+@cli.option(
     "--relative-error",
     "How precisely to know that group, relative to its size.",
-    type=DECIMAL,
+    type=cli.DECIMAL,
     default=0.1,
 )
-@level_option
-@plot_option
-@json_option
+@cli.level_option
+@cli.plot_option
+@cli.json_option
 def compare(survey: Survey, crowd: int, plot: Path | None, as_json: bool, **question: Any) -> None:
     """Show what each kind of trust costs for a survey.
 
@@ -67,27 +50,24 @@ def compare(survey: Survey, crowd: int, plot: Path | None, as_json: bool, **ques
     """
     from shoal.planning.costs import compare
 
-    check_plot(plot)
-    with waiting("comparing"):
+    cli.check_plot(plot)
+    with out.waiting("comparing"):
         comparison = compare(survey, crowd_size=crowd, **question)
     if plot is not None:
         from shoal.reports.plots import save
         from shoal.reports.plots.results import plot_costs
 
         save(plot_costs(comparison), plot)
-    if as_json:
-        print_json(comparison.to_json())
-    else:
-        _show(comparison, plot)
+    out.show_result(comparison.to_json(), as_json, lambda _: _show(comparison, plot))
 
 
 def _show(comparison: Comparison, plot: Path | None) -> None:
-    console = printer()
+    console = out.printer()
     survey, share = comparison.survey, text_near(comparison.share, 3)
-    show_title(
+    out.show_title(
         console,
         survey.name,
-        f"{bits_in_words(survey.bits)}, {comparison.crowd_size:,} people,"
+        f"{out.bits_in_words(survey.bits)}, {comparison.crowd_size:,} people,"
         f" epsilon {comparison.epsilon}, delta {comparison.delta}",
     )
     rows = []
@@ -98,21 +78,21 @@ def _show(comparison: Comparison, plot: Path | None) -> None:
         elif cost.trust == "curator_gaussian":
             noise = "normal"
         numbers = (
-            "-" if cost.sigma is None else grouped(cost.sigma),
-            "-" if cost.half_width is None else f"± {grouped(cost.half_width)}",
-            "-" if cost.gain_over_local is None else grouped(cost.gain_over_local, 3),
+            "-" if cost.sigma is None else out.grouped(cost.sigma),
+            "-" if cost.half_width is None else f"± {out.grouped(cost.half_width)}",
+            "-" if cost.gain_over_local is None else out.grouped(cost.gain_over_local, 3),
             "over 1e12" if cost.people_needed is None else f"{cost.people_needed:,}",
         )
-        rows.append((bold(cost.trust), noise, *numbers))
+        rows.append((out.bold(cost.trust), noise, *numbers))
     columns = ["kind", "noise", "sigma", f"{share} of all", "gain", "people needed"]
-    console.print(table(columns, rows))
+    console.print(out.table(columns, rows))
     console.print()
-    trust = [(bold(cost.trust), _TRUST[cost.trust]) for cost in comparison]
-    console.print(table(["kind", "you trust"], trust, left=2))
+    trust = [(out.bold(cost.trust), _TRUST[cost.trust]) for cost in comparison]
+    console.print(out.table(["kind", "you trust"], trust, left=2))
     console.print(
         f"\nsigma: standard deviation of a count of people. {share} of all: half the width of an"
         f" interval at {text_near(comparison.level)} for a group of that size. gain: how many times"
         " smaller sigma is than with local noise. people needed: to know that group within"
         f" {text_near(comparison.relative_error, 3)} of its size."
     )
-    show_written(console, plot)
+    out.show_written(console, plot)

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import (
-    DECIMAL,
-    IN_FILE,
-    OUT_FILE,
-    command,
-    json_option,
-    level_option,
-    option,
-    table_format_options,
-)
-from shoal.cli.output import grouped, print_json, printer, show_bullets, show_title, table
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError
 from shoal.support.rounding import text_down, text_near
 
@@ -26,49 +17,49 @@ if TYPE_CHECKING:
     from shoal.support.table_format import TableFormat
 
 
-@command("shoal curator people.csv --count 'age>=18' --epsilon 0.5 --neighbours replace")
-@click.argument("data", type=IN_FILE, metavar="DATA.csv|DATA.parquet")
-@option(
+@cli.command("shoal curator people.csv --count 'age>=18' --epsilon 0.5 --neighbours replace")
+@click.argument("data", type=cli.IN_FILE, metavar="DATA.csv|DATA.parquet")
+@cli.option(
     "--count",
     "How many rows satisfy a predicate; without one, how many rows there are.",
     is_flag=False,
     flag_value="",
     metavar="[PREDICATE]",
 )
-@option("--fraction", "Which fraction of the rows satisfies it.", metavar="PREDICATE")
-@option("--sum", "The sum of a column; needs --bounds.", metavar="COLUMN")
-@option("--mean", "The mean of a column; needs --bounds.", metavar="COLUMN")
-@option("--histogram", "Rows per category; needs --categories.", metavar="COLUMN")
-@option(
+@cli.option("--fraction", "Which fraction of the rows satisfies it.", metavar="PREDICATE")
+@cli.option("--sum", "The sum of a column; needs --bounds.", metavar="COLUMN")
+@cli.option("--mean", "The mean of a column; needs --bounds.", metavar="COLUMN")
+@cli.option("--histogram", "Rows per category; needs --categories.", metavar="COLUMN")
+@cli.option(
     "--bounds",
     "Lowest and highest value anybody may have, known before the data.",
-    type=DECIMAL,
+    type=cli.DECIMAL,
     nargs=2,
     metavar="LOW HIGH",
 )
-@option("--clamp", "Move values outside the bounds to the nearer bound.", is_flag=True)
-@option("--whole", "All values are whole numbers: whole-number noise.", is_flag=True)
-@option("--categories", "Every category, known before the data.", metavar="A;B;C")
-@option("--categories-file", "The categories, one per line.", type=IN_FILE)
-@option("--other", "Add a cell for values that are not declared.", is_flag=True)
-@option("--epsilon", "What this release spends.", metavar="E", required=True)
-@option(
+@cli.option("--clamp", "Move values outside the bounds to the nearer bound.", is_flag=True)
+@cli.option("--whole", "All values are whole numbers: whole-number noise.", is_flag=True)
+@cli.option("--categories", "Every category, known before the data.", metavar="A;B;C")
+@cli.option("--categories-file", "The categories, one per line.", type=cli.IN_FILE)
+@cli.option("--other", "Add a cell for values that are not declared.", is_flag=True)
+@cli.option("--epsilon", "What this release spends.", metavar="E", required=True)
+@cli.option(
     "--neighbours",
     "Neighbouring tables: one row replaced, or one row added or removed.  [required]",
     type=click.Choice(["replace", "add-remove"]),
 )
-@option("--budget", "A file that records what all releases spend.", type=OUT_FILE)
-@option("--budget-total", "Start the budget file with this epsilon.", metavar="E")
-@option(
+@cli.option("--budget", "A file that records what all releases spend.", type=cli.OUT_FILE)
+@cli.option("--budget-total", "Start the budget file with this epsilon.", metavar="E")
+@cli.option(
     "--miss",
     "Chance that the error is larger than the stated accuracy.",
-    type=DECIMAL,
+    type=cli.DECIMAL,
     default=0.05,
 )
-@level_option
-@option("--simultaneous", "Intervals that cover all cells together.", is_flag=True)
-@table_format_options
-@json_option
+@cli.level_option
+@cli.option("--simultaneous", "Intervals that cover all cells together.", is_flag=True)
+@cli.table_format_options
+@cli.json_option
 def curator(
     data: Path,
     budget: Path | None,
@@ -103,10 +94,7 @@ def curator(
     release = _release(holder, query, request)
     document = release.to_json(delta=miss, level=level, simultaneous=simultaneous)
     document["budget"] = purse.to_json() if purse else None
-    if as_json:
-        print_json(document)
-    else:
-        _show(document, release.what)
+    out.show_result(document, as_json, _show, release.what)
 
 
 _QUERIES = ("count", "fraction", "sum", "mean", "histogram")
@@ -177,21 +165,21 @@ def _categories(text: str | None, path: Path | None) -> list[str]:
 
 
 def _show(document: dict[str, Any], what: str) -> None:
-    console = printer()
+    console = out.printer()
     bounds, accuracy = document["interval"], document["accuracy"]
     level = text_near(bounds["level"])
     if "value" in document:
-        show_title(console, what, _number(document["value"]))
+        out.show_title(console, what, _number(document["value"]))
         ends = f"{_number(bounds['low'])} to {_number(bounds['high'])}"
         console.print(f"interval     {ends} at {level}")
     else:
         together = ", all together" if bounds["kind"] == "simultaneous" else ""
-        show_title(console, what, f"intervals at {level}{together}")
+        out.show_title(console, what, f"intervals at {level}{together}")
         rows = [
             (label, *map(_number, (value, bounds["low"][label], bounds["high"][label])))
             for label, value in document["values"].items()
         ]
-        console.print(table(["category", "count", "low", "high"], rows))
+        console.print(out.table(["category", "count", "low", "high"], rows))
     if not document["scale"]:
         console.print("noise        none: under replace the number of rows is public")
         return
@@ -211,8 +199,8 @@ def _show(document: dict[str, Any], what: str) -> None:
             f"budget       {budget['spent']} of {budget['epsilon']} spent, {budget['left']} left"
         )
     console.print("\nAssumptions:")
-    show_bullets(console, document["assumptions"])
+    out.show_bullets(console, document["assumptions"])
 
 
 def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else grouped(value, 6)
+    return f"{value:,}" if isinstance(value, int) else out.grouped(value, 6)

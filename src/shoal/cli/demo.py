@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import OUT_FILE, WHOLE, command, json_option, option
-from shoal.cli.output import bold, outward, print_json, printer, progress, table
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError, require
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Choice, Flags, Survey
@@ -35,21 +35,21 @@ SURVEY = Survey(
 _SHOWN_BYTES = 12
 
 
-@command("shoal demo")
-@option(
+@cli.command("shoal demo")
+@cli.option(
     "--users", "How many people to simulate.", type=click.IntRange(100, 1_000_000), default=3000
 )
-@option("--seed", "Seed of the simulated data.", type=WHOLE, default=2017)
-@option(
+@cli.option("--seed", "Seed of the simulated data.", type=cli.WHOLE, default=2017)
+@cli.option(
     "--report",
     "Write the report page to this file.",
-    type=OUT_FILE,
+    type=cli.OUT_FILE,
     default=Path("shoal-demo.html"),
 )
-@option("--parties", "Show a relay and an analyzer instead.", is_flag=True)
-@option("--web", "Open a page with the survey, and answer it yourself.", is_flag=True)
-@option("--no-open", "Open no browser.", is_flag=True)
-@json_option
+@cli.option("--parties", "Show a relay and an analyzer instead.", is_flag=True)
+@cli.option("--web", "Open a page with the survey, and answer it yourself.", is_flag=True)
+@cli.option("--no-open", "Open no browser.", is_flag=True)
+@cli.json_option
 def demo(
     users: int, seed: int, report: Path, parties: bool, web: bool, no_open: bool, as_json: bool
 ) -> None:
@@ -87,14 +87,14 @@ def _collector(made: Plan, seed: int, report: Path, as_json: bool) -> None:
     counted = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6", view="counts")
     if not as_json:
         _show_before(made, seed)
-    with progress("devices send", users) as advance:
+    with out.progress("devices send", users) as advance:
         demonstration = demonstrate(made, seed=seed, progress=advance)
     counts = count_again(counted, seed=seed)
     replaced = report.exists()
     report.write_text(demonstration.page, "utf-8")
     if as_json:
         more = {"page": str(report), "before_complete": demonstration.early, "counts": counts}
-        print_json(demonstration.estimates | more)
+        out.print_json(demonstration.estimates | more)
     else:
         _show_after(demonstration, counted, counts, report, replaced)
 
@@ -103,7 +103,7 @@ def _show_before(made: Plan, seed: int) -> None:
     from shoal.planning.certificate import certify, check_promise
     from shoal.planning.plan import plan
 
-    console = printer()
+    console = out.printer()
     users = made.reports_needed
     alone = plan(SURVEY, epsilon=made.promise.epsilon, promise="local")
     gain = certify(made).gain_over_local(float(made.promise.epsilon))
@@ -169,7 +169,7 @@ def _show_after(
     from shoal.planning.certificate import certify
     from shoal.planning.threats import single_report
 
-    console = printer()
+    console = out.printer()
     plan = demonstration.plan
     console.print(
         "With one report missing, the collector was asked for the estimates and answered"
@@ -192,7 +192,7 @@ def _show_after(
     rows = [*_estimate_rows(estimates), ()]
     for name, figure in figures.items():
         rows.append((name, "", *(cell for one in plans for cell in (figure(one), "", ""))))
-    console.print(table(["", "truth", "reports", "low", "high", "counts", "low", "high"], rows))
+    console.print(out.table(["", "truth", "reports", "low", "high", "counts", "low", "high"], rows))
     questions = [options for one in estimates for options in one["questions"].values()]
     options = [row for some in questions for row in some.values()]
     inside = sum(row["low"] <= row["truth"] <= row["high"] for row in options)
@@ -222,12 +222,12 @@ def _estimate_rows(documents: Sequence[dict[str, Any]]) -> list[Sequence[Any]]:
     """Return a row for each option: the truth, then each document's estimate and interval."""
     rows: list[Sequence[Any]] = []
     for question, options in documents[0]["questions"].items():
-        rows.append((bold(question),))
+        rows.append((out.bold(question),))
         for label, row in options.items():
             cells = [f"{row['truth']:,}"]
             for document in documents:
                 one = document["questions"][question][label]
-                cells += [f"{round(one['count']):,}", *outward(one["low"], one["high"])]
+                cells += [f"{round(one['count']):,}", *out.outward(one["low"], one["high"])]
             rows.append((f"  {label}", *cells))
     return rows
 
@@ -237,28 +237,28 @@ def _parties(users: int, seed: int, as_json: bool) -> None:
     from shoal.lab.parties_demo import demonstrate_parties
 
     if not as_json:
-        console = printer()
+        console = out.printer()
         console.rule("[bold]1. Two parties")
         console.print(
             "A relay and an analyzer start on this machine, as two processes. In production two"
             f" organizations would run them. {users:,} devices flip their bits, cut each report"
             " into single bits, encrypt each bit for the analyzer, and send them to the relay ..."
         )
-    with progress("devices send", users) as advance:
+    with out.progress("devices send", users) as advance:
         shown = demonstrate_parties(SURVEY, users, seed=seed, progress=advance)
     if not as_json:
         show_parties(shown)
         return
     more = {"messages": shown.messages, "request_bytes": shown.request_bytes}
     more |= {"before_complete": shown.early}
-    print_json(shown.estimates | {"plan": shown.plan.id} | more)
+    out.print_json(shown.estimates | {"plan": shown.plan.id} | more)
 
 
 def show_parties(shown: TwoParties) -> None:
     """Print what each party saw, and the result."""
     from shoal.planning.certificate import certify, check_promise
 
-    console = printer()
+    console = out.printer()
     plan, users = shown.plan, shown.plan.reports_needed
     assert plan.parties is not None
     label, row = next(iter(next(iter(shown.estimates["questions"].values())).items()))
@@ -279,7 +279,7 @@ def show_parties(shown: TwoParties) -> None:
         ("who answered what", "no", "no"),
         ("which bits are one person's", "no", "no"),
     ]
-    views = table(["", "the relay", "the analyzer"], rows, left=3)
+    views = out.table(["", "the relay", "the analyzer"], rows, left=3)
     for column, ratio in zip(views.columns, (2, 4, 4), strict=True):
         column.ratio = ratio
     console.print(views)
@@ -289,7 +289,7 @@ def show_parties(shown: TwoParties) -> None:
     )
     console.rule("[bold]3. The crowd")
     columns = ["", "truth", "estimate", "low", "high"]
-    console.print(table(columns, _estimate_rows([shown.estimates])))
+    console.print(out.table(columns, _estimate_rows([shown.estimates])))
     console.print(
         f"\n{check_promise(plan).in_words}. It holds against the analyzer, as long as the relay"
         f" does not show it who sent what. A count is off by {text_near(certify(plan).sigma, 3)}"

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.analysis.crowds import in_crowds
 from shoal.analysis.tally import Tally
-from shoal.cli.options import (
-    DECIMAL,
-    IN_FILE,
-    command,
-    estimate_options,
-    json_option,
-    option,
-    plan_and_tally,
-)
-from shoal.cli.output import add_row, outward, print_json, printer, show_bullets, show_title, table
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
@@ -32,20 +24,20 @@ _BAR = 8, 24
 """The smallest and the largest width of a bar, in characters."""
 
 
-@command("shoal estimate plan.json tally.json")
-@plan_and_tally
-@estimate_options
-@option(
+@cli.command("shoal estimate plan.json tally.json")
+@cli.plan_and_tally
+@cli.estimate_options
+@cli.option(
     "--against",
     "earlier",
     "Compare with this tally of the plan, such as an earlier window.",
-    type=IN_FILE,
+    type=cli.IN_FILE,
     metavar="TALLY.json",
 )
-@json_option
+@cli.json_option
 def estimate(
-    plan_file: Path,
-    tally_file: Path,
+    plan: Plan,
+    tally: Tally,
     level: float,
     kind: Any,
     target: Any,
@@ -60,8 +52,6 @@ def estimate(
     from shoal.analysis.estimates import estimate
     from shoal.analysis.number_summary import numbers_of
 
-    plan = Plan.read(plan_file)
-    tally = Tally.read(tally_file, plan)
     estimates = estimate(plan, tally, target=target)
     document = estimates.to_json(level, kind) | {"numbers": numbers_of(estimates, level)}
     if earlier is not None:
@@ -72,12 +62,11 @@ def estimate(
         before = Tally.read(earlier, plan)
         if before == tally:
             raise InputError(
-                f"{tally_file} and {earlier} have the same counts, so they are taken for one crowd;"
-                " name another one."
+                f"{earlier} has the same counts, so both are taken for one crowd; name another one."
             )
         document["difference"] = crowd_difference((plan, tally), (plan, before), level).to_json()
     if as_json:
-        print_json(document)
+        out.print_json(document)
         return
     show_estimates(document, plan.survey.name)
     _show_numbers(document["numbers"])
@@ -87,27 +76,31 @@ def estimate(
 
 def show_estimates(document: dict[str, Any], title: str) -> None:
     """Print the JSON form of estimates, with the truth beside them where it is known."""
-    console = printer()
+    console = out.printer()
     rough = " (approximate)" if document["interval"] == "normal" else ""
     intervals = f"{document['interval']} intervals at {document['level']:.4g}{rough}"
     reports = f"{document['reports']:,} reports{in_crowds(document)}"
     rest = f"{reports}, {intervals}, for the {document['target']}"
-    show_title(console, title, rest, document["simulated"])
+    out.show_title(console, title, rest, document["simulated"])
     for question, options in document["questions"].items():
         known = ["truth"] if any("truth" in row for row in options.values()) else []
-        shown = table(["option", *known, "count", "share", "low", "high"], title=question)
+        shown = out.table(["option", *known, "count", "share", "low", "high"], title=question)
         shown.add_column("", overflow="crop")
         for label, row in options.items():
             truth = [f"{row['truth']:,}"] if known else []
-            cells = f"{row['count']:,.0f}", f"{row['share']:.2%}", *outward(row["low"], row["high"])
+            cells = (
+                f"{row['count']:,.0f}",
+                f"{row['share']:.2%}",
+                *out.outward(row["low"], row["high"]),
+            )
             bar: Any = "no true count fits these reports"
             if not row.get("incompatible"):
                 bar = _Bar(row["low"], row["count"], row["high"], int(document["reports"]))
-            add_row(shown, label, *truth, *cells, bar)
+            out.add_row(shown, label, *truth, *cells, bar)
         console.print()
         console.print(shown)
     if document["notes"]:
-        show_bullets(console, document["notes"])
+        out.show_bullets(console, document["notes"])
 
 
 @dataclass(frozen=True)
@@ -139,7 +132,7 @@ class _Bar:
 
 def _show_numbers(numbers: dict[str, Any]) -> None:
     """Print the mean and the quantiles of number questions."""
-    console = printer()
+    console = out.printer()
     for question, summary in numbers.items():
         level = f"{summary['level']:.4g}"
         console.print(f"\n{question}, as numbers", markup=False)
@@ -163,7 +156,7 @@ def _show_numbers(numbers: dict[str, Any]) -> None:
 
 def _show_difference(document: dict[str, Any]) -> None:
     """Print how the shares of two crowds differ."""
-    console = printer()
+    console = out.printer()
     console.print(
         f"\nChange against {document['second']['reports']:,} reports; intervals"
         f" {document['interval']}, at {document['level']:.4g}"
@@ -175,14 +168,16 @@ def _show_difference(document: dict[str, Any]) -> None:
             ends = [f"{row[key]:+.2%}" for key in ("difference", "low", "high")]
             rows.append((f"{question}: {label}", *shares, *ends, "yes" if row["differs"] else ""))
     columns = ["option", "before", "now", "change", "low", "high", "differs"]
-    console.print(table(columns, rows))
+    console.print(out.table(columns, rows))
 
 
-@command("shoal screen plan.json tally.json")
-@plan_and_tally
-@option("--alarm", "Chance of calling an honest crowd suspicious.", type=DECIMAL, default=1e-3)
-@json_option
-def screen(plan_file: Path, tally_file: Path, alarm: float, as_json: bool) -> None:
+@cli.command("shoal screen plan.json tally.json")
+@cli.plan_and_tally
+@cli.option(
+    "--alarm", "Chance of calling an honest crowd suspicious.", type=cli.DECIMAL, default=1e-3
+)
+@cli.json_option
+def screen(plan: Plan, tally: Tally, alarm: float, as_json: bool) -> None:
     """Look for traces of fake reports in a whole crowd.
 
     The p-value holds for every honest crowd, whatever its people answered. Fakes that flip bits as
@@ -191,19 +186,18 @@ def screen(plan_file: Path, tally_file: Path, alarm: float, as_json: bool) -> No
     """
     from shoal.analysis.screening import screen
 
-    plan = Plan.read(plan_file)
-    screening = screen(plan, Tally.read(tally_file, plan), alarm=alarm)
+    screening = screen(plan, tally, alarm=alarm)
     document = screening.to_json()
     if as_json:
-        print_json(document)
+        out.print_json(document)
         return
-    console = printer()
+    console = out.printer()
     word = "[bold red]suspicious[/]" if screening.suspicious else "[bold green]no trace of fakes[/]"
     crowds = f" of {screening.crowds:,} crowds" if screening.crowds > 1 else ""
-    show_title(console, plan.survey.name, f"{screening.reports:,} reports{crowds}, {word}")
+    out.show_title(console, plan.survey.name, f"{screening.reports:,} reports{crowds}, {word}")
     p_value = text_near(document["p_value"])
     console.print(f"p-value          {p_value}, alarm at {text_near(screening.alarm)}")
     if screening.suspicious:
         share = document["smallest_share_of_fakes"]
         console.print(f"fakes            at least {share:.4%} of the reports")
-    show_bullets(console, screening.findings)
+    out.show_bullets(console, screening.findings)

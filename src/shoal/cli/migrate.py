@@ -7,28 +7,18 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import (
-    IN_FILE,
-    check_not_same,
-    command,
-    crowd_option,
-    delta_option,
-    json_option,
-    new_file_options,
-    option,
-    write_plan,
-)
-from shoal.cli.output import print_json, printer, show_bullets, show_written, table
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.support.rounding import text_near
 
 
-@command("shoal migrate params.csv --crowd 1000000 -o plan.json")
-@click.argument("parameters", type=IN_FILE, metavar="PARAMS.csv")
-@crowd_option()
-@delta_option(default="1e-6")
-@option("--name", "Name of the survey.", default="rappor")
-@new_file_options("the plan")
-@json_option
+@cli.command("shoal migrate params.csv --crowd 1000000 -o plan.json")
+@click.argument("parameters", type=cli.IN_FILE, metavar="PARAMS.csv")
+@cli.crowd_option()
+@cli.delta_option(default="1e-6")
+@cli.option("--name", "Name of the survey.", default="rappor")
+@cli.new_file_options("the plan")
+@cli.json_option
 def migrate(
     parameters: Path,
     crowd: int | None,
@@ -46,17 +36,14 @@ def migrate(
     from shoal.planning.rappor import RapporParameters, migrate
 
     if output is not None:
-        check_not_same(parameters, output)
+        cli.check_not_same(parameters, output)
     migration = migrate(RapporParameters.read(parameters), crowd_size=crowd, delta=delta, name=name)
-    write_plan(migration.plan, output, force)
-    if as_json:
-        print_json(migration.to_json())
-    else:
-        _show(migration.to_json(), output)
+    cli.write_plan(migration.plan, output, force)
+    out.show_result(migration.to_json(), as_json, _show, output)
 
 
 def _show(document: dict[str, Any], output: Path | None) -> None:
-    console = printer()
+    console = out.printer()
     theirs, ours, bits = document["rappor"], document["plan"], document["effective"]
     numbers = document["parameters"].items()
     console.print(
@@ -78,13 +65,13 @@ def _show(document: dict[str, Any], output: Path | None) -> None:
         kept = f"{at} of {crowd['cohort_size']:,}, cohorts kept"
         rows.append((kept, crowd["proven_kept_cohorts"], ""))
     cells = [(words, *map(_number, values)) for words, *values in rows]
-    console.print(table(["", "RAPPOR", "Shoal"], cells))
+    console.print(out.table(["", "RAPPOR", "Shoal"], cells))
     console.print(
         f"RAPPOR's own formulas: epsilon_1 = {_number(theirs['epsilon_1'])},"
         f" epsilon_infinity = {_number(theirs['epsilon_infinity'])}"
     )
-    show_bullets(console, document["notes"])
-    show_written(console, output, "plan written to")
+    out.show_bullets(console, document["notes"])
+    out.show_written(console, output, "plan written to")
 
 
 def _number(value: float | str | None) -> str:

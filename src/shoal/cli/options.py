@@ -138,8 +138,7 @@ def _path(name: str, **rules: bool) -> click.Path:
 IN_FILE, IN_FOLDER = _path("file"), _path("folder")
 OUT_FILE, OUT_FOLDER = _path("file", dir_okay=False), _path("folder", file_okay=False)
 
-plan_argument = click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
-tally_argument = click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")
+plan_file_argument = click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
 data_argument = click.argument("data", type=IN_FILE, metavar="DATA")
 
 json_option = option("--json", "as_json", "Print one JSON document instead of text.", is_flag=True)
@@ -183,7 +182,31 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-plan_and_tally = together(plan_argument, tally_argument)
+def plan_argument(command: Callable[..., R]) -> Callable[..., R]:
+    """Add a plan file, given to the command as `plan`."""
+
+    @plan_file_argument
+    @wraps(command)
+    def with_plan(*args: Any, plan_file: Path, **kwargs: Any) -> R:
+        return command(*args, plan=Plan.read(plan_file), **kwargs)
+
+    return with_plan
+
+
+def plan_and_tally(command: Callable[..., R]) -> Callable[..., R]:
+    """Add a plan file and a tally file, given to the command as `plan` and `tally`."""
+
+    @plan_argument
+    @click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")
+    @wraps(command)
+    def with_tally(*args: Any, plan: Plan, tally_file: Path, **kwargs: Any) -> R:
+        from shoal.analysis.tally import Tally
+
+        return command(*args, plan=plan, tally=Tally.read(tally_file, plan), **kwargs)
+
+    return with_tally
+
+
 estimate_options = together(level_option, interval_option, target_option)
 
 

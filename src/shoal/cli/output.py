@@ -31,6 +31,14 @@ def print_json(document: object) -> None:
     click.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
 
 
+def show_result(document: Any, as_json: bool, show: Callable[..., None], *arguments: Any) -> None:
+    """Print a result: one JSON document, or text for people by `show(document, *arguments)`."""
+    if as_json:
+        print_json(document)
+    else:
+        show(document, *arguments)
+
+
 def outward(low: float, high: float) -> list[str]:
     """Write the ends of an interval as whole people, rounded so that it never gets narrower."""
     return [f"{math.floor(low):,}", f"{math.ceil(high):,}"]

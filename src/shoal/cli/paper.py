@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.options import OUT_FOLDER, command, json_option, option
-from shoal.cli.output import print_json, printer, progress, show_written
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
 
 
-@command("shoal paper --errors")
-@option("--errors", "Show only the misprints and false claims.", is_flag=True)
-@option("--markdown", "Print a Markdown table.", is_flag=True)
-@option("--figures", "Also draw the figures into this folder, as PNG and SVG.", type=OUT_FOLDER)
-@json_option
+@cli.command("shoal paper --errors")
+@cli.option("--errors", "Show only the misprints and false claims.", is_flag=True)
+@cli.option("--markdown", "Print a Markdown table.", is_flag=True)
+@cli.option(
+    "--figures", "Also draw the figures into this folder, as PNG and SVG.", type=cli.OUT_FOLDER
+)
+@cli.json_option
 def paper(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> None:
     """Recompute what the papers print, errors included.
 
@@ -36,7 +38,7 @@ def paper(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> 
     if markdown and as_json:
         raise InputError("give one of --json and --markdown.")
     everything: list[PaperFinding] = []
-    with progress("recomputing") as advance:
+    with out.progress("recomputing") as advance:
         for finding in findings():
             everything.append(finding)
             advance(1)
@@ -47,7 +49,7 @@ def paper(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> 
         files = plot_figures(figures)
     selection = [one for one in everything if not errors or one.verdict != "agrees"]
     if as_json:
-        print_json([asdict(finding) for finding in selection])
+        out.print_json([asdict(finding) for finding in selection])
     elif markdown:
         click.echo(markdown_table(selection))
     else:
@@ -75,7 +77,7 @@ def _show(
     from rich.markup import escape
     from rich.table import Table
 
-    console = printer()
+    console = out.printer()
     for source, group in itertools.groupby(selection, key=lambda finding: finding.source):
         rows = list(group)
         table = Table(box=None, pad_edge=False, title=source, title_justify="left",
@@ -103,4 +105,4 @@ def _show(
         f" misprinted, {count['false claim']} are false."
     )
     for path in files:
-        show_written(console, path)
+        out.show_written(console, path)

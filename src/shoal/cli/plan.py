@@ -8,36 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import (
-    DECIMAL,
-    IN_FILE,
-    LENGTH,
-    WHOLE,
-    Command,
-    CommandOrGroup,
-    chart_options,
-    json_option,
-    level_option,
-    new_file_options,
-    option,
-    parties_options,
-    promise_options,
-    q_option,
-    releases_option,
-    survey_options,
-    view_option,
-    write_plan,
-)
-from shoal.cli.output import (
-    bits_in_words,
-    print_json,
-    printer,
-    show_bullets,
-    show_over_time,
-    show_title,
-    show_written,
-    waiting,
-)
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import check_promise
 from shoal.planning.plan import plan as make_plan
@@ -51,49 +23,49 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=CommandOrGroup,
+    cls=cli.CommandOrGroup,
     example="shoal plan survey.toml --crowd 10000 --epsilon 1 --delta 1e-6 -o plan.json",
 )
-@survey_options
-@promise_options()
-@option("--eta", "With --promise sufficient: the largest eta allowed.", metavar="H")
-@q_option()
-@option(
+@cli.survey_options
+@cli.promise_options()
+@cli.option("--eta", "With --promise sufficient: the largest eta allowed.", metavar="H")
+@cli.q_option()
+@cli.option(
     "--promise",
     "Kind of guarantee.  [default: proven, or local without a crowd]",
     type=click.Choice(["proven", "sufficient", "three-sigma", "local"]),
 )
-@view_option()
-@option("--local-epsilon", "The largest epsilon of a single report by itself.", metavar="E")
-@option(
+@cli.view_option()
+@cli.option("--local-epsilon", "The largest epsilon of a single report by itself.", metavar="E")
+@cli.option(
     "--window",
     "Each person reports at most once in a window of this length, such as 1d.",
-    type=LENGTH,
+    type=cli.LENGTH,
     metavar="TIME",
 )
-@option(
+@cli.option(
     "--honest",
     "honest_fraction",
     "The part of each crowd that is honest, such as 0.9.",
     metavar="PART",
 )
-@option(
+@cli.option(
     "--within",
     "Instead of --crowd: how many people know every share within this, such as 2%.",
-    type=DECIMAL,
+    type=cli.DECIMAL,
     metavar="PART",
 )
-@option(
+@cli.option(
     "--share",
     "With --within: a share of a population that the people are a sample of.",
-    type=DECIMAL,
+    type=cli.DECIMAL,
     metavar="PART",
 )
-@level_option
-@parties_options
-@new_file_options("the plan")
-@chart_options("precision")
-@json_option
+@cli.level_option
+@cli.parties_options
+@cli.new_file_options("the plan")
+@cli.chart_options("precision")
+@cli.json_option
 def plan(
     survey: Survey,
     crowd: int | None,
@@ -126,7 +98,7 @@ def plan(
         needed, crowd = _people_needed(survey, within, share, level, crowd, promise)
     elif share is not None:
         raise InputError("--share needs --within, how far off it may be.")
-    with waiting():
+    with out.waiting():
         made = make_plan(survey, crowd_size=crowd, **promise, **parties)
     _finish(made, [], output, force, plot, picture, as_json, needed)
 
@@ -147,7 +119,7 @@ def _people_needed(
             "--within computes how many people are needed: give --epsilon and --delta, and neither"
             " --crowd nor --q."
         )
-    with waiting():
+    with out.waiting():
         needed = people_needed(
             survey, epsilon=epsilon, delta=delta, within=within, share=share, level=level
         )
@@ -162,35 +134,35 @@ def _people_needed(
 
 @plan.command(
     "over-time",
-    cls=Command,
+    cls=cli.Command,
     example="shoal plan over-time survey.toml --horizon 'daily for a year' \\\n"
     "    --crowd 10000 --epsilon 1 --delta 1e-6 -o plan.json",
 )
-@survey_options
-@promise_options(required=True)
-@option("--horizon", "How often and how long: 'daily for a year'.", metavar="WORDS")
-@releases_option
-@option(
+@cli.survey_options
+@cli.promise_options(required=True)
+@cli.option("--horizon", "How often and how long: 'daily for a year'.", metavar="WORDS")
+@cli.releases_option
+@cli.option(
     "--lifetime", "lifetime_epsilon", "The largest epsilon of all reports together.", metavar="E"
 )
-@option(
+@cli.option(
     "--distinct-answers",
     "How many different answers one person may give.",
-    type=WHOLE,
+    type=cli.WHOLE,
     default=1,
     metavar="K",
 )
-@option(
+@cli.option(
     "--fresh",
     "The part of the flips that is drawn anew for each report.",
     default="0.5",
     metavar="PART",
 )
-@view_option()
-@parties_options
-@new_file_options("the plan")
-@chart_options("precision")
-@json_option
+@cli.view_option()
+@cli.parties_options
+@cli.new_file_options("the plan")
+@cli.chart_options("precision")
+@cli.json_option
 def over_time(
     survey: Survey,
     crowd: int,
@@ -214,7 +186,7 @@ def over_time(
 
     if (horizon is None) == (releases is None):
         raise InputError("give one of --horizon and --releases.")
-    with waiting():
+    with out.waiting():
         made = plan_with_memory(
             survey, crowd_size=crowd, releases=releases, horizon=horizon, **promise, **parties
         )
@@ -224,15 +196,15 @@ def over_time(
     _finish(made, guarantees, output, force, plot, picture, as_json)
 
 
-@plan.command(cls=Command, example="shoal plan diff old.json new.json")
-@click.argument("old_file", type=IN_FILE, metavar="OLD.json")
-@click.argument("new_file", type=IN_FILE, metavar="NEW.json")
-@option(
+@plan.command(cls=cli.Command, example="shoal plan diff old.json new.json")
+@click.argument("old_file", type=cli.IN_FILE, metavar="OLD.json")
+@click.argument("new_file", type=cli.IN_FILE, metavar="NEW.json")
+@cli.option(
     "--weaker-is-intended",
     "Declare that the new plan may protect less under the same name.",
     is_flag=True,
 )
-@json_option
+@cli.json_option
 def diff(old_file: Path, new_file: Path, weaker_is_intended: bool, as_json: bool) -> None:
     """State what a change of a plan means for the people who answer.
 
@@ -245,16 +217,16 @@ def diff(old_file: Path, new_file: Path, weaker_is_intended: bool, as_json: bool
     from shoal.planning.plan_diff import plan_diff
 
     old, new = Plan.read(old_file), Plan.read(new_file)
-    with waiting():
+    with out.waiting():
         change = plan_diff(old, new, weaker_is_intended=weaker_is_intended)
     if as_json:
-        print_json(change.to_json())
+        out.print_json(change.to_json())
     else:
-        console = printer()
+        console = out.printer()
         colour = {"forbidden": "red", "new plan": "yellow"}.get(change.kind, "green")
         ids = f"{change.old_id[:12]} to {change.new_id[:12]}"
         console.print(f"[bold {colour}]{change.kind}[/]: {ids}")
-        show_bullets(console, change.reasons)
+        out.show_bullets(console, change.reasons)
     if change.kind == "forbidden":
         raise PrivacyRefusal("the new plan protects less than the old one of the same name.")
 
@@ -270,16 +242,16 @@ def _finish(
     needed: PeopleNeeded | None = None,
 ) -> None:
     """Write the plan and its chart where they are wanted, and print the plan."""
-    write_plan(plan, output, force)
+    cli.write_plan(plan, output, force)
     if plot is not None:
         from shoal.reports.plots import plot_picture, save
 
-        with waiting("drawing"):
+        with out.waiting("drawing"):
             save(plot_picture(picture, plan), plot)
-    with waiting():
+    with out.waiting():
         document = _document(plan, guarantees)
     if as_json:
-        print_json(document | ({} if needed is None else {"people_needed": needed.to_json()}))
+        out.print_json(document | ({} if needed is None else {"people_needed": needed.to_json()}))
     else:
         if needed is not None:
             _show_needed(needed)
@@ -326,7 +298,7 @@ def _document(plan: Plan, guarantees: list[GuaranteeOverTime]) -> dict[str, Any]
 
 def _show_needed(needed: PeopleNeeded) -> None:
     """Print how many people each view needs for the wanted error."""
-    console = printer()
+    console = out.printer()
     of = "of everybody who reports"
     if needed.share is not None:
         of = f"of a population in which it is {text_near(100 * needed.share)} %"
@@ -343,14 +315,14 @@ def _show_needed(needed: PeopleNeeded) -> None:
 
 def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> None:
     """Print a plan, one fact a line."""
-    console = printer()
-    show_title(console, plan.survey.name, f"{bits_in_words(plan.bits)} a report")
+    console = out.printer()
+    out.show_title(console, plan.survey.name, f"{out.bits_in_words(plan.bits)} a report")
     for name, text in _facts(plan, document):
         console.print(f"{name:17}{text}" if name else text)
     console.print(f"plan id          {plan.id}", soft_wrap=True)
-    show_written(console, output, "written to      ")
+    out.show_written(console, output, "written to      ")
     if document.get("statements"):
-        show_over_time(console, document["statements"])
+        out.show_over_time(console, document["statements"])
 
 
 def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:

@@ -9,21 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.analysis.tally import Tally
-from shoal.cli.options import (
-    IN_FILE,
-    OUT_FOLDER,
-    check_not_same,
-    command,
-    estimate_options,
-    fdr_option,
-    json_option,
-    level_option,
-    option,
-    output_option,
-    plan_argument,
-    question_option,
-)
-from shoal.cli.output import print_json, printer, show_bullets, show_title, show_written
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 
@@ -31,27 +18,30 @@ if TYPE_CHECKING:
     from shoal.reports import Publication
 
 _tallies_argument = click.argument(
-    "tally_files", nargs=-1, required=True, type=IN_FILE, metavar="TALLY.json..."
+    "tally_files", nargs=-1, required=True, type=cli.IN_FILE, metavar="TALLY.json..."
 )
-_candidates_option = option(
-    "--decode", "candidate_file", "Find texts among these candidates, one per line.", type=IN_FILE
+_candidates_option = cli.option(
+    "--decode",
+    "candidate_file",
+    "Find texts among these candidates, one per line.",
+    type=cli.IN_FILE,
 )
 
 
-@command("shoal publish plan.json tally.json -o report.html")
-@plan_argument
+@cli.command("shoal publish plan.json tally.json -o report.html")
+@cli.plan_file_argument
 @_tallies_argument
-@output_option(
+@cli.output_option(
     "a page (.html), a table (.csv, .md), data (.json, .parquet, .arrow), or a folder of pages",
     required=True,
 )
 @_candidates_option
-@question_option
-@fdr_option(0.05)
-@estimate_options
-@option("--title", "Title of the page.  [default: the survey's name]", metavar="TEXT")
-@option("--date", "Date in the citation, printed as given.", metavar="TEXT")
-@json_option
+@cli.question_option
+@cli.fdr_option(0.05)
+@cli.estimate_options
+@cli.option("--title", "Title of the page.  [default: the survey's name]", metavar="TEXT")
+@cli.option("--date", "Date in the citation, printed as given.", metavar="TEXT")
+@cli.json_option
 def publish(
     plan_file: Path,
     tally_files: tuple[Path, ...],
@@ -81,7 +71,7 @@ def publish(
     else:
         check_suffix(output)
     for source in (plan_file, *tally_files):
-        check_not_same(source, output)
+        cli.check_not_same(source, output)
     found = _publications(
         plan_file, tally_files, candidate_file, question, fdr, level, interval=kind, **wanted
     )
@@ -92,27 +82,29 @@ def publish(
         publication.write(output)
     document = publication.to_json()
     if as_json:
-        print_json(document)
+        out.print_json(document)
         return
-    console = printer()
-    show_title(console, document["title"], document["promise"]["short"])
+    console = out.printer()
+    out.show_title(console, document["title"], document["promise"]["short"])
     if publication.estimates.tally.note is not None:
-        show_bullets(console, [publication.estimates.tally.note])
+        out.show_bullets(console, [publication.estimates.tally.note])
     if document["estimates"]["simulated"]:
         console.print("[yellow]simulated data[/yellow]")
-    show_written(console, output)
+    out.show_written(console, output)
 
 
-@command("shoal preview plan.json monday.json tuesday.json")
-@plan_argument
+@cli.command("shoal preview plan.json monday.json tuesday.json")
+@cli.plan_file_argument
 @_tallies_argument
 @_candidates_option
-@question_option
-@fdr_option(0.05)
-@level_option
-@option("-o", "--output", "Folder for the pages.  [default: a temporary one]", type=OUT_FOLDER)
-@option("--no-open", "Open no browser.", is_flag=True)
-@json_option
+@cli.question_option
+@cli.fdr_option(0.05)
+@cli.level_option
+@cli.option(
+    "-o", "--output", "Folder for the pages.  [default: a temporary one]", type=cli.OUT_FOLDER
+)
+@cli.option("--no-open", "Open no browser.", is_flag=True)
+@cli.json_option
 def preview(
     plan_file: Path,
     tally_files: tuple[Path, ...],
@@ -142,7 +134,7 @@ def preview(
     write_site(found, folder, level)
     index = folder / "index.html"
     if as_json:
-        print_json({"index": str(index), "pages": sorted(one.name for one in folder.iterdir())})
+        out.print_json({"index": str(index), "pages": sorted(one.name for one in folder.iterdir())})
     else:
         click.echo(f"written to {index}")
     if not no_open:

@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.options import (
-    IN_FILE,
-    check_not_same,
-    command,
-    json_option,
-    option,
-    output_option,
-    plan_argument,
-    processes_option,
-    table_format_options,
-)
-from shoal.cli.output import print_json, progress, progress_to
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 
@@ -26,14 +16,14 @@ if TYPE_CHECKING:
     from shoal.support.table_format import TableFormat
 
 
-@command("shoal encode plan.json answers.csv -o originals.parquet")
-@plan_argument
-@click.argument("answers", type=IN_FILE)
-@output_option("the vectors, as .parquet,", required=True)
-@table_format_options
-@json_option
+@cli.command("shoal encode plan.json answers.csv -o originals.parquet")
+@cli.plan_argument
+@click.argument("answers", type=cli.IN_FILE)
+@cli.output_option("the vectors, as .parquet,", required=True)
+@cli.table_format_options
+@cli.json_option
 def encode(
-    plan_file: Path, answers: Path, output: Path, table_format: TableFormat, as_json: bool
+    plan: Plan, answers: Path, output: Path, table_format: TableFormat, as_json: bool
 ) -> None:
     """Turn answers into bit vectors, which stay on the device.
 
@@ -44,15 +34,14 @@ def encode(
     from shoal.device.arrays.report_files import VectorWriter
     from shoal.planning.certificate import check_promise
 
-    plan = Plan.read(plan_file)
     check_promise(plan)
-    check_not_same(answers, output)
-    with VectorWriter(output, plan, kind="original") as writer, progress("encoding") as advance:
+    cli.check_not_same(answers, output)
+    with VectorWriter(output, plan, kind="original") as writer, out.progress("encoding") as advance:
         for original in read_answers(plan.survey, answers, table_format):
             writer.write(original)
             advance(len(original))
     if as_json:
-        print_json({"plan": plan.id, "originals": writer.written, "output": str(output)})
+        out.print_json({"plan": plan.id, "originals": writer.written, "output": str(output)})
     else:
         click.echo(
             f"{writer.written:,} originals written to {output}. They are not randomized: do not"
@@ -60,31 +49,31 @@ def encode(
         )
 
 
-@command("shoal randomize plan.json answers.csv -o reports.parquet")
-@plan_argument
-@click.argument("answers", type=IN_FILE, nargs=-1, required=True)
-@option(
+@cli.command("shoal randomize plan.json answers.csv -o reports.parquet")
+@cli.plan_argument
+@click.argument("answers", type=cli.IN_FILE, nargs=-1, required=True)
+@cli.option(
     "-o",
     "--output",
     "Write the reports to this file (.parquet, .arrow, .rows), or to this folder.",
-    type=IN_FILE,
+    type=cli.IN_FILE,
     required=True,
 )
-@option(
+@cli.option(
     "--form",
     "How reports are written to a folder.  [default: parquet]",
     type=click.Choice(["parquet", "arrow", "rows"]),
 )
-@option(
+@cli.option(
     "--whole-reports",
     "Write the reports of a plan with view counts, though each may be nearly the truth.",
     is_flag=True,
 )
-@table_format_options
-@processes_option
-@json_option
+@cli.table_format_options
+@cli.processes_option
+@cli.json_option
 def randomize(
-    plan_file: Path,
+    plan: Plan,
     answers: tuple[Path, ...],
     output: Path,
     form: str | None,
@@ -112,7 +101,6 @@ def randomize(
     from shoal.device.randomize import flip
     from shoal.planning.certificate import check_promise
 
-    plan = Plan.read(plan_file)
     check_promise(plan)
     if len(answers) > 1 or answers[0].is_dir() or output.is_dir():
         from shoal.batch.randomize_files import randomize_files
@@ -120,7 +108,7 @@ def randomize(
         if output.suffix and not output.is_dir():
             name = output.name
             raise InputError(f"many files are written to a folder, got the file name {name!r}.")
-        with progress_to("randomizing, bytes") as reached:
+        with out.progress_to("randomizing, bytes") as reached:
             written = randomize_files(
                 plan,
                 answers,
@@ -134,15 +122,15 @@ def randomize(
     elif form is not None or processes is not None:
         raise InputError("--form and --processes are for many files; name a folder with -o.")
     else:
-        check_not_same(answers[0], output)
+        cli.check_not_same(answers[0], output)
         writing = VectorWriter(output, plan, whole_reports=whole_reports)
-        with writing as writer, progress("randomizing") as advance:
+        with writing as writer, out.progress("randomizing") as advance:
             for original in read_answers(plan.survey, answers[0], table_format):
                 writer.write(flip(plan, original))
                 advance(len(original))
         written = writer.written
     if as_json:
-        print_json({"plan": plan.id, "reports": written, "output": str(output)})
+        out.print_json({"plan": plan.id, "reports": written, "output": str(output)})
     else:
         click.echo(f"{written:,} reports written to {output}.")
     if plan.view == "counts":

@@ -7,30 +7,23 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import (
-    DECIMAL,
-    OUT_FILE,
-    command,
-    crowd_option,
-    json_option,
-    option,
-    q_option,
-    survey_options,
-)
-from shoal.cli.output import print_json, printer, progress, show_title, statements
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import ShoalError
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_down, text_near, text_up
 
 
-@command("shoal search --flags 2 --crowd 4 --q 0.25 --epsilon 1")
-@survey_options
-@crowd_option(required=True)
-@q_option(required=True)
-@option("--epsilon", "Search at this epsilon, 0 or more.", type=DECIMAL, metavar="E", required=True)
-@option("--measure", "What to maximize.", type=click.Choice(["delta", "eta"]), default="delta")
-@option("--state", "Save progress to this file and continue from it.", type=OUT_FILE)
-@json_option
+@cli.command("shoal search --flags 2 --crowd 4 --q 0.25 --epsilon 1")
+@cli.survey_options
+@cli.crowd_option(required=True)
+@cli.q_option(required=True)
+@cli.option(
+    "--epsilon", "Search at this epsilon, 0 or more.", type=cli.DECIMAL, metavar="E", required=True
+)
+@cli.option("--measure", "What to maximize.", type=click.Choice(["delta", "eta"]), default="delta")
+@cli.option("--state", "Save progress to this file and continue from it.", type=cli.OUT_FILE)
+@cli.json_option
 def search(
     survey: Survey,
     crowd: int,
@@ -51,7 +44,7 @@ def search(
         survey, crowd_size=crowd, q=q, epsilon=epsilon, measure=measure, state=state
     )
     try:
-        with progress("searching", searching.steps) as advance:
+        with out.progress("searching", searching.steps) as advance:
             advance(searching.done)
             worst = searching.run(advance)
     except KeyboardInterrupt:
@@ -62,10 +55,7 @@ def search(
             f" continues from {state}."
         ) from None
     document = worst.to_json()
-    if as_json:
-        print_json(document)
-    else:
-        _show(document, survey.name)
+    out.show_result(document, as_json, _show, survey.name)
     if worst.exceeds_proven:
         raise ShoalError(
             "BUG: this crowd exceeds the proven bound, which is a theorem. Do not rely on this"
@@ -74,10 +64,10 @@ def search(
 
 
 def _show(document: dict[str, Any], name: str) -> None:
-    console = printer()
+    console = out.printer()
     homogeneous, worst = document["homogeneous"], document["worst"]
     best = homogeneous["best"]
-    show_title(
+    out.show_title(
         console,
         name,
         f"{document['measure']} at epsilon {text_near(document['epsilon'], 6)}, q ="
@@ -98,7 +88,7 @@ def _show(document: dict[str, Any], name: str) -> None:
     ]
     rows = [(label, f">= {text_down(value[0])}", words) for label, value, words in bounds]
     rows.append(("proven", f"<= {text_up(document['proven'][1])}", "no crowd is worse; a theorem"))
-    console.print(statements(rows))
+    console.print(out.statements(rows))
     verdict = f"The conjecture is [bold]{document['conjecture']}[/bold]"
     if document["conjecture"] == "violated":
         *first, last = [_RIVALS[name] for name in document["beats"]]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import IN_FILE, IN_FOLDER, command, json_option, option
-from shoal.cli.output import print_json, printer, table
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.plan import Plan
 from shoal.support.files import read_json, strict_json
@@ -27,61 +27,63 @@ MAX_DELAY = 3600.0
 """The largest random delay before the first attempt, in seconds."""
 
 
-@command(
+@cli.command(
     "shoal send plan.json --answer 'features=sync;vpn' \\\n"
     "    --to https://collector.example --outbox outbox"
 )
 @click.argument("plan_source", required=False, metavar="[PLAN.json|URL]")
-@option("--answer", "pairs", "An answer; repeatable.", multiple=True, metavar="QUESTION=VALUE")
-@option("--from", "source", "Answers as a JSON object; - reads stdin.", metavar="FILE")
-@option("--to", "The collector.  [default: where the plan comes from]", metavar="URL")
-@option("--outbox", "folder", "Folder of reports to be sent.", type=IN_FOLDER, required=True)
-@option("--answer-key", "Your name for this answer; it is sent once.", metavar="NAME")
-@option("--ledger", "ledger_file", "Add the report to this ledger.", type=IN_FILE)
-@option("--memory", "memory_file", "File of this device's permanent flips.", type=IN_FILE)
-@option(
+@cli.option("--answer", "pairs", "An answer; repeatable.", multiple=True, metavar="QUESTION=VALUE")
+@cli.option("--from", "source", "Answers as a JSON object; - reads stdin.", metavar="FILE")
+@cli.option("--to", "The collector.  [default: where the plan comes from]", metavar="URL")
+@cli.option(
+    "--outbox", "folder", "Folder of reports to be sent.", type=cli.IN_FOLDER, required=True
+)
+@cli.option("--answer-key", "Your name for this answer; it is sent once.", metavar="NAME")
+@cli.option("--ledger", "ledger_file", "Add the report to this ledger.", type=cli.IN_FILE)
+@cli.option("--memory", "memory_file", "File of this device's permanent flips.", type=cli.IN_FILE)
+@cli.option(
     "--memory-key",
     "key_file",
     f"File of the memory's key, created if missing; or set {KEY_VARIABLE}.",
-    type=IN_FILE,
+    type=cli.IN_FILE,
 )
-@option(
+@cli.option(
     "--key",
     "The collector's or the analyzer's public key, which signs plans and certificates.",
     metavar="KEY",
 )
-@option("--oblivious-relay", "Send through this relay (Oblivious HTTP).", metavar="URL")
-@option(
+@cli.option("--oblivious-relay", "Send through this relay (Oblivious HTTP).", metavar="URL")
+@cli.option(
     "--oblivious-keys",
     "The collector's key for that.  [default: fetched from the collector]",
-    type=IN_FILE,
+    type=cli.IN_FILE,
 )
-@option("--limit", "Refuse plans with a larger local epsilon.", metavar="EPSILON")
-@option(
+@cli.option("--limit", "Refuse plans with a larger local epsilon.", metavar="EPSILON")
+@cli.option(
     "--recompute/--no-recompute",
     "Compute the plan's promise first.  [default: if SciPy is installed]",
     default=None,
 )
-@option("--now", "Send at once, without the random delay.", is_flag=True)
-@option(
+@cli.option("--now", "Send at once, without the random delay.", is_flag=True)
+@cli.option(
     "--wait",
     "Keep trying for this long.",
     type=click.FloatRange(0, 86_400),
     default=0.0,
     metavar="SECONDS",
 )
-@option(
+@cli.option(
     "--timeout",
     "Timeout of one request.",
     type=click.FloatRange(0.1, 600),
     default=10.0,
     metavar="SECONDS",
 )
-@option(
+@cli.option(
     "--one-operator", "Answer plans whose relay and analyzer are on one host, too.", is_flag=True
 )
-@option("--plain", "Allow http, without encryption, to other machines.", is_flag=True)
-@json_option
+@cli.option("--plain", "Allow http, without encryption, to other machines.", is_flag=True)
+@cli.json_option
 def send(
     plan_source: str | None,
     pairs: tuple[str, ...],
@@ -222,7 +224,7 @@ def _show(outbox: Outbox, ticket: Ticket | None, repeated: bool, again: str, as_
     counts = {state: sum(entry.state == state for entry in tickets) for state in states}
     if as_json:
         answer = None if ticket is None else ticket.to_json() | {"answered_before": repeated}
-        print_json({"answer": answer, "outbox": counts})
+        out.print_json({"answer": answer, "outbox": counts})
     else:
         if repeated:
             click.echo("This was answered before: the first answer counts, the new one is dropped.")
@@ -245,11 +247,11 @@ def _sentence(ticket: Ticket, again: str) -> str:
     return f"The answer to {plan} {ticket.state}: {ticket.reason}."
 
 
-@command("shoal ledger ledger.json --set-limit 20")
-@click.argument("ledger_file", type=IN_FILE, metavar="LEDGER.json")
-@option("--set-limit", "Refuse reports that raise the total epsilon above E.", metavar="E")
-@option("--no-limit", "Remove the limit.", is_flag=True)
-@json_option
+@cli.command("shoal ledger ledger.json --set-limit 20")
+@click.argument("ledger_file", type=cli.IN_FILE, metavar="LEDGER.json")
+@cli.option("--set-limit", "Refuse reports that raise the total epsilon above E.", metavar="E")
+@cli.option("--no-limit", "Remove the limit.", is_flag=True)
+@cli.json_option
 def ledger(ledger_file: Path, set_limit: str | None, no_limit: bool, as_json: bool) -> None:
     """Show how much this device has revealed so far.
 
@@ -267,9 +269,9 @@ def ledger(ledger_file: Path, set_limit: str | None, no_limit: bool, as_json: bo
         raise InputError(f"cannot read ledger {ledger_file}: No such file or directory.")
     account = kept.read()
     if as_json:
-        print_json(account.to_json())
+        out.print_json(account.to_json())
         return
-    console = printer()
+    console = out.printer()
     rows = []
     for entry in account.plans:
         answers = "all new" if entry.distinct_answers is None else f"{entry.distinct_answers:,}"
@@ -277,7 +279,7 @@ def ledger(ledger_file: Path, set_limit: str | None, no_limit: bool, as_json: bo
         counts = f"{entry.reports:,}", answers
         rows.append((entry.survey, entry.plan_id[:12], *counts, *epsilons))
     columns = ["survey", "plan", "reports", "answers", "epsilon", "with times"]
-    console.print(table(columns, rows, left=2))
+    console.print(out.table(columns, rows, left=2))
     if account.epsilon < sum(entry.epsilon for entry in account.plans):
         console.print("Plans that share permanent flips count once in the total.")
     console.print(f"total epsilon    {account.epsilon} ({account.epsilon_of_changes} with times)")

@@ -10,16 +10,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import (
-    IN_FILE,
-    OUT_FOLDER,
-    command,
-    config_option,
-    json_option,
-    option,
-    settings_options,
-    together,
-)
+from shoal.cli import options as cli
 from shoal.protocol.plan import Plan
 from shoal.server.core.settings import Settings
 from shoal.server.relay.settings import RelaySettings
@@ -36,30 +27,30 @@ _OF_SENDERS = (
 
 def _service_options(table: Any, *leave_out: str) -> Callable[[Any], Any]:
     """Add the plans, the data folder and the settings of a service."""
-    return together(
-        click.argument("plans", nargs=-1, type=IN_FILE, metavar="[PLAN.json]..."),
-        option("--data", "Data folder.", type=OUT_FOLDER, required=True),
-        config_option,
-        option(
+    return cli.together(
+        click.argument("plans", nargs=-1, type=cli.IN_FILE, metavar="[PLAN.json]..."),
+        cli.option("--data", "Data folder.", type=cli.OUT_FOLDER, required=True),
+        cli.config_option,
+        cli.option(
             "--never-published",
             "After a restore: state that these plans were not published before.",
             is_flag=True,
         ),
-        settings_options(table, leave_out),
-        json_option,
+        cli.settings_options(table, leave_out),
+        cli.json_option,
     )
 
 
-_honest_option = option(
+_honest_option = cli.option(
     "--honest",
     "For plans without an honest fraction: state that nobody sends fake reports.",
     type=click.Choice(["all"]),
 )
 
 
-@command("shoal serve --data collector --honest all plan.json")
+@cli.command("shoal serve --data collector --honest all plan.json")
 @_honest_option
-@option(
+@cli.option(
     "--origins",
     "Web pages that may send reports for these plans, such as https://page.example; * for all."
     "  [default: unchanged, initially none]",
@@ -78,7 +69,7 @@ def serve(**given: Any) -> None:
     _serve(Collector, "Reports", **given)
 
 
-@command("shoal analyzer --data analyzer --honest all plan.json")
+@cli.command("shoal analyzer --data analyzer --honest all plan.json")
 @_honest_option
 @_service_options(Settings, *_OF_SENDERS)
 def analyzer(**given: Any) -> None:
@@ -125,19 +116,19 @@ def _serve(
     )
 
 
-@command("shoal relay --data relay --analyzer https://analyzer.example plan.json")
-@option("--analyzer", "The analyzer's address.", required=True, metavar="URL")
-@option(
+@cli.command("shoal relay --data relay --analyzer https://analyzer.example plan.json")
+@cli.option("--analyzer", "The analyzer's address.", required=True, metavar="URL")
+@cli.option(
     "--analyzer-key",
     "The analyzer's signing key.  [default: as pinned at the first contact]",
     metavar="KEY",
 )
-@option(
+@cli.option(
     "--token-file",
     "File with this relay's token at the analyzer.  [default: DATA/analyzer-token]",
-    type=IN_FILE,
+    type=cli.IN_FILE,
 )
-@option("--plain", "Allow http to an analyzer on another machine.", is_flag=True)
+@cli.option("--plain", "Allow http to an analyzer on another machine.", is_flag=True)
 @_service_options(RelaySettings)
 def relay(
     plans: tuple[Path, ...],

@@ -8,30 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import (
-    DECIMAL,
-    IN_FILE,
-    WHOLE,
-    check_plot,
-    command,
-    estimate_options,
-    json_option,
-    option,
-    output_option,
-    plan_argument,
-    plot_option,
-    table_format_options,
-)
-from shoal.cli.output import (
-    bold,
-    outward,
-    print_json,
-    printer,
-    progress,
-    show_title,
-    show_written,
-    table,
-)
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
@@ -44,33 +22,33 @@ if TYPE_CHECKING:
 _KINDS = ("exact", "normal", "simultaneous", "chebyshev")
 
 
-@command("shoal simulate plan.json --users 10000")
-@plan_argument
-@option("--users", "How many people to simulate.", type=WHOLE, metavar="N")
-@option("--answers", "Draw the people from these answers.", type=IN_FILE)
-@option(
+@cli.command("shoal simulate plan.json --users 10000")
+@cli.plan_argument
+@cli.option("--users", "How many people to simulate.", type=cli.WHOLE, metavar="N")
+@cli.option("--answers", "Draw the people from these answers.", type=cli.IN_FILE)
+@cli.option(
     "--texts",
     "Answers to text questions: one text per line, the text at rank r with weight 1/r, or a"
     " .csv of text,weight.",
-    type=IN_FILE,
+    type=cli.IN_FILE,
 )
-@option("--zipf", "With --texts: weight 1/r^S instead.", type=DECIMAL, metavar="S")
-@option("--seed", "Seed of the simulated data.  [default: random]", type=WHOLE)
-@option("--repeat", "Study R runs on the same people.", type=WHOLE, metavar="R")
-@option("--vary", "With --repeat: a study at each users, q or epsilon.", metavar="NAME=A,B,...")
-@option(
+@cli.option("--zipf", "With --texts: weight 1/r^S instead.", type=cli.DECIMAL, metavar="S")
+@cli.option("--seed", "Seed of the simulated data.  [default: random]", type=cli.WHOLE)
+@cli.option("--repeat", "Study R runs on the same people.", type=cli.WHOLE, metavar="R")
+@cli.option("--vary", "With --repeat: a study at each users, q or epsilon.", metavar="NAME=A,B,...")
+@cli.option(
     "--through",
     "Draw counts from their exact distribution, or make every report.  [default: distribution"
     " with --repeat or text, else reports]",
     type=click.Choice(["distribution", "reports"]),
 )
-@table_format_options
-@output_option("the simulated tally")
-@plot_option
-@estimate_options
-@json_option
+@cli.table_format_options
+@cli.output_option("the simulated tally")
+@cli.plot_option
+@cli.estimate_options
+@cli.json_option
 def simulate(
-    plan_file: Path,
+    plan: Plan,
     users: int | None,
     answers: Path | None,
     texts: Path | None,
@@ -100,7 +78,6 @@ def simulate(
         raise InputError("--zipf gives weights to texts; give --texts too.")
     if repeat is not None and target != "crowd":
         raise InputError("a study repeats the flips on the same people; use --target crowd.")
-    plan = Plan.read(plan_file)
     people: dict[str, Any] = {"users": users, "answers": None, "seed": seed}
     if answers is not None:
         from shoal.device.arrays.answer_files import read_answers
@@ -111,7 +88,7 @@ def simulate(
         return
     from shoal.lab.simulation import simulate
 
-    with progress("simulating", users) as advance:
+    with out.progress("simulating", users) as advance:
         run = simulate(
             plan,
             **people,
@@ -124,7 +101,7 @@ def simulate(
         run.estimates.tally.write(output)
     document = run.to_json(level, kind)
     if as_json:
-        print_json(document)
+        out.print_json(document)
         return
     from shoal.cli.estimate import show_estimates
 
@@ -132,7 +109,7 @@ def simulate(
     show_estimates(document | {"notes": notes}, plan.survey.name)
     for question, decoded in document.get("texts", {}).items():
         _show_texts(question, decoded)
-    show_written(printer(), output, "tally written to")
+    out.show_written(out.printer(), output, "tally written to")
 
 
 def _read_weights(path: Path | None, exponent: float | None) -> dict[str, float] | None:
@@ -153,15 +130,15 @@ def _read_weights(path: Path | None, exponent: float | None) -> dict[str, float]
 def _show_texts(question: str, decoded: dict[str, Any], shown: int = 20) -> None:
     from shoal.cli.text import same_texts
 
-    console = printer()
+    console = out.printer()
     found = [row for row in decoded["candidates"] if row["found"]]
     false = [row for row in found if row["truth"] == 0]
     rows = []
     for row in found[:shown]:
-        numbers = f"{row['truth']:,}", f"{row['count']:,.0f}", *outward(row["low"], row["high"])
+        numbers = f"{row['truth']:,}", f"{row['count']:,.0f}", *out.outward(row["low"], row["high"])
         rows.append((same_texts(row), *numbers))
     console.print()
-    console.print(table(["text", "truth", "count", "low", "high"], rows, title=question))
+    console.print(out.table(["text", "truth", "count", "low", "high"], rows, title=question))
     console.print(
         f"{len(found):,} of {len(decoded['candidates']):,} texts found,"
         f" {len(false):,} of them false (nobody answered them)"
@@ -180,10 +157,10 @@ def _study(
 ) -> None:
     from shoal.lab.study import study
 
-    check_plot(plot)
+    cli.check_plot(plot)
     grid = _grid(vary)
     points = len(next(iter(grid.values()))) if grid else 1
-    with progress("repeating", repetitions * points) as advance:
+    with out.progress("repeating", repetitions * points) as advance:
         result = study(
             plan,
             **people,
@@ -195,10 +172,7 @@ def _study(
         )
     if plot is not None:
         result.save_plot(plot)
-    if as_json:
-        print_json(result.to_json())
-    else:
-        _show_study(result.to_json(), plan.survey.name, plot)
+    out.show_result(result.to_json(), as_json, _show_study, plan.survey.name, plot)
 
 
 def _grid(vary: str | None) -> Any:
@@ -218,8 +192,8 @@ def _grid(vary: str | None) -> Any:
 
 def _show_study(document: dict[str, Any], name: str, plot: Path | None) -> None:
     """Print two tables for each point: errors beside theory, and coverage of the intervals."""
-    console = printer()
-    show_title(
+    console = out.printer()
+    out.show_title(
         console,
         name,
         f"{document['repetitions']:,} repetitions through the {document['through']}, intervals at"
@@ -242,7 +216,7 @@ def _show_study(document: dict[str, Any], name: str, plot: Path | None) -> None:
                 f" computed {together['expected']:.2%}",
                 markup=False,
             )
-    show_written(console, plot, "\nwritten to")
+    out.show_written(console, plot, "\nwritten to")
 
 
 def _table(
@@ -253,9 +227,9 @@ def _table(
 ) -> Table:
     rows: list[Sequence[Any]] = []
     for question, options in point["questions"].items():
-        rows.append((bold(question),))
+        rows.append((out.bold(question),))
         rows += [(label, *cells(row)) for label, row in options.items()]
-    return table(["", *columns], rows, title=title)
+    return out.table(["", *columns], rows, title=title)
 
 
 def _errors(row: dict[str, Any]) -> list[str]:

@@ -7,27 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import (
-    IN_FILE,
-    Command,
-    CommandOrGroup,
-    check_new,
-    json_option,
-    new_file_options,
-    option,
-    promise_options,
-    survey_options,
-    view_option,
-)
-from shoal.cli.output import (
-    print_json,
-    printer,
-    show_bullets,
-    show_title,
-    show_written,
-    table,
-    waiting,
-)
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError
 from shoal.planning.costs import QuestionCost, survey_costs
 from shoal.protocol.survey import Survey
@@ -39,13 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=CommandOrGroup,
+    cls=cli.CommandOrGroup,
     example="shoal survey survey.toml --crowd 10000 --epsilon 1 --delta 1e-6",
 )
-@survey_options
-@promise_options()
-@view_option()
-@json_option
+@cli.survey_options
+@cli.promise_options()
+@cli.view_option()
+@cli.json_option
 def survey(
     survey: Survey,
     crowd: int | None,
@@ -70,19 +51,16 @@ def survey(
             "questions": [QuestionCost(question, None, None).to_json() for question in survey],
         }
     else:
-        with waiting():
+        with out.waiting():
             costs = survey_costs(survey, crowd_size=crowd, epsilon=epsilon, delta=delta, view=view)
         document = costs.to_json()
-    if as_json:
-        print_json(document)
-    else:
-        _show_costs(document)
+    out.show_result(document, as_json, _show_costs)
 
 
 def _show_costs(document: dict[str, Any]) -> None:
-    console = printer()
+    console = out.printer()
     differ = f"two answers differ in up to {document['differing_bits']:,}"
-    show_title(console, document["survey"], f"{document['bits']:,} bits, {differ}")
+    out.show_title(console, document["survey"], f"{document['bits']:,} bits, {differ}")
     known = "sigma" in document
     if known:
         console.print(
@@ -99,16 +77,16 @@ def _show_costs(document: dict[str, Any]) -> None:
         sizes = [f"{row[key]:,}" for key in ("bits", "differing_bits")]
         rows.append([row["name"], row["kind"], *sizes, *costs])
     columns = ["question", "kind", "bits", "differ", *(["sigma without", "cost"] if known else [])]
-    console.print(table(columns, rows, left=2))
+    console.print(out.table(columns, rows, left=2))
     if known:
         console.print("cost: how much larger the error of the others is because this is asked")
 
 
-@survey.command("from", cls=Command, example="shoal survey from data.csv -o survey.toml")
-@click.argument("data", type=IN_FILE, metavar="DATA.csv")
-@option("--name", "Name of the survey.", metavar="NAME")
-@new_file_options("the survey, as .toml,")
-@json_option
+@survey.command("from", cls=cli.Command, example="shoal survey from data.csv -o survey.toml")
+@click.argument("data", type=cli.IN_FILE, metavar="DATA.csv")
+@cli.option("--name", "Name of the survey.", metavar="NAME")
+@cli.new_file_options("the survey, as .toml,")
+@cli.json_option
 def from_table(
     data: Path, name: str | None, output: Path | None, force: bool, as_json: bool
 ) -> None:
@@ -120,12 +98,12 @@ def from_table(
     """
     from shoal.device.arrays.infer_survey import infer_survey
 
-    check_new(output, force)
+    cli.check_new(output, force)
     proposal = infer_survey(data, name=name)
     if output is not None:
         write_text(output, proposal.to_toml())
     if as_json:
-        print_json(proposal.to_json())
+        out.print_json(proposal.to_json())
         return
     if output is None:
         click.echo(proposal.to_toml(), nl=False)
@@ -134,13 +112,13 @@ def from_table(
 
 def _show(proposal: SurveyProposal, output: Path | None) -> None:
     """Print what the columns hold: on stderr if the survey itself is on stdout."""
-    console = printer(stderr=output is None)
+    console = out.printer(stderr=output is None)
     survey = proposal.survey
-    show_title(console, survey.name, f"{len(survey.asked):,} questions, {survey.bits:,} bits")
+    out.show_title(console, survey.name, f"{len(survey.asked):,} questions, {survey.bits:,} bits")
     rows = [(one.column, one.kind, one.seen) for one in proposal.columns]
-    columns = table(["column", "kind", "seen"], rows, left=3)
+    columns = out.table(["column", "kind", "seen"], rows, left=3)
     columns.columns[0].max_width, columns.columns[1].no_wrap = 24, True
     console.print(columns)
     console.print()
-    show_bullets(console, proposal.notes)
-    show_written(console, output, "survey written to")
+    out.show_bullets(console, proposal.notes)
+    out.show_written(console, output, "survey written to")

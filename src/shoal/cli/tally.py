@@ -10,48 +10,41 @@ from pathlib import Path
 import click
 
 from shoal.analysis.tally import Tally
-from shoal.cli.options import (
-    IN_FILE,
-    WHOLE,
-    command,
-    json_option,
-    option,
-    output_option,
-    plan_argument,
-    processes_option,
-)
-from shoal.cli.output import print_json, progress_to
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError, ReportError, ShoalError
 from shoal.protocol.plan import Plan
 from shoal.support.files import read_json
 
 
-@command("shoal tally plan.json reports.parquet -o tally.json")
-@plan_argument
-@click.argument("reports", type=IN_FILE, nargs=-1, required=True)
-@output_option("the tally")
-@option(
+@cli.command("shoal tally plan.json reports.parquet -o tally.json")
+@cli.plan_argument
+@click.argument("reports", type=cli.IN_FILE, nargs=-1, required=True)
+@cli.output_option("the tally")
+@cli.option(
     "--vectors/--no-vectors",
     "Also count whole vectors.  [default: if they are short]",
     default=None,
 )
-@option(
+@cli.option(
     "--joint",
     "Count these options jointly; repeatable.",
     multiple=True,
     metavar="Q=OPTION;Q=OPTION",
 )
-@option("--crowd-name", "Name of the crowd; parts with one name add up.", metavar="NAME")
-@option("--window-number", "Window of the reports that carry none.", type=WHOLE, metavar="N")
-@option(
+@cli.option("--crowd-name", "Name of the crowd; parts with one name add up.", metavar="NAME")
+@cli.option(
+    "--window-number", "Window of the reports that carry none.", type=cli.WHOLE, metavar="N"
+)
+@cli.option(
     "--people",
     "Declare that no person is in two of the crowds; this is not checked.",
     type=click.Choice(["different"]),
 )
-@processes_option
-@json_option
+@cli.processes_option
+@cli.json_option
 def tally(
-    plan_file: Path,
+    plan: Plan,
     reports: tuple[Path, ...],
     output: Path | None,
     vectors: bool | None,
@@ -80,7 +73,6 @@ def tally(
     from shoal.batch.tally_files import tally_files
     from shoal.planning.certificate import compute_promise
 
-    plan = Plan.read(plan_file)
     if (refusal := compute_promise(plan).refusal) is not None:
         click.echo(f"shoal: warning: {refusal}", err=True)
     if len({path.resolve() for path in reports}) < len(reports):
@@ -88,7 +80,7 @@ def tally(
     groups = [[_bit(plan, part) for part in group.split(";")] for group in joint]
     tallies = [path for path in reports if _holds_tally(path)]
     journal = None if output is None else output.with_name(output.name + ".journal")
-    with progress_to("tallying") as reached:
+    with out.progress_to("tallying") as reached:
         counted = tally_files(
             plan,
             [path for path in reports if path not in tallies],
@@ -113,7 +105,7 @@ def tally(
     if journal is not None:
         remove_journal(journal)
     if as_json:
-        print_json(total.to_json())
+        out.print_json(total.to_json())
     else:
         where = f", written to {output}" if output else ""
         click.echo(f"{total.reports:,} reports of plan {plan.id[:12]} counted{where}.")

@@ -9,23 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.analysis.tally import Tally
-from shoal.cli.options import (
-    IN_FILE,
-    OUT_FILE,
-    WHOLE,
-    check_plot,
-    command,
-    fdr_option,
-    json_option,
-    level_option,
-    option,
-    plot_option,
-    promise_options,
-    question_option,
-    top_option,
-    view_option,
-)
-from shoal.cli.output import outward, print_json, printer, progress, show_bullets, show_title, table
+from shoal.cli import options as cli
+from shoal.cli import output as out
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.files import write_text
@@ -35,25 +20,27 @@ if TYPE_CHECKING:
     from shoal.analysis.text.results import DecodedTexts
 
 
-@command("shoal decode plan.json tally.json candidates.txt")
-@click.argument("plan_file", type=IN_FILE, required=False, metavar="PLAN.json")
-@click.argument("tally_file", type=IN_FILE, required=False, metavar="TALLY.json")
-@click.argument("candidate_file", type=IN_FILE, required=False, metavar="CANDIDATES")
-@option(
+@cli.command("shoal decode plan.json tally.json candidates.txt")
+@click.argument("plan_file", type=cli.IN_FILE, required=False, metavar="PLAN.json")
+@click.argument("tally_file", type=cli.IN_FILE, required=False, metavar="TALLY.json")
+@click.argument("candidate_file", type=cli.IN_FILE, required=False, metavar="CANDIDATES")
+@cli.option(
     "--rappor", "Instead: decode a RAPPOR collection, PARAMS.csv COUNTS.csv MAP.csv.", is_flag=True
 )
-@question_option
-@option("--column", "Which column of a table holds the candidates.", metavar="NAME")
-@fdr_option(0.05)
-@level_option
-@top_option(20)
-@plot_option
-@option("--propose", "Instead: propose the size of a text question.", is_flag=True)
-@option("--dictionary", "With --propose: how many candidates.", type=WHOLE, metavar="K")
-@promise_options(when="With --propose")
-@view_option(when="With --propose")
-@option("--max-bits", "With --propose: the largest report, in bits.", type=WHOLE, default=1024)
-@json_option
+@cli.question_option
+@cli.option("--column", "Which column of a table holds the candidates.", metavar="NAME")
+@cli.fdr_option(0.05)
+@cli.level_option
+@cli.top_option(20)
+@cli.plot_option
+@cli.option("--propose", "Instead: propose the size of a text question.", is_flag=True)
+@cli.option("--dictionary", "With --propose: how many candidates.", type=cli.WHOLE, metavar="K")
+@cli.promise_options(when="With --propose")
+@cli.view_option(when="With --propose")
+@cli.option(
+    "--max-bits", "With --propose: the largest report, in bits.", type=cli.WHOLE, default=1024
+)
+@cli.json_option
 def decode(
     plan_file: Path | None,
     tally_file: Path | None,
@@ -81,7 +68,7 @@ def decode(
     from shoal.analysis.text.rappor import decode_rappor
 
     files = (plan_file, tally_file, candidate_file)
-    check_plot(plot)
+    cli.check_plot(plot)
     if propose:
         if any(files) or rappor:
             raise InputError("--propose takes no files; use it before you make a plan.")
@@ -104,7 +91,7 @@ def decode(
         plan = Plan.read(plan_file)
         tally = Tally.read(tally_file, plan)
         candidates = read_candidates(candidate_file, column)
-        with progress("hashing candidates", len(candidates)) as advance:
+        with out.progress("hashing candidates", len(candidates)) as advance:
             texts = decode(
                 plan, tally, candidates, question=question, fdr=fdr, level=level, progress=advance
             )
@@ -115,7 +102,7 @@ def decode(
 
         save(plot_texts(texts, max(1, min(top, 40))), plot)
     if as_json:
-        print_json(document)
+        out.print_json(document)
         return
     _show_texts(document, top)
     if rappor:
@@ -141,7 +128,7 @@ def _propose(
     )
     if as_json:
         names = ["bits", "hashes", "cohorts", "q", "sigma", "detectable", "report_bytes"]
-        print_json({"view": view} | {name: getattr(size, name) for name in names})
+        out.print_json({"view": view} | {name: getattr(size, name) for name in names})
         return
     click.echo(f"bits = {size.bits}\nhashes = {size.hashes}\ncohorts = {size.cohorts}")
     click.echo(
@@ -152,10 +139,10 @@ def _propose(
 
 def _show_texts(document: dict[str, Any], top: int) -> None:
     """Print the texts that were found, and the reports that they do not explain."""
-    console = printer()
+    console = out.printer()
     candidates, reports = document["candidates"], document["reports"]
     found = [row for row in candidates if row["found"]]
-    show_title(
+    out.show_title(
         console,
         document["question"],
         f"{reports:,} reports, {len(found):,} of {len(candidates):,} candidates found at a false"
@@ -163,13 +150,13 @@ def _show_texts(document: dict[str, Any], top: int) -> None:
         document["simulated"],
     )
     if document["notes"]:
-        show_bullets(console, document["notes"])
+        out.show_bullets(console, document["notes"])
     rows = []
     for row in found[:top]:
         sigma, low, high = (f"{row[key]:,.0f}" for key in ("sigma", "low", "high"))
         count, share = f"{row['count']:,.0f}", f"{row['count'] / reports:.2%}"
         rows.append((same_texts(row), count, share, sigma, low, high))
-    console.print(table(["text", "count", "share", "sigma", "low", "high"], rows))
+    console.print(out.table(["text", "count", "share", "sigma", "low", "high"], rows))
     if len(found) > top:
         console.print(f"{top:,} of {len(found):,} shown; see --top, or --json for all candidates")
     console.print(
@@ -187,7 +174,7 @@ def same_texts(row: dict[str, Any]) -> str:
 
 def _show_promises(document: dict[str, Any]) -> None:
     """Print what RAPPOR promised to the people whose reports were decoded."""
-    console = printer()
+    console = out.printer()
     low, high = document["together"]
     console.print(
         f"all texts together: {low:.2%} to {high:.2%} of the reports at {document['level']:g}; 100%"
@@ -207,19 +194,21 @@ def _show_promises(document: dict[str, Any]) -> None:
         console.print("f = 0: nothing is permanent, so reports of one person average away.")
 
 
-@command("shoal discover plan.json tally.json")
-@click.argument("plan_file", type=IN_FILE, required=False, metavar="PLAN.json")
-@click.argument("tally_file", type=IN_FILE, required=False, metavar="TALLY.json")
-@top_option()
-@fdr_option(0.0001)
-@option("--candidates", "The most candidates to build from letter pairs.", type=WHOLE, default=5000)
-@level_option
-@option("--make", "Instead: write such a survey.", type=OUT_FILE, metavar="SURVEY.toml")
-@option("--length", "With --make: letters of the longest word.", type=WHOLE, metavar="L")
-@option("--alphabet", "With --make: allowed letters.", default=ascii_lowercase)
-@option("--question", "Name of the text question (with --make: word by default).")
-@option("--bits", "With --make: size of a report.", type=WHOLE, default=1024)
-@json_option
+@cli.command("shoal discover plan.json tally.json")
+@click.argument("plan_file", type=cli.IN_FILE, required=False, metavar="PLAN.json")
+@click.argument("tally_file", type=cli.IN_FILE, required=False, metavar="TALLY.json")
+@cli.top_option()
+@cli.fdr_option(0.0001)
+@cli.option(
+    "--candidates", "The most candidates to build from letter pairs.", type=cli.WHOLE, default=5000
+)
+@cli.level_option
+@cli.option("--make", "Instead: write such a survey.", type=cli.OUT_FILE, metavar="SURVEY.toml")
+@cli.option("--length", "With --make: letters of the longest word.", type=cli.WHOLE, metavar="L")
+@cli.option("--alphabet", "With --make: allowed letters.", default=ascii_lowercase)
+@cli.option("--question", "Name of the text question (with --make: word by default).")
+@cli.option("--bits", "With --make: size of a report.", type=cli.WHOLE, default=1024)
+@cli.json_option
 def discover(
     plan_file: Path | None,
     tally_file: Path | None,
@@ -250,10 +239,10 @@ def discover(
     tally = Tally.read(tally_file, plan)
     document = discover(plan, tally, question=question, **search).to_json()
     if as_json:
-        print_json(document)
+        out.print_json(document)
         return
-    console = printer()
-    show_title(
+    console = out.printer()
+    out.show_title(
         console,
         document["question"],
         f"{tally.reports:,} reports, {document['candidates']:,} candidates,"
@@ -261,13 +250,13 @@ def discover(
         document["simulated"],
     )
     rows = [
-        (row["word"], f"{row['count']:,.0f}", *outward(row["low"], row["high"]))
+        (row["word"], f"{row['count']:,.0f}", *out.outward(row["low"], row["high"]))
         for row in document["words"]
     ]
     if rows:
-        console.print(table(["word", "count", "low", "high"], rows))
+        console.print(out.table(["word", "count", "low", "high"], rows))
     if document["notes"]:
-        show_bullets(console, document["notes"])
+        out.show_bullets(console, document["notes"])
 
 
 def _make_survey(
@@ -282,7 +271,7 @@ def _make_survey(
     survey = discovery_survey(output.stem, length, alphabet=alphabet, question=question, bits=bits)
     write_text(output, survey.to_toml())
     if as_json:
-        print_json(survey.to_json() | {"bits": survey.bits, "output": str(output)})
+        out.print_json(survey.to_json() | {"bits": survey.bits, "output": str(output)})
     else:
         click.echo(
             f"survey {survey.name} of {survey.bits:,} bits written to {output}; answers have one"

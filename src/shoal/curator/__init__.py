@@ -11,10 +11,15 @@
 The noise comes from OpenDP, exactly sampled: ``pip install 'shoal[curator]'``.
 """
 
-from shoal.curator.budget import Budget
-from shoal.curator.columns import Predicate
-from shoal.curator.curator import Curator
-from shoal.curator.noise import Neighbours
-from shoal.curator.release import Accuracy, Release
+from shoal.errors import missing_extra
+
+try:
+    from shoal.curator.budget import Budget
+    from shoal.curator.columns import Predicate
+    from shoal.curator.curator import Curator
+    from shoal.curator.noise import Neighbours
+    from shoal.curator.release import Accuracy, Release
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "shoal.curator") from None
 
 __all__ = ["Accuracy", "Budget", "Curator", "Neighbours", "Predicate", "Release"]

@@ -38,7 +38,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import InputError, PrivacyRefusal
+from shoal.errors import InputError, PrivacyRefusal, missing_extra
 from shoal.support.checks import check_decimal
 from shoal.support.files import first_line
 
@@ -97,10 +97,8 @@ def _opendp(scale: float, sensitivity: Fraction, whole: bool) -> tuple[Any, floa
     """Return OpenDP's measurement and the epsilon it claims at the sensitivity."""
     try:
         import opendp.prelude as dp
-    except ImportError:
-        raise InputError(
-            "a curator's noise needs OpenDP, which is not installed: pip install 'shoal[curator]'."
-        ) from None
+    except ImportError as error:
+        raise missing_extra(error, "a curator's noise") from None
     dp.enable_features("contrib")
     kind = "i64" if whole else "f64"
     atoms = dp.atom_domain(T=kind) if whole else dp.atom_domain(T=kind, nan=False)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
-from shoal.errors import InputError
+from shoal.errors import InputError, missing_extra
 from shoal.protocol.plan import Memory, Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits
 from shoal.protocol.wording import Wording, permanent_key
@@ -405,9 +405,6 @@ def decrypt(key: bytes, encrypted: bytes, where: object) -> bytes:
 def _cipher(key: bytes) -> AESGCM:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError:
-        raise InputError(
-            "a device's memory is encrypted, which needs cryptography: pip install"
-            " 'shoal[encryption]'."
-        ) from None
+    except ImportError as error:
+        raise missing_extra(error, "a device's memory") from None
     return AESGCM(key)

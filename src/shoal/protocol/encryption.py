@@ -57,7 +57,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from shoal.errors import InputError, ReportError
+from shoal.errors import InputError, ReportError, missing_extra
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import RandomBits, draw_below
 from shoal.protocol.signatures import key_text
@@ -93,9 +93,7 @@ def _suite() -> Suite:
     try:
         from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
     except ImportError as error:
-        raise InputError(
-            "encrypting reports needs cryptography 47 or newer: pip install 'shoal[encryption]'."
-        ) from error
+        raise missing_extra(error, "encrypting reports") from None
     return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 
 

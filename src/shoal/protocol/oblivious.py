@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import InputError, ReportError
+from shoal.errors import InputError, ReportError, missing_extra
 from shoal.protocol.random_bits import SystemBits
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _suite() -> CipherSuite:
     try:
         from pyhpke import AEADId, CipherSuite, KDFId, KEMId
     except ImportError as error:
-        raise InputError("Oblivious HTTP needs pyhpke: pip install 'shoal[encryption]'.") from error
+        raise missing_extra(error, "Oblivious HTTP") from None
     return CipherSuite.new(KEMId(KEM), KDFId(KDF), AEADId(AEAD))
 
 

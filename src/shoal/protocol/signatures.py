@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 
-from shoal.errors import InputError, TransportError
+from shoal.errors import InputError, TransportError, missing_extra
 
 SIGNATURE, KEY = "Shoal-Signature", "Shoal-Key"
 """The headers with the signatures and, for information only, their keys; all in base64url,
@@ -38,10 +38,8 @@ def check_signature(
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    except ImportError:
-        raise InputError(
-            "checking a signature needs cryptography: pip install 'shoal[encryption]'."
-        ) from None
+    except ImportError as error:
+        raise missing_extra(error, "checking a signature") from None
     texts = signature.split(",") if isinstance(signature, str) else []
     decoded = [_decoded(text) for text in texts[:MAX_SIGNERS]]
     given = [raw for raw in decoded if raw is not None and len(raw) == _SIGNATURE_BYTES]

@@ -14,7 +14,12 @@ suffix. `notebook_html` is the short form that notebooks show.
 A page makes no request and runs no script. Templates escape every text.
 """
 
-from shoal.reports.page import notebook_html
-from shoal.reports.publication import Publication, publish
+from shoal.errors import missing_extra
+
+try:
+    from shoal.reports.page import notebook_html
+    from shoal.reports.publication import Publication, publish
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "shoal.reports") from None
 
 __all__ = ["Publication", "notebook_html", "publish"]

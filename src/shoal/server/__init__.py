@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from shoal.errors import missing_extra
+
 if TYPE_CHECKING:
     from shoal.server.analyzer.service import Analyzer
     from shoal.server.collector.server import serve
@@ -28,4 +30,7 @@ def __getattr__(name: str) -> object:
     """Load a part when it is used: settings are read without a web server at hand."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, f"{__name__}.{name}") from None

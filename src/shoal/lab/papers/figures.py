@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import InputError
+from shoal.errors import InputError, missing_extra
 from shoal.lab.papers import show
 from shoal.lab.papers.lec import density
 from shoal.lab.papers.sdp_ratio import BITS, ROWS, Row, mass_beyond, middle
@@ -32,9 +32,7 @@ def plot_figures(directory: Path) -> list[Path]:
     try:
         import matplotlib
     except ImportError as error:
-        raise InputError(
-            "figures need matplotlib, which is not installed: pip install 'shoal[plots]'"
-        ) from error
+        raise missing_extra(error, "a figure") from None
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.errors import InputError
+from shoal.errors import InputError, missing_extra
 from shoal.support.files import write_whole
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ def blank(title: str, subtitle: str, height: float = 4.8) -> Figure:
     """Return a figure with a title and no axes."""
     try:
         from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError(
-            "pictures need matplotlib, which is not installed: pip install 'shoal[plots]'."
-        ) from None
+    except ImportError as error:
+        raise missing_extra(error, "a chart") from None
     figure = Figure(figsize=(8.4, height), dpi=150, facecolor="white")
     top = 1 - 0.216 / height
     figure.text(0.02, top, title, fontsize=LARGE, fontweight="bold", va="center")

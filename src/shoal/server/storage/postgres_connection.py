@@ -24,14 +24,14 @@ from functools import cache
 from time import monotonic
 from typing import Any
 
-from shoal.errors import InputError
+from shoal.errors import InputError, missing_extra
 from shoal.server.storage.database import Rows, StorageError, StorageFull, StorageTimeout
 
 try:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
-except ModuleNotFoundError as error:
-    raise InputError(f"PostgreSQL needs {error.name}: pip install 'shoal[postgres]'.") from None
+except ImportError as error:
+    raise missing_extra(error, "PostgreSQL") from None
 
 __all__ = ["PostgresConnection"]
 

@@ -1,0 +1,72 @@
+"""A missing library is one sentence that names the extra, in the command and in Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CROWD = ["--flags", "3", "--crowd", "100", "--epsilon", "1", "--delta", "1e-3"]
+SERVE = ["serve", "--data", "x", "--honest", "all"]
+PLOT = ["plan", *CROWD, "--plot", "x.png"]
+PLOT = ["plan", *CROWD, "--plot", "x.png"]
+RELAY = ["relay", "--data", "x", "--analyzer", "https://a.example"]
+
+
+def without(libraries: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run code in a process in which some libraries cannot be imported."""
+    block = f"import sys\nsys.modules.update(dict.fromkeys({libraries.split()!r}))\n"
+    command = [sys.executable, "-c", block + code]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("libraries", "words", "extra"),
+    [
+        ("click rich", ["plan", *CROWD], "click: pip install 'shoal[cli]'"),
+        ("rich", ["plan", *CROWD], "rich: pip install 'shoal[cli]'"),
+        ("numpy scipy", ["plan", *CROWD], "numpy: pip install 'shoal[analysis]'"),
+        ("matplotlib", PLOT, "matplotlib: pip install 'shoal[plots]'"),
+        ("starlette", SERVE, "starlette: pip install 'shoal[server]'"),
+        ("starlette", ["demo"], "starlette: pip install 'shoal[server]'"),
+        ("httptools", RELAY, "httptools: pip install 'shoal[server]'"),
+        (
+            "psycopg",
+            ["collector", "renew", "d", "--database", "postgresql://x@localhost/y"],
+            "psycopg: pip install 'shoal[postgres]'",
+        ),
+    ],
+)
+def test_a_command_names_the_extra(libraries: str, words: list[str], extra: str, tmp_path: Path):
+    done = without(libraries, f"from shoal.cli import run; sys.exit(run({words!r}))", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("shoal: ")
+    assert done.stderr.endswith(f" needs {extra}.\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_version_needs_no_library(tmp_path: Path):
+    code = "from shoal.cli import run; sys.exit(run(['--version']))"
+    done = without("click rich numpy scipy pyarrow cryptography", code, tmp_path)
+    assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "shoal", "")
+
+
+@pytest.mark.parametrize(
+    ("libraries", "code", "extra"),
+    [
+        ("numpy", "import shoal; shoal.estimate", "shoal.estimate needs numpy"),
+        ("numpy", "import shoal.text", "shoal.text needs numpy"),
+        ("numpy", "import shoal.compare", "shoal.compare needs numpy"),
+        ("numpy", "import shoal.audit", "shoal.audit needs numpy"),
+        ("jinja2", "import shoal.reports", "shoal.reports needs jinja2"),
+        ("starlette", "from shoal.server import serve", "shoal.server.serve needs starlette"),
+    ],
+)
+def test_python_names_the_extra(libraries: str, code: str, extra: str, tmp_path: Path):
+    catch = f"try:\n    {code}\nexcept ModuleNotFoundError as error:\n    caught = error\n"
+    catch += "from shoal.errors import InputError\nassert isinstance(caught, InputError)\n"
+    done = without(libraries, catch + "print(caught)", tmp_path)
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"{extra}: pip install 'shoal[")

@@ -149,7 +149,7 @@ class TestFragments:
             return [*sealed(PIECES, key, [dummy() for _ in range(87)]), *strangers(PIECES, 13)]
 
         listed, *_ = refused_with(PIECES, messages, tmp_path)
-        assert (listed[0]["state"], listed[0]["reason"]) == ("given up", "unreadable")
+        assert (listed[0]["state"], listed[0]["reason"]) == ("discarded", "unreadable")
 
     def test_dummies_are_not_garbage(self, tmp_path: Path):
         tally, shown, _ = released_with(
@@ -231,7 +231,7 @@ class TestWholeReports:
             return [*good, *strangers(WIDE, 20 - readable)]
 
         listed, pages, page, metrics, secrets, chunks = refused_with(WIDE, messages, tmp_path)
-        assert (listed[0]["state"], listed[0]["reason"]) == ("given up", "unreadable")
+        assert (listed[0]["state"], listed[0]["reason"]) == ("discarded", "unreadable")
         assert listed[0]["unreadable"] == 20 - readable
         assert "reports" not in listed[0]
         assert "too few of its reports could be read" in page
@@ -247,7 +247,7 @@ class TestWholeReports:
             return [*good, *strangers(WHOLE, 1)]
 
         listed, *_ = refused_with(WHOLE, messages, tmp_path)
-        assert (listed[0]["state"], listed[0]["unreadable"]) == ("given up", 1)
+        assert (listed[0]["state"], listed[0]["unreadable"]) == ("discarded", 1)
 
 
 def test_the_log_says_how_many(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -89,8 +89,8 @@ class Analyzer(Collector):
             damaged=self._damaged,
             deadline_days=self.settings.deadline_days,
             clock=self._clock,
-            sealed=self._sealed,
-            given_up=self._given_up,
+            released=self._released,
+            discarded=self._discarded,
         )
 
     @property
@@ -163,7 +163,7 @@ class Analyzer(Collector):
             self.metrics.sealed(crowd.tally.reports)
             LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "crowd": number}})
         else:
-            self._given_up(plan_id, IncompleteCrowd(number, 10))
+            self._discarded(plan_id, IncompleteCrowd(number, 10))
         if crowd.unreadable or crowd.excess:
             facts = {"plan": plan_id, "crowd": number, "unopened": crowd.unopened}
             facts |= {"out_of_range": crowd.out_of_range, "repeated": crowd.repeated}

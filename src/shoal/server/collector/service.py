@@ -140,8 +140,8 @@ class Collector(Running):
             timeout=self.settings.store_timeout,
             deadline_days=self.settings.deadline_days,
             clock=self._clock,
-            sealed=self._sealed,
-            given_up=self._given_up,
+            released=self._released,
+            discarded=self._discarded,
         )
 
     @property
@@ -339,11 +339,11 @@ class Collector(Running):
     def _last_sweep(self) -> None:
         self.store.sweep()
 
-    def _sealed(self, plan_id: str, number: int) -> None:
+    def _released(self, plan_id: str, number: int) -> None:
         self.metrics.sealed(self._reports_needed(plan_id))
         LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "crowd": number}})
 
-    def _given_up(self, plan_id: str, ended: IncompleteCrowd) -> None:
+    def _discarded(self, plan_id: str, ended: IncompleteCrowd) -> None:
         self.metrics.given_up(self._reports_needed(plan_id) * ended.tenths // 10)
         about = {"plan": plan_id, "crowd": ended.number, "tenths": ended.tenths}
         LOG.warning("crowd given up", extra={"facts": about})

@@ -166,7 +166,7 @@ class Relay(Running):
             deadline_days=self.settings.deadline_days,
             clock=self._clock,
             frozen=self._frozen,
-            given_up=self._given_up,
+            discarded=self._discarded,
         )
 
     def _make_files(self) -> ShuffledChunks:
@@ -294,7 +294,7 @@ class Relay(Running):
         self.metrics.sealed(self._reports_needed(plan_id))
         LOG.info("crowd frozen", extra={"facts": {"plan": plan_id}})
 
-    def _given_up(self, plan_id: str, tenths: int) -> None:
+    def _discarded(self, plan_id: str, tenths: int) -> None:
         self.metrics.given_up(self._reports_needed(plan_id) * tenths // 10)
         LOG.warning("crowd given up", extra={"facts": {"plan": plan_id, "tenths": tenths}})
 

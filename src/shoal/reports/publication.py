@@ -22,7 +22,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross
 from shoal.reports.page import notebook_html, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
-from shoal.reports.tables import csv_text, markdown_text
+from shoal.reports.tables import csv_text, markdown_text, write_table
 from shoal.support.checks import check_level, check_text
 from shoal.support.files import write_json, write_text, write_whole
 
@@ -126,19 +126,10 @@ class Publication:
         if kind == ".json":
             write_json(target, self._document)
         elif kind in (".parquet", ".arrow"):
-            write_whole(target, lambda scratch: self._write_table(scratch, kind))
+            write_whole(target, lambda scratch: write_table(self._document, scratch, kind[1:]))
         else:
             text = {".html": self.to_html, ".csv": self.to_csv, ".md": self.to_markdown}[kind]()
             write_text(target, text)
-
-    def _write_table(self, path: Path, kind: str) -> None:
-        import pyarrow.feather as feather
-        import pyarrow.parquet as pq
-
-        if kind == ".parquet":
-            pq.write_table(self.to_arrow(), path)
-        else:
-            feather.write_feather(self.to_arrow(), path, compression="uncompressed")
 
     def _repr_html_(self) -> str:
         return notebook_html(self.estimates, self.level, self.interval, self._document)

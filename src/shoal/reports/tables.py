@@ -6,15 +6,16 @@ import csv
 import io
 import re
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from shoal.analysis.crowds import in_crowds
-from shoal.analysis.estimates import NUMBERS, estimate_rows
+from shoal.analysis.estimates import NUMBERS, estimate_rows, estimates_arrow
 from shoal.protocol.plan import Plan
 from shoal.reports.formatting import SIMULATED, Figures, possible_answers, sum_note
 from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
 
-__all__ = ["csv_text", "markdown_text"]
+__all__ = ["csv_text", "markdown_text", "write_table"]
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Characters that start a formula in a spreadsheet, full-width too (OWASP, CSV injection)."""
@@ -41,6 +42,18 @@ def _cell(value: object) -> object:
         return str(value).lower()
     is_formula = isinstance(value, str) and value.startswith(_FORMULA)
     return f"'{value}" if is_formula else value
+
+
+def write_table(document: Mapping[str, Any], target: Path | BinaryIO, kind: str) -> None:
+    """Write the estimates as Parquet or Arrow; the metadata `shoal` holds the whole JSON."""
+    import pyarrow.feather as feather
+    import pyarrow.parquet as pq
+
+    table = estimates_arrow(document)
+    if kind == "parquet":
+        pq.write_table(table, target)
+    else:
+        feather.write_feather(table, target, compression="uncompressed")
 
 
 def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:

@@ -14,10 +14,10 @@ from starlette.responses import Response
 
 from shoal.server.console import schemas
 from shoal.server.console.handlers import (
-    ARROW,
     CROWDS,
     FIRST,
     FORMAT,
+    FORMATS,
     HONEST,
     INTERVAL,
     LEVEL,
@@ -25,12 +25,12 @@ from shoal.server.console.handlers import (
     NUMBER,
     OTHER,
     PAGE,
-    PARQUET,
     PLAN,
     QUESTION,
     SECOND,
     TOKEN,
     Handlers,
+    moves_to,
 )
 from shoal.server.console.planning import Wish
 from shoal.server.console.views import PAGES, Views, refused_page
@@ -93,9 +93,10 @@ OPERATIONS: tuple[Operation, ...] = (
             response=schemas.PlanLine, problems=(problems.WRONG_STATE,),
         )
         for word, summary, handler in (
-            ("pause", "Pause: accept no reports for a while.", Handlers.pause),
-            ("close", "Close: accept no more reports, and destroy the open crowd.", Handlers.close),
-            ("destroy", "Destroy all collected data.", Handlers.destroy),
+            ("pause", "Pause: accept no reports for a while.", moves_to("paused")),
+            ("close", "Close: accept no more reports, and destroy the open crowd.",
+             moves_to("closed")),
+            ("destroy", "Destroy all collected data.", moves_to("destroyed")),
         )
     ),
     Operation(
@@ -118,7 +119,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET", f"{_CROWD}/estimates", "analyst", "Estimates of a released crowd, with intervals.",
         Handlers.estimates, (PLAN, NUMBER, FORMAT, INTERVAL, LEVEL),
-        media=("application/json", "text/csv", PARQUET, ARROW),
+        media=tuple(FORMATS.values()),
         response=schemas.EstimatesDocument, problems=_GONE,
     ),
     Operation(

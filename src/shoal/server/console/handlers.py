@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable
-from datetime import date
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -14,13 +13,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from shoal.analysis.estimates import estimate, estimates_arrow
+from shoal.analysis.estimates import estimate
 from shoal.analysis.intervals import IntervalKind
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.reports import publish
-from shoal.reports.tables import csv_text
+from shoal.reports.tables import csv_text, write_table
 from shoal.server.console import schemas
 from shoal.server.console.formatting import unreadable_note
 from shoal.server.console.planner import Planner
@@ -57,8 +56,14 @@ PAGE_LENGTH = 50
 
 NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=problems.UNKNOWN_CROWD)
 TOKEN = Parameter("token_id", "path", "The token's id.")
-FORMAT = OneOf("format", "The format of the response.", ("json", "csv", "parquet", "arrow"))
-PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.file"
+FORMATS = {
+    "json": "application/json",
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+    "arrow": "application/vnd.apache.arrow.file",
+}
+"""Media types of the formats of estimates."""
+FORMAT = OneOf("format", "The format of the response.", tuple(FORMATS))
 INTERVAL = OneOf("interval", "The kind of interval.", get_args(IntervalKind))
 LEVEL = Level("level", "The confidence level.", 0.95)
 HONEST = OneOf(
@@ -138,7 +143,8 @@ class Handlers(ServiceHandlers):
             all_honest=HONEST.read(request) == "all",
             never_published=NEVER_PUBLISHED.read(request) == "yes",
         )
-        return await self._move(request, "published", declaration)
+        await self.move(request, "published", declaration)
+        return _plan_response(self.plan_of(request))
 
     async def origins(self, request: Request) -> Response:
         """Set the origins of the web pages that may send reports."""
@@ -158,24 +164,6 @@ class Handlers(ServiceHandlers):
         except InputError as error:
             raise Refusal(problems.BAD_ORIGINS) from error
         await self._collector.set_origins(plan_id, checked, by=by)
-
-    async def pause(self, request: Request) -> Response:
-        """Pause: accept no reports for a while."""
-        return await self._move(request, "paused")
-
-    async def close(self, request: Request) -> Response:
-        """Close a plan."""
-        return await self._move(request, "closed")
-
-    async def destroy(self, request: Request) -> Response:
-        """Destroy all collected data."""
-        return await self._move(request, "destroyed")
-
-    async def _move(
-        self, request: Request, wanted: State, declaration: Declaration | None = None
-    ) -> Response:
-        await self.move(request, wanted, declaration)
-        return _plan_response(self.plan_of(request))
 
     async def move(
         self, request: Request, wanted: State, declaration: Declaration | None = None
@@ -239,12 +227,13 @@ class Handlers(ServiceHandlers):
     async def estimates(self, request: Request) -> Response:
         """Return the estimates of a released crowd in one of several formats."""
         level, interval = LEVEL.read(request), INTERVAL.read(request)
-        respond = FORMATS[FORMAT.read(request)]
+        kind = FORMAT.read(request)
         release = await self.release_of(request)
 
         def work() -> Response:
             estimates = estimate(release.plan, release.tally)
-            return respond(estimates.to_json(level, interval))  # type: ignore[arg-type]
+            document = estimates.to_json(level, interval)  # type: ignore[arg-type]
+            return _estimates_response(document, kind)
 
         return await self._collector.compute(work)
 
@@ -361,24 +350,26 @@ class Handlers(ServiceHandlers):
     async def tokens(self, request: Request) -> Response:
         """List all tokens."""
         tokens = self._collector.tokens
-        lines = [one.to_json() | {"last_used": _day(tokens.last_used(one))} for one in tokens]
-        return json_response(as_document(schemas.TokenList, {"tokens": lines}))
+        lines = [
+            schemas.TokenLine(**vars(token), last_used=tokens.last_used(token)) for token in tokens
+        ]
+        return json_response(schemas.TokenList(tokens=lines))
 
     async def add_token(self, request: Request) -> Response:
         """Make a token."""
+        token, secret = await self.make_token(request, await read_document(request))
+        return json_response(schemas.MadeToken(**vars(token), token=secret), 201)
+
+    async def make_token(self, request: Request, document: object) -> tuple[Token, str]:
+        """Make the token that a document describes; return it with its secret."""
+        wanted = read_as(schemas.NewToken, document)
         try:
-            token = Token.from_request(await read_document(request))
+            token = Token.new(**msgspec.structs.asdict(wanted))
         except InputError as error:
             raise Refusal(problems.BAD_PARAMETER) from error
-        secret = await self.make_token(request, token)
-        made = as_document(schemas.MadeToken, token.to_json() | {"token": secret})
-        return json_response(made, 201)
-
-    async def make_token(self, request: Request, token: Token) -> str:
-        """Keep a new token and return its secret."""
         secret = await self._collector.in_store(self._collector.tokens.add, token)
         await self._tell("token made", request, token)
-        return secret
+        return token, secret
 
     async def remove_token(self, request: Request) -> Response:
         """Revoke a token."""
@@ -454,12 +445,18 @@ class Handlers(ServiceHandlers):
         return answer
 
 
+def moves_to(wanted: State) -> Callable[[Handlers, Request], Awaitable[Response]]:
+    """Return the operation that changes the state of a plan."""
+
+    async def move(handlers: Handlers, request: Request) -> Response:
+        await handlers.move(request, wanted)
+        return _plan_response(handlers.plan_of(request))
+
+    return move
+
+
 def _plan_response(record: PlanRecord, status: int = 200) -> Response:
     return json_response(schemas.PlanLine(**schemas.plan_fields(record)), status)
-
-
-def _day(day: date | None) -> str | None:
-    return None if day is None else day.isoformat()
 
 
 _RESULTS = {
@@ -476,39 +473,13 @@ def report_page(plan: Plan, content: bytes, unreadable: int | None = None) -> st
     return publish(plan, Tally.from_json(json.loads(content), plan), remarks=remarks).to_html()
 
 
-def _file(content: bytes, media: str, name: str) -> Response:
-    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(content, headers=disposition, media_type=media)
-
-
-def _json(document: dict[str, Any]) -> Response:
-    return json_response(as_document(schemas.EstimatesDocument, document))
-
-
-def _csv(document: dict[str, Any]) -> Response:
-    return _file(csv_text({"estimates": document}).encode(), "text/csv", "estimates.csv")
-
-
-def _parquet(document: dict[str, Any]) -> Response:
-    import pyarrow.parquet as pq
-
+def _estimates_response(document: dict[str, Any], kind: str) -> Response:
+    if kind == "json":
+        return json_response(as_document(schemas.EstimatesDocument, document))
     out = io.BytesIO()
-    pq.write_table(estimates_arrow({"estimates": document}), out)
-    return _file(out.getvalue(), PARQUET, "estimates.parquet")
-
-
-def _arrow(document: dict[str, Any]) -> Response:
-    import pyarrow.feather as feather
-
-    out = io.BytesIO()
-    feather.write_feather(estimates_arrow({"estimates": document}), out, compression="uncompressed")
-    return _file(out.getvalue(), ARROW, "estimates.arrow")
-
-
-FORMATS: dict[str, Callable[[dict[str, Any]], Response]] = {
-    "json": _json,
-    "csv": _csv,
-    "parquet": _parquet,
-    "arrow": _arrow,
-}
-"""Formats of estimates."""
+    if kind == "csv":
+        out.write(csv_text({"estimates": document}).encode())
+    else:
+        write_table({"estimates": document}, out, kind)
+    disposition = {"Content-Disposition": f'attachment; filename="estimates.{kind}"'}
+    return Response(out.getvalue(), headers=disposition, media_type=FORMATS[kind])

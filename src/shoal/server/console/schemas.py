@@ -5,6 +5,7 @@ A field that is `UNSET` is left out. A number is null where it would be infinite
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -362,13 +363,13 @@ class TokenFields(JsonObject):
     id: str
     role: Role
     label: str
-    expires: Annotated[str, Meta(extra_json_schema={"format": "date"})] | None
-    plans: list[PlanId] | None
+    expires: date | None
+    plans: tuple[PlanId, ...] | None
     key: str | None
 
 
 class TokenLine(TokenFields):
-    last_used: str | None
+    last_used: date | None
 
 
 class TokenList(JsonObject):
@@ -384,7 +385,7 @@ class NewToken(JsonObject):
 
     role: Role
     label: Annotated[str, Meta(min_length=1, max_length=80, pattern=f"^{LABEL.pattern}$")]
-    expires: Annotated[str, Meta(extra_json_schema={"format": "date"})] | None = None
+    expires: date | None = None
     plans: Annotated[list[PlanId], Meta(min_length=1, max_length=MOST_PLANS)] | None = None
     key: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{43}$")] | None = None
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import date
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
+
+import msgspec
 
 from shoal.errors import InputError
 from shoal.server.core.settings import read_addresses
@@ -123,10 +124,10 @@ class _Console:
     def make(self, token: Token) -> tuple[Token, str]:
         wanted = {name: value for name, value in token.to_json().items() if name != "id"}
         document = self._ask("POST", "/v1/tokens", wanted)
-        return _read_token(document), str(document["token"])
+        return msgspec.convert(document, Token), str(document["token"])
 
     def tokens(self) -> list[Token]:
-        return [_read_token(line) for line in self._ask("GET", "/v1/tokens")["tokens"]]
+        return msgspec.convert(self._ask("GET", "/v1/tokens")["tokens"], list[Token])
 
     def revoke(self, token_id: str) -> None:
         self._ask("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
@@ -151,15 +152,3 @@ class _Console:
             title = reply.get("title") if isinstance(reply, dict) else None
             raise InputError(f"the console at {self._url} refuses: {title or status}")
         return reply
-
-
-def _read_token(line: dict[str, Any]) -> Token:
-    day, plans = line["expires"], line["plans"]
-    return Token(
-        line["id"],
-        line["role"],
-        line["label"],
-        None if day is None else date.fromisoformat(day),
-        None if plans is None else tuple(plans),
-        line["key"],
-    )

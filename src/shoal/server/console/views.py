@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -270,25 +270,6 @@ class Views:
         await self._handlers.set_origins(request, [one for one in origins if one])
         return _to_survey(request)
 
-    async def pause(self, request: Request) -> Response:
-        """Pause a plan."""
-        await self._handlers.move(request, "paused")
-        return _to_survey(request)
-
-    async def close(self, request: Request) -> Response:
-        """Close a plan, if the box was ticked."""
-        return await self._confirmed_move(request, "closed")
-
-    async def destroy(self, request: Request) -> Response:
-        """Destroy what was collected, if the box was ticked."""
-        return await self._confirmed_move(request, "destroyed")
-
-    async def _confirmed_move(self, request: Request, wanted: State) -> Response:
-        if (await read_form(request)).text("confirm") != "yes":
-            raise Refusal(problems.BAD_PARAMETER.about("confirm"))
-        await self._handlers.move(request, wanted)
-        return _to_survey(request)
-
     async def drafts(self, request: Request) -> Response:
         """Show the form that adds a draft."""
         return render("drafts", "Add a draft", token_of(request))
@@ -361,12 +342,7 @@ class Views:
             "plans": [plan] if plan else None,
             "key": form.text("key") or None,
         }
-        try:
-            token = Token.from_request(wanted)
-        except InputError as error:
-            raise Refusal(problems.BAD_PARAMETER) from error
-        secret = await self._handlers.make_token(request, token)
-        return self._tokens(request, (token, secret))
+        return self._tokens(request, await self._handlers.make_token(request, wanted))
 
     async def revoke_token(self, request: Request) -> Response:
         """Revoke a token."""
@@ -427,6 +403,18 @@ class Views:
         return static_response(request.url.path.rpartition("/")[2])
 
 
+def _moves_to(wanted: State, *, confirm: bool) -> Callable[[Views, Request], Awaitable[Response]]:
+    """Return the form that changes the state of a plan, perhaps only if its box was ticked."""
+
+    async def move(views: Views, request: Request) -> Response:
+        if confirm and (await read_form(request)).text("confirm") != "yes":
+            raise Refusal(problems.BAD_PARAMETER.about("confirm"))
+        await views._handlers.move(request, wanted)
+        return _to_survey(request)
+
+    return move
+
+
 _ONE, _CROWD = "/surveys/{plan_id}", "/surveys/{plan_id}/crowds/{number}"
 
 PAGES: tuple[Operation, ...] = tuple(
@@ -436,9 +424,15 @@ PAGES: tuple[Operation, ...] = tuple(
         ("GET", _ONE, "viewer", "One survey and its crowds.", Views.survey),
         ("POST", f"{_ONE}/publish", "admin", "Publish or resume.", Views.publish),
         ("POST", f"{_ONE}/origins", "admin", "Set the origins of web pages.", Views.origins),
-        ("POST", f"{_ONE}/pause", "admin", "Pause.", Views.pause),
-        ("POST", f"{_ONE}/close", "admin", "Close.", Views.close),
-        ("POST", f"{_ONE}/destroy", "admin", "Destroy all collected data.", Views.destroy),
+        ("POST", f"{_ONE}/pause", "admin", "Pause.", _moves_to("paused", confirm=False)),
+        ("POST", f"{_ONE}/close", "admin", "Close.", _moves_to("closed", confirm=True)),
+        (
+            "POST",
+            f"{_ONE}/destroy",
+            "admin",
+            "Destroy all collected data.",
+            _moves_to("destroyed", confirm=True),
+        ),
         ("GET", _CROWD, "analyst", "A released crowd.", Views.release),
         ("POST", f"{_CROWD}/texts", "analyst", "Find texts.", Views.texts),
         ("GET", f"{_ONE}/trend", "analyst", "A question over crowds.", Views.trend),

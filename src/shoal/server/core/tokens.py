@@ -13,7 +13,7 @@ import hmac
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Literal, NamedTuple, get_args
@@ -95,26 +95,6 @@ class Token:
         if key is not None and (role != "relay" or not _KEY.fullmatch(key)):
             raise InputError("only a relay has a key: 43 letters, as shoal relay prints it.")
         return cls(SystemBits().draw(8).hex(), role, label, expires, plans, key)
-
-    @classmethod
-    def from_request(cls, document: object) -> Token:
-        """Return the new token that a JSON document asks for."""
-        if not isinstance(document, Mapping) or not {"role", "label"} <= set(document):
-            raise InputError("a token needs a role and a label.")
-        wanted = dict(document)
-        role, label, day = wanted.pop("role"), wanted.pop("label"), wanted.pop("expires", None)
-        plans, key = wanted.pop("plans", None), wanted.pop("key", None)
-        texts = isinstance(label, str) and isinstance(day, str | None)
-        well_typed = texts and isinstance(key, str | None)
-        if plans is not None:
-            well_typed &= isinstance(plans, list) and all(isinstance(one, str) for one in plans)
-        if wanted or not well_typed:
-            raise InputError("a token has a role, a label, a last day, a list of plans and a key.")
-        try:
-            expires = None if day is None else date.fromisoformat(day)
-        except ValueError:
-            raise InputError("the last day of a token is YYYY-MM-DD.") from None
-        return cls.new(role, label, expires=expires, plans=plans, key=key)
 
     def to_json(self) -> dict[str, Any]:
         """Return the token as it is listed."""

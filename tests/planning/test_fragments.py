@@ -211,7 +211,7 @@ class TestObservers:
             assert table[who].holds == "local"
             assert table[who].epsilon >= certificate.local_epsilon
         for who in ("relay", "network observer"):
-            assert (table[who].epsilon, table[who].holds) == (0.0, "sealed")
+            assert (table[who].epsilon, table[who].holds) == (0.0, "encrypted")
             assert "HPKE is not broken" in table[who].assumption
         assert "Times are not hidden" in table["network observer"].assumption
 

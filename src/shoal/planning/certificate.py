@@ -313,7 +313,7 @@ class Certificate:
         if self.parties is not None:
             words.append(
                 "The relay and the analyzer do not tell each other what they see; nobody but the"
-                " analyzer opens what was sealed for it (HPKE, a computational assumption)."
+                " analyzer decrypts what was encrypted for it (HPKE, a computational assumption)."
             )
         if self.overflow is not None:
             chance = self.overflow.chance(self._q)

@@ -428,7 +428,7 @@ def _observed(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
 
 
 def _holds(one: Observer) -> str:
-    if one.holds == "sealed":
+    if one.holds == "encrypted":
         return "the encryption"
     delta = f" at delta {text_up(one.delta)}" if one.holds == "theorem" else ""
     return f"epsilon {text_up(one.epsilon)}{delta} ({one.holds})"

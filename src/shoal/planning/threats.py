@@ -49,7 +49,7 @@ class Observer:
     """Who sees what, and the epsilon and delta that hold against them, rounded up.
 
     `holds` is `theorem` where the crowd hides a person, and `local` where only the flips of a
-    single report do. It is `sealed` where an observer has nothing but sealed messages, which tell
+    single report do. It is `encrypted` where an observer has only encrypted messages, which tell
     nothing about an answer unless the encryption is broken. `assumption` is what that rests on, in
     a sentence.
     """
@@ -58,7 +58,7 @@ class Observer:
     sees: str
     epsilon: float
     delta: float
-    holds: Literal["theorem", "local", "sealed"]
+    holds: Literal["theorem", "local", "encrypted"]
     assumption: str
 
     def to_json(self) -> dict[str, Any]:
@@ -137,10 +137,10 @@ def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Ob
         _with_fakes(certificate, epsilon, messages, fakes),
         Observer(
             "relay",
-            "who sends, when, and sealed messages of equal length",
+            "who sends, when, and encrypted messages of equal length",
             0.0,
             0.0,
-            "sealed",
+            "encrypted",
             "HPKE is not broken. Who takes part is no secret from it. If it reads the release too,"
             " what holds against readers holds.",
         ),
@@ -155,7 +155,7 @@ def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Ob
             "who sends to the relay and when; requests are alike in number and size",
             0.0,
             0.0,
-            "sealed",
+            "encrypted",
             "HPKE is not broken. Times are not hidden: whoever reports only because something"
             " happened shows that it did.",
         ),

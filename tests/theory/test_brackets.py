@@ -1,3 +1,7 @@
+""""""
+
+from __future__ import annotations
+
 import copy
 import math
 import pickle

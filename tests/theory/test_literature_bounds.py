@@ -1,5 +1,7 @@
 """Published bounds against the reference code of their authors, and where it is not right."""
 
+from __future__ import annotations
+
 import json
 import math
 from fractions import Fraction

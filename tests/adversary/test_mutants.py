@@ -174,7 +174,7 @@ def said_of(holds_for: str, change: Callable[[Any, list[Any]], Any]) -> Mutate:
             for one in stated
         ]
 
-    return public(times, "statements", mutant)
+    return public(times, "guarantees_over_time", mutant)
 
 
 def of_first(kind: str) -> Callable[[Any, list[Any]], Any]:
@@ -301,7 +301,7 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     ),
     "a cohort taken for a crowd of its own": (
         "text with cohorts",
-        public(crowds, "audit", two_crowds),
+        public(crowds, "certify", two_crowds),
     ),
     "one release fewer": (
         "composition",

@@ -289,7 +289,7 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     ),
     "messages too few for the largest original": (
         "reports in pieces",
-        method(Overflow, "chance", lambda real, self, q: real(replace(self, most_set=0), q)),
+        method(Overflow, "chance", lambda real, self, q: real(replace(self, max_set=0), q)),
     ),
     "flags in one message fewer, at no price": (
         "reports in pieces",

@@ -12,7 +12,7 @@ import pytest
 from shoal.theory.binomial import (
     best_crowd,
     chance_of_fewer,
-    fewest_messages,
+    min_messages,
     overflow_chance,
     smallest_cohort,
     truncation_price,
@@ -144,12 +144,12 @@ def test_every_device_on_both_sides_is_paid_for():
 
 def test_all_bits_fit_into_as_many_messages():
     assert overflow_chance(5, 5, 5, 0.4) == 0.0
-    assert fewest_messages(5, 5, 0.001, 100, 1.0, 1e-9) == 5
+    assert min_messages(5, 5, 0.001, 100, 1.0, 1e-9) == 5
 
 
 def test_the_fewest_messages_are_the_fewest():
     for budget in (1e-3, 1e-8, 1e-20):
-        messages = fewest_messages(100, 1, 0.00869, 10_000, 1.0, budget)
+        messages = min_messages(100, 1, 0.00869, 10_000, 1.0, budget)
 
         def price(count: int) -> float:
             return truncation_price(overflow_chance(100, 1, count, 0.00869), 10_000, 1.0)

@@ -100,7 +100,7 @@ class TestMasses:
 
     def test_of_masses_in_bands(self, q: float, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(blanket, "_range", lambda kind: 8.0)
-        monkeypatch.setattr(blanket, "_MOST_BANDS", 1000)
+        monkeypatch.setattr(blanket, "_MAX_BANDS", 1000)
         three = exact_table(choice(3), 1, 1, q)
         table = blanket._exact(choice(3), 1, 1, q)
         squared = blanket._convolved(table, table)

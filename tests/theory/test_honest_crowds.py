@@ -189,7 +189,7 @@ def test_fakes_explain_away():
 
 def test_beyond_exact_laws_the_bound_is_safe(monkeypatch: pytest.MonkeyPatch):
     exact = [sum_p_values(ones, 50, 10, 1, 1, 0.1) for ones in range(501)]
-    monkeypatch.setattr(honest_crowds, "LARGEST_EXACT", 0)
+    monkeypatch.setattr(honest_crowds, "MAX_EXACT", 0)
     bounds = [sum_p_values(ones, 50, 10, 1, 1, 0.1) for ones in range(501)]
     for (few, many), (few_bound, many_bound) in zip(exact, bounds, strict=True):
         assert few <= few_bound * (1 + 1e-9) + 1e-14

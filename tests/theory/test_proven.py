@@ -115,7 +115,7 @@ def test_the_worst_pair_of_the_blanket_is_the_one_that_is_used(domain):
 def test_loose_form_is_an_upper_bound(monkeypatch):
     domain = (at_most(2, 5),)
     tight = blanket_delta(domain, 50, 0.3, 0.5)
-    monkeypatch.setattr(blanket, "_MOST_CLASSES", 0)
+    monkeypatch.setattr(blanket, "_MAX_CLASSES", 0)
     loose = blanket_delta(domain, 50, 0.3, 0.5)
     assert tight.high <= loose.high
     assert loose.high < 3 * tight.high
@@ -124,7 +124,7 @@ def test_loose_form_is_an_upper_bound(monkeypatch):
 def test_merged_atoms_are_an_upper_bound(monkeypatch):
     domain = (flags(6), choice(4), choice(5), choice(6))
     fine = blanket_delta(domain, 10_000, 0.3, 0.5)
-    monkeypatch.setattr(blanket, "_MOST_ATOMS", 60)
+    monkeypatch.setattr(blanket, "_MAX_ATOMS", 60)
     coarse = blanket_delta(domain, 10_000, 0.3, 0.5)
     assert fine.low <= coarse.high
     assert coarse.high < 2 * fine.high

@@ -148,7 +148,7 @@ class TestBlanket:
     @pytest.mark.parametrize(("highest", "q"), [(40, 0.3), (60, 0.45), (30, 0.05)])
     def test_spread_ratios_keep_mass_and_mean(self, highest, q, monkeypatch):
         """Sum to 1, have mean (q theta^2 + p)^k, and are larger in convex order."""
-        monkeypatch.setattr(blanket, "_MOST_POWERS", 12)
+        monkeypatch.setattr(blanket, "_MAX_POWERS", 12)
         powers, log_mass, _ = blanket._loose_side(highest, q)
         assert powers.size <= 14
         unit = math.log((1 - q) / q)
@@ -169,7 +169,7 @@ class TestBlanket:
         """The forms that are taken among many questions never promise more than the exact ones."""
         slow = blanket.blanket_delta(domain, N, q, epsilon)
         monkeypatch.setattr(blanket, "_FEW_BITS", 0)
-        monkeypatch.setattr(blanket, "_MOST_POWERS", 5)
+        monkeypatch.setattr(blanket, "_MAX_POWERS", 5)
         assert blanket.blanket_delta(domain, N, q, epsilon).high >= slow.low
 
     @pytest.mark.parametrize("count", [2, 3, 7, 12])
@@ -209,7 +209,7 @@ class TestAttack:
     def test_eta_of_a_shorter_list_is_no_larger(self, domain, N, q, epsilon, monkeypatch):
         slow = sufficient.sufficient_eta(domain, N, q, epsilon)
         monkeypatch.setattr(homogeneous, "_FEW_ATOMS", 0)
-        monkeypatch.setattr(sufficient, "MOST_KINDS", 0)
+        monkeypatch.setattr(sufficient, "MAX_KINDS", 0)
         fast = sufficient.sufficient_eta(domain, N, q, epsilon)
         assert not fast.exhaustive
         assert fast.eta.low <= slow.eta.high

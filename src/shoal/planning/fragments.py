@@ -17,7 +17,7 @@ from shoal.protocol.plan import Parties, Plan, View
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer
 from shoal.support.rounding import round_up
-from shoal.theory.binomial import fewest_messages, overflow_chance, truncation_price
+from shoal.theory.binomial import min_messages, overflow_chance, truncation_price
 
 PART_OF_DELTA = 0.01
 """The planner takes the fewest messages whose price is at most this part of delta."""
@@ -27,13 +27,13 @@ PART_OF_DELTA = 0.01
 class Overflow:
     """Reports of so many bits, sent as so many messages: what those with more set bits cost.
 
-    `most_set` is how many bits the largest original has set. `q` is the flip probability of what
+    `max_set` is how many bits the largest original has set. `q` is the flip probability of what
     is sent where that is not the one that is asked about: with memory, several statements are about
     the permanent or the fresh flips alone. `reports` is how many reports each device sends in all.
     """
 
     bits: int
-    most_set: int
+    max_set: int
     messages: int
     q: float | None = None
     reports: int = 1
@@ -45,7 +45,7 @@ class Overflow:
 
     def chance(self, q: float) -> float:
         """Return how often a report has more set bits than messages, at most."""
-        return _chance(self.bits, self.most_set, self.messages, self.q or q)
+        return _chance(self.bits, self.max_set, self.messages, self.q or q)
 
     def price(self, crowd: int, q: float, epsilon: float, releases: int = 1) -> float:
         """Return what a crowd of such reports costs in delta."""
@@ -53,7 +53,7 @@ class Overflow:
 
     def fewest(self, crowd: int, q: float, epsilon: float, budget: float) -> int:
         """Return the fewest messages whose price is within a budget."""
-        return fewest_messages(self.bits, self.most_set, q, crowd, epsilon, budget)
+        return min_messages(self.bits, self.max_set, q, crowd, epsilon, budget)
 
     def to_json(self, crowd: int, released: int, q: float, epsilon: float) -> dict[str, Any]:
         """Return the messages, how often a report has more, the price, and the bias of a count."""

@@ -62,7 +62,7 @@ Covered = Literal[
 ]
 """What a guarantee covers. Only `with times` covers when an answer changed, besides the answer."""
 
-_MOST_COMPOSED = 10**6
+_MAX_COMPOSED = 10**6
 """With more releases a year, in windows that devices refuse, no crowd is relied on."""
 
 _LAYER_DIGITS = 26
@@ -158,7 +158,7 @@ def _proven(plan: Plan, delta: str) -> tuple[Decimal | None, Decimal | None]:
         releases = releases_a_year(plan)
         if releases == 1:
             return one, one
-        if plan.max_reports_per_person > 1 or releases > _MOST_COMPOSED:
+        if plan.max_reports_per_person > 1 or releases > _MAX_COMPOSED:
             return one, None
         limit = float(_local(plan, releases))
         many = changing_crowds_epsilon(plan, plan.crowd_size, releases, float(delta), limit)

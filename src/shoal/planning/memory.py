@@ -253,7 +253,7 @@ def _windows_touched(seconds: int, window: int) -> int:
     return -(-seconds // window) + 1
 
 
-_MOST_BITS = 256
+_MAX_BITS = 256
 
 
 def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:
@@ -274,7 +274,7 @@ def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:
     """
     check_integer("bits", bits, lowest=1)
     check_integer("crowd_size", crowd_size, lowest=1, highest=MAX_CROWD)
-    if bits > _MOST_BITS:
+    if bits > _MAX_BITS:
         return 1.0
     q, q1, q2 = float(memory.q), float(memory.q1), float(memory.q2)
     # Probabilities of a second flip after a first flip, and after a first truth.

@@ -292,14 +292,14 @@ _UNDERFLOW = 1e-290
 """What floats may have lost of a tail, at most."""
 
 
-def overflow_chance(bits: int, most_set: int, messages: int, q: float) -> float:
+def overflow_chance(bits: int, max_set: int, messages: int, q: float) -> float:
     """Return an upper bound of P[more than W set bits] of the largest original.
 
     Parameters
     ----------
     bits : int >= 1
         Length of a report, L.
-    most_set : int in [0, bits]
+    max_set : int in [0, bits]
         Bits that are set in the largest original, k.
     messages : int >= 1
         How many set bits are sent, W.
@@ -309,12 +309,12 @@ def overflow_chance(bits: int, most_set: int, messages: int, q: float) -> float:
     >>> f"{overflow_chance(100, 1, 12, 0.00869):.1e}", overflow_chance(5, 5, 5, 0.1)
     ('8.5e-11', 0.0)
     """
-    if not 0 <= most_set <= bits or messages < 1 or not 0.0 < q <= 0.5:
-        raise ValueError(f"no report of {bits} bits: {most_set} set, q={q}, {messages} messages.")
+    if not 0 <= max_set <= bits or messages < 1 or not 0.0 < q <= 0.5:
+        raise ValueError(f"no report of {bits} bits: {max_set} set, q={q}, {messages} messages.")
     if messages >= bits:
         return 0.0
     # The whole pmf is summed, so only round-off is left; a float q may be off by half a unit.
-    tail = tails(messages + 1, bits, most_set, q, math.inf).at_least_bound
+    tail = tails(messages + 1, bits, max_set, q, math.inf).at_least_bound
     return min(tail * (1.0 + 1e-15 * bits) + _UNDERFLOW, 1.0)
 
 
@@ -330,17 +330,17 @@ def truncation_price(chance: float, reports: int, epsilon: float) -> float:
     return min((1.0 + ratio) * reports * chance * (1.0 + 1e-14 * (1.0 + epsilon)), 1.0)
 
 
-def fewest_messages(
-    bits: int, most_set: int, q: float, reports: int, epsilon: float, budget: float
+def min_messages(
+    bits: int, max_set: int, q: float, reports: int, epsilon: float, budget: float
 ) -> int:
     """Return the smallest W whose price is at most a budget; W = L costs nothing.
 
-    >>> fewest_messages(100, 1, 0.00869, 10_000, math.log(2), 1e-8)
+    >>> min_messages(100, 1, 0.00869, 10_000, math.log(2), 1e-8)
     14
     """
 
     def pays(messages: int) -> bool:
-        chance = overflow_chance(bits, most_set, messages, q)
+        chance = overflow_chance(bits, max_set, messages, q)
         return truncation_price(chance, reports, epsilon) <= budget
 
     return smallest(pays, 1, bits)

@@ -52,10 +52,10 @@ from shoal.theory.randomized_response import log_theta
 from shoal.theory.stop_loss import stop_loss_of
 from shoal.theory.stop_loss.reduction import Draw
 
-_MOST_ATOMS = 20_000
+_MAX_ATOMS = 20_000
 _SPARSEST = 8
 """A rectangle of powers may have so many times more places than powers."""
-_MOST_BANDS = 3
+_MAX_BANDS = 3
 """Into so many bands of logarithms the masses of a table may be cut."""
 
 
@@ -175,7 +175,7 @@ def product(left: Ratios, right: Ratios, q: float) -> Ratios:
         left.log_mass[:, None] + right.log_mass[None, :],
         left.doubt.times(right.doubt),
     )
-    return _fitted(both, _MOST_ATOMS, q)
+    return _fitted(both, _MAX_ATOMS, q)
 
 
 def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
@@ -189,8 +189,8 @@ def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
     height, width = int(row.max()) + 1, int(column.max()) + 1
     widest = max(float(np.ptp(left.log_mass)), float(np.ptp(right.log_mass)))
     # Long floats are eight times slower, so that a few bands of short ones take less time.
-    kind = np.float64 if widest < _MOST_BANDS * _range(np.float64) else np.longdouble
-    if widest >= _MOST_BANDS * _range(kind) or height * width > _SPARSEST * row.size:
+    kind = np.float64 if widest < _MAX_BANDS * _range(np.float64) else np.longdouble
+    if widest >= _MAX_BANDS * _range(kind) or height * width > _SPARSEST * row.size:
         return None
     log_total = np.full((height + int(rows.max()), width + int(columns.max())), -np.inf)
     pairs = 0
@@ -257,10 +257,10 @@ def power(table: Ratios, count: int, q: float) -> Ratios:
     return product(square, table, q) if count % 2 else square
 
 
-_MOST_CLASSES = 16
+_MAX_CLASSES = 16
 _FEW_BITS = 200
 _LEAST_GAIN = 0.02
-_MOST_POWERS = 250
+_MAX_POWERS = 250
 
 
 _BINOMIAL = Doubt(0.5, 0.5)
@@ -284,17 +284,17 @@ def _loose(highest: int, q: float) -> Ratios:
 
 
 def _loose_side(highest: int, q: float) -> tuple[npt.NDArray[np.int64], FloatArray, Doubt]:
-    """Powers of one ratio and their log masses, spread to `_MOST_POWERS` of them where more.
+    """Powers of one ratio and their log masses, spread to `_MAX_POWERS` of them where more.
 
     A spread keeps the mean of the ratio, as in `_coarsened`. Powers stay dense where the ratio is
     likely to be, as it is drawn or weighted with itself, and only the ends stay beyond.
     """
     i, mass = np.arange(highest + 1), binomial_log_weights(highest, q)
-    if highest < _MOST_POWERS:
+    if highest < _MAX_POWERS:
         return 2 * i, mass, _BINOMIAL
     reach = 9.0 * math.sqrt(highest * q * (1.0 - q)) + 9.0
     low, high = max(0, int(q * highest - reach)), min(highest, int((1 - q) * highest + reach))
-    nodes = np.unique(np.append(np.linspace(low, high, _MOST_POWERS - 2).astype(int), [0, highest]))
+    nodes = np.unique(np.append(np.linspace(low, high, _MAX_POWERS - 2).astype(int), [0, highest]))
     left = np.clip(np.searchsorted(nodes, i, side="right") - 1, 0, nodes.size - 2)
     unit = 2.0 * log_theta(q)
     gap = nodes[left + 1] - nodes[left]
@@ -380,12 +380,12 @@ def _forms(blocks: Sequence[Block], q: float) -> list[tuple[list[Ratios], int]]:
     equal: dict[Block, int] = collections.Counter(rest)
     # among many other questions the exact form of a block often gains little
     narrow = len(blocks) == 1 or _total_bits(blocks) <= _FEW_BITS
-    most_classes = _MOST_CLASSES if narrow else 1
+    max_classes = _MAX_CLASSES if narrow else 1
     for block in sorted(equal, key=lambda block: block.highest - block.lowest):
         kinds = (block.highest - block.lowest + 1) ** 2
         for copies in [equal[block]] if kinds == 1 else [1] * equal[block]:
             gains = narrow or copies * _log_gain(block, q) > _LEAST_GAIN
-            if classes * kinds <= most_classes and gains and _wants_exact(block, q):
+            if classes * kinds <= max_classes and gains and _wants_exact(block, q):
                 classes *= kinds
                 forms.append((_tables(block, q), copies))
             elif 2 * block.highest <= block.bits:

@@ -146,7 +146,7 @@ FINE = 1e-4
 FIRST, ROUGH = 5e-2, 1e-2
 """How narrow the first bracket at a point is, and the finest one far from the answer."""
 
-SMALLEST_Q = 1e-12
+MIN_Q = 1e-12
 
 
 class Answer(NamedTuple):
@@ -295,9 +295,9 @@ def smallest_q(
     """
     check_target(target)
     if differ == 0:
-        return Answer(SMALLEST_Q, Bracket(0.0, 0.0))
+        return Answer(MIN_Q, Bracket(0.0, 0.0))
     safe = min(math.nextafter(local_q(differ, epsilon), 1.0), 0.5) if epsilon > 0.0 else 0.5
-    stop = log_theta(SMALLEST_Q)
+    stop = log_theta(MIN_Q)
     bracket_at = remembering(at)
 
     def curve(u: float, rtol: float) -> Bracket:

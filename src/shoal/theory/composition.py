@@ -53,7 +53,7 @@ _LONGEST = 1 << 23
 _BULK, _TAIL = 120, 16
 """Nodes of a curve: up to where it is small, and beyond."""
 
-_LARGEST_LOSS = 500.0
+_MAX_LOSS = 500.0
 """Larger losses count as infinite."""
 
 
@@ -76,7 +76,7 @@ def losses_of_curve(curve: Callable[[float], float], bulk: float, top: float) ->
     >>> round(composed_delta(losses, 1, 0.5).high, 4), round(0.75 - 0.25 * math.exp(0.5), 4)
     (0.3378, 0.3378)
     """
-    top = min(top, _LARGEST_LOSS)
+    top = min(top, _MAX_LOSS)
     steps = math.ceil(_BULK * max(top / bulk, 1.0))
     step = top / steps
     node = np.arange(min(_BULK, steps) + 1)

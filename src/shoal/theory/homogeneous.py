@@ -27,11 +27,11 @@ import numpy as np
 from shoal.theory.brackets import Bracket, FloatArray, binomial_log_weights
 from shoal.theory.domains import Block, Triple, differing_bits, maximal_classes
 from shoal.theory.randomized_response import check_q, local_epsilon, log_theta, phi
-from shoal.theory.stop_loss import MOST_TERMS, stop_loss_of
+from shoal.theory.stop_loss import MAX_TERMS, stop_loss_of
 from shoal.theory.stop_loss.reduction import Draw, compositions, few_outcomes, outcome_chances
 from shoal.theory.stop_loss.tilt import log_estimate
 
-_MOST_ATOMS = 20_000
+_MAX_ATOMS = 20_000
 _SHORTLIST = 5
 _FEW_CROWDS = 32
 _FINALISTS = 4
@@ -117,12 +117,12 @@ def _delta(
     q: float,
     epsilon: float,
     rtol: float,
-    most_terms: int = MOST_TERMS,
+    max_terms: int = MAX_TERMS,
 ) -> Bracket:
     if crowd[0] + crowd[1] == 0 or (q == 0.5 and epsilon >= 0.0):
         return Bracket(0.0, 0.0)
     draw = crowd_draw(crowd, q, epsilon)
-    return stop_loss_of(draw, N, rtol, most_terms).times(1.0 / N).capped(1.0)
+    return stop_loss_of(draw, N, rtol, max_terms).times(1.0 / N).capped(1.0)
 
 
 def local_delta(domain: Iterable[Block], q: float, epsilon: float) -> Bracket:
@@ -189,7 +189,7 @@ def eta(
 def _eta_bound(crowd: tuple[int, int, int], N: int, q: float, epsilon: float) -> float:
     """Bound eta by ``delta(mu) lam / (lam - mu)`` at a few mu < lam (theorem, see `sufficient`)."""
     bounds = [
-        _delta(crowd, N, q, epsilon - step, 0.02, most_terms=1 << 14).high / -math.expm1(-step)
+        _delta(crowd, N, q, epsilon - step, 0.02, max_terms=1 << 14).high / -math.expm1(-step)
         for step in (1.0, 0.3, 0.1)
     ]
     return min(1.0, min(bounds) * (1.0 + 1e-14))
@@ -237,7 +237,7 @@ def attack(
 
 def rough_delta(crowd: Triple, N: int, q: float, epsilon: float) -> Bracket:
     """Bracket delta to two digits: enough to tell which crowds deserve more."""
-    return _delta(crowd, N, q, epsilon, 0.02, most_terms=1 << 14)
+    return _delta(crowd, N, q, epsilon, 0.02, max_terms=1 << 14)
 
 
 def likely_worst(crowds: list[Triple], N: int, q: float, epsilon: float) -> list[Triple]:
@@ -287,7 +287,7 @@ def shortlist(crowds: Iterable[Triple], q: float, epsilon: float) -> list[Triple
     Where there are few crowds all of them are kept: for small N the second moment decides little.
     """
     growth, lam = math.log(phi(q)), math.exp(min(epsilon, 300.0))
-    pool = sorted(t for t in crowds if _atoms(t) <= _MOST_ATOMS)
+    pool = sorted(t for t in crowds if _atoms(t) <= _MAX_ATOMS)
     if len(pool) <= _FEW_CROWDS:
         return pool
 

@@ -185,7 +185,7 @@ def _rescaled(weights: Floats, slopes: Floats, groups: NDArray[np.int_]) -> Floa
     return None if np.allclose(raised, weights, rtol=1e-9, atol=0) else raised
 
 
-LARGEST_EXACT = 10**11
+MAX_EXACT = 10**11
 """Up to so many bits the distribution of a sum of bits is computed, beyond it is bounded."""
 
 _ROUNDING = 1 + 1e-9  # the incomplete beta function is good to about 1e-12
@@ -252,7 +252,7 @@ def sum_p_values(
 
 def _lower(ones: int, size: int, true_ones: int, q: float) -> float:
     """Bound P[A_size(true_ones) <= ones]."""
-    if size <= LARGEST_EXACT:
+    if size <= MAX_EXACT:
         return tails(ones, size, true_ones, q).at_most_bound
     share = true_ones / size
     return float(hoeffding_at_least(size - ones, size, 1 - (q + share * (1 - 2 * q))))

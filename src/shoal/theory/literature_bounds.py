@@ -77,7 +77,7 @@ def stronger_clones_delta(
     return three_symbol_delta(-local - math.log1p(math.exp(-local)), local, N, epsilon, rtol)
 
 
-_MOST_LOG_ODDS = 27.0
+_MAX_LOG_ODDS = 27.0
 
 
 def published_q(
@@ -110,7 +110,7 @@ def published_q(
 
     local = max(log_theta(safe), 1e-9)  # passes without a crowd, whatever the bound says
     try:
-        most = max(local, _MOST_LOG_ODDS)
+        most = max(local, _MAX_LOG_ODDS)
         return _q_of(largest(passes, local, most, start=2.0 * local, rtol=xtol))
     except NoValueError:
         return _q_of(local)

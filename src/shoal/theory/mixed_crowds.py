@@ -37,8 +37,8 @@ Vector = tuple[int, ...]
 _UNIT = 2.0**-53
 _EXPONENT = 38.0
 _FEW_STEPS = 5e6
-_MOST_STEPS = 1e8
-_MOST_POINTS = 4e6
+_MAX_STEPS = 1e8
+_MAX_POINTS = 4e6
 
 
 def cell_chances(vectors: Sequence[Vector], q: float) -> FloatArray:
@@ -162,9 +162,9 @@ def work_of(counts: Sequence[int], chances: FloatArray) -> float:
     if steps <= _FEW_STEPS:
         return steps
     points = float(math.prod(_window(counts, chances)[2]))
-    if points <= _MOST_POINTS:
+    if points <= _MAX_POINTS:
         return 40.0 * points * len(chances[0])
-    return steps if steps <= _MOST_STEPS else math.inf
+    return steps if steps <= _MAX_STEPS else math.inf
 
 
 def mixed_crowd(

@@ -47,8 +47,8 @@ _XTOL_OF_OTHERS_IF_WIDE = 5e-4
 """A crowd or an epsilon is sought to a 2,000th there. Delta moves at least half as much as a crowd
 does, so a crowd is at most a few thousandths above the smallest one."""
 
-_SMALLEST_EPSILON = 1e-9
-_LARGEST_CROWD = 10**12
+_MIN_EPSILON = 1e-9
+_MAX_CROWD = 10**12
 
 Method = Literal["exact over m", "blanket", "local", "composed over bits"]
 
@@ -235,7 +235,7 @@ def proven_epsilon(
     if delta == 0.0:
         return Answer(local, Bracket(0.0, 0.0))
     check_target(delta)
-    if local <= _SMALLEST_EPSILON:
+    if local <= _MIN_EPSILON:
         return Answer(local, Bracket(0.0, 0.0))
     wide, xtol, finest = _precision(blocks, xtol)
     xtol = max(xtol, _XTOL_OF_OTHERS_IF_WIDE) if wide else xtol
@@ -252,7 +252,7 @@ def proven_epsilon(
     curve = remembering(at)
     safe = Point(local, -1e3, True)
     near = ROUGH if wide else finest
-    good, bad = around_falling(curve, guess, _SMALLEST_EPSILON, safe, delta, near)
+    good, bad = around_falling(curve, guess, _MIN_EPSILON, safe, delta, near)
     if bad is None:
         bad = judge(curve, 0.0, delta, FIRST, finest)
     if wide:
@@ -260,7 +260,7 @@ def proven_epsilon(
     answer = 0.0 if bad.passed else edge(curve, good, bad, delta, xtol, finest)
     # A finer bracket need not be a better one, and a plan is certified by a fine one.
     while (final := at(answer, FINE)).high > delta and answer < local:
-        answer = min(max(answer * (1.0 + xtol), _SMALLEST_EPSILON), local)
+        answer = min(max(answer * (1.0 + xtol), _MIN_EPSILON), local)
         xtol *= 2.0
     return Answer(answer, final)
 
@@ -293,11 +293,11 @@ def proven_crowd(
     def curve(N: float, rtol: float) -> Bracket:
         return bracket_at(math.ceil(N), rtol)
 
-    safe = Point(_LARGEST_CROWD, -1e3, True)
+    safe = Point(_MAX_CROWD, -1e3, True)
     near = ROUGH if wide else finest
     good, bad = around_falling(curve, guess, 1.0, safe, delta, near)
-    if good.x > 0.999 * _LARGEST_CROWD:
-        good = judge(curve, _LARGEST_CROWD, delta, FIRST, finest)
+    if good.x > 0.999 * _MAX_CROWD:
+        good = judge(curve, _MAX_CROWD, delta, FIRST, finest)
         if not good.passed:
             return Answer(math.inf, Bracket(0.0, 1.0))
     if bad is None:
@@ -311,7 +311,7 @@ def proven_crowd(
     # A finer bracket need not be a better one, and a plan is certified by a fine one.
     while (final := at(answer, FINE)).high > delta:
         answer, step = answer + math.ceil(step * answer), 2.0 * step
-        if answer > _LARGEST_CROWD:
+        if answer > _MAX_CROWD:
             return Answer(math.inf, Bracket(0.0, 1.0))
     while 1 < answer < 1.0 / xtol:
         below = at(answer - 1, FINE)

@@ -5,7 +5,7 @@ homogeneous crowds of the domain are compared and the largest eta is reported wi
 a lower bound on the worst case over all collections (theorem), not a guarantee.
 
 Post-processing may raise eta, so a crowd (a, b, c) may be worse than one with more bits, and the
-maximal triples do not suffice. All triples are compared where a domain has at most `MOST_KINDS` of
+maximal triples do not suffice. All triples are compared where a domain has at most `MAX_KINDS` of
 them: flags(10) has 286, a choice 5. Few need to be evaluated, because of a
 
 Theorem: for every mu < lam, ``eta(lam) <= delta(mu) lam / (lam - mu)``: where R > lam the hockey
@@ -49,7 +49,7 @@ from shoal.theory.homogeneous import (
 )
 from shoal.theory.randomized_response import count_sigma, local_q, log_theta, phi, q_from_phi
 
-MOST_KINDS = 300
+MAX_KINDS = 300
 """Up to so many triples all of them are compared."""
 
 _FEW = 2
@@ -81,7 +81,7 @@ def sufficient_eta(
     """
     check_crowd(N, q, epsilon)
     blocks = tuple(domain)
-    every = few_classes(blocks, MOST_KINDS)
+    every = few_classes(blocks, MAX_KINDS)
     exhaustive = every is not None
     if every is None:
         crowds = _few(shortlist(maximal_classes(blocks), q, epsilon), N, q, epsilon)

@@ -51,11 +51,11 @@ from shoal.theory.mixed_crowds import (
 from shoal.theory.one_bit import transform_length, upward
 from shoal.theory.sufficient import sufficient_eta
 
-_MOST_CROWDS = 2_000_000
-_MOST_SMALL_WORK = 3e10
-_MOST_FAMILY_WORK = 2e10
-_MOST_ORIGINALS = 64
-_MOST_CELLS = 12
+_MAX_CROWDS = 2_000_000
+_MAX_SMALL_WORK = 3e10
+_MAX_FAMILY_WORK = 2e10
+_MAX_ORIGINALS = 64
+_MAX_CELLS = 12
 _ONE_BIT_ALL = 20_000
 
 
@@ -164,7 +164,7 @@ def _present(others: Iterable[tuple[Vector, int]]) -> tuple[tuple[Vector, int], 
 def _small_work(domain: Domain, N: int) -> float:
     """Estimate the steps of a full search, or infinity."""
     crowds = crowd_count(domain, N - 1)
-    if crowds > _MOST_CROWDS or crowd_count(domain, 1) > _MOST_ORIGINALS:
+    if crowds > _MAX_CROWDS or crowd_count(domain, 1) > _MAX_ORIGINALS:
         return math.inf
     vectors = originals(domain)
     cells = cell_chances(vectors, 0.25).shape[1]
@@ -248,7 +248,7 @@ class FamilyWorld:
         work, two, three = 0.0, 0, 0
         for cost, configuration, shares in sorted(self._candidates(), key=lambda item: item[0]):
             work += cost * len(shares)
-            if work > _MOST_FAMILY_WORK:
+            if work > _MAX_FAMILY_WORK:
                 break
             self._crowds += [(configuration, share) for share in shares]
             two += len(configuration.values) == 2
@@ -268,7 +268,7 @@ class FamilyWorld:
             for configuration in _kinds(domain, values):
                 known = [configuration.x, configuration.x_prime, *configuration.values]
                 rest = cell_chances(known, q)[2:]
-                if rest.shape[1] <= _MOST_CELLS:
+                if rest.shape[1] <= _MAX_CELLS:
                     costs = [(work_of(share, rest), share) for share in shares]
                     near = [share for cost, share in costs if math.isfinite(cost)]
                     if near:
@@ -330,6 +330,6 @@ def world_of(domain: Iterable[Block], N: int, q: float, epsilon: float, eta: boo
         raise ValueError("the domain has a single original: there is no pair to compare.")
     if blocks == (Block(1, 0, 1),):
         return OneBitWorld(question)
-    if _small_work(blocks, N) <= _MOST_SMALL_WORK:
+    if _small_work(blocks, N) <= _MAX_SMALL_WORK:
         return SmallWorld(question)
     return FamilyWorld(question)

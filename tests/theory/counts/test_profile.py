@@ -86,7 +86,7 @@ def test_the_whole_range(N, q):
 
 def test_stopping_early_is_valid(monkeypatch):
     fine = bit_profile(2000, 0.01, 2.5e-4)
-    monkeypatch.setattr(profiles, "_MOST_LAWS", 1)
+    monkeypatch.setattr(profiles, "_MAX_CROWDS", 1)
     early = bit_profile.__wrapped__(2000, 0.01, 2.5e-4)
     assert early.high.size == fine.high.size
     assert (early.high >= fine.best * (1 - 1e-12)).all()

@@ -40,7 +40,7 @@ import numpy as np
 
 from shoal.theory.brackets import UNIT, Bracket, FloatArray, dot
 from shoal.theory.calibration import (
-    SMALLEST_Q,
+    MIN_Q,
     check_target,
     coarse_to_fine,
     smallest_epsilon,
@@ -79,7 +79,7 @@ _LEAD = 1.3
 _ROUGH_XTOL = 5e-3
 """From this tolerance of the answer on, the coarse profile certifies it."""
 
-_LARGEST_CROWD = 10**12
+_MAX_CROWD = 10**12
 
 
 def check_fragments(d: int) -> None:
@@ -248,10 +248,10 @@ def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -
     check_fragments(d)
     check_target(delta)
     if d == 0:
-        return CountsAnswer(SMALLEST_Q, 0.0)
+        return CountsAnswer(MIN_Q, 0.0)
     local = min(math.nextafter(local_q(d, epsilon * (1.0 - 1e-13)), 1.0), 0.5)
-    if local <= SMALLEST_Q:
-        return CountsAnswer(SMALLEST_Q, proven_counts(d, N, SMALLEST_Q, epsilon))
+    if local <= MIN_Q:
+        return CountsAnswer(MIN_Q, proven_counts(d, N, MIN_Q, epsilon))
     if d > _WIDE:
         xtol = max(xtol, _TOL_IF_WIDE)
     # a normal count is no promise, and where the search begins (Dong, Roth and Su 2022)
@@ -261,7 +261,7 @@ def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -
         return proven_counts(d, N, min(_q_of(log_noise), local), epsilon, tolerance)
 
     # q = 1/2 has no finite noise, and is never needed where delta > 0
-    ends = _log_noise(SMALLEST_Q), _log_noise(min(local, 0.5 - 1e-9))
+    ends = _log_noise(MIN_Q), _log_noise(min(local, 0.5 - 1e-9))
     q = min(_q_of(_solve(curve, guess, *ends, delta, xtol)), local)
     return CountsAnswer(q, proven_counts(d, N, q, epsilon, _tolerance(xtol)))
 
@@ -285,7 +285,7 @@ def counts_crowd(
 
     if proven_counts(d, 1, q, epsilon) <= delta:
         return CountsAnswer(1, proven_counts(d, 1, q, epsilon))
-    top = math.log(_LARGEST_CROWD)
+    top = math.log(_MAX_CROWD)
     if curve(top, _COARSE) > delta and curve(top, FINE) > delta:
         return CountsAnswer(math.inf, 1.0)
     sigma = math.sqrt(d) * (1.0 - 2.0 * q) / gaussian_mu(epsilon, delta)

@@ -89,13 +89,13 @@ _MAX_CROWDS = 1500
 _FEW = 32
 """So few stretches may go on."""
 
-_MOST_NODES = 4000
+_MAX_NODES = 4000
 """Little noise and a tiny q make a long tail; its chords may be longer."""
 
 _TRIED = 8
 """Crowds tried in each round, in the middle of the worst stretches."""
 
-_LARGEST_NOISE = 1e11
+_MAX_NOISE = 1e11
 """People beyond this variance are left out: round-off would eat what they add."""
 
 
@@ -127,8 +127,8 @@ def bit_profile(N: int, q: float, tolerance: float = 2.5e-4, fineness: int = 50)
     (True, 1)
     """
     others = N - 1
-    if others * q * (1.0 - q) > _LARGEST_NOISE:
-        others = math.ceil(_LARGEST_NOISE / (q * (1.0 - q)))
+    if others * q * (1.0 - q) > _MAX_NOISE:
+        others = math.ceil(_MAX_NOISE / (q * (1.0 - q)))
     nodes, whole = _nodes(others, q, fineness)
     # rounded down: the values are then valid at the exact nodes, for they fall
     excess = np.expm1(nodes) * (1.0 - UNIT * (8.0 + 4.0 * nodes))
@@ -198,7 +198,7 @@ def _nodes(others: int, q: float, fineness: int) -> tuple[FloatArray, bool]:
     size = upper_curves(few, others - few, q, np.expm1(trial)).max(axis=0)
     small = np.flatnonzero(size <= NEGLIGIBLE)
     end = float(trial[small[0]]) if small.size else end
-    count = min(max(math.ceil(end / step), 2), _MOST_NODES)
+    count = min(max(math.ceil(end / step), 2), _MAX_NODES)
     return end / count * np.arange(count + 1, dtype=np.float64), end == largest
 
 

@@ -20,7 +20,7 @@ from shoal.theory.stop_loss.merging import MANY, merge
 from shoal.theory.stop_loss.reduction import Draw, Reduced, enumerated, few_outcomes, reduce_draw
 from shoal.theory.stop_loss.tilt import reach, saddle, soften
 
-MOST_TERMS = 1 << 18
+MAX_TERMS = 1 << 18
 """Samples of the integral allowed in the last attempt."""
 
 _LARGE_LAW = 1000
@@ -68,10 +68,10 @@ def stop_loss(
     return stop_loss_of(Draw(plus, minus, log_weight), n, rtol)
 
 
-def stop_loss_of(draw: Draw, n: int, rtol: float = 1e-4, most_terms: int = MOST_TERMS) -> Bracket:
+def stop_loss_of(draw: Draw, n: int, rtol: float = 1e-4, max_terms: int = MAX_TERMS) -> Bracket:
     """Bracket ``E[(Y_1 + ... + Y_n)_+]`` for a distribution in logarithms; threshold 0.
 
-    `most_terms` limits the effort: the bracket is then as narrow as that allows.
+    `max_terms` limits the effort: the bracket is then as narrow as that allows.
 
     >>> bracket = stop_loss_of(Draw.of([-1.0, 1.0], [0.5, 0.5]), 4)
     >>> bracket.is_within(1e-10)
@@ -85,7 +85,7 @@ def stop_loss_of(draw: Draw, n: int, rtol: float = 1e-4, most_terms: int = MOST_
     most *= 1.0 + problem.linear_error + 64 * UNIT
     known = _known(problem)
     if problem.x.size > _LARGE_LAW:
-        most_terms = min(most_terms, _TERMS_OF_A_LARGE_LAW)
+        max_terms = min(max_terms, _TERMS_OF_A_LARGE_LAW)
     if problem.x.size == 0:
         result = known
     elif few_outcomes(n, problem.x.size):
@@ -94,11 +94,11 @@ def stop_loss_of(draw: Draw, n: int, rtol: float = 1e-4, most_terms: int = MOST_
     elif problem.x.size > MANY:
         pair = merge(problem, n)
         result = Bracket(
-            _refined(pair.below, n, rtol, known, most, most_terms).low,
-            _refined(pair.above, n, rtol, known, most, most_terms).high,
+            _refined(pair.below, n, rtol, known, most, max_terms).low,
+            _refined(pair.above, n, rtol, known, most, max_terms).high,
         )
     else:
-        result = _refined(problem, n, rtol, known, most, most_terms)
+        result = _refined(problem, n, rtol, known, most, max_terms)
     high = min(result.high, most)
     return Bracket(min(max(result.low, 0.0), high), high)
 
@@ -113,13 +113,13 @@ def _known(problem: Reduced, extra: float = 0.0) -> Bracket:
 
 
 def _refined(
-    problem: Reduced, n: int, rtol: float, known: Bracket, most: float, most_terms: int
+    problem: Reduced, n: int, rtol: float, known: Bracket, most: float, max_terms: int
 ) -> Bracket:
     """Try more and more samples, on softer and softer versions of the problem."""
     best = Bracket(0.0, most)
     current, price = problem, 0.0
     before: Bracket | None = None
-    for effort in (*(e for e in (1 << 13, 1 << 16) if e < most_terms), most_terms):
+    for effort in (*(e for e in (1 << 13, 1 << 16) if e < max_terms), max_terms):
         curved = refine(current, n, rtol, known.low, effort)
         low = max(best.low, known.low + curved.low - price)
         high = min(best.high, known.high + curved.high)
@@ -144,7 +144,7 @@ def safe_exp(value: float) -> float:
     return math.exp(value) if value < 709.0 else math.inf
 
 
-def refine(problem: Reduced, n: int, rtol: float, beside: float, most_terms: int) -> Bracket:
+def refine(problem: Reduced, n: int, rtol: float, beside: float, max_terms: int) -> Bracket:
     """Bracket the stop-loss of the problem's atoms, unscaled.
 
     The width asked for is `rtol` times the result plus `beside`, a part known elsewhere.
@@ -165,8 +165,8 @@ def refine(problem: Reduced, n: int, rtol: float, beside: float, most_terms: int
     for _ in range(12):
         edge = reach(problem.x, problem.log_weight, n, tilt, width, ORDER, sharpness * guess)
         count = terms(width, edge.period, cut)
-        if count > most_terms:
-            width *= count / (most_terms - 4)
+        if count > max_terms:
+            width *= count / (max_terms - 4)
         if width * t > 40.0:
             break  # noise wider than the distribution itself tells nothing
         result = invert(problem, n, tilt, width, edge.period, cut)
@@ -176,7 +176,7 @@ def refine(problem: Reduced, n: int, rtol: float, beside: float, most_terms: int
         lower = factor * (2.0 * result.narrow - result.wide - error - 2.0 * edge.leak)
         high = min(best.high, max(upper, 0.0))
         best = Bracket(min(max(best.low, lower * (1.0 - drift)), high), high)
-        if count > most_terms or best.high - best.low <= rtol * (best.high + shared):
+        if count > max_terms or best.high - best.low <= rtol * (best.high + shared):
             break
         wanted = 0.5 * rtol * (best.low + shared) / factor
         if 2.0 * result.roundoff > wanted and result.roundoff > result.wide - result.narrow:

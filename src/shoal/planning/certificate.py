@@ -126,7 +126,7 @@ class Certificate:
     proven delta is that of group privacy; the attack stays that of one report. `crowd_size` counts
     the honest reports that hide each other: colluders are not among them, and with an honest
     fraction h a release holds more, those reports and the colluders' divided by h. Where a plan has
-    memory, everything here is about one release, and `shoal.statements` say the rest. In the counts
+    memory, everything here is about one release; see `guarantees_over_time` for more. In the counts
     view a certificate can be about several `releases` at once, each with fresh flips. `parties` are
     a relay and an analyzer, and `overflow` is how reports are sent that they receive in pieces.
     """
@@ -442,7 +442,7 @@ def compute_promise(plan: Plan) -> ComputedPromise:
         return ComputedPromise(promise, None, None, plan.view)
     try:
         delta = _delta(plan)
-    except PrivacyRefusal as refusal:  # of what nothing is proven about
+    except PrivacyRefusal as refusal:  # no bound is known
         return ComputedPromise(promise, None, str(refusal), plan.view)
     wanted = float(promise.delta or 0)
     if wanted < delta <= _NEAR_MISS * wanted:

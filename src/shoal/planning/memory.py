@@ -85,7 +85,7 @@ def plan_with_memory(
         senders, or only the `counts` of bits.
     relay, analyzer, messages
         Two parties that share the work, as in `shoal.plan`. The price of reports that do not fit
-        into their messages is that of one release; `statements` count it for every release.
+        into their messages is that of one release; `guarantees_over_time` counts every release.
 
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))

@@ -114,7 +114,7 @@ def largest(
     step: int = 1,
     rtol: float = 0.0,
 ) -> Number:
-    """Return the largest value in [low, high] that keeps a promise: `smallest`, turned round.
+    """Return the largest value in [low, high] that keeps a promise; see `smallest`.
 
     >>> largest(lambda n: n * n <= 1000, 0, 10**9)
     31

@@ -272,7 +272,7 @@ def _upward(
     log_factor = log_mgf - t * start
     slack = 16 * UNIT * (4.0 + np.abs(log_mgf) + np.abs(t * start) + ones + zeros)
     factor = np.exp(np.minimum(log_factor, 700.0))
-    # einsum, not @: see _inversion._factored; the sums have positive terms of at most `length`
+    # einsum, not @: see `stop_loss.inversion`; the sums have positive terms of at most `length`
     slack += UNIT * length
     low_end = factor * np.einsum("ij,j->i", low, decay) * (1.0 - slack)
     high_end = factor * (np.einsum("ij,j->i", high, decay) + beyond) * (1.0 + slack)

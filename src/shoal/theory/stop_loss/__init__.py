@@ -152,7 +152,7 @@ def refine(problem: Reduced, n: int, rtol: float, beside: float, max_terms: int)
     scale = problem.log_scale
     tilt = saddle(problem.x, problem.log_weight, n)
     t = tilt.t
-    # theorem, see _tilt: the elementary bound that nothing below may exceed
+    # theorem, see `tilt`: the elementary bound that nothing below may exceed
     chernoff = tilt.log_mgf - 1.0 - math.log(t)
     best = Bracket(0.0, safe_exp(chernoff) * (1.0 + 1e-3))
     if safe_exp(chernoff + scale) <= 1e-3 * rtol * beside or abs(chernoff) > 650.0:

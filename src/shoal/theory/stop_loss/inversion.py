@@ -14,7 +14,7 @@ once per draw, so that the width is of order h^2 whatever n is.
 
 *Aliasing (theorem, Poisson summation).* Sampling the line at spacing 2 pi / P gives
 ``sum_k e^(tkP) E[(S+e-kP)_+]`` instead of its k = 0 term; all terms are non-negative, so the sum
-is still an upper bound, and the others are bounded by `_tilt.reach`.
+is still an upper bound, and the others are bounded by `tilt.reach`.
 
 *Cut-off (theorem).* ``|M(z)| <= M(t)`` and ``|sinh(zh/2)| <= cosh(th/2)``, so the terms beyond
 frequency W sum to at most ``M(t)^n (2 cosh(th/2) / h)^m W^-(m+1) / (pi (m+1))``.
@@ -22,7 +22,7 @@ frequency W sum to at most ``M(t)^n (2 cosh(th/2) / h)^m W^-(m+1) / (pi (m+1))``
 *Round-off (proved from unit round-off u, and 4u for the elementary functions).* With tilted
 weights w and A = M(t+iv)/M(t) - 1 the computed A is off by at most the sum of
 
-* ``sum w |dw/w|``: the weights' own errors, see `_tilt.pivoted`,
+* ``sum w |dw/w|``: the weights' own errors, see `tilt.pivoted`,
 * ``|z| sum w dx``: the atoms' own errors,
 * ``(k + 8) u sum w |e^(ivx) - 1| <= (k + 8) u sqrt(-2 Re A)``, k terms in the sum, by
   Cauchy-Schwarz,
@@ -32,7 +32,7 @@ weights w and A = M(t+iv)/M(t) - 1 the computed A is off by at most the sum of
   of a fast Fourier transform is reached from every input through log2(M) butterflies, each of
   relative error below 8u,
 
-and `_characteristic` turns this into a bound of the n-th power of 1 + A, term by term.
+and `brackets.power_error` turns this into a bound of the n-th power of 1 + A, term by term.
 The bounds are summed along with the terms, so the certificate is a posteriori.
 """
 

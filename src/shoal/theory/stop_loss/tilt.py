@@ -268,7 +268,7 @@ def _log_price(problem: Reduced, n: int, level: float, ceiling: float) -> float:
     above = x > ceiling
     parts.append(log_n + log_sum(weight[above] + np.log(problem.dx[above])))
     if log_raised > -math.inf:
-        # (S' - d)_+ <= sum (Y - d/4)_+ + (sum min(Y, d/4) - d)_+, the latter as in _tilt
+        # (S' - d)_+ <= sum (Y - d/4)_+ + (sum min(Y, d/4) - d)_+, the latter as above
         low = np.clip(x, -level, level / 4.0)
         tail = (n - 1) * log_mgf(low, weight, speeds) - speeds * level - 1.0 - np.log(speeds)
         rest = np.logaddexp(log_n + _log_excess(problem, level / 4.0), float(np.min(tail)))

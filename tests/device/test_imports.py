@@ -68,20 +68,31 @@ def test_a_tool_with_telemetry_loads_next_to_nothing(tmp_path: Path):
     assert not loaded & {"dataclasses", "json", "argparse", "pathlib", "decimal", "hashlib"}
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="measures with getrusage")
-@pytest.mark.parametrize(("script", "limit"), [(ONE_REPORT, 0.060), (TELEMETRY, 0.025)])
-def test_cpu_time(script: str, limit: float, tmp_path: Path):
-    """The best of several runs, interpreter included, in CPU seconds."""
+STANDARD = "import base64, dataclasses, decimal, fractions, hashlib, json, pathlib, struct, typing"
 
-    def once(number: int) -> float:
+
+@pytest.mark.skipif(sys.platform == "win32", reason="measures with getrusage")
+@pytest.mark.parametrize(
+    ("script", "limit", "reference", "times"),
+    [(ONE_REPORT, 0.060, STANDARD, 2.2), (TELEMETRY, 0.025, "", 3.2)],
+    ids=["one report", "telemetry"],
+)
+def test_cpu_time(script: str, limit: float, reference: str, times: float, tmp_path: Path):
+    """The best of several runs in CPU seconds, interpreter included.
+
+    On a busy machine everything takes longer, so a multiple of a reference script is allowed too.
+    """
+
+    def cpu(code: str, number: int) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        loaded_by(script, tmp_path / str(number))
+        loaded_by(code, tmp_path / str(number))
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    best = float("inf")
-    for number in range(25):
-        best = min(best, once(number))
+    best, allowed = float("inf"), float("inf")
+    for number in range(15):
+        best = min(best, cpu(script, number))
         if best <= limit:
             return
-    raise AssertionError(f"{best * 1000:.0f} ms of CPU time, {limit * 1000:.0f} allowed")
+        allowed = min(allowed, times * cpu(reference, number))
+    assert best <= allowed

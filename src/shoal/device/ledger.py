@@ -1,7 +1,7 @@
-"""The device's account of what it has given away, for the person whose device it is.
+"""The device's account of what its reports reveal, for the person whose device it is.
 
-What is counted is the local epsilon: what the reports say about the answers to somebody who sees
-all of them and knows who sent them. It needs no crowd and no trust in anybody.
+It counts the local epsilon: what the reports reveal about the answers to an observer who sees all
+of them and knows who sent them. It needs no crowd and no trust in anybody.
 
 Without memory reports add up. With memory all reports of one answer together never cost more than
 the local epsilon of q1, under whichever plans they were made, and distinct permanent vectors add
@@ -80,7 +80,7 @@ class Ledger:
         return self._file.path
 
     def read(self) -> Account:
-        """Return what was given away so far; a file that does not exist is nothing."""
+        """Return the account; without a file it is empty."""
         if self._file.read() is None:
             return Account()
         return account_from_json(read_json(self.path, "ledger", InputError), self.path)
@@ -105,9 +105,9 @@ class Ledger:
         answer_digest
             With memory, `DeviceMemory.digest` of the answer; without, it is not used.
         token
-            The caller's name for the one report that this charge is for. Whoever crashed and does
-            not know whether it had charged charges again with the same token, which then costs
-            nothing; when the report is stored, `settle` ends that.
+            The caller's name for the one report that this charge is for. After a
+            crash, charging again with the same token costs nothing; `settle` ends that when the
+            report is stored.
         """
         answer = _digest(answer_digest)
         if plan.memory is not None and answer is None:
@@ -131,7 +131,7 @@ class Ledger:
             return changed.epsilon - account.epsilon
 
     def settle(self, token: str) -> None:
-        """Let a charge's token go: its report is stored and will never be made again."""
+        """Forget a charge's token: its report is stored and will never be made again."""
         start = _pending_name(token)
         if not any(name.startswith(start) for name in self.read().pending):
             return
@@ -142,7 +142,7 @@ class Ledger:
     def set_limit(self, limit: object) -> None:
         """Set the person's limit on the total epsilon, a decimal above 0; None takes it away.
 
-        A limit below what was already given away is kept: nothing more is sent then.
+        A limit below the present epsilon is kept: nothing more is sent then.
         """
         text = None if limit is None else check_decimal("limit", limit, above=0)
         with self._changing() as account:
@@ -180,7 +180,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class PlanAccount:
-    """What was sent under one plan."""
+    """The reports of one plan."""
 
     plan_id: str
     survey: str
@@ -199,12 +199,12 @@ class PlanAccount:
 
     @property
     def epsilon(self) -> decimal.Decimal:
-        """What the reports of this plan by themselves say about what was answered."""
+        """What the reports of this plan alone reveal about the answers."""
         return Account((self,)).epsilon
 
     @property
     def epsilon_of_changes(self) -> decimal.Decimal:
-        """What they say about what was answered and when that changed; at most."""
+        """An upper bound on what they reveal about the answers and when these changed."""
         return Account((self,)).epsilon_of_changes
 
     def after(self, answer: str | None) -> PlanAccount:
@@ -229,7 +229,7 @@ class PlanAccount:
 
 @dataclass(frozen=True)
 class Account:
-    """What a device has given away so far; epsilons are decimals, rounded up, and add."""
+    """What a device has revealed so far; epsilons are decimals, rounded up, and add."""
 
     plans: tuple[PlanAccount, ...] = ()
     limit: str | None = None
@@ -237,7 +237,7 @@ class Account:
 
     @property
     def epsilon(self) -> decimal.Decimal:
-        """What all reports say about what was answered; each permanent vector counts once."""
+        """What all reports reveal about the answers; each permanent vector counts once."""
         total = self._fresh
         vectors: dict[tuple[Any, ...], list[tuple[FlipProbability, int]]] = {}
         for one in self._remembering:
@@ -251,7 +251,7 @@ class Account:
 
     @property
     def epsilon_of_changes(self) -> decimal.Decimal:
-        """What all reports say about what was answered and when that changed; at most.
+        """An upper bound on what all reports reveal about the answers and when these changed.
 
         Plans that share permanent vectors are one series of reports: `changing_epsilon` holds in
         whichever order they are taken, and the largest of its values is returned.
@@ -284,7 +284,7 @@ class Account:
 
     @property
     def left(self) -> decimal.Decimal | None:
-        """What may still be given away under the person's limit; None where there is none."""
+        """The epsilon left under the person's limit; None without a limit."""
         if self.limit is None:
             return None
         return max(decimal.Decimal(self.limit) - self.epsilon, decimal.Decimal(0))

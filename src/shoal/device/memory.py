@@ -8,9 +8,9 @@ The file: ``SHOALMEM`` (8 bytes), version (1), nonce (12), then AES-256-GCM of t
 everything before it as associated data. The content is padded to whole pages, so that the length of
 a file reveals little. Keys for each purpose are HMAC-SHA256(key, purpose).
 
-`read_key` keeps the key in a file, for applications without a key store. A key beside the file that
-it decrypts protects against whoever gets the file alone, such as a backup or a synced folder, and
-not against whoever reads the device.
+`read_key` keeps the key in a file, for applications without a key store. A key next to the file
+that it decrypts protects against an attacker who gets the file alone, such as from a backup or a
+synced folder, and not against one who reads the device.
 """
 
 from __future__ import annotations

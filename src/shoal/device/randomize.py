@@ -156,7 +156,7 @@ def _flip_one(
 
 
 def draw_flips(bits: int, q: FlipProbability, random_bits: RandomBits) -> int:
-    """Return a number of so many bits, each of them set with probability exactly q."""
+    """Return a number of `bits` bits, each set with probability exactly q."""
     digits = q.binary_digits()
     size = -(-bits // _WORD_BITS) * _WORD_BITS // 8
     fair = bytearray(len(digits) * size)

@@ -1,4 +1,4 @@
-"""One vector before and after randomizing, as an integer: bit j of it is bit j of the vector.
+"""One vector before and after randomizing, as an integer whose bit j is bit j of the vector.
 
 `check_vector` refuses an original outside its survey's domain. The noise of a choice hides two
 differing bits; a vector with two options set differs from others in more, and no promise covers it.
@@ -15,7 +15,7 @@ from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class _Vector:
     value: int
     bits: int
@@ -86,7 +86,7 @@ def check_vector(value: int, survey: Survey) -> None:
 
 
 def outside_domain(which: str, question: Question, part: QuestionPart, count: int) -> AnswerError:
-    """Return the error for an original with so many set bits of a part of a question."""
+    """Return the error for an original with `count` set bits in a part of a question."""
     fewest, most = part.min_set_bits, part.max_set_bits
     allowed = f"{most}" if fewest == most else f"{fewest} to {most}"
     return AnswerError(

@@ -39,8 +39,7 @@ MAX_DIGITS = 52
 
 USUAL_DIGITS = 16
 Q_PARTS, SIGMA_COST = 2048, 0.01
-"""Rounding up may raise q by one part of so many, and sigma by 1 %; small q, and q near 1/2, take
-more digits."""
+"""Rounding up may raise q by 1/2048 and sigma by 1 %; small q, and q near 1/2, take more digits."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class FlipProbability:
     """q = numerator / 2**digits in lowest terms, 0 < q <= 1/2.
 
     Planning rounds q up, which only adds noise; estimating, auditing and publishing use the same
-    fraction, so that what is promised is what is drawn.
+    fraction, so the promise is about the distribution that is drawn.
 
     >>> q = FlipProbability.at_least("0.351")
     >>> q, float(q)
@@ -153,7 +152,7 @@ def _spread(q: fractions.Fraction) -> float:
 
 
 EXACT = 50
-"""Decimal places where a local epsilon is compared and not shown."""
+"""Decimal places of a local epsilon that is compared, not shown."""
 
 _DIGITS = 80
 _GUARD = "1e-60"

@@ -33,7 +33,7 @@ RESPONSE_TYPE = "message/ohttp-res"
 KEM, KDF, AEAD = 0x20, 1, 1
 KEY_BYTES, NONCE_BYTES, SECRET_BYTES = 32, 12, 16
 OVERHEAD = 7 + KEY_BYTES + 16
-"""Bytes that sealing adds to a request: its header, the encapsulated key and the tag."""
+"""Bytes that encryption adds to a request: its header, the encapsulated key and the tag."""
 MAX_LIST = 4096
 """The maximum size of a list of keys, in bytes."""
 
@@ -42,7 +42,7 @@ _REQUEST_LABEL, _RESPONSE_LABEL = b"message/bhttp request", b"message/bhttp resp
 
 
 def _unopened() -> ReportError:
-    return ReportError("this was not sealed for this key of Oblivious HTTP.")
+    return ReportError("this was not encrypted for this key of Oblivious HTTP.")
 
 
 @lru_cache(maxsize=1)
@@ -125,7 +125,7 @@ class KeyConfiguration:
         return cls.read_list(content)[0]
 
     def seal(self, request: bytes, *, ephemeral: Any = None) -> tuple[bytes, Exchange]:
-        """Return a request that only the gateway can open, and what opens its answer."""
+        """Encrypt a request; return it and the exchange that decrypts its response."""
         key = _suite().kem.deserialize_public_key(self.public_key)
         info = _REQUEST_LABEL + b"\0" + self.header
         encapsulated, context = _suite().create_sender_context(key, info, eks=ephemeral)
@@ -134,7 +134,7 @@ class KeyConfiguration:
 
 
 class GatewayKey:
-    """Opens requests with a private key of 32 bytes."""
+    """Decrypts requests with a private key of 32 bytes."""
 
     def __init__(self, private_key: bytes, number: int | None = None) -> None:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -144,11 +144,11 @@ class GatewayKey:
         self.configuration = KeyConfiguration(public[0] if number is None else number, public)
 
     def knows(self, sealed: bytes) -> bool:
-        """Whether a request was sealed for this key, as its header says."""
+        """Whether a request was encrypted for this key, by its header."""
         return sealed.startswith(self.configuration.header)
 
     def open(self, sealed: bytes) -> tuple[bytes, Exchange]:
-        """Return a request and what seals its answer; anything else raises `ReportError`."""
+        """Decrypt a request; return it and the exchange that encrypts its response."""
         from pyhpke import PyHPKEError
 
         if not self.knows(sealed) or len(sealed) < OVERHEAD:
@@ -164,20 +164,20 @@ class GatewayKey:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request and its answer, at either end (RFC 9458, section 4.4)."""
+    """One request and its response, at either end (RFC 9458, section 4.4)."""
 
     context: ContextInterface
     encapsulated: bytes
 
     def seal(self, response: bytes, *, nonce: bytes | None = None) -> bytes:
-        """Return the answer, sealed for whoever sent the request."""
+        """Encrypt the response for the sender of the request."""
         nonce = SystemBits().draw(SECRET_BYTES) if nonce is None else nonce
         cipher, iv = self._cipher(nonce)
         sealed: bytes = cipher.encrypt(iv, response, None)
         return nonce + sealed
 
     def open(self, sealed: bytes) -> bytes:
-        """Return the answer; anything else raises `ReportError`."""
+        """Decrypt the response; anything else raises `ReportError`."""
         from cryptography.exceptions import InvalidTag
 
         if len(sealed) < 2 * SECRET_BYTES:

@@ -1,4 +1,4 @@
-"""A plan: what everybody agreed on before any data exists.
+"""A plan: the agreement before any data exists.
 
 A plan is immutable. Its id is the SHA-256 of its canonical JSON (RFC 8785), which holds no floats,
 so that every language computes the same id; a report or a tally names the plan it belongs to by
@@ -127,7 +127,7 @@ class Plan:
     Parameters
     ----------
     survey
-        What is asked.
+        The questions.
     q
         The probability with which a device flips each bit.
     promise
@@ -140,7 +140,7 @@ class Plan:
         How many cohorts reports are spread over; by default what the survey's text needs.
     window
         The length, in seconds, of the windows in which a person is asked once: reports of one
-        window are released apart from those of others. None where a person is asked once for all.
+        window are released apart from those of others. None if a person is asked once for all.
     memory
         How q is split between permanent and fresh flips, or None.
     joint
@@ -424,8 +424,8 @@ def _joint(value: object) -> tuple[tuple[tuple[str, str], ...], ...]:
 class Parties:
     """The origins of the relay, which sees who sends, and of the analyzer, which reads.
 
-    `messages` is how many sealed messages one report is sent as: one for a whole report, and more
-    where the analyzer may see single bits only (`shoal.protocol.encryption`).
+    `messages` is how many encrypted messages one report is sent as: one for a whole report, more if
+    the analyzer may see only single bits (`shoal.protocol.encryption`).
 
     >>> Parties("https://relay.example", "https://analyzer.example:8443").relay
     'https://relay.example'

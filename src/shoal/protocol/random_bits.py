@@ -1,4 +1,4 @@
-"""The one door to random bits.
+"""The only source of random bits.
 
 `SystemBits` is what protects people: a key stream under a fresh key for every call, and for every
 gibibyte within a call. There is no fallback: if the system does not deliver, an `EntropyError` is
@@ -49,7 +49,7 @@ REKEY_AFTER = 1 << 30
 """Bytes drawn under one key."""
 
 SMALL = 1 << 14
-"""A draw of at most so many bytes does without AES."""
+"""Draws up to this many bytes use SHAKE-256 instead of AES."""
 
 _BLOCK = 1 << 18
 _ZEROS = memoryview(bytes(_BLOCK))
@@ -88,7 +88,7 @@ class SystemBits:
         return bytes(out)
 
     def key(self) -> bytes:
-        """Return a key of its own, for whoever makes the stream of one call of `fill` from it.
+        """Return a fresh key, for callers that generate the stream of one `fill` themselves.
 
         The stream is AES-256-CTR from counter 0 on, of less than `REKEY_AFTER` bytes.
         """

@@ -1,4 +1,4 @@
-"""What is asked: a survey is a list of questions that are answered together, in one report."""
+"""A survey: a list of questions that are answered together, in one report."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ _FIELDS: dict[type[AskedQuestion], tuple[str, str]] = {
     Number: ("edges", "missing"),
     Text: ("bits hashes cohorts", "pairs"),
 }
-"""The fields that a question's table must have and may have, beside its kind, name and column."""
+"""The fields that a question's table must have and may have, besides kind, name and column."""
 
 _KINDS = {question.kind: question for question in _FIELDS}
 

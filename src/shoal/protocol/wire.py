@@ -107,7 +107,7 @@ def file_row_bytes(bits: int, has_cohorts: bool) -> int:
 
 
 def batch_bytes(plan: Plan, count: int) -> int:
-    """Return how many bytes a binary batch of so many reports has."""
+    """Return the length of a binary batch of `count` reports."""
     return _HEADER.size + count * report_bytes(plan)
 
 
@@ -143,8 +143,8 @@ def checked_window(plan: Plan, window: int | None) -> int:
 def split_batch(plan: Plan, content: bytes) -> Reports:
     """Return the reports in a batch of either form; anything else raises `ReportError`.
 
-    Their number and length are right then. Cohorts and padding bits are checked by whoever reads
-    them: `shoal.analysis.report_files.parse_batch`.
+    Only number and length are checked here. Cohorts and padding bits are checked by
+    `shoal.analysis.report_files.parse_batch`.
     """
     if content[:1] == b"{":
         plan_id, body, count = _parse_json(plan, content)

@@ -6,8 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.errors import InputError, TransportError
 from shoal.support.checks import shown
@@ -107,8 +106,7 @@ def _cut_off(wire: socket.socket) -> None:
 PORTS = {"https": 443, "http": 80}
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """The host that a transport talks to, and how."""
 
     scheme: str

@@ -135,7 +135,7 @@ class SharedFile:
     def __init__(
         self, path: pathlib.Path | str, what: str, timeout: float, disk: Disk | None
     ) -> None:
-        # Whoever changes the working directory, or comes by a link, still shares file and lock.
+        # The same file and lock after a change of directory, or through a link.
         self.path = pathlib.Path(path).resolve()
         self._what, self._timeout = what, timeout
         self._disk = Disk() if disk is None else disk

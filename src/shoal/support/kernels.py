@@ -4,8 +4,8 @@ They are here, below all other folders, because a device randomizes with one and
 with the other, and neither may import the other. Callers pass the addresses of their own buffers,
 so that nothing here needs NumPy, and keep the NumPy path as the reference.
 
-The library is used only if it was compiled from the very source beside it: after an
-update without a new build NumPy takes over. ``SHOAL_KERNELS=off`` in the environment turns the
+The library is used only if it was compiled from the present source: after an update
+without a new build NumPy takes over. ``SHOAL_KERNELS=off`` in the environment turns the
 kernels off.
 """
 

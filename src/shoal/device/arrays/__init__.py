@@ -1,5 +1,5 @@
 """Many reports at once: the same verbs on arrays, for files, tables and simulations.
 
-Here NumPy and pyarrow are used. What a device needs for one report is beside this folder and
-imports nothing of it until somebody asks for many.
+These modules use NumPy and pyarrow. One report needs neither, so the rest of `shoal.device` imports
+them only for many answers.
 """

@@ -104,7 +104,7 @@ def _encoded(
             except AnswerError as error:
                 if table_format.invalid == "error":
                     wrong.look(batch, row)
-                if not wrong.total:  # what is wrong is not an answer
+                if not wrong.total:  # the error is not about an answer
                     raise error
         elif batch.num_rows:
             wrong.look(batch, row, unreadable)

@@ -189,7 +189,7 @@ def _is_right(part: QuestionPart, pieces: Iterator[NDArray[np.uint64]]) -> bool:
     """Whether the set bits of all pieces of a part are as many as it allows."""
     total: NDArray[np.unsignedinteger] = np.bitwise_count(next(pieces))
     for piece in pieces:
-        # Several pieces are seldom; at most 65,536 bits in all.
+        # A part rarely has several pieces; at most 65,536 bits in all.
         total = np.add(total, np.bitwise_count(piece), dtype=np.uint32)
     fewest, most = part.min_set_bits, part.max_set_bits
     return int(total.max()) <= most and (fewest == 0 or int(total.min()) >= fewest)

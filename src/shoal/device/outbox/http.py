@@ -55,7 +55,7 @@ class HttpTransport:
         The collector's Ed25519 key, 32 bytes or their base64url; plans and
         certificates must then be signed with it.
     max_plan_bytes
-        Bytes of a plan that are read before giving up.
+        The maximum length of a plan in bytes.
 
     Examples
     --------
@@ -163,7 +163,7 @@ class HttpTransport:
                 if response.length or time.monotonic() >= deadline:
                     raise TransportError("no answer in time, or only a part of one.")
                 return content, response.headers
-        raise TransportError(f"more than {MAX_REDIRECTS} redirects; giving up.")
+        raise TransportError(f"more than {MAX_REDIRECTS} redirects.")
 
     def post_report(self, plan_id: str, content: bytes) -> PostResult:
         """Post a batch; of the answer only the status and Retry-After are read."""

@@ -34,10 +34,10 @@ from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import open_connection, parse_address
 
 STEP = 1024
-"""Requests are padded to multiples of so many bytes, so that reports of a plan are equally long."""
+"""Requests are padded to multiples of this, so that reports of a plan have one length."""
 
 MAX_RESPONSE_BYTES = 64 << 10
-"""Bytes of a relay's answer that are read before giving up."""
+"""The maximum length of a relay's response."""
 
 _UNKNOWN_KEY = (400, 401)
 """Plain answers of a gateway whose key has changed, or of a relay that does not know it."""

@@ -40,7 +40,7 @@ _AGAIN = (
 
 
 class Outbox:
-    """Answers plans and sees to it that each answer arrives once.
+    """Answers plans and delivers each answer exactly once.
 
     Threads and processes may share a folder. One folder belongs to one person and one collector.
 
@@ -56,19 +56,19 @@ class Outbox:
         The device's `Ledger`: charged before a report is made.
     limit
         The largest local epsilon of a plan that is answered, or None for any. Several reports of a
-        plan without memory add up, whatever limit a ledger has besides.
+        plan without memory add up, in addition to any limit of a ledger.
     recompute
         Whether to compute a plan's promise before the first answer to it; this loads SciPy. By
         default wherever SciPy is installed. Without it a plan whose promise needs a crowd is
         answered within a `limit`, or where the transport brings a certificate that a pinned key
         signed, and else refused.
     spread
-        A report is first sent after a random wait below so many seconds, so that the moment it
-        arrives says little about the moment it was made.
+        A report is first sent after a random wait below this many seconds, so that the time of its
+        arrival reveals little about the time of the answer.
     min_window
         Plans with shorter windows, in seconds, are refused.
     one_operator
-        Answer plans whose relay and analyzer are on one host, too: whoever runs both sees whose
+        Also answer plans whose relay and analyzer are on one host: an operator of both sees whose
         report it reads.
     clock, sleep, jitter, disk
         The time, waiting, random numbers in [0, 1) for the waits (never for the flips) and the file
@@ -127,14 +127,14 @@ class Outbox:
         Parameters
         ----------
         plan
-            What is answered.
+            The plan to answer.
         answers
             One person's answer to each question, as `shoal.randomize` takes it.
         answer_key
-            The application's own name for this answer. The same key never makes a second report:
-            whoever does not know whether an answer was taken answers again with the same key and
-            gets the ticket of the first one. Without a key a plan has one answer, or, where a
-            memory or a ledger sees to repeated answers, one in each window.
+            The application's own name for this answer. The same key never makes a second report: an
+            application that does not know whether an answer was stored answers again with the same
+            key and gets the ticket of the first one. Without a key a plan has one answer, or, with
+            a ledger or a memory for repeated answers, one in each window.
         """
         self._gate.check(plan)
         if not isinstance(answers, Mapping):

@@ -47,7 +47,7 @@ class PlanPolicy:
         self._confirmed: set[str] = set()
 
     def check(self, plan: Plan, reports: int = 1) -> Plan:
-        """Return the plan if this device may make so many reports of it, in all, or refuse."""
+        """Return the plan if this device may make `reports` reports of it in all, or refuse."""
         check_plan(plan, limit=self._limit, reports=reports, min_window=self._shortest_window)
         if plan.memory is not None and not self._has_memory:
             raise PrivacyRefusal(
@@ -131,7 +131,7 @@ def check_plan(
     shoal.errors.PrivacyRefusal: one report of this plan reveals up to a local epsilon of 2.1973,...
     """
     if plan.q.is_blind:
-        raise PlanError("the plan's q is 1/2, where a report says nothing; there is no use in it.")
+        raise PlanError("the plan's q is 1/2, so its reports carry no information.")
     if plan.window is not None and plan.window < min_window:
         raise PrivacyRefusal(
             f"the plan's window of {plan.window} seconds would tell when a report was made;"

@@ -102,7 +102,7 @@ class ReportQueue:
             known = SystemBits().draw(16).hex()
             self._store(file, known.encode())
         else:
-            self._disk.sync_folder(self.path)  # whoever drew it may have been killed before it did
+            self._disk.sync_folder(self.path)  # a process killed after drawing it may not have
         return known
 
     def _store(self, file: pathlib.Path, content: bytes) -> None:
@@ -129,7 +129,7 @@ class ReportQueue:
     def confirm(self, name: str) -> Ticket:
         """Return what became of a record, which is on the disk for good when this returns.
 
-        Whoever stored it may have been killed before the folder was synced.
+        The process that stored it may have been killed before it synced the folder.
         """
         self._disk.sync_folder(self.path)
         return self.ticket(name)
@@ -216,7 +216,7 @@ SETTLED: tuple[State, ...] = ("sent", "failed", "expired")
 
 @dataclass(frozen=True)
 class Ticket:
-    """What became of an answer so far. It holds neither the answer nor what is sent of it."""
+    """The state of one answer. It holds neither the answer nor the report."""
 
     name: str
     plan_id: str
@@ -243,8 +243,8 @@ class Ticket:
 class Record:
     """One report in the outbox: the exact bytes, and when they are tried next.
 
-    `batch` is the report. `encrypted` is None where it is sent as it is. Where it goes through a
-    relay, `encrypted` is what is sent: empty at first, and made again only for a crowd's new key.
+    `batch` is the report. `encrypted` is None if the batch itself is sent. For a relay, `encrypted`
+    is sent instead: empty at first, and made again only for the key of a new crowd.
     `crowds` counts the crowds that it was encrypted for.
     """
 

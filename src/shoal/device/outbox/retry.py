@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from shoal.device.outbox.queue import Record, ReportQueue, Ticket
 from shoal.errors import InputError, TransportError
@@ -90,7 +90,7 @@ class Attempts:
                 self._folder.store_waiting(name, record)
             if record.due > now and not (hurry and record.attempts == 0):
                 return None
-            # Stored before the attempt, so that whoever crashes in it does not hurry the next one.
+            # Stored before the attempt, so that a crash during it does not hurry the next one.
             backoff = min(FIRST_BACKOFF * 2.0 ** min(record.attempts, 60), MAX_BACKOFF)
             record = record.tried(now + backoff * self._jitter())
             self._folder.store_waiting(name, record)
@@ -137,8 +137,7 @@ class Attempts:
         return record.ticket(name, "waiting", reason)
 
 
-@dataclass(frozen=True)
-class PostResult:
+class PostResult(NamedTuple):
     """What became of a report: a status as HTTP has it, and for how many seconds to wait."""
 
     status: int
@@ -186,7 +185,7 @@ class Posting(Protocol):
     def post_report(self, plan_id: str, content: bytes) -> PostResult:
         """Hand over reports in the binary form; status 202 means that they were accepted for good.
 
-        Encrypted reports (`shoal.protocol.encryption`) go to the relay's own door for them.
+        Encrypted reports (`shoal.protocol.encryption`) go to the relay's endpoint for them.
         """
         ...
 

@@ -142,7 +142,7 @@ def delete(telemetry: Telemetry) -> str:
                 entry.unlink()
     (folder / WORKING).unlink()
     if rest:
-        # So that whoever turns it on again makes no second report in this window.
+        # If it is turned on again, this window must not have a second report.
         state.store_file(str(folder), QUIET, b"%d" % rest)
     return (
         f"Everything that {telemetry.tool} kept for telemetry was deleted, and it is off. What was"

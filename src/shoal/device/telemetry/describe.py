@@ -24,7 +24,7 @@ _SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"))
 
 
 def terms_in_words(terms: Terms) -> list[str]:
-    """Return what is asked, what is sent, and what that reveals, a line for each."""
+    """Describe the questions, the reports and what they reveal, one line each."""
     plan = terms.plan
     asked = [f"  {question.name}: {_asked(question)}" for question in plan.survey.asked]
     revealed = _revealed(plan)
@@ -88,7 +88,7 @@ def _span(seconds: int) -> tuple[str, str]:
 
 
 def _revealed(plan: Plan) -> list[str]:
-    """Say what a report reveals to whoever sees it and knows its sender; that is a theorem."""
+    """Say what a report reveals to an observer who knows its sender; a theorem."""
     epsilon = plan.local_epsilon
     first = (
         f"One report shifts the odds between two answers by a factor of at most {_factor(epsilon)}"

@@ -237,5 +237,5 @@ class Telemetry:
         state.store_file(folder, _DUE, b"%d %d" % (due, self.clock()))
 
     def _excuse(self, error: Exception) -> None:
-        """Keep what went wrong for whoever looks; a tool's work is none of our business."""
+        """Keep the error in `problem`: telemetry never disturbs the tool."""
         self.problem = f"{type(error).__name__}: {error}"

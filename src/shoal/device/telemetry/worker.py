@@ -50,7 +50,7 @@ QUIET = "quiet"
 
 
 class TelemetryWorker:
-    """Does what is due for one tool and one agreement.
+    """Makes and sends the reports that are due, for one tool and one agreement.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class TelemetryWorker:
 
 
 def main(words: Sequence[str]) -> None:
-    """Run as the process beside a tool; nobody sees what goes wrong, so that nothing is printed."""
+    """Run as the detached process; it prints nothing, since nobody would see it."""
     tool, folder, name = words
     os.chdir(folder)
     if sys.platform != "win32":

@@ -107,7 +107,7 @@ class Certifying(Collector):
 
 @cache
 def certificate_of(plan: Plan) -> bytes:
-    from shoal.server.collector.plan_review import certificate
+    from shoal.server.core.administration import certificate
     from shoal.server.core.settings import Settings
 
     return certificate(plan, Settings())

@@ -48,8 +48,8 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.promise import read_certificate
 from shoal.reports import Publication
-from shoal.server.collector import plan_review as publication
 from shoal.server.console import formatting
+from shoal.server.core import administration as publication
 from shoal.server.core.settings import Settings
 from shoal.server.storage.records import PlanRecord
 from shoal.theory.domains import flags

@@ -132,7 +132,7 @@ class World:
         return world
 
     def admin(self) -> Headers:
-        token = (self.collector.folder / "admin-token").read_text().strip()
+        token = (self.collector.service.folder / "admin-token").read_text().strip()
         return {"authorization": f"Bearer {token}"}
 
     async def ask(
@@ -143,12 +143,14 @@ class World:
     async def make_token(self, role: Role) -> str:
         """Return the secret of a new token."""
         collector = self.collector
-        return await collector.in_store(collector.tokens.add, Token.new(role, role))
+        return await collector.service.in_store(collector.service.tokens.add, Token.new(role, role))
 
     async def publish(self, plan: Plan) -> None:
-        assert await self.collector.add_plan(plan) is None
+        assert await self.collector.administration.add_plan(plan) is None
         assert (
-            await self.collector.move_plan(plan.id, "published", Declaration(all_honest=True))
+            await self.collector.administration.move_plan(
+                plan.id, "published", Declaration(all_honest=True)
+            )
             is None
         )
 

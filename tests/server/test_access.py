@@ -164,7 +164,7 @@ def test_secrets_are_compared_in_constant_time(
         monkeypatch.setattr(tokens, "hmac", Watched)
         for secret in (*secrets.values(), "", "wrong", secrets["app"][:-1]):
             compared.clear()
-            found = world.collector.tokens.find(secret)
+            found = world.collector.service.tokens.find(secret)
             assert (found is not None) == (secret in secrets.values())
             assert compared == [(32, 32)] * 6
 
@@ -231,7 +231,7 @@ def test_the_last_admin_stays_though_all_go_at_once(tmp_path: Path) -> None:
         # 401 where a request came after the token it was made with had gone.
         assert 204 in statuses
         assert set(statuses) <= {204, 401, 409}
-        assert any(token.role == "admin" for token in world.collector.tokens)
+        assert any(token.role == "admin" for token in world.collector.service.tokens)
 
     run(live, tmp_path)
 
@@ -240,7 +240,7 @@ def test_a_draft_is_not_told_from_nothing(tmp_path: Path) -> None:
     """Who knows what a plan might say could else find out that it is about to be published."""
 
     async def live(world: World) -> None:
-        assert await world.collector.add_plan(FLAGS_PLAN) is None
+        assert await world.collector.administration.add_plan(FLAGS_PLAN) is None
         good = make_reports(FLAGS_PLAN, 1, np.random.default_rng(1)).to_bytes()
         for body in (good, b"x", b"{"):
             answers = [
@@ -257,7 +257,7 @@ def test_files_and_the_next_start(tmp_path: Path) -> None:
     """The token's file and the folder are the owner's; a later start makes no new token."""
 
     async def live(world: World) -> str:
-        folder = world.collector.folder
+        folder = world.collector.service.folder
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert stat.S_IMODE((folder / "admin-token").stat().st_mode) == 0o600
         answer = await world.ask("console", "GET", "/v1/tokens", world.admin())
@@ -394,7 +394,10 @@ def test_pages_show_names_as_text(word: str, tmp_path: Path) -> None:
 def test_every_answer_of_the_console_is_safe_to_open(tmp_path: Path) -> None:
     async def live(world: World) -> list[httpx.Response]:
         await world.publish(FLAGS_PLAN)
-        assert await world.collector.add_plan(replace(FLAGS_PLAN, crowd_size=300)) is None
+        assert (
+            await world.collector.administration.add_plan(replace(FLAGS_PLAN, crowd_size=300))
+            is None
+        )
         for seed in (1, 2):
             await world.upload(make_reports(FLAGS_PLAN, 100, np.random.default_rng(seed)))
         return [

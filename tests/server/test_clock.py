@@ -192,7 +192,7 @@ def with_world(machine: Machine, folder: Path, story) -> None:
 
 async def crowds_of(collector: Collector) -> list[CrowdRecord]:
     """The crowds of the plan, read where the collector's own sweeps run: one at a time."""
-    found: list[CrowdRecord] = await collector.in_store(collector.store.crowds, WINDOWED.id)
+    found: list[CrowdRecord] = await collector.service.in_store(collector.store.crowds, WINDOWED.id)
     return found
 
 
@@ -213,15 +213,15 @@ class TestCollector:
             half = upload(WINDOWED, WINDOWED.reports_needed // 2, 1, window)
             assert (await world.upload(half, relay)).status_code == 202
             machine.wall += 10 * DAY
-            await collector.in_store(collector.store.sweep)
-            collector._check_clock()
+            await collector.service.in_store(collector.store.sweep)
+            collector.service._check_clock()
             ready = await world.ask("console", "GET", "/readyz")
             assert (ready.status_code, ready.json()["type"]) == (
                 503,
                 "urn:shoal:problem:clock-held",
             )
-            assert b"shoal_clock_held 1.0" in collector.metrics_text()
-            assert b"shoal_clock_steps_total 1.0" in collector.metrics_text()
+            assert b"shoal_clock_held 1.0" in collector.administration.metrics_text()
+            assert b"shoal_clock_steps_total 1.0" in collector.administration.metrics_text()
             assert "the clock jumped" in world.log.getvalue()
             line = (await world.ask("console", "GET", "/v1/clock", world.admin())).json()
             assert line["held"] is True
@@ -230,13 +230,13 @@ class TestCollector:
             rest = upload(WINDOWED, WINDOWED.reports_needed - len(half), 2, window)
             machine.wall -= 10 * DAY
             assert (await world.upload(rest, relay)).status_code == 202
-            await collector.in_store(collector.store.sweep)
-            collector._check_clock()
+            await collector.service.in_store(collector.store.sweep)
+            collector.service._check_clock()
             assert (await world.ask("console", "GET", "/readyz")).status_code == 200
             assert "trusted again" in world.log.getvalue()
             states = [one.state for one in await crowds_of(collector)]
-            assert "discarded" not in states
-            assert states.count("released") == 1
+            assert "given up" not in states
+            assert states.count("sealed") == 1
 
         with_world(machine, tmp_path / "data", story)
 
@@ -252,19 +252,22 @@ class TestCollector:
             headers = {"authorization": f"Bearer {await world.make_token('analyst')}"}
             answer = await world.ask("console", "POST", "/v1/clock/accept", headers)
             assert answer.status_code == 403
-            assert collector.clock_is_held
+            assert collector.service.clock_is_held
             answer = await world.ask("console", "POST", "/v1/clock/accept", world.admin())
             assert answer.json()["held"] is False
             assert '"by": "first"' in world.log.getvalue()
-            await collector.in_store(collector.store.sweep)
-            assert [one.state for one in await crowds_of(collector)].count("discarded") == 3
+            await collector.service.in_store(collector.store.sweep)
+            assert [one.state for one in await crowds_of(collector)].count("given up") == 3
             given = b"shoal_crowds_given_up_total 3.0"
-            assert given in collector.metrics_text()
+            assert given in collector.administration.metrics_text()
             tenths = 10 * 30 // WINDOWED.reports_needed
             lost = WINDOWED.reports_needed * tenths // 10
-            assert b"shoal_reports_given_up_total %.1f" % lost in collector.metrics_text()
+            assert (
+                b"shoal_reports_given_up_total %.1f" % lost
+                in collector.administration.metrics_text()
+            )
             lines = [json.loads(line) for line in world.log.getvalue().splitlines()]
-            ended = [line["tenths"] for line in lines if line["event"] == "crowd given up"]
+            ended = [line["tenths"] for line in lines if line["event"] == "crowd discarded"]
             assert sorted(ended) == [0, 0, tenths]
 
         with_world(machine, tmp_path / "data", story)
@@ -274,11 +277,11 @@ class TestCollector:
 
         async def first(world: World) -> None:
             await world.publish(WINDOWED)
-            await world.collector.in_store(world.collector.store.sweep)
+            await world.collector.service.in_store(world.collector.store.sweep)
 
         async def second(world: World) -> None:
-            assert world.collector.clock_is_held
-            await world.collector.in_store(world.collector.store.sweep)
+            assert world.collector.service.clock_is_held
+            await world.collector.service.in_store(world.collector.store.sweep)
             states = {one.state for one in await crowds_of(world.collector)}
             assert states == {"open"}
 
@@ -294,13 +297,13 @@ class TestCollector:
 
         async def first(world: World) -> None:
             await world.publish(WINDOWED)
-            await world.collector.in_store(world.collector.store.sweep)
+            await world.collector.service.in_store(world.collector.store.sweep)
 
         async def second(world: World) -> None:
             collector = world.collector
 
             async def states() -> set[str]:
-                await collector.in_store(collector.store.sweep)
+                await collector.service.in_store(collector.store.sweep)
                 return {one.state for one in await crowds_of(collector)}
 
             assert await states() == {"open"}
@@ -309,7 +312,7 @@ class TestCollector:
             machine.pass_by(SETTLING)
             assert await states() == {"open"}
             machine.pass_by(3 * DAY)
-            assert "discarded" in await states()
+            assert "given up" in await states()
 
         with_world(machine, tmp_path / "data", first)
         machine.restart(2.5 * DAY)

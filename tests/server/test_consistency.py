@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,9 +62,9 @@ def reports(plan: Plan, people: range, window: int = 0) -> Batch:
 def started(folder: Path, now: float = NOON) -> Iterator[Store]:
     """Start a collector up to where it would listen, and kill it in the end."""
     collector = Collector(folder, Settings(smallest_crowd=1), clock=Clock(now))
-    with ExitStack() as collector._held:
-        collector._start()
-        collector.store._released = lambda plan_id, number: None  # it counts plans it has loaded
+    collector.store = collector.service.open(collector._make_store)
+    with collector.service._held:
+        collector.store._sealed = lambda plan_id, number: None  # it counts plans it has loaded
         yield collector.store
 
 
@@ -231,8 +231,8 @@ def test_a_plan_that_may_have_been_published(loss: str, history: Path, tmp_path:
     async def publish(plan: Plan, never_published: bool = False) -> problems.Problem | None:
         declared = Declaration(all_honest=True, never_published=never_published)
         async with Collector(folder, Settings(smallest_crowd=1), clock=Clock()) as collector:
-            assert await collector.add_plan(plan) is None
-            return await collector.move_plan(plan.id, "published", declared)
+            assert await collector.administration.add_plan(plan) is None
+            return await collector.administration.move_plan(plan.id, "published", declared)
 
     assert asyncio.run(publish(PLAN)) is problems.MAYBE_PUBLISHED
     assert asyncio.run(publish(PLAN)) is problems.MAYBE_PUBLISHED, "it is remembered"
@@ -255,7 +255,7 @@ def test_a_lost_crowd_key_gives_open_crowds_up(history: Path, tmp_path: Path):
         kept = store.plan(PLAN.id)
         assert kept is not None
         assert kept.state == "closed"
-        assert [crowd.state for crowd in store.crowds(PLAN.id)] == ["released", "discarded"]
+        assert [crowd.state for crowd in store.crowds(PLAN.id)] == ["sealed", "given up"]
         assert releases(store) == {(history / "release").read_bytes()}
     with started(folder) as store:
         assert store.database.begun_anew is None

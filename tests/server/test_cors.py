@@ -167,7 +167,7 @@ def test_a_plan_has_no_pages_until_an_admin_names_them(tmp_path: Path) -> None:
         assert await open_to(there) is None
         assert (await put({"origins": []})).status_code == 200
         assert await open_to(here) is None
-        done = [line.action for line in world.collector.actions.last(0, 10)]
+        done = [line.action for line in world.collector.administration.actions.last(0, 10)]
         assert done.count("origins set") == 3
 
     in_world(live, tmp_path / "data")
@@ -190,13 +190,13 @@ def test_origins_are_kept(tmp_path: Path) -> None:
 def test_origins_are_in_a_backup(tmp_path: Path) -> None:
     async def live(world: World) -> str:
         await world.publish(FLAGS_PLAN)
-        await world.collector.set_origins(FLAGS_PLAN.id, [ORIGIN])
-        made = await world.collector.make_backup(by="test")
+        await world.collector.administration.set_origins(FLAGS_PLAN.id, [ORIGIN])
+        made = await world.collector.administration.make_backup(by="test")
         assert isinstance(made, str)
         return made
 
     async def look(world: World) -> tuple[str, ...]:
-        record = world.collector.plan(FLAGS_PLAN.id)
+        record = world.collector.administration.plan(FLAGS_PLAN.id)
         assert record is not None
         return record.origins
 

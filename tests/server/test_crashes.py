@@ -293,12 +293,16 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
 
     async def told() -> None:
         async with Collector(folder, Settings(smallest_crowd=1)) as collector:
-            await collector.add_plan(WIDE)
+            await collector.administration.add_plan(WIDE)
             assert (
-                await collector.move_plan(WIDE.id, "published", Declaration(all_honest=True))
+                await collector.administration.move_plan(
+                    WIDE.id, "published", Declaration(all_honest=True)
+                )
                 is None
             )
-            token = await collector.in_store(collector.tokens.add, Token.new("relay", "test"))
+            token = await collector.service.in_store(
+                collector.service.tokens.add, Token.new("relay", "test")
+            )
             transport = httpx.ASGITransport(collector.public)
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
 
@@ -317,7 +321,9 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
 
                 async def execute(statement: str) -> Any:
                     database = collector.store.database
-                    return await collector.in_store(lambda: database.execute(statement).fetchall())
+                    return await collector.service.in_store(
+                        lambda: database.execute(statement).fetchall()
+                    )
 
                 await story(collector, post, execute)
 
@@ -332,10 +338,13 @@ class TestStorageInProcess:
             assert await post(made[0]) == (202, "")
             ((pages,),) = await execute("PRAGMA page_count")
             await execute(f"PRAGMA max_page_count = {pages}")
-            before = await collector.in_store(content, collector.store.database.connection)
+            before = await collector.service.in_store(content, collector.store.database.connection)
             for _ in range(3):
                 assert await post(made[1]) == (507, "storage-full")
-            assert await collector.in_store(content, collector.store.database.connection) == before
+            assert (
+                await collector.service.in_store(content, collector.store.database.connection)
+                == before
+            )
             await execute(f"PRAGMA max_page_count = {pages + 1000}")
             for batch in made:
                 assert await post(batch) == (202, "")
@@ -348,15 +357,18 @@ class TestStorageInProcess:
 
         async def story(collector: Collector, post: Post, execute: Execute) -> None:
             assert await post(made[0]) == (202, "")
-            assert await collector.ready()
-            before = await collector.in_store(content, collector.store.database.connection)
+            assert await collector.service.obstacle() is None
+            before = await collector.service.in_store(content, collector.store.database.connection)
             await execute("PRAGMA query_only = ON")
             for batch in made:
                 assert await post(batch) == (503, "storage-unavailable")
-            assert not await collector.ready()
-            assert await collector.in_store(content, collector.store.database.connection) == before
+            assert await collector.service.obstacle() is not None
+            assert (
+                await collector.service.in_store(content, collector.store.database.connection)
+                == before
+            )
             await execute("PRAGMA query_only = OFF")
-            assert await collector.ready()
+            assert await collector.service.obstacle() is None
             for batch in made:
                 assert await post(batch) == (202, "")
 
@@ -370,11 +382,11 @@ class TestStorageInProcess:
         async def story(collector: Collector, post: Post, execute: Execute) -> None:
             assert await post(made[0]) == (202, "")
             monkeypatch.setattr("shoal.server.core.service.LONGEST_LOG", 0)
-            collector._check_space()
+            collector.service.check_space()
             assert await post(made[1]) == (507, "storage-full")
-            assert not await collector.ready()
-            await collector.in_store(collector.store.sweep)
-            collector._check_space()
+            assert await collector.service.obstacle() is not None
+            await collector.service.in_store(collector.store.sweep)
+            collector.service.check_space()
             assert await post(made[1]) == (202, "")
 
         in_process(tmp_path, story)
@@ -405,9 +417,9 @@ class TestStorageInProcess:
         async def story(collector: Collector, post: Post, execute: Execute) -> None:
             monkeypatch.setattr(SqliteDatabase, "_empty_log", fails)
             with pytest.raises(StorageError):
-                await collector.move_plan(WIDE.id, "closed")
+                await collector.administration.move_plan(WIDE.id, "closed")
             monkeypatch.undo()
-            kept = collector.plan(WIDE.id)
+            kept = collector.administration.plan(WIDE.id)
             assert kept is not None
             assert kept.state == "closed"
             assert await post(upload(WIDE, 1, 1)) == (410, "plan-closed")

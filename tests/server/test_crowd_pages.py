@@ -37,7 +37,7 @@ async def sealed(world: World, crowds: int = 2) -> Headers:
 
 
 async def tally(world: World, number: int) -> Tally:
-    found = await world.collector.in_store(world.collector.store.tally, PLAN.id, number)
+    found = await world.collector.service.in_store(world.collector.store.tally, PLAN.id, number)
     assert found is not None
     return found[1]
 

@@ -92,13 +92,16 @@ def test_a_plan_says_who_sees_what(agreed: Plan, tmp_path: Path) -> None:
     """On the page and in the API: the observers of the certificate; a draft has none yet."""
 
     async def live(world: World) -> None:
-        assert await world.collector.add_plan(agreed) is None
+        assert await world.collector.administration.add_plan(agreed) is None
         path, shown_at = f"/v1/plans/{agreed.id}", f"/surveys/{agreed.id}"
         draft = await world.ask("console", "GET", path, world.admin())
         assert draft.json()["observers"] is None
         assert "Who sees what" not in await page(world, shown_at)
         everybody = Declaration(all_honest=True)
-        assert await world.collector.move_plan(agreed.id, "published", everybody) is None
+        assert (
+            await world.collector.administration.move_plan(agreed.id, "published", everybody)
+            is None
+        )
         shown = (await world.ask("console", "GET", path, world.admin())).json()
         expected = observers(certify(agreed), float(agreed.promise.epsilon))
         assert shown["observers"] == [one.to_json() for one in expected]
@@ -129,7 +132,7 @@ def test_windows_are_dates_and_an_end_has_a_reason(tmp_path: Path) -> None:
         assert "2027-01-15 08:00 to 09:00 UTC" in text
         assert "open, about 40 % complete" in text
         clock.now += 2 * 3600
-        await world.collector.in_store(world.collector.store.sweep)
+        await world.collector.service.in_store(world.collector.store.sweep)
         text = await page(world, f"/surveys/{TEXT_PLAN.id}")
         why = "discarded: its window ended before it was complete; it was about 40 % complete"
         assert why in text

@@ -214,7 +214,7 @@ class TestRelays:
             window = int(NOW // 3600)
             states = {
                 crowd.window: crowd.tenths
-                for crowd in await world.collector.in_store(
+                for crowd in await world.collector.service.in_store(
                     world.collector.store.crowds, TEXT_PLAN.id
                 )
                 if crowd.state == "open"
@@ -229,7 +229,7 @@ class TestRelays:
         async def live(world: World) -> None:
             await world.publish(TEXT_PLAN)
             relay = await world.relay()
-            await world.collector.move_plan(TEXT_PLAN.id, "paused")
+            await world.collector.administration.move_plan(TEXT_PLAN.id, "paused")
             answer = await world.upload(self.mixed(), relay)
             assert (answer.status_code, problem_of(answer)) == (503, "paused")
 
@@ -344,7 +344,7 @@ class TestPublishing:
         async def live(world: World) -> None:
             collector, admin = world.collector, world.admin()
             for plan in (FLAGS_PLAN, told):
-                assert await collector.add_plan(plan) is None
+                assert await collector.administration.add_plan(plan) is None
             path = f"/v1/plans/{FLAGS_PLAN.id}/publish"
             answer = await world.ask("console", "POST", path, admin)
             assert (answer.status_code, problem_of(answer)) == (422, "honest-fraction-unsaid")
@@ -368,8 +368,8 @@ class TestPublishing:
                     "not_for": "relays with a token",
                 }
             # Going on after a pause is no publication.
-            assert await collector.move_plan(FLAGS_PLAN.id, "paused") is None
-            assert await collector.move_plan(FLAGS_PLAN.id, "published") is None
+            assert await collector.administration.move_plan(FLAGS_PLAN.id, "paused") is None
+            assert await collector.administration.move_plan(FLAGS_PLAN.id, "published") is None
 
         in_world(live, tmp_path / "data", **NARROW)
 

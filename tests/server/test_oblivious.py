@@ -106,7 +106,7 @@ class TestGateway:
             assert (await world.upload(batch)).status_code == 202
             assert await states(world) == ["open"]
             await through(world, of_reports(some(FLAGS_PLAN, 1, seed=1)))
-            await world.collector.in_store(world.collector.store.sweep)
+            await world.collector.service.in_store(world.collector.store.sweep)
             assert "released" in await states(world)
 
         async def states(world: World) -> list[str]:
@@ -221,7 +221,7 @@ class TestGateway:
     def test_the_key_stays_and_is_signed(self, tmp_path: Path):
         async def work(world: World) -> bytes:
             answer = await world.ask("public", "GET", "/v1/oblivious")
-            signer = world.collector.signer
+            signer = world.collector.service.signer
             assert answer.headers["shoal-signature"] == signer.sign(answer.content)
             assert answer.headers["shoal-key"] == signer.public_key
             return answer.content
@@ -422,7 +422,7 @@ class TestRotation:
 
         async def work(world: World) -> None:
             await world.publish(FLAGS_PLAN)
-            keys = world.collector._key_files[1]
+            keys = world.collector.service.key_files[1]
             held: list[KeyConfiguration] = []
 
             async def send_with_all(expired: int = 0) -> None:
@@ -453,7 +453,7 @@ class TestRotation:
             now[0] += 1
             held[:] = [held[0], held[-1]]
             await send_with_all(expired=1)
-            world.collector._forget_expired_keys()
+            world.collector.service._forget_expired_keys()
             assert sum(bool(key.secret) for key in keys.all) == 1
 
         in_world(work, tmp_path / "data", clock=lambda: now[0], oblivious="reports")
@@ -574,7 +574,7 @@ class TestEndToEnd:
             transport = ObliviousTransport(collector.public, relay, public_key=pinned)
             old = KeyConfiguration(transport._known_key().number ^ 1, bytes([9]) + bytes(31))
             transport._key = old
-            with pytest.raises(TransportError, match="400 instead of a sealed answer"):
+            with pytest.raises(TransportError, match="400 instead of an encrypted response"):
                 transport.post_report(agreed.id, batch)
             assert transport.post_report(agreed.id, batch).status == 202
             fixed = ObliviousTransport(collector.public, relay, keys=old.to_list())

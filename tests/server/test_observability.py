@@ -17,7 +17,7 @@ from shoal.server.analyzer.service import AnalyzerMetrics
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.tokens import Token, Tokens
-from shoal.server.relay.metrics import RelayMetrics
+from shoal.server.relay.service import RelayMetrics
 from shoal.server.storage.store import Store
 
 from .crash_help import LONGEST
@@ -89,7 +89,9 @@ class TestTokens:
 
             async def make(role: Any) -> dict[str, str]:
                 token = Token.new(role, role, plans=[FLAGS_PLAN.id])
-                return headers(await collector.in_store(collector.tokens.add, token))
+                return headers(
+                    await collector.service.in_store(collector.service.tokens.add, token)
+                )
 
             async def status(who: dict[str, str], method: str, path: str) -> int:
                 return (await world.ask("console", method, path, who)).status_code
@@ -122,7 +124,9 @@ class TestTokens:
         async def story(world: World) -> None:
             await world.publish(OTHER)
             token = Token.new("app", "elsewhere", plans=[FLAGS_PLAN.id])
-            secret = await world.collector.in_store(world.collector.tokens.add, token)
+            secret = await world.collector.service.in_store(
+                world.collector.service.tokens.add, token
+            )
             answer = await world.upload(upload(OTHER, 1, 1), headers(secret))
             assert answer.status_code == 401
 
@@ -183,8 +187,8 @@ class TestLogs:
             for _ in range(50):
                 answer = await world.ask("console", "GET", "/v1/plans", headers("guess"))
                 assert answer.status_code == 401
-            world.collector._log_failures()
-            world.collector._log_failures()
+            world.collector.service._log_failures()
+            world.collector.service._log_failures()
             told = [one for one in events(world) if one["event"] == "sign-ins failed"]
             # The collector may have swept once meanwhile.
             assert sum(one["times"] for one in told) == 50
@@ -199,8 +203,8 @@ class TestMetrics:
 
         async def story(world: World) -> bytes:
             await world.publish(FLAGS_PLAN)
-            world.collector.refused(problems.BUSY)
-            return world.collector.metrics_text()
+            world.collector.service.refused(problems.BUSY)
+            return world.collector.administration.metrics_text()
 
         text = in_world(story, tmp_path / "data").decode()
         for others in (RelayMetrics(), AnalyzerMetrics()):
@@ -218,7 +222,7 @@ class TestMetrics:
             relay, texts = await world.relay(), []
             for seed in range(3):
                 await world.upload(upload(FLAGS_PLAN, 5, seed), relay)
-                texts.append(world.collector.metrics_text())
+                texts.append(world.collector.administration.metrics_text())
             return texts
 
         texts = in_world(story, tmp_path / "data")

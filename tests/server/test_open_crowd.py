@@ -31,8 +31,8 @@ from shoal.server.console.app import OPERATIONS
 from shoal.server.console.handlers import Handlers
 from shoal.server.console.releases import Release, Releases
 from shoal.server.console.views import PAGES
+from shoal.server.core.http import App
 from shoal.server.core.observability import LOG, Metrics
-from shoal.server.core.service import App
 from shoal.server.core.tokens import ROLES
 from shoal.server.storage.database import NAME
 from shoal.server.storage.encryption import CROWD_KEY_FILE
@@ -117,7 +117,9 @@ class Base:
     def make(cls, plan: Plan, folder: Path) -> Base:
         async def begin(world: World) -> dict[str, Headers]:
             await world.publish(plan)
-            assert await world.collector.add_plan(replace(plan, crowd_size=200)) is None
+            assert (
+                await world.collector.administration.add_plan(replace(plan, crowd_size=200)) is None
+            )
             sealed = make_reports(plan, 100, np.random.default_rng(1))
             assert (await world.upload(sealed)).status_code == 202
             made = {role: await world.make_token(role) for role in ROLES}
@@ -152,7 +154,7 @@ async def look(base: Base, world: World, readers: list[str]) -> Seen:
         app = getattr(world.collector, side)
         seen[f"{reader} GET {side} {address}"] = await read(app, address, base.readers[reader])
     seen["log"] = world.log.getvalue().encode()
-    for path in sorted(world.collector.folder.iterdir()):
+    for path in sorted(world.collector.service.folder.iterdir()):
         about = path.stat()
         seen[f"mode and size of {path.name}"] = f"{about.st_mode:o} {about.st_size}".encode()
         assert stat.S_ISREG(about.st_mode)
@@ -235,10 +237,10 @@ def history(
         await after("pause", await move("pause"))
         await after("upload while paused", await world.upload(contents.again))
         await after("go on", await move("publish"), await world.upload(contents.again))
-        await world.collector.in_store(world.collector.store.sweep)
+        await world.collector.service.in_store(world.collector.store.sweep)
         await after("sweep")
         clock.now += 3600
-        await world.collector.in_store(world.collector.store.sweep)
+        await world.collector.service.in_store(world.collector.store.sweep)
         await after("an hour later")
         await after("close", await move("close"), await world.upload(contents.second))
         return looks
@@ -421,7 +423,7 @@ def last_upload_kept_in_a_file(patch: pytest.MonkeyPatch) -> None:
     accept = Collector._accept
 
     async def keeping(self: Collector, uploads: Any) -> Any:
-        (self.folder / "last").write_bytes(uploads[-1].to_bytes())
+        (self.service.folder / "last").write_bytes(uploads[-1].to_bytes())
         return await accept(self, uploads)
 
     patch.setattr(Collector, "_accept", keeping)

@@ -133,7 +133,7 @@ class TestTwoCollectors:
         for store in (second, first, second):
             store.sweep()
         ended = [
-            CrowdRecord(1, 0, "discarded", None, 7, "deadline"),
+            CrowdRecord(1, 0, "given up", None, 7, "deadline"),
             CrowdRecord(2, 0, "open", None, 0),
         ]
         assert first.crowds(FLAGS.id) == second.crowds(FLAGS.id) == ended
@@ -174,7 +174,7 @@ class TestSealedStays:
         store = store_in(url, tmp_path / "first", FLAGS)
         store.accept([upload(FLAGS, 51, 1)])
         release = store.release(FLAGS.id, 1)
-        with pytest.raises(StorageError, match="a released crowd does not change"):
+        with pytest.raises(StorageError, match="a sealed crowd does not change"):
             store.database.execute(change)
         assert store.release(FLAGS.id, 1) == release
         store.close()
@@ -520,11 +520,11 @@ def test_names_that_somebody_made_up_are_soon_not_asked_for(url: str, tmp_path: 
     async def told() -> list[int]:
         chosen = Settings(database=url, spare_megabytes=0, smallest_crowd=1)
         async with Collector(tmp_path / "data", chosen) as collector:
-            assert await collector.add_plan(FLAGS) is None
+            assert await collector.administration.add_plan(FLAGS) is None
             declared = Declaration(all_honest=True)
-            assert await collector.move_plan(FLAGS.id, "published", declared) is None
+            assert await collector.administration.move_plan(FLAGS.id, "published", declared) is None
             collector._lookups = Allowance(6, lambda: 0.0)  # no time passes
-            reload, look_up = collector._reload, collector.tokens.look_up
+            reload, look_up = collector.administration.reload, collector.service.tokens.look_up
 
             async def counted(plan_id: str) -> None:
                 asked.append(plan_id)
@@ -534,8 +534,8 @@ def test_names_that_somebody_made_up_are_soon_not_asked_for(url: str, tmp_path: 
                 asked.append(secret)
                 look_up(secret)
 
-            collector._reload = counted  # type: ignore[method-assign]
-            collector.tokens.look_up = counted_token  # type: ignore[method-assign]
+            collector.administration.reload = counted  # type: ignore[method-assign]
+            collector.service.tokens.look_up = counted_token  # type: ignore[method-assign]
             transport = httpx.ASGITransport(collector.public)
             async with httpx.AsyncClient(transport=transport, base_url="http://c") as client:
                 paths = [f"/v1/plans/{number:064x}" for number in range(5)]
@@ -551,7 +551,7 @@ def test_names_that_somebody_made_up_are_soon_not_asked_for(url: str, tmp_path: 
                     raise StorageError("no connection.")
 
                 # Then nobody knows whether there is such a plan, and a device must not give up.
-                collector._reload = broken  # type: ignore[method-assign]
+                collector.administration.reload = broken  # type: ignore[method-assign]
                 collector._lookups = Allowance(6, lambda: 0.0)
                 found.append((await client.get(paths[0])).status_code)
                 found.append((await client.get(known)).status_code)

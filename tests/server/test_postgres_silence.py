@@ -262,7 +262,10 @@ class TestCollector:
             await until(lambda: status(world, "console", "/readyz"), 200)
             for one in made:
                 await until(lambda one=one: posted(world, one, relay), 202)  # type: ignore[misc]
-            assert await world.collector.in_store(open_reports, world.collector.store, FLAGS) == 20
+            assert (
+                await world.collector.service.in_store(open_reports, world.collector.store, FLAGS)
+                == 20
+            )
 
         settings: dict[str, Any] = {"database": through(url, proxy), "store_timeout": TIMEOUT}
         in_world(story, tmp_path / "data", smallest_crowd=1, **settings)
@@ -278,7 +281,10 @@ class TestCollector:
             for one in made:
                 await until(lambda one=one: posted(world, one, relay), 202)  # type: ignore[misc]
             assert first.is_silent
-            assert await world.collector.in_store(open_reports, world.collector.store, FLAGS) == 15
+            assert (
+                await world.collector.service.in_store(open_reports, world.collector.store, FLAGS)
+                == 15
+            )
 
         with SilentProxy(the_server().port) as first, SilentProxy(the_server().port) as second:
             both = through(url, first, second)

@@ -14,8 +14,8 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.promise import read_certificate
 from shoal.protocol.signatures import check_public_key, check_signature
-from shoal.server.collector.plan_review import objection
 from shoal.server.core import problems
+from shoal.server.core.administration import objection
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import Settings
 from shoal.server.storage.records import Declaration
@@ -87,13 +87,15 @@ def test_a_device_verifies_the_certificate_of_a_published_plan(tmp_path: Path) -
     """The signature is the pinned key's, and what was computed is what the plan promises."""
 
     async def live(world: World) -> None:
-        assert await world.collector.add_plan(STRONG) is None
+        assert await world.collector.administration.add_plan(STRONG) is None
         path = f"/v1/plans/{STRONG.id}/certificate"
         assert (await world.ask("public", "GET", path)).status_code == 404
         declared = Declaration(all_honest=True)
-        assert await world.collector.move_plan(STRONG.id, "published", declared) is None
+        assert (
+            await world.collector.administration.move_plan(STRONG.id, "published", declared) is None
+        )
         answer = await world.ask("public", "GET", path)
-        key = check_public_key(world.collector.signer.public_key)
+        key = check_public_key(world.collector.service.signer.public_key)
         check_signature(key, answer.content, answer.headers["Shoal-Signature"], "certificate")
         assert read_certificate(STRONG, answer.content).holds
         with pytest.raises(PlanError, match="another plan"):
@@ -108,10 +110,12 @@ def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None
     async def live(world: World) -> None:
         collector = world.collector
         for draft in (STRONG, WEAK):
-            assert await collector.add_plan(draft) is None
+            assert await collector.administration.add_plan(draft) is None
         strong, weak = await asyncio.gather(
             *(
-                collector.move_plan(draft.id, "published", Declaration(all_honest=True))
+                collector.administration.move_plan(
+                    draft.id, "published", Declaration(all_honest=True)
+                )
                 for draft in (STRONG, WEAK)
             )
         )
@@ -120,7 +124,12 @@ def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None
             "console", "POST", f"/v1/plans/{WEAK.id}/publish?honest=all", world.admin()
         )
         assert (answer.status_code, answer.json()["title"]) == (422, problems.PROTECTS_LESS.title)
-        assert await collector.move_plan(STRONG.id, "closed") is None
-        assert await collector.move_plan(WEAK.id, "published", Declaration(all_honest=True)) is None
+        assert await collector.administration.move_plan(STRONG.id, "closed") is None
+        assert (
+            await collector.administration.move_plan(
+                WEAK.id, "published", Declaration(all_honest=True)
+            )
+            is None
+        )
 
     in_world(live, tmp_path / "data")

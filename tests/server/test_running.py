@@ -33,7 +33,7 @@ def test_a_store_that_hangs(tmp_path: Path):
         await world.publish(FLAGS)
         assert (await world.ask("console", "GET", "/readyz")).status_code == 200
         relay = await world.relay()
-        hanging = asyncio.create_task(world.collector.on_store_thread(answered.wait))
+        hanging = asyncio.create_task(world.collector.service.on_store_thread(answered.wait))
         await asyncio.sleep(0)  # it has begun
         requests = [
             world.upload(upload(FLAGS, 3, 1), relay),
@@ -48,12 +48,12 @@ def test_a_store_that_hangs(tmp_path: Path):
 
     try:
         in_world(story, tmp_path, smallest_crowd=1, store_timeout=6, shutdown_timeout=2)
-        assert collectors[0].is_stuck
+        assert collectors[0].service.is_stuck
     finally:
         answered.set()
-    for thread in collectors[0]._threads:
-        thread.shutdown()
-    collectors[0]._held.close()
+    for thread in collectors[0].service._threads:
+        thread._executor.shutdown()
+    collectors[0].service._held.close()
 
 
 def test_work_that_was_refused_does_not_happen_later(tmp_path: Path):
@@ -61,13 +61,13 @@ def test_work_that_was_refused_does_not_happen_later(tmp_path: Path):
 
     async def story(world: World) -> None:
         collector, answered = world.collector, threading.Event()
-        hanging = asyncio.create_task(collector.on_store_thread(answered.wait))
+        hanging = asyncio.create_task(collector.service.on_store_thread(answered.wait))
         await asyncio.sleep(0)  # it has begun
         with pytest.raises(StorageTimeout):
-            await collector.in_store(begun.append, "late")
+            await collector.service.in_store(begun.append, "late")
         answered.set()
         await hanging
-        await collector.on_store_thread(begun.append, "next")
+        await collector.service.on_store_thread(begun.append, "next")
 
     in_world(story, tmp_path, store_timeout=1)
     assert begun == ["next"]
@@ -77,7 +77,7 @@ def test_a_busy_store_is_ready(tmp_path: Path):
     """Much work waits, and the data answer all of it, one after the other."""
 
     async def story(world: World) -> None:
-        work = [world.collector.on_store_thread(time.sleep, 0.1) for _ in range(40)]
+        work = [world.collector.service.on_store_thread(time.sleep, 0.1) for _ in range(40)]
         busy = asyncio.gather(*work)
         await asyncio.sleep(0)  # all of it waits
         assert (await world.ask("console", "GET", "/readyz")).status_code == 200
@@ -110,14 +110,14 @@ def test_a_key_file_that_cannot_be_written_does_not_stop_the_sweeps(tmp_path: Pa
         (tmp_path / f"{SIGNING_FILE}.part").mkdir()
         clock.now += 100 * DAY
         async with asyncio.timeout(60):
-            while "crowd given up" not in world.log.getvalue():
-                world.collector._sweep_now.set()
+            while "crowd discarded" not in world.log.getvalue():
+                world.collector.service._sweep_now.set()
                 await asyncio.sleep(0.01)
         assert "an expired key is still in its file" in world.log.getvalue()
         (tmp_path / f"{SIGNING_FILE}.part").rmdir()
         async with asyncio.timeout(60):  # it is tried again
             while "\n- " not in (tmp_path / SIGNING_FILE).read_text():
-                world.collector._sweep_now.set()
+                world.collector.service._sweep_now.set()
                 await asyncio.sleep(0.01)
 
     in_world(story, tmp_path, clock, smallest_crowd=1)
@@ -129,7 +129,7 @@ def test_what_happened_after_the_answer_is_known_at_the_next_sweep(tmp_path: Pat
     async def story(world: World) -> None:
         collector, answered = world.collector, threading.Event()
         await world.publish(FLAGS)
-        await collector.set_origins(FLAGS.id, ["https://page.example"])
+        await collector.administration.set_origins(FLAGS.id, ["https://page.example"])
         store = collector.store
         set_origins = store.set_origins
 
@@ -139,11 +139,11 @@ def test_what_happened_after_the_answer_is_known_at_the_next_sweep(tmp_path: Pat
 
         store.set_origins = late  # type: ignore[method-assign]
         with pytest.raises(StorageTimeout):
-            await collector.set_origins(FLAGS.id, [])
+            await collector.administration.set_origins(FLAGS.id, [])
         answered.set()
         async with asyncio.timeout(60):
-            while (record := collector.plan(FLAGS.id)) is None or record.origins:
-                collector._sweep_now.set()
+            while (record := collector.administration.plan(FLAGS.id)) is None or record.origins:
+                collector.service._sweep_now.set()
                 await asyncio.sleep(0.01)
 
     in_world(story, tmp_path, smallest_crowd=1, store_timeout=1)

@@ -60,7 +60,9 @@ def test_a_cookie_looks_and_acts(tmp_path: Path) -> None:
         assert "admin" in (await world.ask("console", "GET", "/", mine)).text
         relay = fields | {"role": "relay", "label": "forwards", "key": "A" * 43}
         assert (await post(world, "/tokens", relay, mine | SAME)).status_code == 200
-        assert {one.label: one.key for one in world.collector.tokens}["forwards"] == "A" * 43
+        assert {one.label: one.key for one in world.collector.service.tokens}[
+            "forwards"
+        ] == "A" * 43
         wrong = await post(world, "/tokens", fields | {"key": "A" * 43}, mine | SAME)
         assert wrong.status_code == 400
         out = await post(world, "/sign-out", {}, mine | SAME)
@@ -92,7 +94,7 @@ def test_another_port_changes_nothing(site: str, tmp_path: Path) -> None:
         ):
             answer = await world.ask("console", method, path, headers)
             assert answer.json()["type"] == "urn:shoal:problem:cross-site"
-        record = world.collector.plan(FLAGS_PLAN.id)
+        record = world.collector.administration.plan(FLAGS_PLAN.id)
         assert record is not None
         assert record.state == "published"
         assert world.log.getvalue() == before
@@ -123,7 +125,7 @@ def test_a_session_ends_with_its_token(tmp_path: Path) -> None:
         secret = await world.make_token("analyst")
         mine = await signed_in(world, secret)
         assert (await world.ask("console", "GET", "/", mine)).status_code == 200
-        (token,) = [one for one in world.collector.tokens if one.label == "analyst"]
+        (token,) = [one for one in world.collector.service.tokens if one.label == "analyst"]
         admin = await signed_in(world, admin_secret(world))
         gone = await post(world, f"/tokens/{token.id}/revoke", {}, admin | SAME)
         assert gone.status_code == 303
@@ -138,7 +140,7 @@ def test_a_session_ends_with_the_last_day_of_its_token(tmp_path: Path) -> None:
 
     async def live(world: World) -> None:
         token = Token.new("viewer", "today", expires=date(2027, 1, 15))
-        secret = await world.collector.in_store(world.collector.tokens.add, token)
+        secret = await world.collector.service.in_store(world.collector.service.tokens.add, token)
         mine = await signed_in(world, secret)
         assert (await world.ask("console", "GET", "/", mine)).status_code == 200
         now[0] += 86_400
@@ -179,7 +181,7 @@ def test_a_token_of_some_plans_shows_no_other(tmp_path: Path) -> None:
     async def live(world: World) -> None:
         await world.publish(FLAGS_PLAN)
         token = Token.new("admin", "some", plans=["0" * 64])
-        secret = await world.collector.in_store(world.collector.tokens.add, token)
+        secret = await world.collector.service.in_store(world.collector.service.tokens.add, token)
         mine = (await signed_in(world, secret)) | SAME
         shown = await world.ask("console", "GET", "/", mine)
         assert FLAGS_PLAN.id not in shown.text
@@ -231,7 +233,7 @@ def test_a_wrong_token_is_counted_and_told_to_nobody(tmp_path: Path) -> None:
         assert answer.status_code == 401
         assert "shoal_admin_wrong" not in answer.text
         assert "set-cookie" not in answer.headers
-        assert world.collector.tokens.failures == 1
+        assert world.collector.service.tokens.failures == 1
         large = await post(world, "/sign-in", {"token": "x" * 70_000}, SAME)
         assert large.status_code == 413
         plain = await world.ask(
@@ -268,7 +270,7 @@ def test_a_full_disk_keeps_nobody_from_looking(tmp_path: Path) -> None:
             raise StorageFull("no space left")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(world.collector.tokens, "mark_used", full)
+            patch.setattr(world.collector.service.tokens, "mark_used", full)
             assert (await world.ask("console", "GET", "/", world.admin())).status_code == 200
             patch.setattr(world.collector.store, "crowd_counts", full)
             await world.publish(FLAGS_PLAN)
@@ -319,7 +321,7 @@ def test_the_life_of_a_plan_by_forms_and_what_was_done(tmp_path: Path) -> None:
         assert (await post(world, f"{base}/pause", {}, mine)).status_code == 409
         made = await post(world, "/backups", {}, mine)
         assert made.status_code == 303
-        (backup,) = world.collector.backups()
+        (backup,) = world.collector.administration.backups()
         assert backup in (await world.ask("console", "GET", "/backups", mine)).text
         listed = (await world.ask("console", "GET", "/v1/actions", mine)).json()["actions"]
         moves = ["plan destroyed", "plan closed", "plan published", "plan paused", "plan published"]
@@ -336,7 +338,7 @@ def test_the_life_of_a_plan_by_forms_and_what_was_done(tmp_path: Path) -> None:
 def test_the_command_line_is_in_the_list_too(tmp_path: Path) -> None:
     async def live(world: World) -> None:
         await world.publish(FLAGS_PLAN)
-        await world.collector.move_plan(FLAGS_PLAN.id, "paused", Declaration())
+        await world.collector.administration.move_plan(FLAGS_PLAN.id, "paused", Declaration())
         listed = (await world.ask("console", "GET", "/v1/actions", world.admin())).json()["actions"]
         assert [(one["by"], one["action"]) for one in listed] == [
             ("the command line", "plan paused"),

@@ -214,7 +214,7 @@ class TestConsole:
             await world.publish(FLAGS_PLAN)
             some = make_reports(FLAGS_PLAN, FLAGS_PLAN.reports_needed, np.random.default_rng(1))
             assert (await world.upload(some, await world.relay())).status_code == 202
-            await world.collector.in_store(world.collector.store.sweep)
+            await world.collector.service.in_store(world.collector.store.sweep)
             change(tmp_path, "UPDATE crowds SET unreadable = 1 WHERE release IS NOT NULL")
             mine = await signed_in(world, admin_secret(world))
             path = f"/surveys/{FLAGS_PLAN.id}"

@@ -129,7 +129,7 @@ def check_remains(server: Server, plan: Plan) -> None:
     assert files == {"addresses.json", "admin-token", "crowd-key", "lock", "shoal.db",
                      "shoal.db-shm", "shoal.db-wal", "signing-key"}  # fmt: skip
     server.stop()
-    assert '"crowd sealed"' in server.errors.read_text()
+    assert '"crowd released"' in server.errors.read_text()
     assert found(server, words) == []
     assert found(server, contents) == []
     log = [json.loads(line) for line in server.errors.read_text().splitlines()]
@@ -138,7 +138,7 @@ def check_remains(server: Server, plan: Plan) -> None:
     assert log == [
         {"level": "info", "event": "plan published"} | of_plan | {"by": "the command line"},
         {"level": "info", "event": "ready"},
-        {"level": "info", "event": "crowd sealed"} | of_plan | {"crowd": 1},
+        {"level": "info", "event": "crowd released"} | of_plan | {"crowd": 1},
         {"level": "info", "event": "stopped"},
     ]
 
@@ -169,7 +169,7 @@ def released(plan: Plan, folder: Path, uploads: list[Batch]) -> list[bytes]:
         def releases() -> list[bytes | None]:
             return [store.release(plan.id, crowd.number) for crowd in store.crowds(plan.id)]
 
-        found = await world.collector.in_store(releases)
+        found = await world.collector.service.in_store(releases)
         return [release for release in found if release is not None]
 
     return in_world(live, folder)
@@ -212,7 +212,7 @@ def everything_released(plan: Plan, folder: Path, uploads: list[Batch]) -> dict[
             (crowd,) = on_the_disk(kept, plan)._crowds.values()
             return {f"block {block}": content for block, content in crowd.counts.all_blocks()}
 
-        seen = await world.collector.in_store(stored)
+        seen = await world.collector.service.in_store(stored)
         assert (await world.upload(last)).status_code == 202
         headers = {"authorization": f"Bearer {await world.make_token('analyst')}"}
         base = f"/v1/plans/{plan.id}/crowds/1"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import InputError
-from shoal.server import Analyzer, Settings, serve
+from shoal.server import AnalyzerSettings, Settings, serve
 from shoal.server.doctor.examine import examine
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from tests.server.crash_help import Devices, Served, all_made
@@ -24,12 +24,10 @@ def test_a_folder_is_for_one_process(tmp_path: Path):
         serve(tmp_path, Settings(workers=2))
 
 
-@pytest.mark.parametrize("settings", [Settings(workers=2), Settings(database="postgresql:///x")])
-def test_an_analyzer_has_a_folder(settings: Settings, tmp_path: Path):
-    import asyncio
-
-    with pytest.raises(InputError, match="its data in its folder"):
-        asyncio.run(Analyzer(tmp_path, settings).__aenter__())
+@pytest.mark.parametrize("options", [{"workers": 2}, {"database": "postgresql:///x"}])
+def test_an_analyzer_has_a_folder(options: dict[str, object]):
+    with pytest.raises(InputError, match="there is no setting"):
+        AnalyzerSettings.read({}, None, **options)
 
 
 def workers_of(served: Served) -> list[int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,6 +14,10 @@ from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Choice, Flags, Question, Survey
 from shoal.support.checks import decimal_text, seconds, whole_number
+
+if TYPE_CHECKING:
+    from shoal.server.core.settings import ServiceSettings
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -425,15 +429,14 @@ def _plain_survey(flags: int | None, choice: int | None, at_most: int | None) ->
     return Survey("answer", (question,))
 
 
-def settings_options(table: Any, leave_out: Collection[str] = ()) -> Callable[[F], F]:
-    """Add an option for each setting of a service, except for some."""
+def settings_options(table: type[ServiceSettings]) -> Callable[[F], F]:
+    """Add an option for each setting of a service."""
 
     def decorate(command: F) -> F:
         for name, default, text in reversed(table.table()):
-            if name not in leave_out:
-                flag = f"--{name.replace('_', '-')}"
-                kind = type(default) if type(default) is not bool else click.BOOL
-                command = option(flag, name, f"{text}  [default: {default}]", type=kind)(command)
+            flag = f"--{name.replace('_', '-')}"
+            kind = type(default) if type(default) is not bool else click.BOOL
+            command = option(flag, name, f"{text}  [default: {default}]", type=kind)(command)
         return command
 
     return decorate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,15 @@ import click
 
 from shoal.cli import options as cli
 from shoal.protocol.plan import Plan
-from shoal.server.core.settings import Settings
-from shoal.server.relay.settings import RelaySettings
-
-AT_AN_ANALYZER = ("opening_processes",)
-"""Settings that a collector does not have."""
-
-_OF_SENDERS = (
-    *("ingest", "reports_per_request", "largest_share", "reports_per_second", "largest_body"),
-    *("most_waiting", "database", "workers"),
+from shoal.server.core.settings import (
+    AnalyzerSettings,
+    RelaySettings,
+    ServiceSettings,
+    Settings,
 )
-"""Settings about senders, whom only the relay sees."""
 
 
-def _service_options(table: Any, *leave_out: str) -> Callable[[Any], Any]:
+def _service_options(table: type[ServiceSettings]) -> Callable[[Any], Any]:
     """Add the plans, the data folder and the settings of a service."""
     return cli.together(
         click.argument("plans", nargs=-1, type=cli.IN_FILE, metavar="[PLAN.json]..."),
@@ -36,7 +32,7 @@ def _service_options(table: Any, *leave_out: str) -> Callable[[Any], Any]:
             "After a restore: state that these plans were not published before.",
             is_flag=True,
         ),
-        cli.settings_options(table, leave_out),
+        cli.settings_options(table),
         cli.json_option,
     )
 
@@ -56,7 +52,7 @@ _honest_option = cli.option(
     "  [default: unchanged, initially none]",
     metavar="ORIGIN,...",
 )
-@_service_options(Settings, *AT_AN_ANALYZER)
+@_service_options(Settings)
 def serve(**given: Any) -> None:
     """Collect reports as a service: whole crowds or nothing.
 
@@ -64,14 +60,17 @@ def serve(**given: Any) -> None:
     are settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC
     for --public).
     """
-    from shoal.server import Collector
+    from shoal.server import serve
+    from shoal.server.core.http import read_origins
 
-    _serve(Collector, "Reports", **given)
+    origins = given.pop("origins")
+    read = None if origins is None else read_origins(origins)
+    _serve(partial(serve, origins=read), Settings, "Reports", **given)
 
 
 @cli.command("shoal analyzer --data analyzer --honest all plan.json")
 @_honest_option
-@_service_options(Settings, *_OF_SENDERS)
+@_service_options(AnalyzerSettings)
 def analyzer(**given: Any) -> None:
     """Decrypt and count whole crowds that a relay forwards.
 
@@ -80,13 +79,14 @@ def analyzer(**given: Any) -> None:
     `shoal collector` work with an analyzer's folder. The options from --public to --log-level are
     settings, as of `shoal serve`.
     """
-    from shoal.server import Analyzer
+    from shoal.server import serve_analyzer
 
-    _serve(Analyzer, "For relays", **given)
+    _serve(serve_analyzer, AnalyzerSettings, "For relays", **given)
 
 
 def _serve(
-    kind: Any,
+    start: Callable[..., None],
+    table: type[ServiceSettings],
     heading: str,
     *,
     plans: tuple[Path, ...],
@@ -95,24 +95,19 @@ def _serve(
     honest: str | None,
     never_published: bool,
     as_json: bool,
-    origins: str | None = None,
     **options: Any,
 ) -> None:
     """Run a collector or an analyzer; `heading` names its public address."""
-    from shoal.server import serve
-    from shoal.server.core.http import read_origins
     from shoal.server.storage.records import Declaration
 
-    serve(
+    start(
         data,
-        Settings.read(os.environ, _config(data, config), **options),
+        table.read(os.environ, _config(data, config), **options),
         plans=[Plan.read(path) for path in plans],
         declaration=Declaration(all_honest=honest == "all", never_published=never_published),
-        origins=None if origins is None else read_origins(origins),
         ready=lambda urls: _show_ready(
             urls, {heading: "public", "Console": "console"}, data, as_json
         ),
-        kind=kind,
     )
 
 

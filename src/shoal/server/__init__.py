@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 from shoal.errors import missing_extra
 
 if TYPE_CHECKING:
-    from shoal.server.analyzer.service import Analyzer
-    from shoal.server.collector.server import serve
-    from shoal.server.collector.service import Collector
-    from shoal.server.core.settings import Settings
+    from shoal.server.analyzer.service import Analyzer, serve_analyzer
+    from shoal.server.collector.service import Collector, serve
+    from shoal.server.core.settings import AnalyzerSettings, Settings
 
-__all__ = ["Analyzer", "Collector", "Settings", "serve"]
+__all__ = ["Analyzer", "AnalyzerSettings", "Collector", "Settings", "serve", "serve_analyzer"]
 
 _HOME = {
     "Analyzer": "analyzer.service",
+    "AnalyzerSettings": "core.settings",
     "Collector": "collector.service",
     "Settings": "core.settings",
-    "serve": "collector.server",
+    "serve": "collector.service",
+    "serve_analyzer": "analyzer.service",
 }
 
 

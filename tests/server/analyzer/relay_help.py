@@ -35,7 +35,7 @@ from shoal.protocol.encryption import (
 from shoal.protocol.plan import Parties
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.signatures import key_text
-from shoal.server import Analyzer, Settings
+from shoal.server import Analyzer, AnalyzerSettings
 from shoal.server.core.tokens import Token
 from shoal.server.storage.records import Declaration
 from tests.server.store_help import Clock, make_plan
@@ -125,7 +125,7 @@ class FakeRelay:
     async def register(self, **limits: Any) -> Token:
         """Get a token for this relay's key."""
         token = Token.new("relay", "relay", **{"key": self.public_key} | limits)
-        self.token = await self.analyzer.in_store(self.analyzer.tokens.add, token)
+        self.token = await self.analyzer.service.in_store(self.analyzer.service.tokens.add, token)
         return token
 
     async def ask_key(
@@ -186,7 +186,7 @@ class FakeRelay:
         async with asyncio.timeout(60):
             while True:
                 store = self.analyzer.store
-                release = await self.analyzer.in_store(store.release, plan.id, number)
+                release = await self.analyzer.service.in_store(store.release, plan.id, number)
                 if release is not None:
                     document: dict[str, Any] = json.loads(release)
                     return document
@@ -194,7 +194,7 @@ class FakeRelay:
 
     async def console(self, path: str) -> httpx.Response:
         """Ask the console as its admin."""
-        token = (self.analyzer.folder / "admin-token").read_text().strip()
+        token = (self.analyzer.service.folder / "admin-token").read_text().strip()
         transport = httpx.ASGITransport(self.analyzer.console, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
             return await client.get(path, headers={"authorization": f"Bearer {token}"})
@@ -216,18 +216,21 @@ def beside_analyzer(
 
     async def inside() -> R:
         async with AsyncExitStack() as stack:
-            analyzer = Analyzer(folder, Settings(**chosen), clock=clock or Clock())
+            analyzer = Analyzer(folder, AnalyzerSettings(**chosen), clock=clock or Clock())
             await stack.enter_async_context(analyzer)
             transport = httpx.ASGITransport(analyzer.public, raise_app_exceptions=False)
             client = httpx.AsyncClient(transport=transport, base_url="http://analyzer")
             relay = FakeRelay(analyzer, await stack.enter_async_context(client))
             await relay.register()
             for plan in plans:
-                assert await analyzer.add_plan(plan) is None
-                record = analyzer.plan(plan.id)
+                assert await analyzer.administration.add_plan(plan) is None
+                record = analyzer.administration.plan(plan.id)
                 if record is not None and record.state == "draft":
                     declared = Declaration(all_honest=True)
-                    assert await analyzer.move_plan(plan.id, "published", declared) is None
+                    assert (
+                        await analyzer.administration.move_plan(plan.id, "published", declared)
+                        is None
+                    )
             return await work(relay)
 
     return asyncio.run(inside())

@@ -343,7 +343,7 @@ def test_a_whole_crowd_is_opened_whatever_happens_to_its_plan(tmp_path: Path):
         clock.now += 30 * DAY
         store.sweep()
         assert store.move(DAILY.id, "closed")
-        assert [crowd.state for crowd in store.crowds(DAILY.id)] == ["open", "discarded"]
+        assert [crowd.state for crowd in store.crowds(DAILY.id)] == ["open", "given up"]
         assert seal_next(store)
         release = json.loads(store.release(DAILY.id, 1) or b"")
         assert release["by_bit"] == counted_by_hand(DAILY, batch)["by_bit"]

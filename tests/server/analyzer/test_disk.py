@@ -136,7 +136,7 @@ class TestBackups:
             done = back_up(folder, tmp_path / "late", clock=clock)
         restore(late, again, clock=clock)
         with closing(AnalyzerStore(again, clock=clock)) as store:
-            assert [crowd.state for crowd in store.crowds(COUNTS.id)] == ["discarded"]
+            assert [crowd.state for crowd in store.crowds(COUNTS.id)] == ["given up"]
             assert store.next_whole() is None
             gone = store.keep_chunk(Place(0, 1), chunks[0], chunks[0].to_bytes())
             assert isinstance(gone, problems.Problem)

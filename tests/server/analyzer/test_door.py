@@ -53,7 +53,7 @@ async def chunks_of(relay: FakeRelay, plan: Any = WHOLE, seed: int = 1, crowd: i
 
 def verified(answer: Any, relay: FakeRelay) -> bytes:
     """Check the analyzer's signature, as a relay does."""
-    assert answer.headers["shoal-key"] == relay.analyzer.signer.public_key
+    assert answer.headers["shoal-key"] == relay.analyzer.service.signer.public_key
     content: bytes = answer.content
     key = check_public_key(answer.headers["shoal-key"])
     check_signature(key, content, answer.headers["shoal-signature"])
@@ -189,11 +189,11 @@ class TestDiscarding:
                 answer = await relay.discard(WHOLE)
                 assert json.loads(verified(answer, relay))["state"] == "discarded"
             store = relay.analyzer.store
-            secret = await relay.analyzer.in_store(
+            secret = await relay.analyzer.service.in_store(
                 lambda: store.database.execute("SELECT 1 FROM wrapped_keys").fetchone()
             )
             assert secret is None
-            assert not any((relay.analyzer.folder / "chunks").iterdir())
+            assert not any((relay.analyzer.service.folder / "chunks").iterdir())
             (crowd,) = (await relay.console(f"/v1/plans/{WHOLE.id}/crowds")).json()["crowds"]
             assert (crowd["state"], crowd["reason"]) == ("discarded", "relay")
             assert problem_of(await relay.put(chunks[1])) == problems.CROWD_GONE
@@ -233,10 +233,10 @@ class TestDamage:
         async def work(relay: FakeRelay) -> str:
             chunks, batch = await chunks_of(relay)
             await relay.forward(chunks[:2])
-            self.damage(relay.analyzer.folder, lost=lost)
+            self.damage(relay.analyzer.service.folder, lost=lost)
             assert await relay.forward(chunks) == ["receiving", "receiving", "complete"]
             assert await relay.released(WHOLE) == counted_by_hand(WHOLE, batch)
-            return relay.analyzer.metrics_text().decode()
+            return relay.analyzer.administration.metrics_text().decode()
 
         text = beside_analyzer(work, tmp_path, WHOLE)
         assert "shoal_chunks_damaged_total 1.0" in text
@@ -248,12 +248,12 @@ class TestDamage:
         async def work(relay: FakeRelay) -> str:
             chunks, batch = await chunks_of(relay)
             await relay.forward(chunks[:2])
-            self.damage(relay.analyzer.folder)
+            self.damage(relay.analyzer.service.folder)
             assert await relay.forward(chunks[2:]) == ["receiving"]
             assert problem_of(await relay.put(other(chunks[0]))) == problems.OTHER_CHUNK
             assert await relay.forward(chunks) == ["complete"] * 3
             assert await relay.released(WHOLE) == counted_by_hand(WHOLE, batch)
-            return relay.analyzer.metrics_text().decode()
+            return relay.analyzer.administration.metrics_text().decode()
 
         def other(chunk: Chunk) -> Chunk:
             return replace(chunk, content=chunk.content[::-1])
@@ -266,12 +266,12 @@ class TestDamage:
         async def work(relay: FakeRelay) -> None:
             chunks, _ = await chunks_of(relay)
             await relay.forward(chunks[:2])
-            self.damage(relay.analyzer.folder)
+            self.damage(relay.analyzer.service.folder)
             await relay.forward(chunks[2:])
-            assert await relay.analyzer.move_plan(WHOLE.id, "closed") is None
-            assert not any((relay.analyzer.folder / "chunks").iterdir())
+            assert await relay.analyzer.administration.move_plan(WHOLE.id, "closed") is None
+            assert not any((relay.analyzer.service.folder / "chunks").iterdir())
             store = relay.analyzer.store
-            left = await relay.analyzer.in_store(
+            left = await relay.analyzer.service.in_store(
                 lambda: [
                     store.database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
                     for table in ("wrapped_keys", "chunks", "damaged_chunks")
@@ -293,7 +293,7 @@ def test_a_foreign_file_among_the_chunks_is_left_alone(
         chunks, _ = await chunks_of(relay)
         await relay.forward(chunks)
         await relay.released(WHOLE)
-        await relay.analyzer.in_store(relay.analyzer.store.sweep)
+        await relay.analyzer.service.in_store(relay.analyzer.store.sweep)
 
     beside_analyzer(work, tmp_path, WHOLE)
     assert foreign.read_bytes() == b"x"
@@ -305,8 +305,8 @@ class TestWhoMay:
     def test_only_registered_relays(self, tmp_path: Path):
         async def work(relay: FakeRelay) -> None:
             chunks, _ = await chunks_of(relay)
-            tokens = relay.analyzer.tokens
-            add = relay.analyzer.in_store
+            tokens = relay.analyzer.service.tokens
+            add = relay.analyzer.service.in_store
             other = "ab" * 32
             secrets = {
                 "": problems.NO_TOKEN,
@@ -365,7 +365,7 @@ class TestWhoMay:
             chunks, _ = await chunks_of(relay)
             token = await relay.register()
             await relay.put(chunks[0])
-            await relay.analyzer.in_store(relay.analyzer.tokens.remove, token.id)
+            await relay.analyzer.service.in_store(relay.analyzer.service.tokens.remove, token.id)
             assert problem_of(await relay.put(chunks[1])) == problems.NO_TOKEN
             assert problem_of(await relay.ask_key(WHOLE)) == problems.NO_TOKEN
 
@@ -393,8 +393,8 @@ class TestChunks:
             assert (await relay.put(chunks[1])).json()["state"] == "complete"
             other = replace(chunks[1], content=chunks[0].content)
             assert problem_of(await relay.put(other)) == problems.OTHER_CHUNK
-            crowds = await relay.analyzer.in_store(relay.analyzer.store.crowds, COUNTS.id)
-            assert [crowd.state for crowd in crowds] == ["released"]
+            crowds = await relay.analyzer.service.in_store(relay.analyzer.store.crowds, COUNTS.id)
+            assert [crowd.state for crowd in crowds] == ["sealed"]
 
         beside_analyzer(work, tmp_path, COUNTS)
 
@@ -440,7 +440,7 @@ class TestChunks:
             assert problem_of(answer) == problems.TOO_LARGE
             address = f"/v1/plans/{WHOLE.id}/crowds/0/1/chunks/0"
             assert problem_of(await relay.client.get(address)) == problems.ONLY_PUT
-            crowds = await relay.analyzer.in_store(relay.analyzer.store.crowds, WHOLE.id)
+            crowds = await relay.analyzer.service.in_store(relay.analyzer.store.crowds, WHOLE.id)
             assert [crowd.state for crowd in crowds] == ["open"]
 
         beside_analyzer(work, tmp_path, WHOLE)
@@ -463,9 +463,9 @@ class TestChunks:
     def test_a_full_disk(self, tmp_path: Path):
         async def work(relay: FakeRelay) -> None:
             chunks, _ = await chunks_of(relay)
-            relay.analyzer._sealed_store._spare = 1 << 60
+            relay.analyzer.store._spare = 1 << 60
             assert problem_of(await relay.put(chunks[0])) == problems.STORAGE_FULL
-            relay.analyzer._sealed_store._spare = 0
+            relay.analyzer.store._spare = 0
             await relay.forward(chunks)
 
         beside_analyzer(work, tmp_path, WHOLE)
@@ -480,20 +480,20 @@ class TestTime:
             late, _ = await chunks_of(relay, DAILY, seed=2, crowd=2)
             sweep = relay.analyzer.store.sweep
             clock.now += 2 * DAY  # its window is over, and no new crowd of it begins
-            await relay.analyzer.in_store(sweep)
+            await relay.analyzer.service.in_store(sweep)
             assert problem_of(await relay.ask_key(DAILY, TODAY, 3)) == problems.WINDOW_EXPIRED
             await relay.forward(chunks)
             await relay.released(DAILY)
             await relay.put(late[0], crowd=2)
             clock.now += 2 * DAY
-            await relay.analyzer.in_store(sweep)
+            await relay.analyzer.service.in_store(sweep)
             assert problem_of(await relay.put(late[1], crowd=2)) == problems.CROWD_GONE
             assert problem_of(await relay.put(late[0], crowd=2)) == problems.CROWD_GONE
             database = relay.analyzer.store.database
             assert database.execute("SELECT count(*) FROM wrapped_keys").fetchone() == (0,)
             assert database.execute("SELECT count(*) FROM chunks").fetchone() == (0,)
-            crowds = await relay.analyzer.in_store(relay.analyzer.store.crowds, DAILY.id)
-            assert [crowd.state for crowd in crowds] == ["released", "discarded"]
+            crowds = await relay.analyzer.service.in_store(relay.analyzer.store.crowds, DAILY.id)
+            assert [crowd.state for crowd in crowds] == ["sealed", "given up"]
             assert not any((tmp_path / "chunks").iterdir())
 
         beside_analyzer(work, tmp_path, DAILY, clock=clock)
@@ -504,7 +504,7 @@ class TestTime:
         async def work(relay: FakeRelay) -> None:
             chunks, _ = await chunks_of(relay)
             clock.now += 40 * DAY
-            await relay.analyzer.in_store(relay.analyzer.store.sweep)
+            await relay.analyzer.service.in_store(relay.analyzer.store.sweep)
             assert problem_of(await relay.put(chunks[0])) == problems.CROWD_GONE
             assert (await relay.crowd_key(WHOLE)).crowd == 2
 
@@ -516,7 +516,7 @@ class TestStates:
         async def work(relay: FakeRelay) -> None:
             chunks, _ = await chunks_of(relay)
             done, batch = await chunks_of(relay, seed=2, crowd=2)
-            move = relay.analyzer.move_plan
+            move = relay.analyzer.administration.move_plan
             await relay.forward(done, crowd=2)
             expected = await relay.released(WHOLE, 2)
             assert expected["by_bit"] == counted_by_hand(WHOLE, batch)["by_bit"]
@@ -530,7 +530,7 @@ class TestStates:
             assert await relay.released(WHOLE, 2) == expected
             assert await move(WHOLE.id, "destroyed") is None
             database = relay.analyzer.store.database
-            for table in ("wrapped_keys", "chunks", "crowd_keys"):
+            for table in ("wrapped_keys", "chunks", "sealing_keys"):
                 assert not database.execute(f"SELECT * FROM {table}").fetchall()
             assert problem_of(await relay.put(done[0], crowd=2)) == problems.UNKNOWN_CROWD
 
@@ -541,8 +541,8 @@ class TestOtherParty:
     def test_an_analyzer_takes_no_plan_without_parties(self, tmp_path: Path):
         async def work(relay: FakeRelay) -> None:
             plan = make_plan(crowd=20)
-            assert await relay.analyzer.add_plan(plan) == problems.NEEDS_COLLECTOR
-            assert relay.analyzer.plan(plan.id) is None
+            assert await relay.analyzer.administration.add_plan(plan) == problems.NEEDS_COLLECTOR
+            assert relay.analyzer.administration.plan(plan.id) is None
             assert (
                 (await relay.client.get("/openapi.json"))
                 .json()["info"]["title"]
@@ -556,12 +556,14 @@ class TestOtherParty:
     def test_a_collector_takes_no_plan_with_parties(self, tmp_path: Path):
         async def work() -> None:
             async with Collector(tmp_path, Settings(smallest_crowd=1)) as collector:
-                assert await collector.add_plan(WHOLE) == problems.NEEDS_ANALYZER
-                assert collector.plan(WHOLE.id) is None
+                assert await collector.administration.add_plan(WHOLE) == problems.NEEDS_ANALYZER
+                assert collector.administration.plan(WHOLE.id) is None
                 plan = make_plan(crowd=20)
-                assert await collector.add_plan(plan) is None
+                assert await collector.administration.add_plan(plan) is None
                 declared = Declaration(all_honest=True)
-                assert await collector.move_plan(plan.id, "published", declared) is None
+                assert (
+                    await collector.administration.move_plan(plan.id, "published", declared) is None
+                )
 
         import asyncio
 
@@ -602,7 +604,7 @@ def test_nothing_is_known_of_a_crowd_at_the_relay(tmp_path: Path):
             assert "% complete" not in page
         for path in (f"{at}/crowds/1", f"{at}/crowds/1/estimates", f"{at}/crowds/1/report.html"):
             assert problem_of(await relay.console(path)) == problems.CROWD_OPEN
-        assert await relay.analyzer.move_plan(COUNTS.id, "closed") is None
+        assert await relay.analyzer.administration.move_plan(COUNTS.id, "closed") is None
         page = (await relay.console(f"/surveys/{COUNTS.id}")).text
         assert "discarded: its plan was closed" in page
         assert "% complete" not in page

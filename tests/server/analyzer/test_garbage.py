@@ -61,7 +61,7 @@ def released_with(
         pages = [(await relay.console(at)).text for at in (survey, f"{survey}/crowds/1")]
         listed = (await relay.console(at)).json()["crowds"]
         report = (await relay.console(f"{at}/1/report.html")).text
-        text = relay.analyzer.metrics_text().decode()
+        text = relay.analyzer.administration.metrics_text().decode()
         metric = next(x for x in text.splitlines() if x.startswith("shoal_messages_unreadable_"))
         return release, shown, [listed, [*pages, report], metric]
 
@@ -95,13 +95,13 @@ def refused_with(plan: Plan, messages_for: Any, folder: Path) -> list[Any]:
         survey = f"/surveys/{plan.id}"
         paths = (f"{at}/1", f"{at}/1/report.html", f"{at}/1/results", f"{survey}/crowds/1")
         pages = [await relay.console(path) for path in paths]
-        secret = await relay.analyzer.in_store(
+        secret = await relay.analyzer.service.in_store(
             lambda: relay.analyzer.store.database.execute(
                 "SELECT count(*) FROM wrapped_keys WHERE kind = 'crowd'"
             ).fetchone()[0]
         )
-        metrics = relay.analyzer.metrics_text().decode()
-        chunks = [*(relay.analyzer.folder / "chunks").iterdir()]
+        metrics = relay.analyzer.administration.metrics_text().decode()
+        chunks = [*(relay.analyzer.service.folder / "chunks").iterdir()]
         page = (await relay.console(survey)).text
         return [listed, pages, page, metrics, secret, chunks]
 

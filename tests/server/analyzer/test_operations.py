@@ -43,9 +43,11 @@ def test_the_doctor_looks_for_relays(tmp_path: Path, capsys: pytest.CaptureFixtu
     folder = tmp_path / "data"
 
     async def unregistered(relay: FakeRelay) -> None:
-        for token in list(relay.analyzer.tokens):
+        for token in list(relay.analyzer.service.tokens):
             if token.role == "relay":
-                await relay.analyzer.in_store(relay.analyzer.tokens.remove, token.id)
+                await relay.analyzer.service.in_store(
+                    relay.analyzer.service.tokens.remove, token.id
+                )
 
     beside_analyzer(unregistered, folder, WHOLE)
     assert relays_of(folder).verdict == "warn"

@@ -38,7 +38,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.signatures import check_signature, key_text, link_content
 from shoal.server.relay import Relay, RelaySettings
-from shoal.server.relay.analyzer_client import Reply
+from shoal.server.relay.analyzer_client import AnalyzerReply
 from tests.server.privacy_help import NOW, logged_to
 from tests.server.serving_help import QuietHandler
 
@@ -137,19 +137,21 @@ class FakeAnalyzer:
     def stop(self) -> None:
         pass
 
-    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> AnalyzerReply:
         with self._lock:
             self.asked.append((method, path))
             self.tokens.append(headers.get("Authorization"))
             given = self.fault(method, path)
-            if isinstance(given, Reply):
+            if isinstance(given, AnalyzerReply):
                 return given
             reply = self._answer(method, path.split("/")[1:], body or b"", headers)
             return given(reply) if given is not None else reply
 
     def _answer(
         self, method: str, parts: list[str], body: bytes, headers: Mapping[str, str]
-    ) -> Reply:
+    ) -> AnalyzerReply:
         if parts == ["v1", "keys"]:
             return self._reply(self.signing.document(), signed=False)
         plan = self.plans.get(parts[2]) if len(parts) > 2 else None
@@ -185,7 +187,7 @@ class FakeAnalyzer:
         number: int,
         body: bytes,
         headers: Mapping[str, str],
-    ) -> Reply:
+    ) -> AnalyzerReply:
         private = self.private[where]
         received = self.crowds.setdefault(where, Received())
         received.tries.append((number, body))
@@ -212,18 +214,18 @@ class FakeAnalyzer:
             }
         )
 
-    def signed(self, content: bytes) -> Reply:
+    def signed(self, content: bytes) -> AnalyzerReply:
         headers = {
             "shoal-signature": ", ".join(
                 key_text(one.sign(content)) for one in self.signing.secrets
             ),
             "shoal-key": ", ".join(map(key_text, self.signing.keys)),
         }
-        return Reply(200, headers, content)
+        return AnalyzerReply(200, headers, content)
 
-    def _reply(self, document: object, *, signed: bool = True) -> Reply:
+    def _reply(self, document: object, *, signed: bool = True) -> AnalyzerReply:
         content = json.dumps(document).encode()
-        return self.signed(content) if signed else Reply(200, {}, content)
+        return self.signed(content) if signed else AnalyzerReply(200, {}, content)
 
     # What a test wants to know
 
@@ -245,10 +247,10 @@ class FakeAnalyzer:
         return [decrypt_message(one, private, info) for one in self.sealed_messages(where)]
 
 
-def problem(status: int, name: str) -> Reply:
+def problem(status: int, name: str) -> AnalyzerReply:
     """Return the reply of an analyzer that refuses."""
     document = {"type": f"urn:shoal:problem:{name}", "title": name, "status": status}
-    return Reply(status, {}, json.dumps(document).encode())
+    return AnalyzerReply(status, {}, json.dumps(document).encode())
 
 
 def _decoded(text: str) -> bytes:
@@ -376,7 +378,7 @@ class RelayWorld:
         return world
 
     def admin(self) -> dict[str, str]:
-        token = (self.relay.folder / "admin-token").read_text().strip()
+        token = (self.relay.service.folder / "admin-token").read_text().strip()
         return {"authorization": f"Bearer {token}"}
 
     async def publish(self, plan: Plan) -> None:
@@ -384,7 +386,7 @@ class RelayWorld:
         await until(lambda: self._has_key(plan))
 
     def _has_key(self, plan: Plan) -> bool:
-        return (plan.id, this_window(plan)) in self.relay.notices.open_keys
+        return (plan.id, this_window(plan)) in self.relay.cache.open_keys
 
     async def key(self, plan: Plan, window: int | None = None) -> CrowdKey:
         async with asyncio.timeout(LONGEST):
@@ -416,7 +418,7 @@ class RelayWorld:
         await until(lambda: len(self.analyzer.complete(plan)) >= crowds)
 
         async def ended() -> bool:
-            found = await self.relay.in_store(self.relay.store.crowds, plan.id)
+            found = await self.relay.service.in_store(self.relay.store.crowds, plan.id)
             return sum(one.state == "forwarded" for one in found) >= crowds
 
         async with asyncio.timeout(LONGEST):

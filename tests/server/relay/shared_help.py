@@ -10,10 +10,9 @@ from typing import Any
 from shoal import Plan
 from shoal.protocol.encryption import CrowdKey, EncryptedReports
 from shoal.server.core import problems
-from shoal.server.relay.analyzer_client import Analyzer
+from shoal.server.relay.analyzer_client import AnalyzerClient
 from shoal.server.relay.chunk_files import ChunkRows, ShuffledChunks
 from shoal.server.relay.forwarding import Forwarder
-from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.open_plan import Document
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.key_file import Signer
@@ -38,20 +37,37 @@ class SharedRelay:
         self.folder, self.fake = folder, analyzer
         self.store = RelayStore(folder, url=url, clock=clock, **options)
         signer = Signer(folder)
-        self.analyzer = Analyzer(
-            analyzer, lambda: "", signer, analyzer.public_key, lambda key, is_first: key
+        self.analyzer = AnalyzerClient(
+            analyzer, folder / "none", signer, analyzer.public_key, lambda key, is_first: key
         )
         rows = ChunkRows(self.store.frozen, lambda work, *args: work(*args))
         self.files = ShuffledChunks(folder, rows)
-        self.arrived: list[FrozenCrowd] = []
+        self.arrivals = 0
         self.failures = 0
-        self._forwarder = Forwarder(
-            self.store, _here, self.files, self.analyzer, asyncio.to_thread,
-            self.arrived.append, self._failed, self._failed,
-        )  # fmt: skip
+        here: Any = self
+        self._forwarder = Forwarder(here, self.store, self.files, self.analyzer, here, here, here)
 
-    def _failed(self) -> None:
+    # It stands in for the service, the thread, the metrics and the prefetcher of a relay.
+
+    async def run(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.to_thread(work, *args)
+
+    async def on_store_thread(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return work(*args, **kwargs)
+
+    def wait_for_store(self, work: Callable[..., Any], *args: Any) -> Any:
+        return work(*args)
+
+    def forwarded(self) -> None:
+        self.arrivals += 1
+
+    def not_forwarded(self) -> None:
         self.failures += 1
+
+    crowd_refused = not_forwarded
+
+    def wake(self) -> None:
+        """No keys are fetched by themselves."""
 
     def publish(self, plan: Plan) -> None:
         self.store.publish(plan)
@@ -101,10 +117,6 @@ class SharedRelay:
 
     def close(self) -> None:
         self.store.close()
-
-
-async def _here(work: Callable[..., Any], *args: Any) -> Any:
-    return work(*args)
 
 
 def two_relays(

@@ -65,13 +65,13 @@ def test_two_contents_of_an_open_crowd_look_the_same(plan: Plan, tmp_path: Path)
             key = await world.key(plan)
             for start in range(0, 9, 3):
                 assert await world.post(sealed(plan, key, later[start : start + 3])) == 202
-            await world.relay.in_store(world.relay.store.sweep)
+            await world.relay.service.in_store(world.relay.store.sweep)
             pages = [f"/v1/plans/{plan.id}/crowds", "/v1/plans", "/metrics", "/readyz"]
             for page in pages:
                 found[page] = (await world.clients["ops"].get(page, headers=world.admin())).content
             found["log"] = world.log.getvalue()
-            found["files"] = sizes(world.relay.folder)
-            found["rows"] = await world.relay.in_store(rows_of, world)
+            found["files"] = sizes(world.relay.service.folder)
+            found["rows"] = await world.relay.service.in_store(rows_of, world)
 
         folder = tmp_path / str(number)
         story(plan, folder, live)
@@ -89,14 +89,14 @@ def test_two_contents_of_an_open_crowd_look_the_same(plan: Plan, tmp_path: Path)
 
 def test_operators_show_a_token_and_its_last_day_is_stored(tmp_path: Path) -> None:
     async def live(world: RelayWorld) -> None:
-        (token,) = world.relay.tokens
-        assert world.relay.tokens.last_used(token) is None
+        (token,) = world.relay.service.tokens
+        assert world.relay.service.tokens.last_used(token) is None
         ops = world.clients["ops"]
         cookie = {"cookie": f"{COOKIE}={'a' * 64}"}  # only the console has sessions
         assert (await ops.get("/v1/plans", headers=cookie)).status_code == 401
-        assert world.relay.tokens.last_used(token) is None
+        assert world.relay.service.tokens.last_used(token) is None
         assert (await ops.get("/v1/plans", headers=world.admin())).status_code == 200
-        assert world.relay.tokens.last_used(token) is not None
+        assert world.relay.service.tokens.last_used(token) is not None
 
     story(WHOLE, tmp_path, live)
 
@@ -109,7 +109,7 @@ def test_nothing_is_left_of_a_crowd_that_has_arrived(tmp_path: Path) -> None:
         uploads.append(sealed(PIECES, await world.key(PIECES), reports))
         assert await world.post(uploads[0]) == 202
         await world.forwarded(PIECES, 1)
-        await world.relay._forwarder._tidy()
+        await world.relay.forwarder._tidy()
 
     story(PIECES, tmp_path, live)
     store = RelayStore(tmp_path)
@@ -142,7 +142,7 @@ class TestLosses:
         assert set(restoration.waiting) == {WEEKLY.id}
         store = RelayStore(tmp_path / "again", clock=lambda: NOW)
         assert store.database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
-        assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"discarded"}
+        assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"given up"}
         assert store.wanted() == []  # all open windows are before the first that is safe
         assert store.pinned_key() is None  # it was given, and is given again
         store.close()
@@ -160,7 +160,7 @@ class TestLosses:
         self.fill(tmp_path, WEEKLY, FakeAnalyzer(WEEKLY))
         (tmp_path / CROWD_KEY_FILE).unlink()
         store = RelayStore(tmp_path, clock=lambda: NOW)
-        assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"discarded"}
+        assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"given up"}
         assert store.wanted() == []
         while store.frozen.tidy():
             pass
@@ -197,10 +197,10 @@ def test_a_crowd_past_its_window_is_given_up(tmp_path: Path) -> None:
         key = await world.key(WEEKLY)
         assert await world.post(sealed(WEEKLY, key, late[:9])) == 202
         now[0] += 2 * 7 * 86_400
-        await world.relay.in_store(world.relay._sweep_store)
-        crowds = await world.relay.in_store(world.relay.store.crowds, WEEKLY.id)
+        await world.relay.service.in_store(world.relay.sweep)
+        crowds = await world.relay.service.in_store(world.relay.store.crowds, WEEKLY.id)
         first = next(one for one in crowds if one.window == key.window)
-        assert (first.state, first.tenths) == ("discarded", 4)
+        assert (first.state, first.tenths) == ("given up", 4)
         assert (await world.get_key(WEEKLY, key.window)).status_code == 410
         old = replace(sealed(WEEKLY, key, late[9:]), window=key.window)
         assert await world.post(old) == 410

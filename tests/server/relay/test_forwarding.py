@@ -15,7 +15,7 @@ from shoal import Plan
 from shoal.errors import TransportError
 from shoal.protocol.signatures import check_public_key, check_signature, key_text, link_content
 from shoal.server.relay import chunk_files, forwarding
-from shoal.server.relay.analyzer_client import Reply
+from shoal.server.relay.analyzer_client import AnalyzerReply
 from shoal.server.relay.service import Relay
 
 from .relay_help import (
@@ -82,8 +82,8 @@ class TestOrder:
         async def live(world: RelayWorld) -> None:
             for report in made(WHOLE, 19, seed=2):
                 await world.report(WHOLE, [report])
-                await world.relay.in_store(world.relay.store.sweep)
-                await world.relay._forwarder.forward()
+                await world.relay.service.in_store(world.relay.store.sweep)
+                await world.relay.forwarder.forward()
             assert world.analyzer.crowds == {}
             assert not any(method == "PUT" for method, _ in world.analyzer.asked)
 
@@ -108,30 +108,30 @@ def lost() -> Any:
     raise TransportError("nobody answers.")
 
 
-def unsigned(reply: Reply) -> Reply:
+def unsigned(reply: AnalyzerReply) -> AnalyzerReply:
     return reply._replace(headers={})
 
 
-def forged(reply: Reply) -> Reply:
+def forged(reply: AnalyzerReply) -> AnalyzerReply:
     return FakeAnalyzer().signed(reply.content)
 
 
-def of_another(analyzer: FakeAnalyzer, reply: Reply) -> Reply:
+def of_another(analyzer: FakeAnalyzer, reply: AnalyzerReply) -> AnalyzerReply:
     """A receipt that the analyzer signed, for another chunk."""
     content = reply.content.replace(b'"chunk": ', b'"chunk": 1')
     assert content != reply.content
     return analyzer.signed(content)
 
 
-def lost_on_the_way_back(reply: Reply) -> Reply:
+def lost_on_the_way_back(reply: AnalyzerReply) -> AnalyzerReply:
     raise TransportError("the answer was cut off.")
 
 
 FAULTS = {
     "409": lambda: problem(409, "chunk-differs"),
     "410": lambda: problem(410, "window-expired"),
-    "500": lambda: Reply(500, {}, b"<html>"),
-    "200 with nonsense": lambda: Reply(200, {}, b"\xff{"),
+    "500": lambda: AnalyzerReply(500, {}, b"<html>"),
+    "200 with nonsense": lambda: AnalyzerReply(200, {}, b"\xff{"),
     "nobody": lost,
     "no signature": lambda: unsigned,
     "another's signature": lambda: forged,
@@ -237,8 +237,8 @@ class TestPinning:
 
         async def refuses(world: RelayWorld) -> None:
             await until(lambda: "start the relay with it: --analyzer-key" in world.log.getvalue())
-            assert world.relay.notices.open_keys.keys() == {(WHOLE.id, 0)}  # those from before
-            kept = world.relay.notices.document(f"plan {WHOLE.id}")
+            assert world.relay.cache.open_keys.keys() == {(WHOLE.id, 0)}  # those from before
+            kept = world.relay.cache.document(f"plan {WHOLE.id}")
             assert kept[2] == key_text(analyzer.public_key)  # type: ignore[index]
 
         in_relay(refuses, tmp_path, other, pinned=False)
@@ -268,7 +268,7 @@ class TestPinning:
                 analyzer.signing.change()
                 await world.report(WHOLE, made(WHOLE, 20, seed=7 + number))
                 await world.forwarded(WHOLE, number)
-                world.relay._keeper.wake()
+                world.relay.prefetcher.wake()
                 await until(lambda: world.relay.store.pinned_key() == analyzer.public_key)
                 analyzer.signing.end_overlap()
             assert analyzer.public_key != first
@@ -279,7 +279,7 @@ class TestPinning:
         analyzer, other = FakeAnalyzer(WHOLE), FakeAnalyzer(WHOLE)
         pinned = analyzer.public_key
 
-        def forged(reply: Reply) -> Reply:
+        def forged(reply: AnalyzerReply) -> AnalyzerReply:
             document = json.loads(reply.content)
             document["ed25519"] = [key_text(other.public_key), key_text(pinned)]
             signature = key_text(other.signing.secrets[0].sign(link_content(other.public_key)))
@@ -291,7 +291,7 @@ class TestPinning:
 
         async def live(world: RelayWorld) -> None:
             await world.publish(WHOLE)
-            assert world.relay._analyzer._pinned == pinned
+            assert world.relay.client._pinned == pinned
 
         in_relay(live, tmp_path, analyzer)
 
@@ -314,7 +314,7 @@ class TestPinning:
             return found | {", ".join(keys)}
 
         async def reach(world: RelayWorld) -> None:
-            world.relay._keeper.wake()
+            world.relay.prefetcher.wake()
             wanted = {", ".join(map(key_text, analyzer.signing.keys))}
             async with asyncio.timeout(LONGEST):
                 while await signers(world) != wanted:
@@ -329,7 +329,7 @@ class TestPinning:
                 assert await world.key(WHOLE) == key
             otherwise, signer = world.relay.store.signed_otherwise, key_text(analyzer.public_key)
             async with asyncio.timeout(LONGEST):  # the crowds after the open one too
-                while await world.relay.in_store(otherwise, signer):
+                while await world.relay.service.in_store(otherwise, signer):
                     await asyncio.sleep(0.01)
 
         in_relay(live, tmp_path, analyzer)
@@ -342,7 +342,7 @@ class TestPinning:
             key = await world.key(WHOLE)
             analyzer.private.clear()
             analyzer.signing.change()
-            world.relay._keeper.wake()
+            world.relay.prefetcher.wake()
             await until(lambda: "key of an open crowd is another one" in world.log.getvalue())
             assert await world.key(WHOLE) == key
 
@@ -351,7 +351,7 @@ class TestPinning:
     def test_the_key_of_an_earlier_crowd_is_not_used(self, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WHOLE)
 
-        def first(reply: Reply) -> Reply:
+        def first(reply: AnalyzerReply) -> AnalyzerReply:
             return analyzer.signed(analyzer.crowd_key(WHOLE, 0, 1).to_bytes())
 
         analyzer.fault = lambda method, path: first if method == "POST" else None
@@ -359,7 +359,7 @@ class TestPinning:
         async def live(world: RelayWorld) -> None:
             await world.publish(WHOLE)
             await until(lambda: "is of another crowd" in world.log.getvalue())
-            crowds = await world.relay.in_store(world.relay.store.crowds, WHOLE.id)
+            crowds = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
             assert [one.place for one in crowds] == [1]
 
         in_relay(live, tmp_path, analyzer)
@@ -369,7 +369,7 @@ class TestPinning:
         analyzer, later = FakeAnalyzer(WHOLE), []
         reports = made(WHOLE, 20, seed=12)
 
-        def skips(reply: Reply) -> Reply:
+        def skips(reply: AnalyzerReply) -> AnalyzerReply:
             asked = json.loads(reply.content)["crowd"]
             later.append(max(asked, 4))
             return analyzer.signed(analyzer.crowd_key(WHOLE, 0, later[-1]).to_bytes())
@@ -379,7 +379,7 @@ class TestPinning:
         async def live(world: RelayWorld) -> None:
             await world.report(WHOLE, reports)
             await world.forwarded(WHOLE, 1)
-            crowds = await world.relay.in_store(world.relay.store.crowds, WHOLE.id)
+            crowds = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
             assert [one.place for one in crowds][:3] == [4, 5, 6]
 
         story(WHOLE, tmp_path, live, analyzer)
@@ -391,7 +391,7 @@ class TestPinning:
     def test_the_key_of_another_crowd_is_not_used(self, field: str, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WHOLE)
 
-        def other(reply: Reply) -> Reply:
+        def other(reply: AnalyzerReply) -> AnalyzerReply:
             document = json.loads(reply.content)
             document[field] = "ab" * 32 if field == "plan" else 7
             content = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
@@ -413,7 +413,7 @@ def test_over_http_with_a_token_and_a_signature(tmp_path: Path) -> None:
     reports = made(WHOLE, 20, seed=9)
 
     async def live(world: RelayWorld) -> None:
-        analyzer.relay_key = world.relay.signer.public_key
+        analyzer.relay_key = world.relay.service.signer.public_key
         await world.publish(WHOLE)
         await world.report(WHOLE, reports)
         await world.forwarded(WHOLE, 1)

@@ -15,7 +15,7 @@ from shoal.errors import InputError, TransportError
 from shoal.protocol.encryption import CrowdKey
 from shoal.server.relay import forwarding
 from shoal.server.relay import key_prefetch as crowd_keys
-from shoal.server.relay.analyzer_client import Reply
+from shoal.server.relay.analyzer_client import AnalyzerReply
 from shoal.server.storage.key_file import Signer, change_key
 from tests.server.store_help import DAY, Clock
 
@@ -57,7 +57,7 @@ async def metric(world: RelayWorld, name: str) -> float:
 async def opened(world: RelayWorld, plan: Plan, crowds: int) -> None:
     """Wait until the relay has opened so many crowds."""
     async with asyncio.timeout(LONGEST):
-        while len(await world.relay.in_store(world.relay.store.crowds, plan.id)) < crowds:
+        while len(await world.relay.service.in_store(world.relay.store.crowds, plan.id)) < crowds:
             await asyncio.sleep(0.01)
 
 
@@ -92,7 +92,7 @@ class TestReadiness:
 
         async def live(world: RelayWorld) -> None:
             await world.relay.publish(WHOLE)
-            await until(lambda: "certificate" in str(world.relay.notices._documents))
+            await until(lambda: "certificate" in str(world.relay.cache._documents))
             assert (await world.get_key(WHOLE)).status_code == 503
             assert await readiness(world) == "no-key"
             assert await metric(world, "shoal_plans_without_key") == 1
@@ -105,17 +105,17 @@ class TestReadiness:
 
         async def live(world: RelayWorld) -> None:
             await world.report(WHOLE, made(WHOLE, 60, seed=1))
-            await world.relay.in_store(world.relay.store.sweep)
-            world.relay._forwarder.wake()
+            await world.relay.service.in_store(world.relay.store.sweep)
+            world.relay.forwarder.wake()
             await until(asked.is_set)
             assert await metric(world, "shoal_crowds_waiting") == 3
-            await until(lambda: world.relay._forwarder.stalled_for > 1)
+            await until(lambda: world.relay.forwarder.stalled_for > 1)
             assert await readiness(world) in ("forward-stalled", "no-key")
             answers.set()
             await world.forwarded(WHOLE, 3)
             assert await metric(world, "shoal_crowds_waiting") == 0
 
-        def ask(*given: Any) -> Reply:
+        def ask(*given: Any) -> AnalyzerReply:
             if given[0] == "PUT":
                 asked.set()
                 answers.wait(60)
@@ -134,11 +134,11 @@ class TestReadiness:
             assert await readiness(world) == "ready"
             analyzer.fault = at("/chunks/0", SILENT)
             await world.report(WHOLE, made(WHOLE, 20, seed=2))
-            await until(lambda: world.relay._forwarder.stalled_for > 1)
+            await until(lambda: world.relay.forwarder.stalled_for > 1)
             assert await readiness(world) == "forward-stalled"
             analyzer.fault = lambda method, path: None
             await world.forwarded(WHOLE, 1)
-            await until(lambda: world.relay._forwarder.stalled_for == 0)
+            await until(lambda: world.relay.forwarder.stalled_for == 0)
             assert await readiness(world) == "ready"
 
         story(WHOLE, tmp_path, live, analyzer, forward_alarm=1)
@@ -151,14 +151,14 @@ class TestDeadlines:
 
         async def live(world: RelayWorld) -> None:
             await world.relay.publish(WHOLE)
-            await until(lambda: world.relay._keeper.misfits)
+            await until(lambda: world.relay.prefetcher.misfits)
             with pytest.raises(
                 InputError, match=r"deadline_days = 45.* at most half of the analyz"
             ):
                 await world.relay.check_deadlines()
             assert await readiness(world) == "deadlines-misfit"
             analyzer.fault = lambda method, path: None  # the analyzer has another deadline now
-            await until(lambda: not world.relay._keeper.misfits)
+            await until(lambda: not world.relay.prefetcher.misfits)
             await world.relay.check_deadlines()
 
         in_relay(live, tmp_path, analyzer)
@@ -184,7 +184,7 @@ class TestEndedCrowds:
             await opened(world, plan, 9 if plan is WEEKLY else 3)
             first = set(analyzer.private)
             clock.now += 45 * DAY
-            await world.relay.in_store(world.relay.store.sweep)
+            await world.relay.service.in_store(world.relay.store.sweep)
             await until(lambda: set(analyzer.discarded) >= first)
 
         in_relay(live, tmp_path, analyzer, clock)
@@ -196,8 +196,8 @@ class TestEndedCrowds:
 
         async def closes(world: RelayWorld) -> None:
             await opened(world, WHOLE, 3)
-            await world.relay.close_plan(WHOLE.id, by="somebody")
-            world.relay._keeper.wake()
+            await world.relay.cache.close_plan(WHOLE.id, by="somebody")
+            world.relay.prefetcher.wake()
             await until(lambda: any("discard" in path for _, path in analyzer.asked))
 
         story(WHOLE, tmp_path, closes, analyzer)
@@ -217,8 +217,8 @@ class TestEndedCrowds:
         change_key(tmp_path, overlap_days=90)
 
         async def closes(world: RelayWorld) -> None:
-            await world.relay.close_plan(WHOLE.id, by="somebody")
-            world.relay._keeper.wake()
+            await world.relay.cache.close_plan(WHOLE.id, by="somebody")
+            world.relay.prefetcher.wake()
             await until(lambda: sorted(analyzer.discarded) == sorted(analyzer.private))
 
         in_relay(closes, tmp_path, analyzer)
@@ -226,12 +226,12 @@ class TestEndedCrowds:
     def test_only_the_analyzer_says_that_it_knows_of_no_crowd(self, tmp_path: Path) -> None:
         """A proxy in front of it that answers 404 does not count."""
         analyzer = FakeAnalyzer(WHOLE)
-        analyzer.fault = at("/discard", Reply(404, {}, b"<h1>Not Found</h1>"))
+        analyzer.fault = at("/discard", AnalyzerReply(404, {}, b"<h1>Not Found</h1>"))
 
         async def closes(world: RelayWorld) -> None:
             await opened(world, WHOLE, 3)
-            await world.relay.close_plan(WHOLE.id, by="somebody")
-            world.relay._keeper.wake()
+            await world.relay.cache.close_plan(WHOLE.id, by="somebody")
+            world.relay.prefetcher.wake()
             await until(lambda: any("discard" in path for _, path in analyzer.asked))
             analyzer.fault = lambda method, path: None
             await until(lambda: sorted(analyzer.discarded) == sorted(analyzer.private))
@@ -261,12 +261,12 @@ class TestEndedCrowds:
             analyzer.fault = refused
             for _ in range(2):
                 with pytest.raises(TransportError, match="paused"):
-                    await world.relay._keeper.fetch()
+                    await world.relay.prefetcher.fetch()
             assert (second.id, 0, 1) in analyzer.discarded
-            await world.relay.close_plan(first.id, by="somebody")
-            await world.relay.close_plan(second.id, by="somebody")
+            await world.relay.cache.close_plan(first.id, by="somebody")
+            await world.relay.cache.close_plan(second.id, by="somebody")
             with pytest.raises(TransportError, match="paused"):
-                await world.relay._keeper.fetch()
+                await world.relay.prefetcher.fetch()
             everything = {where for where in analyzer.private if where[0] == second.id}
             assert set(analyzer.discarded) == everything
 
@@ -279,9 +279,9 @@ class TestEndedCrowds:
         async def live(world: RelayWorld) -> None:
             await world.report(WHOLE, made(WHOLE, 5, seed=3))
             analyzer.fault = at("/crowd-keys", problem(410, "plan-closed"))
-            await until(lambda: world.relay.notices.plans()[0].state == "closed")
+            await until(lambda: world.relay.cache.plans()[0].state == "closed")
             assert (await world.get_key(WHOLE)).status_code == 410
-            keys = await world.relay.in_store(
+            keys = await world.relay.service.in_store(
                 lambda: world.relay.store.database.execute(
                     "SELECT count(*) FROM wrapped_keys"
                 ).fetchone()[0]
@@ -293,7 +293,7 @@ class TestEndedCrowds:
     def test_a_crowd_that_ended_at_the_analyzer_is_discarded(self, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WHOLE)
 
-        def goes_on_with(reply: Reply) -> Reply:
+        def goes_on_with(reply: AnalyzerReply) -> AnalyzerReply:
             asked = CrowdKey.from_bytes(reply.content).crowd
             return analyzer.signed(analyzer.crowd_key(WHOLE, 0, max(asked, 4)).to_bytes())
 
@@ -301,15 +301,15 @@ class TestEndedCrowds:
             await world.report(WHOLE, made(WHOLE, 5, seed=4))
             await opened(world, WHOLE, 3)
             analyzer.fault = at("/crowd-keys", goes_on_with)
-            world.relay._keeper.wake()
+            world.relay.prefetcher.wake()
             await until(lambda: b"shoal_crowds_given_up_total 3.0" in world.relay.metrics_text())
             assert "a crowd has ended at the analyzer" in world.log.getvalue()
             async with asyncio.timeout(LONGEST):
                 while (await world.key(WHOLE)).crowd != 4:
                     await asyncio.sleep(0.01)
-            found = await world.relay.in_store(world.relay.store.crowds, WHOLE.id)
+            found = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
             assert {one.place: one.state for one in found[:3]} == (
-                dict.fromkeys((1, 2, 3), "discarded")
+                dict.fromkeys((1, 2, 3), "given up")
             )
 
         story(WHOLE, tmp_path, live, analyzer)

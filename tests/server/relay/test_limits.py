@@ -144,13 +144,13 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         assert await world.post(sealed(WHOLE, key, reports[:9])) == 202
         with monkeypatch.context() as full:
             full.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 0))
-            world.relay._check_space()
+            world.relay.service.check_space()
             answer = await world.send(sealed(WHOLE, key, reports[9:]))
             assert answer.status_code == 507
             assert json.loads(answer.content)["type"] == "urn:shoal:problem:storage-full"
             ready = await world.clients["ops"].get("/readyz")
             assert ready.status_code == 507
-        world.relay._check_space()
+        world.relay.service.check_space()
         assert await world.post(sealed(WHOLE, key, reports[9:])) == 202
         (where,) = await world.forwarded(WHOLE, 1)
         assert len(world.analyzer.opened(where)) == 20
@@ -170,9 +170,9 @@ class TestClock:
             key = await world.key(WEEKLY, window)
             assert await world.post(sealed(WEEKLY, key, reports[:9])) == 202
             machine.wall += 10 * 86_400
-            await world.relay.in_store(world.relay._sweep_store)
-            assert world.relay.clock_is_held
-            crowds = await world.relay.in_store(world.relay.store.crowds, WEEKLY.id)
+            await world.relay.service.in_store(world.relay.sweep)
+            assert world.relay.service.clock_is_held
+            crowds = await world.relay.service.in_store(world.relay.store.crowds, WEEKLY.id)
             assert {one.state for one in crowds} == {"open"}
             assert await world.post(sealed(WEEKLY, key, reports[9:])) == 202
             await world.forwarded(WEEKLY, 1)

@@ -124,7 +124,7 @@ class Story:
         await self.open()
 
     async def sweep(self, _: int) -> None:
-        await self._world.relay.in_store(self._world.relay._sweep_store)
+        await self._world.relay.service.in_store(self._world.relay.sweep)
 
     async def week(self, count: int) -> None:
         self._now += count * WEEK

@@ -35,7 +35,7 @@ def test_a_whole_crowd_arrives_and_nothing_else(plan: Plan, tmp_path: Path) -> N
     reports = made(plan, 30, seed=1)
 
     async def live(world: RelayWorld) -> None:
-        analyzer.relay_key = world.relay.signer.public_key
+        analyzer.relay_key = world.relay.service.signer.public_key
         await world.publish(plan)
         for report in reports[:19]:
             await world.report(plan, [report])

@@ -16,8 +16,9 @@ from shoal.errors import InputError
 from shoal.protocol.signatures import key_text
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
+from shoal.server.core.service import Service
 from shoal.server.relay import chunk_files, forwarding
-from shoal.server.relay.plan_cache import Notices, following
+from shoal.server.relay.plan_cache import PlanCache, refresh_on_miss
 from shoal.server.storage.database import StorageError
 from tests.server.cutting_proxy import CuttingProxy
 from tests.server.postgres_help import needs_postgres, second_folder, store_in, the_server
@@ -161,7 +162,7 @@ class TestReports:
         first.store.sweep()
         assert second.store.accept([late]) == [problems.WINDOW_EXPIRED]
         states = {one.state: one.tenths for one in second.store.crowds(WEEKLY.id) if one.tenths}
-        assert states == {"discarded": 2}
+        assert states == {"given up": 2}
         for one in (first, second):
             one.close()
 
@@ -251,12 +252,12 @@ class TestForwarding:
         content = first.files.read(crowd, key, 0)
         first.analyzer.send_chunk(crowd, 0, content)
         second.forward()
-        assert second.arrived == []  # it is under way elsewhere
+        assert second.arrivals == 0  # it is under way elsewhere
         first.lose_connection()
         (now,) = second.store.frozen.on_their_way()
         assert now.chunks == chunks
         second.forward()
-        assert [one.number for one in second.arrived] == [crowd.number]
+        assert second.arrivals == 1
         assert second.failures == 0
         sent = [number for number, _ in analyzer.crowds[PIECES.id, 0, 1].tries]
         assert sent == [0, *range(chunks)]
@@ -386,7 +387,7 @@ class TestForwarding:
         first, second = pair
         (crowd,) = first.store.frozen.on_their_way()
         first.forward()
-        assert first.arrived
+        assert first.arrivals
         second.store.frozen.keep_receipt(crowd, 0)
         assert second.store.frozen.receipts(crowd) == set()
 
@@ -410,20 +411,20 @@ class TestForwarding:
             second.forward()
         assert not analyzer.crowds
         second.forward()
-        assert second.arrived
+        assert second.arrivals
 
     def test_a_crowd_ends_once(
         self, frozen: list[Any], url: str, tmp_path: Path, analyzer: FakeAnalyzer
     ):
         ended: list[tuple[str, int]] = []
         folder = second_folder(tmp_path / "first", "third")
-        third = SharedRelay(url, folder, analyzer, discarded=lambda *crowd: ended.append(crowd))
+        third = SharedRelay(url, folder, analyzer, given_up=lambda *crowd: ended.append(crowd))
         (crowd,) = third.store.frozen.on_their_way()
         assert third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=True)
         assert ended == [(PIECES.id, 10)]
-        assert "discarded" in {one.state for one in third.store.crowds(PIECES.id)}
+        assert "given up" in {one.state for one in third.store.crowds(PIECES.id)}
         third.close()
 
     @pytest.mark.parametrize(
@@ -562,7 +563,7 @@ def test_plans_that_somebody_made_up_are_soon_not_asked_for(monkeypatch: pytest.
     async def public(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    class Told(Notices):
+    class Told(PlanCache):
         def __init__(self) -> None:
             """Nothing is read."""
 
@@ -577,7 +578,14 @@ def test_plans_that_somebody_made_up_are_soon_not_asked_for(monkeypatch: pytest.
         async def look_again(self) -> None:
             again.append(now[0])
 
-    app = following(public, Told(), refused.append, lambda: now[0])
+    class FakeService(Service):
+        def __init__(self) -> None:
+            """It counts refusals."""
+
+        def refused(self, problem: Problem) -> None:
+            refused.append(problem)
+
+    app = refresh_on_miss(public, Told(), FakeService(), lambda: now[0])
 
     def ask(path: str) -> int:
         answers = []

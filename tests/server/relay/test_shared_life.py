@@ -74,7 +74,7 @@ class SharedStory(Story):
     async def lose(self, _: int) -> None:
         """The connection of one of them is gone, whatever it was doing."""
         database: Any = self._world.relay.store.database
-        await self._world.relay.in_store(database.close)
+        await self._world.relay.service.in_store(database.close)
 
 
 SharedStep = st.one_of(Step, st.tuples(st.just("lose"), st.just(0)))
@@ -160,7 +160,7 @@ async def one_after_the_other(url: str, folder: Path, analyzer: FakeAnalyzer) ->
                     stack, folder / name, analyzer, lambda: NOW, key, database=url
                 )
             )
-        pinned = await worlds[1].relay.in_store(worlds[1].relay.store.pinned_key)
+        pinned = await worlds[1].relay.service.in_store(worlds[1].relay.store.pinned_key)
         assert pinned == analyzer.public_key
         await worlds[0].publish(KILLED)
         reports = made(KILLED, 50, seed=1)
@@ -171,7 +171,7 @@ async def one_after_the_other(url: str, folder: Path, analyzer: FakeAnalyzer) ->
         pages = [f"/v1/plans/{KILLED.id}/crowds", "/metrics", "/readyz", "/v1/plans"]
         assert "first contact" not in worlds[1].log.getvalue()
         ops = worlds[1].clients["ops"]
-        await worlds[1].relay.in_store(worlds[1].relay._sweep_store)
+        await worlds[1].relay.service.in_store(worlds[1].relay.sweep)
         return [(await ops.get(page, headers=worlds[0].admin())).text for page in pages]
 
 

@@ -176,7 +176,7 @@ class ObliviousTransport(HttpTransport):
             elif response.status in _UNKNOWN_KEY:
                 self._key = None  # the next attempt fetches the one that is valid now
             raise TransportError(
-                f"the relay answered {response.status} instead of a encrypted answer.{advice}"
+                f"the relay answered {response.status} instead of an encrypted response.{advice}"
             )
         try:
             inner = BinaryResponse.from_bytes(exchange.open(content))

@@ -1,4 +1,4 @@
-"""Where relays ask for keys of crowds and bring chunks: the analyzer's public door.
+"""The analyzer's endpoint for relays: they fetch keys of crowds and send chunks.
 
 A relay shows its token before anything of its request is read, and signs every chunk with its own
 key, whose public half was registered with the token. Receipts are signed with the analyzer's key.
@@ -7,11 +7,8 @@ So each can prove what the other sent.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.protocol.encryption import CHUNK_TYPE, Chunk, message_bytes, split_chunk
@@ -19,7 +16,6 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import Receipt
-from shoal.server.collector.public import PLAN, PublicDoor
 from shoal.server.core import problems
 from shoal.server.core.http import (
     JSON,
@@ -31,16 +27,18 @@ from shoal.server.core.http import (
     media_type,
     read_body,
 )
+from shoal.server.core.ingest import ReportPlans
 from shoal.server.core.observability import LOG
 from shoal.server.core.openapi import Operation
 from shoal.server.core.parameters import Integer
 from shoal.server.core.problems import Problem, Send
+from shoal.server.core.public import PLAN
+from shoal.server.core.service import Service
 from shoal.server.core.tokens import Token
 from shoal.server.storage.database import StorageError, StorageFull
-from shoal.server.storage.key_file import Signer
 from shoal.support.files import canonical_json, strict_json
 
-__all__ = ["LARGEST_CHUNK", "RelayDoor"]
+__all__ = ["LARGEST_CHUNK", "KeyRequest", "RelayEndpoint"]
 
 LARGEST_CHUNK = 8 << 20
 """Bytes of a chunk."""
@@ -111,7 +109,7 @@ OPERATIONS = (
 """What relays may ask for, beside what everybody may."""
 
 
-class Asking(NamedTuple):
+class KeyRequest(NamedTuple):
     """Who asks for a key: the name of the relay's data, and its deadline for crowds in days."""
 
     relay: str
@@ -126,50 +124,45 @@ class Asking(NamedTuple):
         return deadline_days == 0 or 0 < 2 * self.deadline_days <= deadline_days
 
 
-class RelayDoor:
-    """Answers relays.
+class CrowdReceiver(Protocol):
+    """What is done for relays."""
+
+    async def crowd_key(self, plan_id: str, place: Place, request: KeyRequest) -> bytes | Problem:
+        """Return the key of a crowd as a document, or why there is none."""
+        ...
+
+    async def keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
+        """Store a chunk and return the receipt, or why it is refused."""
+        ...
+
+    async def discard(self, plan_id: str, place: Place) -> str | Problem:
+        """Discard a crowd that the relay discarded, and return its state."""
+        ...
+
+
+class RelayEndpoint:
+    """Responds to relays.
 
     Parameters
     ----------
-    plan_of
-        Returns a published plan by its id, or the problem why nothing is accepted for it.
-    crowd_key, keep_chunk, discard
-        What is done for relays, each on the store's own thread.
-    token_of
-        Returns the token that a secret belongs to, if any.
-    signer
-        Signs keys and receipts.
-    refused
-        Called with each problem that is answered.
-    worker
-        Runs what would block other requests.
+    service
+        Knows tokens, signs keys and receipts, and has a thread for what would block others.
+    plans
+        The published plans.
+    crowds
+        Does what relays ask for.
     """
 
-    def __init__(
-        self,
-        *,
-        plan_of: Callable[[str], Plan | Problem],
-        crowd_key: Callable[[str, Place, Asking], Awaitable[bytes | Problem]],
-        keep_chunk: Callable[[Place, Chunk, bytes], Awaitable[Receipt | Problem]],
-        discard: Callable[[str, Place], Awaitable[str | Problem]],
-        token_of: Callable[[str], Token | None],
-        signer: Signer,
-        refused: Callable[[Problem], None],
-        worker: Executor,
-    ) -> None:
-        self._plan_of, self._crowd_key, self._keep_chunk = plan_of, crowd_key, keep_chunk
-        self._token_of, self._signer, self._refused = token_of, signer, refused
-        self._worker, self._discard = worker, discard
+    title = "Shoal analyzer"
+    summary = "Signed plans and keys out, chunks of complete crowds in."
+    operations = OPERATIONS
+
+    def __init__(self, service: Service, plans: ReportPlans, crowds: CrowdReceiver) -> None:
+        self._service, self._plans, self._crowds = service, plans, crowds
         self._budget = BodyBudget(CHUNKS_AT_ONCE * LARGEST_CHUNK)
 
-    @property
-    def door(self) -> PublicDoor:
-        """It as the public listener's door."""
-        summary = "Signed plans and keys out, chunks of whole crowds in."
-        return PublicDoor("Shoal analyzer", summary, OPERATIONS, self.handle)
-
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Answer a request if it is for this door; return whether it was."""
+        """Respond to a request if its path is the endpoint's; return whether it was."""
         path = scope["path"]
         keys, chunks, discard = (one.fullmatch(path) for one in (_KEYS, _CHUNKS, _DISCARD))
         if keys is None and chunks is None and discard is None:
@@ -190,7 +183,7 @@ class RelayDoor:
             LOG.error("a relay's request failed", exc_info=error)
             answer = problems.UNAVAILABLE
         if isinstance(answer, Problem):
-            self._refused(answer)
+            self._service.refused(answer)
             await answer.send(send, last=True)  # what is left of the body is not read
         else:
             await self._send_signed(answer, send)
@@ -204,14 +197,14 @@ class RelayDoor:
             return problems.ONLY_POST if method == "POST" else problems.ONLY_PUT
         headers = dict(scope["headers"])
         secret = bearer_token(headers)
-        token = self._token_of(secret) if secret else None
+        token = self._service.tokens.find(secret) if secret else None
         if token is None:
             return problems.NO_TOKEN
         if token.role != "relay" or not token.covers(plan_id):
             return problems.WRONG_ROLE
         if media_type(headers) != media:
             return problems.WRONG_TYPE
-        plan = self._plan_of(plan_id)
+        plan = self._plans.plan_for_reports(plan_id)
         return plan if isinstance(plan, Problem) else (plan, token, headers)
 
     async def _answer_key(self, plan_id: str, scope: Scope, receive: Receive) -> bytes | Problem:
@@ -222,7 +215,9 @@ class RelayDoor:
         if isinstance(body, Problem):
             return body
         asked = _asked(body)
-        return asked if isinstance(asked, Problem) else await self._crowd_key(plan_id, *asked)
+        return (
+            asked if isinstance(asked, Problem) else await self._crowds.crowd_key(plan_id, *asked)
+        )
 
     async def _answer_discard(
         self, plan_id: str, place: Place, scope: Scope, receive: Receive
@@ -239,7 +234,7 @@ class RelayDoor:
         about = {"plan": plan_id, "window": place.window, "crowd": place.crowd}
         if _parsed(body) != about | {"state": "discarded"}:
             return problems.BAD_REQUEST
-        state = await self._discard(plan_id, place)
+        state = await self._crowds.discard(plan_id, place)
         return state if isinstance(state, Problem) else canonical_json(about | {"state": state})
 
     async def _answer_chunk(
@@ -254,25 +249,24 @@ class RelayDoor:
             if isinstance(body, Problem):
                 return body
             signature = headers.get(b"shoal-signature", b"")
-            chunk = await self._in_thread(_checked_chunk, plan, token, signature, body)
+            chunk = await self._service.upload_thread.run(
+                _checked_chunk, plan, token, signature, body
+            )
             if isinstance(chunk, Problem):
                 return chunk
             if (chunk.window, chunk.number) != (place.window, number):
                 return problems.MALFORMED_CHUNK
-            receipt = await self._keep_chunk(place, chunk, body)
+            receipt = await self._crowds.keep_chunk(place, chunk, body)
         if isinstance(receipt, Problem):
             return receipt
         return canonical_json(receipt.document)
-
-    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
 
     async def _send_signed(self, document: bytes, send: Send) -> None:
         headers = [
             (b"content-type", JSON),
             (b"content-length", b"%d" % len(document)),
             (b"cache-control", b"no-store"),
-            *self._signer.raw_headers(document),
+            *self._service.signer.raw_headers(document),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": document})
@@ -285,7 +279,7 @@ def _parsed(body: bytes) -> object:
         return None
 
 
-def _asked(body: bytes) -> tuple[Place, Asking] | Problem:
+def _asked(body: bytes) -> tuple[Place, KeyRequest] | Problem:
     """Read for which crowd a key is requested, and by which relay."""
     document = _parsed(body)
     if not isinstance(document, dict) or set(document) != set(_PLACE["required"]):
@@ -297,7 +291,7 @@ def _asked(body: bytes) -> tuple[Place, Asking] | Problem:
         return problems.BAD_REQUEST
     if not isinstance(relay, str) or _RELAY.fullmatch(relay) is None:
         return problems.BAD_REQUEST
-    return Place(window, crowd), Asking(relay, days)
+    return Place(window, crowd), KeyRequest(relay, days)
 
 
 def _checked_chunk(plan: Plan, token: Token, signature: bytes, body: bytes) -> Chunk | Problem:

@@ -98,8 +98,8 @@ class AnalyzerPlan(WindowedPlan):
         row = self._connection.execute(
             "SELECT number, state, document, chunks, arrived, messages, (SELECT count(*)"
             " FROM damaged_chunks AS d WHERE d.plan = crowds.plan AND d.number = crowds.number)"
-            " FROM crowd_keys JOIN crowds USING (plan, number)"
-            " WHERE plan = ? AND crowd_keys.window = ? AND crowd = ?",
+            " FROM sealing_keys JOIN crowds USING (plan, number)"
+            " WHERE plan = ? AND sealing_keys.window = ? AND crowd = ?",
             (self.plan.id, *place),
         ).fetchone()
         if row is None:
@@ -119,11 +119,11 @@ class AnalyzerPlan(WindowedPlan):
             return problem
         where = (self.plan.id, place.window)
         (last,) = self._connection.execute(
-            "SELECT coalesce(max(crowd), 0) FROM crowd_keys WHERE plan = ? AND window = ?", where
+            "SELECT coalesce(max(crowd), 0) FROM sealing_keys WHERE plan = ? AND window = ?", where
         ).fetchone()
         rows = self._connection.execute(
-            "SELECT crowd, arrived, document FROM crowd_keys JOIN crowds USING (plan, number)"
-            " WHERE plan = ? AND crowd_keys.window = ? AND state = 'open' AND relay = ?"
+            "SELECT crowd, arrived, document FROM sealing_keys JOIN crowds USING (plan, number)"
+            " WHERE plan = ? AND sealing_keys.window = ? AND state = 'open' AND relay = ?"
             " ORDER BY crowd",
             (*where, relay),
         ).fetchall()
@@ -159,7 +159,7 @@ class AnalyzerPlan(WindowedPlan):
         public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         key = CrowdKey(self.plan.id, *place, public)
         self._connection.execute(
-            "INSERT INTO crowd_keys (plan, window, crowd, number, document, relay)"
+            "INSERT INTO sealing_keys (plan, window, crowd, number, document, relay)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             (self.plan.id, *place, last + 1, key.to_bytes(), relay),
         )
@@ -216,7 +216,7 @@ class AnalyzerPlan(WindowedPlan):
             messages=crowd.messages + self._messages_in(chunk),
         )
         self._connection.execute(
-            "UPDATE crowd_keys SET chunks = ?, arrived = ?, messages = ?"
+            "UPDATE sealing_keys SET chunks = ?, arrived = ?, messages = ?"
             " WHERE plan = ? AND number = ?",
             (crowd.chunks, crowd.arrived, crowd.messages, self.plan.id, crowd.number),
         )
@@ -243,13 +243,13 @@ class AnalyzerPlan(WindowedPlan):
         if changed.rowcount:
             self.note_damage(number, ())
             if release is None:
-                self._end(number, "discarded", 0, 10, None, "unreadable")
+                self._end(number, "given up", 0, 10, None, "unreadable")
             else:
                 self._signatures.add_release(self.plan.id, number, unreadable, release)
-                self._end(number, "released", reports, 10, release)
+                self._end(number, "sealed", reports, 10, release)
         return bool(changed.rowcount)
 
-    def discard_crowds(
+    def give_up(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Discard crowds with missing or damaged chunks, with their keys.
@@ -258,7 +258,7 @@ class AnalyzerPlan(WindowedPlan):
         whatever happens to its plan or window.
         """
         rows = self._connection.execute(
-            "SELECT number FROM crowds JOIN crowd_keys USING (plan, number) WHERE plan = ?"
+            "SELECT number FROM crowds JOIN sealing_keys USING (plan, number) WHERE plan = ?"
             " AND state = 'open' AND (chunks IS NOT arrived OR (plan, number) IN"
             " (SELECT plan, number FROM damaged_chunks)) AND crowds.window < ?"
             " AND opened_day < ? ORDER BY number",
@@ -268,7 +268,7 @@ class AnalyzerPlan(WindowedPlan):
 
     def discard(self, number: int, reason: Reason) -> IncompleteCrowd:
         """Discard one open crowd, with its key and its chunks."""
-        self._end(number, "discarded", 0, 0, None, reason)
+        self._end(number, "given up", 0, 0, None, reason)
         self.note_damage(number, ())
         self._connection.execute(
             "DELETE FROM chunks WHERE plan = ? AND number = ?", (self.plan.id, number)
@@ -278,7 +278,7 @@ class AnalyzerPlan(WindowedPlan):
     def destroy(self) -> None:
         """Destroy all that was collected, also what is being opened."""
         destroy_releases(self._connection, self.plan.id)
-        for table in ("chunks", "damaged_chunks", "crowd_keys", "wrapped_keys"):
+        for table in ("chunks", "damaged_chunks", "sealing_keys", "wrapped_keys"):
             self._connection.execute(f"DELETE FROM {table} WHERE plan = ?", (self.plan.id,))  # noqa: S608
 
     def forget_windows(self, before: int | None = None) -> None:
@@ -326,7 +326,7 @@ class AnalyzerPlan(WindowedPlan):
         """How many crowds a sweep would release: none."""
         return 0
 
-    def release_crowds(self, time: OpenWindows) -> list[int]:
+    def seal_crowds(self, time: OpenWindows) -> list[int]:
         """Release nothing: a crowd is released when it has been decrypted."""
         return []
 

@@ -1,167 +1,168 @@
-"""The analyzer as one object: a collector whose reports come sealed, in whole crowds."""
+"""The analyzer: makes the keys of crowds, opens the crowds of relays, and releases them."""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
 
-from shoal.errors import InputError
 from shoal.protocol.encryption import Chunk
 from shoal.protocol.plan import Plan
 from shoal.server.analyzer.chunk_files import damaged_chunks
 from shoal.server.analyzer.counting import OpenedCrowd
 from shoal.server.analyzer.decryption import DamagedCrowd, Stop, Stopped, open_crowd
-from shoal.server.analyzer.endpoint import Asking, RelayDoor
+from shoal.server.analyzer.endpoint import KeyRequest, RelayEndpoint
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, Receipt, WholeCrowd
-from shoal.server.collector.public import PublicDoor
-from shoal.server.collector.service import Collector
+from shoal.server.console.app import make_console
 from shoal.server.core import problems
+from shoal.server.core.administration import Administration, publish
+from shoal.server.core.http import App
+from shoal.server.core.listeners import Listener, leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
-from shoal.server.storage.store import Store
+from shoal.server.core.public import make_public
+from shoal.server.core.service import Service
+from shoal.server.core.settings import AnalyzerSettings
+from shoal.server.storage.records import Declaration
 from shoal.server.storage.windows import IncompleteCrowd
 
-__all__ = ["Analyzer"]
+__all__ = ["Analyzer", "serve_analyzer"]
 
 _PAUSE = 20.0
 """Seconds after which a crowd that could not be opened is tried again."""
 
 
 class AnalyzerMetrics(Metrics):
-    """The metrics of a collector, and of damaged chunks."""
+    """The metrics of every service, and of damaged chunks."""
 
     def __init__(self) -> None:
         super().__init__()
         self._damaged = self._counter("shoal_chunks_damaged", "Chunks found damaged on the disk.")
-        self._healed = self._counter("shoal_chunks_healed", "Damaged chunks that are whole again.")
+        self._healed = self._counter("shoal_chunks_healed", "Damaged chunks that were repaired.")
 
     def damaged(self, found: int, healed: int) -> None:
-        """Count chunks that were found damaged, and those that are whole again."""
+        """Count chunks that were found damaged, and those that were repaired."""
         self._damaged.inc(found)
         self._healed.inc(healed)
 
 
-class Analyzer(Collector):
-    """Makes the keys of crowds, opens crowds that a relay forwards, and releases them whole.
+class Analyzer:
+    """Makes the keys of crowds, opens the crowds that relays forward, and releases them.
 
-    Use it as a `Collector`. It has no door for reports.
+    Use it as an asynchronous context. `public` and `console` are its two ASGI apps,
+    `administration` its plans, `store` its data.
+
+    Parameters
+    ----------
+    folder
+        The data folder, created if needed; one analyzer at a time uses it.
+    settings
+        The settings.
+    clock
+        Seconds since 1970; by default one that does not jump.
     """
 
-    role: ClassVar[str] = "analyzer"
-    metrics: AnalyzerMetrics
+    public: App
+    console: App
+    store: AnalyzerStore
+    administration: Administration
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
-        self.metrics = AnalyzerMetrics()
-
-    async def __aenter__(self) -> Analyzer:
-        if self.settings.database or self.settings.workers > 1:
-            raise InputError("an analyzer has its data in its folder: leave database and workers.")
-        self._whole, self._stop_opening = asyncio.Event(), Stop()
-        self._whole.set()  # a crowd may have been waiting when the process ended
-        await super().__aenter__()
-        self._opening_thread = ThreadPoolExecutor(1, "opening")
-        self._threads.insert(0, self._opening_thread)
-        self._tasks.append(asyncio.create_task(self._open_crowds()))
-        return self
-
-    async def __aexit__(
+    def __init__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        folder: Path | str,
+        settings: AnalyzerSettings | None = None,
+        *,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self._stop_opening.ask()
-        self._whole.set()
-        await asyncio.wait(self._tasks[-1:], timeout=self._time_left / 2)
-        await super().__aexit__(kind, error, trace)
-
-    # What differs from a collector
-
-    def _make_store(self) -> Store:
-        return AnalyzerStore(
-            self.folder,
-            spare=self.settings.spare_megabytes << 20,
-            opened=self._opened,
-            damaged=self._damaged,
-            deadline_days=self.settings.deadline_days,
-            clock=self._clock,
-            released=self._released,
-            discarded=self._discarded,
+        self.settings = settings or AnalyzerSettings()
+        self.metrics = AnalyzerMetrics()
+        self.service = Service(
+            folder, self.settings, role="analyzer", metrics=self.metrics, clock=clock
         )
 
-    @property
-    def _sealed_store(self) -> AnalyzerStore:
-        return cast(AnalyzerStore, self.store)
+    async def __aenter__(self) -> Self:
+        self._complete, self._stop_opening = asyncio.Event(), Stop()
+        self._complete.set()  # a crowd may have been waiting when the process ended
+        self.store = self.service.open(self._make_store)
+        self._opening_thread = self.service.add_thread("opening")
+        self.administration = Administration(self.service, self.store, self.settings)
+        endpoint = RelayEndpoint(self.service, self.administration, self)
+        self.public = make_public(self.administration, endpoint)
+        self.console = make_console(self.administration)
+        self.service.start(None, self, self._open_crowds())
+        return self
 
-    def _door(self) -> PublicDoor:
-        return RelayDoor(
-            plan_of=self._plan_for_reports,
-            crowd_key=self._crowd_key,
-            keep_chunk=self._keep_chunk,
-            token_of=self.tokens.find,
-            signer=self.signer,
-            refused=self.refused,
-            worker=self._door_thread,
-            discard=self._discard,
-        ).door
+    async def __aexit__(self, *error: object) -> None:
+        self._stop_opening.ask()
+        self._complete.set()
+        await self.service.stop()
 
-    async def _crowd_key(self, plan_id: str, place: Place, asking: Asking) -> bytes | Problem:
-        if not asking.fits(self.settings.deadline_days):
+    def _make_store(self) -> AnalyzerStore:
+        return AnalyzerStore(
+            self.service.folder,
+            spare=self.settings.spare_megabytes << 20,
+            opened=self._opened,
+            damaged=self._note_damage,
+            deadline_days=self.settings.deadline_days,
+            clock=self.service.clock,
+            given_up=self._discarded,
+        )
+
+    # What relays ask for
+
+    async def crowd_key(self, plan_id: str, place: Place, request: KeyRequest) -> bytes | Problem:
+        """Return the key of a crowd as a document, or why there is none."""
+        if not request.fits(self.settings.deadline_days):
             return problems.DEADLINES_MISFIT
-        return await self.in_store(self._sealed_store.crowd_key, plan_id, place, asking.relay)
+        return await self.service.in_store(self.store.crowd_key, plan_id, place, request.relay)
 
-    async def _keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
-        store = self._sealed_store
-        receipt = await self.in_store(store.keep_chunk, place, chunk, content)
+    async def keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
+        """Store a chunk and return the receipt, or why it is refused."""
+        receipt = await self.service.in_store(self.store.keep_chunk, place, chunk, content)
         if isinstance(receipt, Problem) or receipt.crowd is None:
             return receipt
         # The relay deletes the crowd when it is told that it is complete, so every chunk is read
         # from the disk first. Otherwise the relay sends all of them again.
         if await self._find_damage(receipt.crowd):
             return Receipt(receipt.document | {"state": "receiving"})
-        self._whole.set()
+        self._complete.set()
         return receipt
+
+    async def discard(self, plan_id: str, place: Place) -> str | Problem:
+        """Discard a crowd that the relay discarded, and return its state."""
+        return await self.service.in_store(self.store.discard, plan_id, place)
 
     async def _find_damage(self, crowd: WholeCrowd) -> bool:
         """Look for damaged chunks of a complete crowd, and note them; return whether it waits."""
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._door_thread, damaged_chunks, crowd.chunks)
+        found = await self.service.upload_thread.run(damaged_chunks, crowd.chunks)
         if not found:
             return False
-        waits = await self.in_store(
-            self._sealed_store.note_damage, crowd.plan.id, crowd.number, found
-        )
+        note = self.store.note_damage
+        waits = await self.service.in_store(note, crowd.plan.id, crowd.number, found)
         if waits:
             facts = {"plan": crowd.plan.id, "crowd": crowd.number, "chunks": found}
             LOG.error("chunks of a crowd are damaged on the disk", extra={"facts": facts})
         return waits
 
-    async def _discard(self, plan_id: str, place: Place) -> str | Problem:
-        return await self.in_store(self._sealed_store.discard, plan_id, place)
+    # Crowds
 
-    def _misplaced(self, plan: Plan) -> Problem | None:
-        return problems.NEEDS_COLLECTOR if plan.parties is None else None
-
-    # Opening
-
-    def _damaged(self, found: int, healed: int) -> None:
+    def _note_damage(self, found: int, healed: int) -> None:
         self.metrics.damaged(found, healed)
         if healed:
-            LOG.warning("damaged chunks are whole again", extra={"facts": {"chunks": healed}})
+            LOG.warning("damaged chunks were repaired", extra={"facts": {"chunks": healed}})
 
-    async def _sweep_once(self) -> None:
-        await super()._sweep_once()
-        self._whole.set()  # a damaged chunk may be whole again
+    def _discarded(self, plan_id: str, ended: IncompleteCrowd) -> None:
+        self.metrics.discarded(self.administration.reports_needed(plan_id) * ended.tenths // 10)
+        about = {"plan": plan_id, "crowd": ended.number, "tenths": ended.tenths}
+        LOG.warning("crowd discarded", extra={"facts": about})
 
     def _opened(self, plan_id: str, number: int, crowd: OpenedCrowd, released: bool) -> None:
         self.metrics.unreadable(crowd.unreadable)
         if released:
-            self.metrics.sealed(crowd.tally.reports)
-            LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "crowd": number}})
+            self.metrics.released(crowd.tally.reports)
+            LOG.info("crowd released", extra={"facts": {"plan": plan_id, "crowd": number}})
         else:
             self._discarded(plan_id, IncompleteCrowd(number, 10))
         if crowd.unreadable or crowd.excess:
@@ -174,10 +175,10 @@ class Analyzer(Collector):
             )
 
     async def _open_crowds(self) -> None:
-        """Open whole crowds, one after another, until the analyzer stops."""
+        """Open complete crowds, one after another, until the analyzer stops."""
         while True:
-            await self._whole.wait()
-            self._whole.clear()
+            await self._complete.wait()
+            self._complete.clear()
             try:
                 while await self._open_next():
                     pass
@@ -185,25 +186,76 @@ class Analyzer(Collector):
                 return
             except Exception as error:
                 LOG.error("a crowd was not opened and is tried again", exc_info=error)
-                asyncio.get_running_loop().call_later(_PAUSE, self._whole.set)
+                asyncio.get_running_loop().call_later(_PAUSE, self._complete.set)
 
     async def _open_next(self) -> bool:
-        """Open a crowd and seal it; return whether there was one."""
+        """Open a crowd and release it; return whether there was one."""
         self._stop_opening.check()
-        crowd = await self.on_store_thread(self._sealed_store.next_whole)
+        crowd = await self.service.on_store_thread(self.store.next_whole)
         if crowd is None:
             return False
+        scratch, processes = self.store.scratch, self.settings.opening_processes
         try:
-            opened = await self._open(crowd)
+            opened = await self._opening_thread.run(
+                open_crowd, crowd, scratch, processes, self._stop_opening
+            )
         except DamagedCrowd:
             if not await self._find_damage(crowd):
-                raise  # they are whole now; it is tried again
+                raise  # the chunks are readable now; it is tried again
             return True
-        await self.on_store_thread(self._sealed_store.seal, crowd, opened)
+        await self.service.on_store_thread(self.store.seal, crowd, opened)
         return True
 
-    async def _open(self, crowd: WholeCrowd) -> OpenedCrowd:
-        scratch, processes = self._sealed_store.scratch, self.settings.opening_processes
-        return await asyncio.get_running_loop().run_in_executor(
-            self._opening_thread, open_crowd, crowd, scratch, processes, self._stop_opening
-        )
+    # Housekeeping
+
+    def sweep(self) -> None:
+        """Bring the data in order, on the store's thread."""
+        if self.service.was_late:
+            self.administration.reload_all()
+            self.service.was_late = False
+        self.service.timed(self.store.sweep)
+        self.metrics.turn()
+
+    def after_sweep(self) -> None:
+        """Look for a crowd to open: a damaged chunk may have been repaired."""
+        self._complete.set()
+
+    def last_sweep(self) -> None:
+        """Bring the data in order before the end, on the store's thread."""
+        self.store.sweep()
+
+
+def serve_analyzer(
+    folder: Path | str,
+    settings: AnalyzerSettings | None = None,
+    *,
+    plans: Sequence[Plan] = (),
+    declaration: Declaration | None = None,
+    ready: Callable[[dict[str, str]], None] = lambda urls: None,
+) -> None:
+    """Run an analyzer until it is told to stop.
+
+    Parameters
+    ----------
+    folder, settings
+        Where its data are, and its settings.
+    plans
+        Plans to publish at the start, if they are not yet.
+    declaration
+        What is stated about these plans when they are published.
+    ready
+        Called with the two addresses, as URLs by the names `public` and `console`.
+    """
+    settings = settings or AnalyzerSettings()
+    analyzer = Analyzer(folder, settings)
+
+    async def begin() -> None:
+        for plan in plans:
+            await publish(analyzer.administration, plan, declaration)
+
+    listeners = [
+        Listener("public", settings.public, lambda: analyzer.public),
+        Listener("console", settings.console, lambda: analyzer.console),
+    ]
+    run(analyzer, listeners, begin=begin, ready=ready)
+    leave(analyzer)

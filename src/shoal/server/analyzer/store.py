@@ -198,7 +198,7 @@ class AnalyzerStore(Store):
         with storage_errors():
             row = self._connection.execute(
                 "SELECT plan, number, crowds.window FROM crowds"
-                " JOIN crowd_keys USING (plan, number) WHERE state = 'open' AND chunks = arrived"
+                " JOIN sealing_keys USING (plan, number) WHERE state = 'open' AND chunks = arrived"
                 " AND (plan, number) NOT IN (SELECT plan, number FROM damaged_chunks)"
                 " ORDER BY plan, number LIMIT 1"
             ).fetchone()
@@ -231,7 +231,7 @@ class AnalyzerStore(Store):
         if plan is None or crowd is None:
             return problems.UNKNOWN_CROWD
         if crowd.state != "open" or crowd.arrived == crowd.chunks:
-            return "complete" if crowd.state in ("open", "released") else "discarded"
+            return "complete" if crowd.state in ("open", "sealed") else "discarded"
         known, number = plan, crowd.number
         ended = self.database.run(
             "discard a crowd", lambda: known.discard(number, "relay"), new_key=True, scrub=True

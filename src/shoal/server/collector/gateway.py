@@ -1,22 +1,20 @@
-"""Oblivious HTTP at the public door: reports that somebody else's relay forwards, without senders.
+"""The endpoint for reports, and Oblivious HTTP in front of it (RFC 9458).
 
-A request holds a whole request for the door of reports, sealed. It is opened, handed to the same
-door with the same limits, and its answer goes back sealed. All answers are equally long. Only
-reports are taken here: plans and keys are no secrets.
+An oblivious request holds a whole request for the endpoint of reports, encrypted, and comes through
+somebody else's relay, which hides the sender. It is decrypted, handed to the same endpoint with the
+same limits, and the response is encrypted. All responses are equally long. Only reports are
+accepted here: plans and keys are no secrets.
 
 The relay hides addresses and nothing else, and only if all devices use the same key. It forwards
-each report at once, so that against this collector only the local epsilon holds. For plans whose
-promise is about counts that is often the answer itself, so they are refused here, unless the
+each report at once, so that only the local epsilon holds against this collector. For plans whose
+promise is about counts a report is often the answer itself. They are refused here, unless the
 operator says to be trusted as a collector is (`oblivious = trusted`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, MutableMapping
-from concurrent.futures import Executor
+from collections.abc import MutableMapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from shoal.errors import ReportError
@@ -29,58 +27,82 @@ from shoal.protocol.oblivious import (
     Exchange,
     GatewayKey,
 )
-from shoal.protocol.plan import Plan
 from shoal.server.collector.ingest import Ingest, plan_id_of
 from shoal.server.core import problems
 from shoal.server.core.http import SMALL_BODY, Receive, Scope, media_type, read_body
+from shoal.server.core.ingest import ReportPlans
+from shoal.server.core.openapi import Operation
 from shoal.server.core.problems import CLOSE, Problem, Send
-from shoal.server.storage.key_file import OBLIVIOUS_FILE as SIGNING_FILE
-from shoal.server.storage.key_file import Signer, open_keys
+from shoal.server.core.service import Service
+from shoal.server.storage.key_file import OBLIVIOUS_FILE, open_keys
 
-__all__ = ["PATH", "SIGNING_FILE", "Gateway"]
+__all__ = ["ObliviousGateway", "ReportsEndpoint"]
 
 PATH = "/v1/oblivious"
 
-ANSWER_BYTES = 1024
-"""How long every answer is before it is sealed. A relay's token gets a list of refused reports. It
-may not fit and is then left out: such tokens are for relays that send many reports at once."""
+RESPONSE_BYTES = 1024
+"""How long every response is before it is encrypted. A relay's token gets a list of refused
+reports. If it does not fit, it is left out: such tokens are for relays that send many reports."""
 
 _INNER_HEADERS = (b"content-type", b"content-encoding", b"authorization")
-_ANSWER_HEADERS = (b"content-type", b"retry-after")
+_RESPONSE_HEADERS = (b"content-type", b"retry-after")
 
 
-class Gateway:
-    """Answers sealed requests with the door that takes all others.
+_OBLIVIOUS = (
+    Operation(
+        "GET", PATH, None, "The keys of Oblivious HTTP (RFC 9458), signed.", None,
+        media=(KEYS_TYPE,),
+    ),
+    Operation(
+        "POST", PATH, None, "An encrypted request with reports; the response is encrypted.", None,
+        media=(RESPONSE_TYPE,), binary=(REQUEST_TYPE,),
+        problems=(problems.OBLIVIOUS_KEY, problems.UNOPENED, problems.TOO_LARGE),
+    ),
+)  # fmt: skip
+
+
+class ReportsEndpoint:
+    """Accepts reports at the public listener, plain and, if there is a gateway, through OHTTP."""
+
+    title, summary = "Shoal collector", "Signed plans out, reports in."
+
+    def __init__(self, ingest: Ingest, gateway: ObliviousGateway | None = None) -> None:
+        self._ingest, self._gateway = ingest, gateway
+        oblivious = () if gateway is None else _OBLIVIOUS
+        self.operations: tuple[Operation, ...] = (ingest.operation, *oblivious)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Respond to a request if its path is the endpoint's; return whether it was."""
+        if await self._ingest.handle(scope, receive, send):
+            return True
+        return self._gateway is not None and await self._gateway.handle(scope, receive, send)
+
+
+class ObliviousGateway:
+    """Decrypts requests and hands them to the endpoint that accepts all others.
 
     Parameters
     ----------
-    folder
-        Where the keys are kept; the first is made at the first start. A backup has no copy of them,
+    service
+        Its folder has the keys; the first is made at the first start. A backup has no copy of them,
         and devices fetch a new one.
-    clock
-        Seconds since 1970, to tell which keys are active.
+    ingest
+        Accepts the decrypted requests.
+    plans
+        The plans, which say whether a plan is for counts.
     trusted
-        Whether plans for counts are taken too.
+        Whether plans for counts are accepted too.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        ingest: Ingest,
-        plan_of: Callable[[str], Plan | Problem],
-        signer: Signer,
-        refused: Callable[[Problem], None],
-        worker: Executor,
-        clock: Callable[[], float],
-        *,
-        trusted: bool,
+        self, service: Service, ingest: Ingest, plans: ReportPlans, *, trusted: bool
     ) -> None:
-        self.keys = open_keys(folder, SIGNING_FILE, clock)
-        self._ingest, self._plan_of, self._signer = ingest, plan_of, signer
-        self._refused, self._worker, self._trusted = refused, worker, trusted
+        self.keys = open_keys(service.folder, OBLIVIOUS_FILE, service.clock)
+        self._service, self._ingest, self._plans, self._trusted = service, ingest, plans, trusted
+        self._in_thread = service.upload_thread.run
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Answer a request if it is for this address; return whether it was."""
+        """Respond to a request if it is for this path; return whether it was."""
         if scope["path"] != PATH:
             return False
         if scope["method"] in ("GET", "HEAD"):
@@ -88,7 +110,7 @@ class Gateway:
         elif scope["method"] != "POST":
             await self._refuse(problems.ONLY_GET_AND_POST, send, last=True)
         else:
-            await self._answer(scope, receive, send)
+            await self._respond(scope, receive, send)
         return True
 
     def _openers(self) -> list[GatewayKey]:
@@ -101,35 +123,35 @@ class Gateway:
             (b"content-type", KEYS_TYPE.encode()),
             (b"content-length", b"%d" % len(content)),
             (b"cache-control", b"public, max-age=3600"),
-            *self._signer.raw_headers(content),
+            *self._service.signer.raw_headers(content),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         if media_type(headers) != REQUEST_TYPE.encode():
             await self._refuse(problems.WRONG_TYPE, send, last=True)
             return
-        sealed = await read_body(receive, headers, SMALL_BODY)
-        if isinstance(sealed, Problem):
-            await self._refuse(sealed, send, last=True)
+        encrypted = await read_body(receive, headers, SMALL_BODY)
+        if isinstance(encrypted, Problem):
+            await self._refuse(encrypted, send, last=True)
             return
-        opener = next((one for one in self._openers() if one.knows(sealed)), None)
+        opener = next((one for one in self._openers() if one.knows(encrypted)), None)
         if opener is None:
             await self._refuse(problems.OBLIVIOUS_KEY, send)
             return
         try:
-            opened, exchange = await self._in_thread(opener.open, sealed)
+            opened, exchange = await self._in_thread(opener.open, encrypted)
         except ReportError:
             await self._refuse(problems.UNOPENED, send)
             return
-        answer = _Answer()
+        answer = _InnerResponse()
         await self._inside(opened, scope, answer)
-        await self._send_sealed(exchange, answer, send)
+        await self._send_encrypted(exchange, answer, send)
 
-    async def _inside(self, opened: bytes, scope: Scope, answer: _Answer) -> None:
-        """Hand a request to the door of reports, and collect its answer."""
+    async def _inside(self, opened: bytes, scope: Scope, answer: _InnerResponse) -> None:
+        """Hand a request to the endpoint of reports, and collect its response."""
         try:
             request = BinaryRequest.from_bytes(opened)
         except ReportError:
@@ -139,7 +161,7 @@ class Gateway:
         if plan_id is None:
             await self._refuse(problems.NOT_FOUND, answer.send)
             return
-        plan = self._plan_of(plan_id)
+        plan = self._plans.plan_for_reports(plan_id)
         if not isinstance(plan, Problem) and plan.view == "counts" and not self._trusted:
             await self._refuse(problems.COUNTS_NOT_OBLIVIOUS, answer.send)
             return
@@ -148,11 +170,11 @@ class Gateway:
         inner = {**scope, "path": request.path, "method": request.method, "headers": headers}
         await self._ingest.handle(inner, _body(request.body), answer.send)
 
-    async def _send_sealed(self, exchange: Exchange, answer: _Answer, send: Send) -> None:
-        kept = {name: value for name, value in answer.headers if name in _ANSWER_HEADERS}
-        inner = BinaryResponse(answer.status, kept, answer.body).to_bytes(ANSWER_BYTES)
-        if len(inner) > ANSWER_BYTES:
-            inner = BinaryResponse(answer.status).to_bytes(ANSWER_BYTES)
+    async def _send_encrypted(self, exchange: Exchange, answer: _InnerResponse, send: Send) -> None:
+        kept = {name: value for name, value in answer.headers if name in _RESPONSE_HEADERS}
+        inner = BinaryResponse(answer.status, kept, answer.body).to_bytes(RESPONSE_BYTES)
+        if len(inner) > RESPONSE_BYTES:
+            inner = BinaryResponse(answer.status).to_bytes(RESPONSE_BYTES)
         content = await self._in_thread(exchange.seal, inner)
         headers = [
             (b"content-type", RESPONSE_TYPE.encode()),
@@ -163,16 +185,13 @@ class Gateway:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
-    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
-
     async def _refuse(self, problem: Problem, send: Send, *, last: bool = False) -> None:
-        self._refused(problem)
+        self._service.refused(problem)
         await problem.send(send, last=last)
 
 
-class _Answer:
-    """What the door answered, kept instead of sent."""
+class _InnerResponse:
+    """Keeps the response of the inner request instead of sending it."""
 
     def __init__(self) -> None:
         self.status, self.headers, self.body = 0, list[tuple[bytes, bytes]](), b""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +17,20 @@ from shoal.protocol.wire import batch_bytes
 from shoal.server.core import problems
 from shoal.server.core.group_commit import Committer
 from shoal.server.core.http import JSON, BodyBudget, Receive, Scope
-from shoal.server.core.ingest import NO_STORE, UNREAD, DeviceIngest, Request
+from shoal.server.core.ingest import (
+    NO_STORE,
+    UNREAD,
+    DeviceIngest,
+    ReportPlans,
+    ReportRequest,
+)
+from shoal.server.core.openapi import Operation
 from shoal.server.core.problems import Problem, Send
+from shoal.server.core.public import PLAN
+from shoal.server.core.service import Service
 from shoal.server.core.settings import Settings
-from shoal.server.core.tokens import Token
 
-__all__ = ["BINARY", "Ingest", "Part", "plan_id_of", "refusal_document", "split_by_window"]
+__all__ = ["BINARY", "Ingest", "WindowPart", "plan_id_of", "refusal_document", "split_by_window"]
 
 BINARY = ("application/vnd.shoal.reports", "application/octet-stream")
 """Media types of a batch in the binary form."""
@@ -31,6 +38,19 @@ LARGE_BODIES = 8
 """How many requests of the largest size may be under way at a time."""
 
 
+_REPORTS = {
+    "type": "object",
+    "required": ["plan", "reports"],
+    "additionalProperties": False,
+    "properties": {
+        "plan": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "reports": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "string", "contentEncoding": "base64"},
+        },
+    },
+}
 _PATH = re.compile(r"/v1/plans/([0-9a-f]{64})/reports")
 
 
@@ -48,18 +68,27 @@ class Ingest(DeviceIngest[Batch]):
 
     def __init__(
         self,
+        service: Service,
         settings: Settings,
-        plan_of: Callable[[str], Plan | Problem],
+        plans: ReportPlans,
         committer: Committer[Batch],
-        token_of: Callable[[str], Token | None],
-        refused: Callable[[Problem], None],
-        worker: Executor,
     ) -> None:
         needs_token = settings.ingest == "token"
         super().__init__(
-            settings, plan_of, committer, token_of, refused, worker, needs_token=needs_token
+            service, settings, plans, committer, service.tokens, needs_token=needs_token
         )
         self._relay_budget = BodyBudget(LARGE_BODIES * settings.largest_body)
+
+    @property
+    def operation(self) -> Operation:
+        """The operation, for the OpenAPI document."""
+        return Operation(
+            "POST", "/v1/plans/{plan_id}/reports", "app" if self.needs_token else None,
+            "Send reports. Each is counted once; a repeated report gets the same response. The"
+            " response to a relay lists its refused reports as JSON.",
+            None, (PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
+            problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
+        )  # fmt: skip
 
     @staticmethod
     def parse(plan: Plan, body: bytes) -> Batch:
@@ -71,13 +100,15 @@ class Ingest(DeviceIngest[Batch]):
         """Return how many bytes so many reports have in the binary form."""
         return batch_bytes(plan, count)
 
-    async def _answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, request: ReportRequest, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         if request.is_relay:
             await self._answer_relay(request, receive, send)
         else:
             await super()._answer(request, scope, receive, send)
 
-    async def _answer_relay(self, request: Request, receive: Receive, send: Send) -> None:
+    async def _answer_relay(self, request: ReportRequest, receive: Receive, send: Send) -> None:
         """Accept what can be accepted of a relay's batch and say which reports were refused."""
         upload = await self._read(
             request, receive, self._relay_budget, self._settings.largest_body, problems.TOO_LARGE
@@ -90,7 +121,7 @@ class Ingest(DeviceIngest[Batch]):
         await send({"type": "http.response.start", "status": 202, "headers": headers})
         await send({"type": "http.response.body", "body": document})
 
-    async def _relay(self, request: Request, upload: Batch) -> bytes | Problem:
+    async def _relay(self, request: ReportRequest, upload: Batch) -> bytes | Problem:
         assert request.token is not None
         if self._rate and not self._allowance(request.token).take(len(upload)):
             return problems.TOO_MANY
@@ -98,8 +129,7 @@ class Ingest(DeviceIngest[Batch]):
         if isinstance(parts, Problem):
             return parts
         answers = await asyncio.gather(*(self._committer.submit(part.reports) for part in parts))
-        document: bytes | Problem = await self._in_thread(refusal_document, parts, answers)
-        return document
+        return await self._in_thread(refusal_document, parts, answers)
 
 
 MOST_WINDOWS = 1000
@@ -109,23 +139,25 @@ _OF_A_REPORT = (problems.WINDOW_EXPIRED, problems.WINDOW_NOT_OPEN)
 """Problems that concern single reports of a batch."""
 
 
-class Part(NamedTuple):
+class WindowPart(NamedTuple):
     """The reports of one window, and their places in the batch."""
 
     places: NDArray[np.intp]
     reports: Batch
 
 
-def split_by_window(batch: Batch) -> list[Part] | Problem:
+def split_by_window(batch: Batch) -> list[WindowPart] | Problem:
     """Split a batch into one part for each window."""
     order = np.argsort(batch.windows, kind="stable")
     windows, starts = np.unique(batch.windows[order], return_index=True)
     if len(windows) > MOST_WINDOWS:
         return problems.MALFORMED
-    return [Part(at, _chosen(batch, at)) for at in np.split(order, starts[1:])]
+    return [WindowPart(at, _chosen(batch, at)) for at in np.split(order, starts[1:])]
 
 
-def refusal_document(parts: Sequence[Part], answers: Sequence[Problem | None]) -> bytes | Problem:
+def refusal_document(
+    parts: Sequence[WindowPart], answers: Sequence[Problem | None]
+) -> bytes | Problem:
     """Return the JSON document that says which reports were refused.
 
     A problem that does not concern single reports is returned instead. Some reports may have been

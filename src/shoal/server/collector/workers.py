@@ -20,12 +20,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from shoal.errors import InputError
-from shoal.server.collector.gateway import SIGNING_FILE as OBLIVIOUS_KEY_FILE
 from shoal.server.collector.service import Collector
+from shoal.server.core.listeners import Listener, leave, run
 from shoal.server.core.observability import LOG
 from shoal.server.core.settings import Settings
 from shoal.server.storage.encryption import CROWD_KEY_FILE
-from shoal.server.storage.key_file import SIGNING_FILE
+from shoal.server.storage.key_file import OBLIVIOUS_FILE, SIGNING_FILE
 from shoal.support.disk import Disk
 
 __all__ = ["Workers", "check_workers"]
@@ -41,17 +41,6 @@ def check_workers(settings: Settings) -> None:
             f"{settings.workers} workers need a database that they share: set database, or leave"
             " workers at 1."
         )
-
-
-class Worker(Collector):
-    """A collector without a console, which leaves the housekeeping to another process."""
-
-    def _sweep_store(self) -> None:
-        self._reload_all()
-        self.store.database.keep_up()
-
-    def _last_sweep(self) -> None:
-        """Leave it to the other process."""
 
 
 class Workers:
@@ -87,7 +76,7 @@ class Workers:
     def _start(self, number: int) -> None:
         folder = self._folder_of(number)
         folder.mkdir(mode=0o700, exist_ok=True)
-        for name in (CROWD_KEY_FILE, SIGNING_FILE, OBLIVIOUS_KEY_FILE):
+        for name in (CROWD_KEY_FILE, SIGNING_FILE, OBLIVIOUS_FILE):
             if (self._folder / name).exists():
                 shutil.copy2(self._folder / name, folder / name)
         process = multiprocessing.get_context("spawn").Process(
@@ -135,14 +124,12 @@ class Workers:
 
 def _work(folder: Path, settings: Settings, bound: socket.socket, ended: Connection) -> None:
     """Take reports until told to stop, or until the first process is gone."""
-    from shoal.server.core.listeners import Listener, leave, run
-
-    worker = Worker(folder, settings)
+    worker = Collector(folder, settings, housekeeper=False)
 
     async def begin() -> None:
         loop = asyncio.get_running_loop()
         loop.add_reader(ended.fileno(), os.kill, os.getpid(), signal.SIGTERM)
 
     listener = Listener("public", settings.public, lambda: worker.public, bound)
-    run(worker, settings, [listener], begin=begin, ready=lambda urls: None)
+    run(worker, [listener], begin=begin)
     leave(worker)

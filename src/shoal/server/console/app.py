@@ -42,7 +42,7 @@ from shoal.server.core.tokens import Sessions
 from shoal.server.storage.database import StorageError
 
 if TYPE_CHECKING:
-    from shoal.server.collector.service import Collector
+    from shoal.server.core.administration import Administration
 
 __all__ = ["OPERATIONS", "make_console"]
 
@@ -209,12 +209,12 @@ OPERATIONS: tuple[Operation, ...] = (
 """Every operation of the console's API."""
 
 
-def make_console(collector: Collector) -> Starlette:
+def make_console(collector: Administration) -> Starlette:
     """Return the ASGI app of the console's listener."""
     handlers = Handlers(collector)
     sessions = Sessions(collector.tokens)
     views = Views(collector, handlers, sessions)
-    check = token_check(collector, sessions)
+    check = token_check(collector.service, sessions)
     pages = {id(one) for one in PAGES}
 
     def endpoint(operation: Operation) -> Endpoint:

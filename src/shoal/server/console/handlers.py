@@ -21,7 +21,7 @@ from shoal.protocol.plan import Plan
 from shoal.reports import publish
 from shoal.reports.tables import csv_text, write_table
 from shoal.server.console import schemas
-from shoal.server.console.formatting import unreadable_note
+from shoal.server.console.formatting import crowd_state, unreadable_note
 from shoal.server.console.planner import Planner
 from shoal.server.console.planning import LARGEST_WISH, WishError
 from shoal.server.console.releases import Release, Releases
@@ -42,7 +42,7 @@ from shoal.server.core.tokens import Action, Token
 from shoal.server.storage.records import Declaration, PlanRecord, State
 
 if TYPE_CHECKING:
-    from shoal.server.collector.service import Collector
+    from shoal.server.core.administration import Administration
 
 __all__ = ["Handlers"]
 
@@ -89,7 +89,7 @@ OTHER = Parameter("with_plan", "query", "The plan of the second crowd, if it is 
 class Handlers(ServiceHandlers):
     """One method for each operation: a request to its answer."""
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: Administration) -> None:
         super().__init__(collector)
         self._collector = collector
         self._report_page = lru_cache(16)(report_page)
@@ -325,7 +325,7 @@ class Handlers(ServiceHandlers):
         """Show the last released crowd as a page."""
         plan = self.plan_of(request).plan
         crowds = await self._collector.in_store(self._collector.store.crowds, plan.id)
-        released = [crowd.number for crowd in crowds if crowd.state == "released"]
+        released = [crowd.number for crowd in crowds if crowd_state(crowd) == "released"]
         if not released:
             raise Refusal(problems.CROWD_OPEN)
         return await self._report_of(plan, released[-1])

@@ -26,7 +26,7 @@ from shoal.server.core.http import Refusal
 from shoal.server.storage.records import CrowdRecord, Signature, UnverifiedError
 
 if TYPE_CHECKING:
-    from shoal.server.collector.service import Collector
+    from shoal.server.core.administration import Administration
 
 __all__ = ["Release", "Releases"]
 
@@ -50,7 +50,7 @@ class Release(NamedTuple):
 class Releases:
     """Reads the releases of a collector and computes their results."""
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: Administration) -> None:
         self._collector = collector
         self._tally = lru_cache(_CACHED)(_read_tally)
         self._screen = lru_cache(4096)(_screening)
@@ -79,7 +79,7 @@ class Releases:
     async def numbers(self, plan: Plan, length: int) -> list[int]:
         """Return the numbers of the last released crowds of a plan, in ascending order."""
         store = self._collector.store
-        return await self._collector.in_store(store.released_numbers, plan.id, length)
+        return await self._collector.in_store(store.sealed_numbers, plan.id, length)
 
     async def screening(self, release: Release) -> Screening:
         """Return the traces of fake reports in a crowd."""

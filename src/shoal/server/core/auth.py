@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,12 +15,13 @@ from shoal.server.core import problems
 from shoal.server.core.http import JSON, Refusal, bearer_token, cookie, media_type, read_body
 from shoal.server.core.observability import Metrics
 from shoal.server.core.openapi import Endpoint, Operation, json_response, make_app
+from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import COOKIE, Role, Sessions, Token, Tokens
 from shoal.server.storage.database import StorageError
 from shoal.support.files import strict_json
 
 if TYPE_CHECKING:
-    from shoal.server.core.service import Running
+    from shoal.server.core.service import Service
 
 __all__ = [
     "SAFE",
@@ -48,7 +49,7 @@ SAFE = {
 """Headers of every answer."""
 
 
-def token_check(service: Running, sessions: Sessions | None = None) -> Check:
+def token_check(service: Service, sessions: Sessions | None = None) -> Check:
     """Return what finds the token of a request, and stores once a day that it was used."""
 
     async def check(request: Request, role: Role) -> None:
@@ -83,7 +84,7 @@ def with_headers(response: Response, headers: Mapping[str, str]) -> Response:
 
 
 def guarded_app(
-    operations: Iterable[Operation], handlers: ServiceHandlers, service: Running
+    operations: Iterable[Operation], handlers: ServiceHandlers, service: Service
 ) -> Starlette:
     """Return the app of operations for programs, which show a token with every request."""
     check = token_check(service)
@@ -157,11 +158,25 @@ async def read_document(request: Request, largest: int = LARGEST_DOCUMENT) -> ob
         raise Refusal(problems.BAD_REQUEST) from error
 
 
+class Operated(Protocol):
+    """What operators see of a party."""
+
+    service: Service
+
+    async def obstacle(self) -> Problem | None:
+        """Return why reports cannot be accepted now."""
+        ...
+
+    def metrics_text(self) -> bytes:
+        """Return the metrics of this moment."""
+        ...
+
+
 class ServiceHandlers:
     """One method for each operation: a request to its answer."""
 
-    def __init__(self, service: Running) -> None:
-        self._service = service
+    def __init__(self, party: Operated) -> None:
+        self._party = party
 
     async def healthz(self, request: Request) -> Response:
         """Show that the process answers."""
@@ -169,20 +184,20 @@ class ServiceHandlers:
 
     async def readyz(self, request: Request) -> Response:
         """Show whether reports can be accepted."""
-        problem = await self._service.obstacle()
+        problem = await self._party.obstacle()
         if problem is not None:
             raise Refusal(problem)
         return json_response({"status": "ready"})
 
     async def clock(self, request: Request) -> Response:
         """Show whether the clock is trusted."""
-        return json_response(self._service.clock_line())
+        return json_response(self._party.service.clock_line())
 
     async def accept_clock(self, request: Request) -> Response:
         """Trust the clock."""
-        self._service.accept_clock(by=token_of(request).label)
-        return json_response(self._service.clock_line())
+        self._party.service.accept_clock(by=token_of(request).label)
+        return json_response(self._party.service.clock_line())
 
     async def metrics(self, request: Request) -> Response:
         """Show the metrics."""
-        return Response(self._service.metrics_text(), media_type=Metrics.media_type)
+        return Response(self._party.metrics_text(), media_type=Metrics.media_type)

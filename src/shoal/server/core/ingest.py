@@ -7,13 +7,11 @@ request is known before its body is read: a few reports.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from shoal.errors import ReportError
 from shoal.protocol.plan import Plan
@@ -30,15 +28,16 @@ from shoal.server.core.http import (
     read_body,
 )
 from shoal.server.core.problems import CLOSE, Problem, Send
-from shoal.server.core.settings import Settings
-from shoal.server.core.tokens import Token
+from shoal.server.core.service import Service
+from shoal.server.core.settings import SenderLimits, Settings
+from shoal.server.core.tokens import Token, Tokens
 
 __all__ = [
     "Allowance",
     "DeviceIngest",
-    "DoorSettings",
     "Limits",
-    "Request",
+    "ReportPlans",
+    "ReportRequest",
     "Sender",
     "limits_document",
 ]
@@ -69,7 +68,7 @@ class _Reports(Protocol):
 U = TypeVar("U", bound=_Reports)
 
 
-class Request(NamedTuple):
+class ReportRequest(NamedTuple):
     """A request whose head is in order."""
 
     plan: Plan
@@ -79,49 +78,55 @@ class Request(NamedTuple):
     is_relay: bool
 
 
+class ReportPlans(Protocol):
+    """The plans of a party."""
+
+    def plan_for_reports(self, plan_id: str) -> Plan | Problem:
+        """Return a plan by its id, or the problem why no reports are accepted for it."""
+        ...
+
+
 class DeviceIngest(ABC, Generic[U]):
-    """Accepts reports; new and repeated ones get the same answer after the same work.
+    """Accepts reports; new and repeated ones get the same response after the same work.
 
     Parameters
     ----------
-    plan_of
-        Returns a plan by its id, or the problem why no reports are accepted for it. The state of
-        the plan is checked when the reports are counted.
+    service
+        Counts refusals, and has a thread for large requests.
+    limits
+        How much one sender may send.
+    plans
+        The plans whose reports are accepted. Their state is checked when the reports are counted.
     committer
         Writes uploads to the disk.
-    token_of
-        Returns the token that a secret belongs to, if any.
-    refused
-        Called with each problem that is answered.
-    worker
-        Runs what would block other requests.
+    tokens
+        Tokens of applications and relays; None if tokens give no rights here.
     needs_token
         Whether only applications and relays with a token may send reports.
     """
 
     path: ClassVar[re.Pattern[str]]
-    """The address; its group is the plan's id."""
+    """The path; its group is the plan's id."""
     media: ClassVar[frozenset[bytes]]
     """Media types of a body."""
 
     def __init__(
         self,
-        settings: DoorSettings,
-        plan_of: Callable[[str], Plan | Problem],
+        service: Service,
+        limits: SenderLimits,
+        plans: ReportPlans,
         committer: Committer[U],
-        token_of: Callable[[str], Token | None],
-        refused: Callable[[Problem], None],
-        worker: Executor,
+        tokens: Tokens | None = None,
         *,
         needs_token: bool = False,
     ) -> None:
-        self._settings, self._plan_of, self._committer = settings, plan_of, committer
-        self._token_of, self._refused, self._worker = token_of, refused, worker
-        self._rate = settings.reports_per_second
+        self._service, self._settings, self._plans = service, limits, plans
+        self._committer, self._tokens, self.needs_token = committer, tokens, needs_token
+        self._in_thread = service.upload_thread.run
+        self._rate = limits.reports_per_second
         self._allowances: dict[str, Allowance] = {}
         self._limits: dict[str, tuple[Limits, int]] = {}
         self._device_budget = BodyBudget(BUDGET_OF_DEVICES)
-        self.needs_token = needs_token
 
     @staticmethod
     @abstractmethod
@@ -145,14 +150,16 @@ class DeviceIngest(ABC, Generic[U]):
             await self._answer(request, scope, receive, send)
         return True
 
-    async def _answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, request: ReportRequest, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         connection = scope.get("state", {}).get("connection", {})
         sender = connection.get("sender")
         if sender is None:
             sender = connection["sender"] = Sender()
         await self._answer_device(request, sender, receive, send)
 
-    def _check_head(self, plan_id: str, scope: Scope) -> Request | Problem:
+    def _check_head(self, plan_id: str, scope: Scope) -> ReportRequest | Problem:
         if scope["method"] != "POST":
             return problems.ONLY_POST
         headers = dict(scope["headers"])
@@ -162,22 +169,22 @@ class DeviceIngest(ABC, Generic[U]):
         token = self._token(headers, plan_id) if b"authorization" in headers else None
         if token is None and self.needs_token:
             return problems.NO_TOKEN
-        plan = self._plan_of(plan_id)
+        plan = self._plans.plan_for_reports(plan_id)
         if isinstance(plan, Problem):
             return plan
         is_relay = token is not None and token.may("relay")
-        return Request(plan, headers, media == JSON, token, is_relay)
+        return ReportRequest(plan, headers, media == JSON, token, is_relay)
 
     def _token(self, headers: Headers, plan_id: str) -> Token | None:
         """Return the token of a request if it allows to send reports of the plan."""
         secret = bearer_token(headers)
-        token = self._token_of(secret) if secret else None
+        token = self._tokens.find(secret) if secret and self._tokens is not None else None
         if token is None or not token.may("app") or not token.covers(plan_id):
             return None
         return token
 
     async def _answer_device(
-        self, request: Request, sender: Sender, receive: Receive, send: Send
+        self, request: ReportRequest, sender: Sender, receive: Receive, send: Send
     ) -> None:
         plan = request.plan
         limits, largest = self._limits.get(plan.id) or self._limits_of(plan)
@@ -207,7 +214,7 @@ class DeviceIngest(ABC, Generic[U]):
 
     async def _read(
         self,
-        request: Request,
+        request: ReportRequest,
         receive: Receive,
         budget: BodyBudget,
         largest: int,
@@ -226,16 +233,12 @@ class DeviceIngest(ABC, Generic[U]):
             try:
                 if len(body) <= AT_ONCE:
                     return self.parse(plan, body)
-                parsed: U = await self._in_thread(self.parse, plan, body)
-                return parsed
+                return await self._in_thread(self.parse, plan, body)
             except ReportError:
                 return problems.MALFORMED
 
-    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
-
     async def _refuse(self, problem: Problem, send: Send, *, last: bool = False) -> None:
-        self._refused(problem)
+        self._service.refused(problem)
         await problem.send(send, last=last)
 
     def _limits_of(self, plan: Plan) -> tuple[Limits, int]:
@@ -255,30 +258,6 @@ class DeviceIngest(ABC, Generic[U]):
         return self._allowances[token.id]
 
 
-class DoorSettings(Protocol):
-    """What settings say about how much a sender may send."""
-
-    @property
-    def reports_per_request(self) -> int:
-        """Most reports in one request."""
-        ...
-
-    @property
-    def largest_share(self) -> int:
-        """Most per cent of a crowd from one connection."""
-        ...
-
-    @property
-    def reports_per_second(self) -> int:
-        """Most reports per second from one sender; 0 for no limit."""
-        ...
-
-    @property
-    def largest_body(self) -> int:
-        """Most bytes of a request."""
-        ...
-
-
 class Limits(NamedTuple):
     """How many reports of a plan may be sent without a relay's token."""
 
@@ -286,7 +265,7 @@ class Limits(NamedTuple):
     of_connection: int
 
     @classmethod
-    def of(cls, plan: Plan, settings: DoorSettings) -> Limits:
+    def of(cls, plan: Plan, settings: SenderLimits) -> Limits:
         """Return the limits that the settings set for a plan.
 
         >>> from shoal import Flags, Survey

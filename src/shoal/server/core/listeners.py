@@ -8,46 +8,21 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from pathlib import Path
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple, Protocol
 
 from shoal.errors import InputError
 from shoal.server.core.http import App
 from shoal.server.core.http_server import HttpServer
 from shoal.server.core.observability import LOG, log_to
-from shoal.server.core.problems import Problem
+from shoal.server.core.service import Service
 from shoal.server.core.settings import address, own_url, remove_addresses, write_addresses
 
 __all__ = ["Listener", "bind", "leave", "run"]
 
 
-class ServerSettings(Protocol):
-    """What settings say about listeners."""
-
-    @property
-    def most_connections(self) -> int:
-        """Most connections of one listener."""
-        ...
-
-    @property
-    def patience(self) -> int:
-        """Seconds that a request may take."""
-        ...
-
-    @property
-    def shutdown_timeout(self) -> int:
-        """Seconds within which the process ends."""
-        ...
-
-    @property
-    def log_level(self) -> str:
-        """From which level on lines are logged."""
-        ...
-
-
 class Listener(NamedTuple):
-    """A listener: its name, its address, and the app, which exists when the service runs.
+    """A listener: its name, its address, and the app, which exists when the party runs.
 
     `bound` is its socket, if it was bound before.
     """
@@ -58,75 +33,64 @@ class Listener(NamedTuple):
     bound: socket.socket | None = None
 
 
-class Runnable(AbstractAsyncContextManager[Any], Protocol):
-    """What `run` needs of a service."""
+class Party(Protocol):
+    """A collector, a relay or an analyzer."""
 
-    @property
-    def folder(self) -> Path:
-        """The data folder."""
-        ...
+    service: Service
 
-    @property
-    def is_stuck(self) -> bool:
-        """Whether a thread did not end in time."""
-        ...
+    async def __aenter__(self) -> Any: ...
 
-    def refused(self, problem: Problem) -> None:
-        """Count a problem."""
-
-    def stop_soon(self) -> None:
-        """Start the countdown to the end of the process."""
+    async def __aexit__(self, *error: object) -> None: ...
 
 
 def run(
-    service: Runnable,
-    settings: ServerSettings,
+    party: Party,
     listeners: Sequence[Listener],
     *,
     begin: Callable[[], Awaitable[None]],
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
     stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a service until it is told to stop, and end the process if a thread does not end.
+    """Run a party until it is told to stop; the process then calls `leave`.
 
     Parameters
     ----------
-    service, settings, listeners
-        What runs, how, and where it answers.
+    party, listeners
+        What runs, and where it can be reached.
     begin
-        Called when the service runs, before anybody can reach it.
+        Called when the party runs, before anybody can reach it.
     ready
         Called with the addresses of the listeners, as URLs by their names.
     stopping
         Called when it is told to stop.
     """
-    log_to(settings.log_level)
+    log_to(party.service.settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(service, settings, listeners, begin, ready, stopping))
+        runner.run(_serve(party, listeners, begin, ready, stopping))
 
 
-def leave(service: Runnable) -> None:
-    """End the process at once if a thread of the service did not end: Python waits for threads."""
-    if service.is_stuck:
+def leave(party: Party) -> None:
+    """End the process at once if a thread of the party did not end: Python waits for threads."""
+    if party.service.is_stuck:
         LOG.error("stopped with work that did not end")
         logging.shutdown()
         os._exit(1)
 
 
 async def _serve(
-    service: Runnable,
-    settings: ServerSettings,
+    party: Party,
     listeners: Sequence[Listener],
     begin: Callable[[], Awaitable[None]],
     ready: Callable[[dict[str, str]], None],
     stopping: Callable[[], None],
 ) -> None:
+    service, settings = party.service, party.service.settings
     async with AsyncExitStack() as held:
         sockets = {
             name: bound or held.enter_context(bind(name, where))
             for name, where, _, bound in listeners
         }
-        await held.enter_async_context(service)
+        await held.enter_async_context(party)
         await begin()
         stopped = asyncio.Event()
 

@@ -73,18 +73,18 @@ class Metrics:
         """Count a refusal."""
         self._refusals.labels(problem.name).inc()
 
-    def sealed(self, reports: int) -> None:
-        """Count a sealed crowd and its reports."""
+    def released(self, reports: int) -> None:
+        """Count a released crowd and its reports."""
         self._sealed.inc()
         self._reports.inc(reports)
 
-    def given_up(self, reports: int) -> None:
-        """Count a crowd that was given up, and the reports of its whole tenths."""
+    def discarded(self, reports: int) -> None:
+        """Count a discarded crowd, and its reports down to a tenth of the crowd."""
         self._given_up.inc()
         self._lost.inc(reports)
 
     def unreadable(self, messages: int) -> None:
-        """Count messages of a sealed crowd that could not be read."""
+        """Count messages of a released crowd that could not be read."""
         self._unreadable.inc(messages)
 
     def clock_stepped(self) -> None:

@@ -1,23 +1,21 @@
-"""What a collector and a relay do while they run: threads, the clock, the disk, housekeeping."""
+"""What a collector, a relay and an analyzer share: folder, threads, clock, disk, housekeeping."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
-from shoal.server.core.http import Receive, Scope
 from shoal.server.core.observability import LOG, Metrics
-from shoal.server.core.problems import Problem, Send
+from shoal.server.core.problems import Problem
+from shoal.server.core.settings import ServiceSettings
 from shoal.server.core.tokens import TOKEN_FILE, Token, Tokens, new_secret
 from shoal.server.storage.database import (
     NAME,
@@ -28,10 +26,11 @@ from shoal.server.storage.database import (
     transaction,
 )
 from shoal.server.storage.key_file import KeyFile, Signer, private_file
+from shoal.server.storage.records import STATES
 from shoal.server.storage.recovery import check_role, check_signer, check_whole
 from shoal.server.storage.sqlite import LONGEST_LOG, log_size
 
-__all__ = ["App", "Running"]
+__all__ = ["Housekeeping", "Service", "WorkerThread"]
 
 SWEEP_SECONDS = 20.0
 
@@ -40,12 +39,10 @@ READY_SECONDS = 1.5
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound="AnyStore")
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class AnyStore(Protocol):
-    """The store of a service."""
+    """The store of a party."""
 
     database: Database
 
@@ -53,178 +50,210 @@ class AnyStore(Protocol):
         """Close the data."""
 
 
-class RunningSettings(Protocol):
-    """The settings of every service with a store."""
+S = TypeVar("S", bound=AnyStore)
+
+
+class Queue(Protocol):
+    """Reports that wait for the disk."""
 
     @property
-    def spare_megabytes(self) -> int:
-        """Disk space below which no reports are accepted."""
+    def fill(self) -> float:
+        """Which part of the reports that may wait are waiting."""
         ...
 
-    @property
-    def store_timeout(self) -> int:
-        """Seconds that a request waits for the data."""
-        ...
+    def stop(self) -> None:
+        """Accept no more."""
 
-    @property
-    def shutdown_timeout(self) -> int:
-        """Seconds until a service that is told to stop has ended."""
-        ...
+    async def run(self) -> None:
+        """Commit until stopped and empty."""
 
 
-class Running(ABC):
-    """A service with a store, two listeners' apps, a clock and housekeeping.
+class Housekeeping(Protocol):
+    """What a party does in every sweep."""
+
+    def sweep(self) -> None:
+        """Bring the data in order, on the store's thread."""
+
+    def after_sweep(self) -> None:
+        """Wake the party's other tasks, on the event loop."""
+
+    def last_sweep(self) -> None:
+        """Bring the data in order before the end, on the store's thread."""
+
+
+class WorkerThread:
+    """A thread for work that would block the event loop."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(1, name)
+
+    def submit(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Queue work for the thread."""
+        return self._executor.submit(work, *args, **kwargs)
+
+    async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run work on the thread and wait for its result."""
+        return await asyncio.wrap_future(self.submit(work, *args, **kwargs))
+
+    async def end(self, timeout: float) -> bool:
+        """End the thread after its current work; return whether that ended in time."""
+        idle = asyncio.wrap_future(self.submit(lambda: None))
+        await asyncio.wait([idle], timeout=timeout)
+        self._executor.shutdown(wait=idle.done(), cancel_futures=True)
+        return idle.done()
+
+
+class Service:
+    """The part of a running party that does not depend on what it collects.
 
     Parameters
     ----------
     folder
-        The data folder, made if need be; one service at a time uses it.
+        The data folder, created if needed; one service at a time uses it.
     settings
-        How it runs.
+        The settings that all parties have.
+    role
+        Whose data the folder holds.
+    metrics
+        Where refusals, commits and jumps of the clock are counted.
     clock
         Seconds since 1970; by default one that does not jump.
+    is_shared
+        Whether the data are in a database that others use too, and not in the folder.
     """
-
-    role: ClassVar[str] = "collector"
-    """Whose data the folder holds."""
 
     tokens: Tokens
     signer: Signer
+    store_thread: WorkerThread
+    upload_thread: WorkerThread
 
     def __init__(
-        self, folder: Path | str, settings: RunningSettings, clock: Callable[[], float] | None
+        self,
+        folder: Path | str,
+        settings: ServiceSettings,
+        *,
+        role: str,
+        metrics: Metrics,
+        clock: Callable[[], float] | None = None,
+        is_shared: bool = False,
     ) -> None:
-        self.folder = Path(folder)
-        self._spare_bytes = settings.spare_megabytes << 20
-        self._store_timeout = settings.store_timeout
-        self._shutdown_timeout = settings.shutdown_timeout
+        self.folder, self.settings, self.metrics = Path(folder), settings, metrics
+        self.clock = GuardedClock() if clock is None else clock
+        self.is_shared, self._role = is_shared, role
         self._end_by: float | None = None
         self._store_failed, self._last_answer = False, 0.0
-        self._was_late = False
+        self.was_late = False
         """Whether work may have happened after its request was refused as too late."""
         self.is_stuck = False
         """Whether a thread did not end in time, so that the process must exit without it."""
-        self._clock = GuardedClock() if clock is None else clock
         self._clock_was_held = False
-        self.metrics = Metrics()
-        self._free = 0
-        self._spare = True
+        self.free_bytes = 0
+        self.has_space = True
+        """Whether there is enough free space on the disk to accept reports."""
         self._sweep_now = asyncio.Event()
         self._held = ExitStack()
         self._tasks: list[asyncio.Task[None]] = []
-        self._threads: list[ThreadPoolExecutor] = []
-        self._key_files: list[KeyFile] = []
+        self._threads: list[WorkerThread] = []
+        self.key_files: list[KeyFile] = []
+        """Files with keys that expire."""
 
-    @property
-    def _is_shared(self) -> bool:
-        """Whether the data are in a database that others use too, and not in the folder."""
-        return False
+    # Start and end
 
-    @property
-    @abstractmethod
-    def _any_store(self) -> AnyStore:
-        """The store."""
-
-    def _hold(self, held: ExitStack, make_store: Callable[[], S]) -> S:
-        """Take the folder for this process, and open what is in it."""
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"cannot make {self.folder}: {error.strerror}.") from error
-        held.enter_context(data_lock(self.folder))
-        if not self._is_shared:
-            check_whole(self.folder)
-            held.enter_context(data_lock(self.folder, NAME))
-        store = make_store()
-        held.callback(store.close)
-        database = store.database
-        with transaction(database.connection):
-            check_role(database.connection, self.folder, self.role)
-            self.signer = check_signer(database.connection, self.folder, self._clock)
-        self._key_files = [self.signer.keys]
-        if database.begun_anew is not None:
-            LOG.warning(
-                "crowd-key is missing: open crowds are given up, plans without a window are closed",
-                extra={"facts": {"closed": database.begun_anew.closed}},
-            )
-        self.tokens = Tokens(database.connection, self._clock)
-        self._make_admin()
-        self._check_space()
+    def open(self, make_store: Callable[[], S]) -> S:
+        """Take the folder for this process, open the data in it, and start the threads."""
+        with ExitStack() as held:
+            try:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise StorageError(f"cannot make {self.folder}: {error.strerror}.") from error
+            held.enter_context(data_lock(self.folder))
+            if not self.is_shared:
+                check_whole(self.folder)
+                held.enter_context(data_lock(self.folder, NAME))
+            store = make_store()
+            held.callback(store.close)
+            database = store.database
+            with transaction(database.connection):
+                check_role(database.connection, self.folder, self._role)
+                self.signer = check_signer(database.connection, self.folder, self.clock)
+            self.key_files = [self.signer.keys]
+            if database.begun_anew is not None:
+                LOG.warning(
+                    "crowd-key is missing: open crowds are discarded, plans without a window are"
+                    " closed",
+                    extra={"facts": {"closed": database.begun_anew.closed}},
+                )
+            self.tokens = Tokens(database.connection, self.clock)
+            self._make_admin()
+            self.check_space()
+            self._held = held.pop_all()
+        self._database = database
+        # One thread for the database, one for long computations, and one for large uploads, since
+        # anybody can send those.
+        self.store_thread = self.add_thread("store")
+        self._compute_thread = self.add_thread("compute")
+        self.upload_thread = self.add_thread("upload")
         return store
 
-    def _start_threads(self) -> None:
-        # One thread for SQLite, one for long computations, and one for large uploads, since anybody
-        # can send those.
-        self._store_thread = ThreadPoolExecutor(1, "store")
-        self._other_thread = ThreadPoolExecutor(1, "compute")
-        self._door_thread = ThreadPoolExecutor(1, "door")
-        self._threads = [self._store_thread, self._other_thread, self._door_thread]
+    def add_thread(self, name: str) -> WorkerThread:
+        """Start another thread; it ends before those that were started earlier."""
+        thread = WorkerThread(name)
+        self._threads.insert(0, thread)
+        return thread
 
-    @abstractmethod
-    async def __aenter__(self) -> Self: ...
-
-    @abstractmethod
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def start(
+        self, queue: Queue | None, party: Housekeeping, *others: Coroutine[Any, Any, None]
+    ) -> None:
+        """Run the queue of reports, the housekeeping and other tasks until `stop`."""
+        self._queue, self._party = queue, party
+        committing = [] if queue is None else [queue.run()]
+        tasks = (*committing, self._sweep(), *others)
+        self._tasks = [asyncio.create_task(task) for task in tasks]
 
     def stop_soon(self) -> None:
         """Start the countdown to the end of the process."""
         if self._end_by is None:
-            self._end_by = asyncio.get_running_loop().time() + self._shutdown_timeout
+            self._end_by = asyncio.get_running_loop().time() + self.settings.shutdown_timeout
 
     @property
     def _time_left(self) -> float:
-        """Seconds that are left to stop."""
         self.stop_soon()
         assert self._end_by is not None
         return max(self._end_by - asyncio.get_running_loop().time(), 0.0)
 
-    async def _stop(
-        self, committing: asyncio.Task[None], others: Sequence[asyncio.Task[None]]
-    ) -> None:
+    async def stop(self) -> None:
         """End all tasks, sweep once more, and end the threads, in the time that is left.
 
         Work on data that do not respond is interrupted first, and the next start does the rest.
         """
-        await asyncio.wait([committing], timeout=self._time_left / 2)
-        # Before Python 3.12, `wait_for` loses a cancellation that comes together with what it waits
-        # for; so a task is cancelled until it has ended.
-        tasks = [committing, *others]
+        tasks = self._tasks
+        if self._queue is not None:
+            self._queue.stop()
+            await asyncio.wait(tasks[:1], timeout=self._time_left / 2)
+        # Before Python 3.12, `wait_for` loses a cancellation that comes together with its result.
+        # So each task is cancelled until it has ended.
         while tasks := [task for task in tasks if not task.done()]:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=0.2)
         if not self._store_failed:
             with suppress(StorageError):  # the next start does the rest
-                await self._within(self._time_left / 2, self._last_sweep)
-        self._any_store.database.connection.interrupt()
+                await self._within(self._time_left / 2, self._party.last_sweep)
+        self._database.connection.interrupt()
         for thread in self._threads:
-            await self._end_thread(thread)
+            self.is_stuck |= not await thread.end(max(self._time_left, 0.1))
         if not self.is_stuck:
             self._held.close()
 
-    async def _end_thread(self, thread: ThreadPoolExecutor) -> None:
-        """End a thread after its current work, if that ends in time."""
-        idle = asyncio.get_running_loop().run_in_executor(thread, lambda: None)
-        await asyncio.wait([idle], timeout=max(self._time_left, 0.1))
-        thread.shutdown(wait=idle.done(), cancel_futures=True)
-        self.is_stuck |= not idle.done()
-
-    @abstractmethod
-    def _last_sweep(self) -> None:
-        """Sweep before the end."""
+    # Work on threads
 
     async def in_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run work of a request on the store's thread, after what is running there now.
 
         If it does not end within `store_timeout` seconds, `StorageTimeout` is raised. Work that has
-        not begun by then never does; work that has begun goes on, and nobody waits for it.
+        not begun by then never does; work that has begun continues, and nobody waits for it.
         """
-        return await self._within(self._store_timeout, lambda: work(*args, **kwargs))
+        return await self._within(self.settings.store_timeout, lambda: work(*args, **kwargs))
 
     async def _within(self, seconds: float, work: Callable[[], R]) -> R:
         running = self._submit(work)
@@ -232,8 +261,8 @@ class Running(ABC):
             await asyncio.wait([running], timeout=seconds)
             if running.done():
                 return running.result()
-            self._was_late = True
-            raise StorageTimeout(f"the data did not answer within {seconds:g} seconds.")
+            self.was_late = True
+            raise StorageTimeout(f"the data did not respond within {seconds:g} seconds.")
         finally:
             running.cancel()
 
@@ -242,34 +271,47 @@ class Running(ABC):
         return await self._submit(lambda: work(*args, **kwargs))
 
     def _submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
-        """Put work at the end of what waits for the store's thread."""
+        return asyncio.wrap_future(self.store_thread.submit(self._watched, work))
 
-        def watched() -> R:
-            try:
-                result = work()
-            except StorageError:
-                self._store_failed = True
-                raise
-            self._store_failed, self._last_answer = False, time.monotonic()
-            return result
+    def _watched(self, work: Callable[[], R]) -> R:
+        try:
+            result = work()
+        except StorageError:
+            self._store_failed = True
+            raise
+        self._store_failed, self._last_answer = False, time.monotonic()
+        return result
 
-        return asyncio.get_running_loop().run_in_executor(self._store_thread, watched)
+    def wait_for_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run work on the store's thread, and wait for it on another thread."""
+        return self.store_thread.submit(self._watched, lambda: work(*args, **kwargs)).result()
 
     async def compute(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a long computation on a thread of its own, so that reports do not wait."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._other_thread, lambda: work(*args, **kwargs))
+        return await self._compute_thread.run(work, *args, **kwargs)
+
+    def timed(self, work: Callable[[], R]) -> R:
+        """Do work on the store's thread whose duration is shown as that of a commit."""
+        began = time.monotonic()
+        result = work()
+        self.metrics.committed(time.monotonic() - began)
+        return result
 
     # Housekeeping
+
+    def sweep_soon(self) -> None:
+        """Start the next sweep now."""
+        self._sweep_now.set()
 
     async def _sweep(self) -> None:
         while True:
             try:
-                self._check_space()
+                self.check_space()
                 self._check_clock()
                 self._log_failures()
                 self._forget_expired_keys()
-                await self._sweep_once()
+                await self.on_store_thread(self._party.sweep)
+                self._party.after_sweep()
             except Exception as error:
                 LOG.error("housekeeping failed", exc_info=error)
                 await asyncio.sleep(SWEEP_SECONDS)
@@ -277,27 +319,16 @@ class Running(ABC):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._sweep_now.wait(), SWEEP_SECONDS)
 
-    @abstractmethod
-    async def _sweep_once(self) -> None:
-        """Bring the store in order."""
-
     def _forget_expired_keys(self) -> None:
         """Destroy the secrets of expired keys; a failure does not stop the sweep."""
-        for keys in self._key_files:
+        for keys in self.key_files:
             try:
                 keys.forget_expired()
             except StorageError as error:
                 LOG.error("an expired key is still in its file", exc_info=error)
 
-    def _timed(self, work: Callable[[], R]) -> R:
-        """Do something on the store's thread whose time is shown as that of a commit."""
-        began = time.monotonic()
-        result = work()
-        self.metrics.committed(time.monotonic() - began)
-        return result
-
     def _log_failures(self) -> None:
-        """Log how often a sign-in failed, in one line: anybody can cause many."""
+        """Log the number of failed sign-ins in one line, since anybody can cause many."""
         failures, self.tokens.failures = self.tokens.failures, 0
         if failures:
             LOG.warning("sign-ins failed", extra={"facts": {"times": failures}})
@@ -307,7 +338,7 @@ class Running(ABC):
     @property
     def clock_is_held(self) -> bool:
         """Whether the clock jumped and is not trusted."""
-        return isinstance(self._clock, GuardedClock) and self._clock.is_held
+        return isinstance(self.clock, GuardedClock) and self.clock.is_held
 
     def _check_clock(self) -> None:
         is_held = self.clock_is_held
@@ -320,8 +351,8 @@ class Running(ABC):
 
     def clock_line(self) -> dict[str, object]:
         """Return the trusted time and the time that the clock shows, to the minute."""
-        shown = self._clock.wall() if isinstance(self._clock, GuardedClock) else self._clock()
-        times = {"believed": self._clock(), "shown": shown}
+        shown = self.clock.wall() if isinstance(self.clock, GuardedClock) else self.clock()
+        times = {"believed": self.clock(), "shown": shown}
         lines = {
             name: time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(seconds))
             for name, seconds in times.items()
@@ -329,53 +360,60 @@ class Running(ABC):
         return {"held": self.clock_is_held, **lines}
 
     def accept_clock(self, *, by: str) -> None:
-        """Trust the clock as it is."""
-        if isinstance(self._clock, GuardedClock):
-            self._clock.accept()
+        """Trust the time that the clock shows."""
+        if isinstance(self.clock, GuardedClock):
+            self.clock.accept()
         LOG.warning("the clock was accepted", extra={"facts": self.clock_line() | {"by": by}})
         self._check_clock()
-        self._sweep_now.set()
+        self.sweep_soon()
 
-    # Whether it works
+    # Health
 
     def refused(self, problem: Problem) -> None:
-        """Count a problem that was answered."""
+        """Count a problem that was sent."""
         self.metrics.refused(problem)
 
-    def _check_space(self) -> None:
-        self._free = shutil.disk_usage(self.folder).free
+    def check_space(self) -> None:
+        """Look how much space is left on the disk."""
+        self.free_bytes = shutil.disk_usage(self.folder).free
         log = log_size(self.folder)
         if log > LONGEST_LOG:
             LOG.error("the write-ahead log cannot be emptied: another process is reading the data")
-        self._spare = self._free >= self._spare_bytes and log <= LONGEST_LOG
+        spare = self.settings.spare_megabytes << 20
+        self.has_space = self.free_bytes >= spare and log <= LONGEST_LOG
 
     async def obstacle(self) -> Problem | None:
         """Return why reports cannot be accepted now; it writes to the disk to find out.
 
         It waits for `READY_SECONDS`. If much other work waits too, it is enough that the data
-        answer that.
+        respond to that.
         """
         began = time.monotonic()
         try:
-            await self._within(READY_SECONDS, self._any_store.database.check)
+            await self._within(READY_SECONDS, self._database.check)
         except StorageTimeout:
             if self._store_failed or self._last_answer < began:
                 return problems.UNAVAILABLE
         except StorageError:
             return problems.UNAVAILABLE
-        if self._tasks[0].done():
+        if any(task.done() for task in self._tasks):
             return problems.UNAVAILABLE
-        if not self._spare:
+        if not self.has_space:
             return problems.STORAGE_FULL
         return problems.CLOCK_HELD if self.clock_is_held else None
 
-    @abstractmethod
-    def metrics_text(self) -> bytes:
-        """Return the metrics of this moment."""
+    def metrics_text(self, states: Iterable[str], more_bytes: int = 0) -> bytes:
+        """Return the metrics of this moment.
 
-    async def ready(self) -> bool:
-        """Whether reports can be accepted now."""
-        return await self.obstacle() is None
+        `states` are those of all plans; `more_bytes` is the size of data outside the database.
+        """
+        counted = list(states)
+        return self.metrics.text(
+            plans={state: counted.count(state) for state in STATES},
+            queue=0.0 if self._queue is None else self._queue.fill,
+            data_bytes=self._database.data_bytes + more_bytes,
+            clock_is_held=self.clock_is_held,
+        )
 
     def _make_admin(self) -> None:
         """Make the first admin token, in a file that only the owner can read."""

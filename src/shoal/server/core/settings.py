@@ -1,4 +1,4 @@
-"""What can be set at a collector, in one table: environment, file and options read it.
+"""Settings of the services; the environment, a file and the command line can set them.
 
 Later sources win: the default, then ``shoal.toml`` in the data folder (or ``--config``), then the
 environment (``SHOAL_PUBLIC`` for `public`), then the command's options.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,8 +21,11 @@ from shoal.support.files import first_line, read_json
 
 __all__ = [
     "ADDRESSES_FILE",
+    "AnalyzerSettings",
+    "RelaySettings",
+    "SenderLimits",
+    "ServiceSettings",
     "Settings",
-    "SettingsTable",
     "own_url",
     "read_addresses",
     "remove_addresses",
@@ -49,15 +53,44 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
-class SettingsTable:
-    """Settings of a service: a frozen dataclass whose fields are made by `setting`."""
+@dataclass(frozen=True)
+class ServiceSettings:
+    """The settings of every service; a subclass adds its own, as fields made by `setting`."""
+
+    smallest_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
+    most_connections: int = setting(
+        2000, "Most connections per listener; the slowest is closed for a new one.", lowest=1
+    )
+    patience: int = setting(20, "Request timeout in seconds.", lowest=1)
+    store_timeout: int = setting(
+        10,
+        "Seconds that a request waits for the data, and the service for PostgreSQL to respond.",
+        lowest=1,
+        highest=3600,
+    )
+    shutdown_timeout: int = setting(
+        20,
+        "Seconds within which the process exits after SIGTERM, even if the data do not respond.",
+        lowest=2,
+        highest=3600,
+    )
+    spare_megabytes: int = setting(64, "Disk space in MB below which no reports are accepted.")
+    log_level: str = setting("info", "Log level.", among=("debug", "info", "warning", "error"))
+
+    @classmethod
+    def _fields(cls) -> list[Field[Any]]:
+        """Return the fields of all settings, the most specific ones first."""
+        owners = [get_annotations(one) for one in cls.__mro__]
+        return sorted(
+            fields(cls), key=lambda one: [one.name in names for names in owners].index(True)
+        )
 
     @classmethod
     def read(
         cls, environment: Mapping[str, str], file: Path | None = None, **options: object
     ) -> Self:
-        """Read settings from all sources; what is unknown or out of range is an error."""
-        known = {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
+        """Read settings from all sources; unknown names and invalid values are errors."""
+        known = {one.name: one for one in cls._fields()}
         given: dict[str, object] = {}
         if file is not None:
             given |= _file(file)
@@ -73,14 +106,26 @@ class SettingsTable:
     @classmethod
     def table(cls) -> list[tuple[str, Any, str]]:
         """Return name, default and help of every setting."""
-        every = fields(cls)  # type: ignore[arg-type]  # of the dataclass that it is a base of
-        assert all(one.default is not MISSING for one in every)
-        return [(one.name, one.default, one.metadata["help"]) for one in every]
+        return [(one.name, one.default, one.metadata["help"]) for one in cls._fields()]
 
 
 @dataclass(frozen=True)
-class Settings(SettingsTable):
-    """How a collector runs.
+class SenderLimits:
+    """Settings of a service that accepts reports of devices: how much one sender may send."""
+
+    reports_per_request: int = setting(100, "Most reports in one request of a device.", lowest=1)
+    largest_share: int = setting(
+        1, "Most per cent of a crowd from one connection of a device.", lowest=1, highest=100
+    )
+    reports_per_second: int = setting(
+        0, "Most reports per second from one token, or one connection without; 0 for no limit."
+    )
+    largest_body: int = setting(32 << 20, "Largest request, in bytes.", lowest=1024)
+
+
+@dataclass(frozen=True)
+class Settings(SenderLimits, ServiceSettings):
+    """Settings of a collector.
 
     >>> Settings.read({"SHOAL_INGEST": "token"}, deadline_days=30).ingest
     'token'
@@ -108,45 +153,71 @@ class Settings(SettingsTable):
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
-    smallest_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
     deadline_days: int = setting(
-        90, "Days after which an incomplete crowd is given up; 0 for never."
+        90, "Days after which an incomplete crowd is discarded; 0 for never."
     )
-    reports_per_request: int = setting(
-        100, "Most reports in one request, without a relay's token.", lowest=1
-    )
-    largest_share: int = setting(
-        1,
-        "Most per cent of a crowd from one connection, without a relay's token.",
-        lowest=1,
-        highest=100,
-    )
-    reports_per_second: int = setting(
-        0, "Most reports per second from one token, or one connection without; 0 for no limit."
-    )
-    largest_body: int = setting(32 << 20, "Largest request of a relay, in bytes.", lowest=1024)
     most_waiting: int = setting(200_000, "Most reports that wait for the disk.", lowest=1)
-    most_connections: int = setting(
-        2000, "Most connections per listener; the slowest is closed for a new one.", lowest=1
+
+
+@dataclass(frozen=True)
+class AnalyzerSettings(ServiceSettings):
+    """Settings of an analyzer.
+
+    >>> AnalyzerSettings.read({"SHOAL_OPENING_PROCESSES": "2"}).opening_processes
+    2
+    """
+
+    public: str = setting("127.0.0.1:8400", "Address for relays: host:port.", is_address=True)
+    console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
+    allow_unproven: bool = setting(
+        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
-    patience: int = setting(20, "Request timeout in seconds.", lowest=1)
-    store_timeout: int = setting(
-        10,
-        "Seconds that a request waits for the data, and the service for PostgreSQL to respond.",
-        lowest=1,
-        highest=3600,
+    deadline_days: int = setting(
+        90, "Days after which an incomplete crowd is discarded; 0 for never."
     )
-    shutdown_timeout: int = setting(
-        20,
-        "Seconds within which the process exits after SIGTERM, even if the data do not respond.",
-        lowest=2,
-        highest=3600,
-    )
-    spare_megabytes: int = setting(64, "Disk space in MB below which no reports are accepted.")
     opening_processes: int = setting(
-        0, "Processes that open a crowd, at an analyzer; 0 for one per core.", highest=1024
+        0, "Processes that open a crowd; 0 for one per core.", highest=1024
     )
-    log_level: str = setting("info", "Log level.", among=("debug", "info", "warning", "error"))
+
+
+@dataclass(frozen=True)
+class RelaySettings(SenderLimits, ServiceSettings):
+    """Settings of a relay.
+
+    >>> RelaySettings.read({"SHOAL_LARGEST_SHARE": "2"}, patience=5).largest_share
+    2
+    """
+
+    listen: str = setting(
+        "127.0.0.1:8410", "Address for encrypted reports: host:port.", is_address=True
+    )
+    ops: str = setting(
+        "127.0.0.1:8411", "Address of health, metrics and crowds: host:port.", is_address=True
+    )
+    database: str = setting("", "PostgreSQL database that several relays share: postgresql://...")
+    origins: str = setting(
+        "",
+        "Origins of the web pages that may send reports, such as https://page.example; * for all.",
+    )
+    deadline_days: int = setting(
+        45,
+        "Days after which an incomplete crowd is discarded, and a complete one that the analyzer"
+        " does not take; 0 for never.",
+    )
+    most_waiting: int = setting(
+        64, "Most megabytes of reports that wait for the disk.", lowest=1, highest=1 << 20
+    )
+    forward_patience: int = setting(
+        600, "Seconds that the analyzer may take to answer one chunk.", lowest=1
+    )
+    forward_alarm: int = setting(
+        1800,
+        "Seconds without progress in forwarding a complete crowd until /readyz reports it.",
+        lowest=1,
+    )
+    spare_megabytes: int = setting(
+        64, "Disk space in MB that must be left beside room for three crowds of a plan."
+    )
 
 
 def address(text: str) -> tuple[str, int]:

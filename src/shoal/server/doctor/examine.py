@@ -14,13 +14,19 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from shoal.errors import InputError, ShoalError
-from shoal.server.core.settings import Settings, address, own_url, read_addresses, setting_of
+from shoal.server.core.settings import (
+    RelaySettings,
+    Settings,
+    address,
+    own_url,
+    read_addresses,
+    setting_of,
+)
 from shoal.server.doctor import Finding
 from shoal.server.doctor.data_folder import check_folder, public_key, registered_relays
 from shoal.server.doctor.probes import check_console, check_public
 from shoal.server.doctor.proxies import check_proxy
 from shoal.server.relay.schema import RELAY
-from shoal.server.relay.settings import RelaySettings
 from shoal.server.storage.database import NAME, Connection
 from shoal.server.storage.schema import application_of, schema_name
 from shoal.support.checks import is_loopback

@@ -1,4 +1,4 @@
-"""Asks the analyzer, and believes only what it signed.
+"""Client for the analyzer's API; verifies its signatures.
 
 The analyzer's signing key is given by the operator, or taken at the first contact and kept. While
 the analyzer rotates its key, it signs with both, and the old key signs the new one: the relay pins
@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from socket import SHUT_RDWR, socket
 from typing import Literal, NamedTuple, Protocol
 
@@ -34,14 +35,14 @@ from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import cut_off_at, network_errors, open_connection, parse_address
 from shoal.support.files import canonical_json, strict_json
 
-__all__ = ["Analyzer", "HttpAnalyzer", "Refused", "Reply", "Transport"]
+__all__ = ["AnalyzerClient", "AnalyzerReply", "AnalyzerTransport", "HttpTransport", "Refused"]
 
 MAX_RESPONSE_BYTES = 16 << 20
 """Bytes of an answer that are read before giving up: a certificate may be long."""
 LARGEST_KEYS = 1 << 20
 
 
-class Reply(NamedTuple):
+class AnalyzerReply(NamedTuple):
     """What the analyzer answered; the names of headers are in small letters."""
 
     status: int
@@ -49,10 +50,12 @@ class Reply(NamedTuple):
     content: bytes
 
 
-class Transport(Protocol):
+class AnalyzerTransport(Protocol):
     """Brings requests to the analyzer."""
 
-    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> AnalyzerReply:
         """Return the answer to a request; without one there is a `TransportError`."""
         ...
 
@@ -69,15 +72,15 @@ class Refused(TransportError):  # noqa: N818  it is an answer
         self.status, self.name = status, name
 
 
-class Analyzer:
+class AnalyzerClient:
     """The analyzer as a relay sees it. Its methods block: they are called in threads.
 
     Parameters
     ----------
     transport
         Brings requests to it.
-    token
-        Returns the relay's token, or an empty text.
+    token_file
+        A file with the relay's token, read for every request.
     signer
         Signs chunks with the relay's key.
     pinned
@@ -89,13 +92,13 @@ class Analyzer:
 
     def __init__(
         self,
-        transport: Transport,
-        token: Callable[[], str],
+        transport: AnalyzerTransport,
+        token_file: Path,
         signer: Signer,
         pinned: bytes | None,
         pin: Callable[[bytes, bool], bytes],
     ) -> None:
-        self._transport, self._token, self._signer = transport, token, signer
+        self._transport, self._token_file, self._signer = transport, token_file, signer
         self._pinned, self._pin = pinned, pin
         self._signers = ""
 
@@ -229,9 +232,11 @@ class Analyzer:
         path: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> AnalyzerReply:
         sent = dict(headers or {})
-        token = self._token()
+        token = ""  # without one, the analyzer responds that it needs one, and the log says so
+        with suppress(OSError, UnicodeDecodeError):
+            token = self._token_file.read_text("utf-8").strip()
         if token:
             sent["Authorization"] = f"Bearer {token}"
         reply = self._transport.ask(method, path, body, sent)
@@ -282,7 +287,7 @@ def _problem_name(content: bytes) -> str:
     return name if name.replace("-", "").isalnum() and name.isascii() and len(name) < 40 else ""
 
 
-class HttpAnalyzer:
+class HttpTransport:
     """Reaches the analyzer over HTTP, each request on a connection of its own.
 
     Parameters
@@ -315,7 +320,9 @@ class HttpAnalyzer:
         self._open: set[socket] = set()
         self._stopped = False
 
-    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> AnalyzerReply:
         """Return the answer to a request."""
         if self._stopped:
             raise TransportError("the relay is stopping.")
@@ -336,7 +343,7 @@ class HttpAnalyzer:
                     if response.length or len(content) > MAX_RESPONSE_BYTES:
                         raise TransportError("the analyzer's answer is too long, or cut off.")
                     found = {name.lower(): text for name, text in response.getheaders()}
-                    return Reply(response.status, found, content)
+                    return AnalyzerReply(response.status, found, content)
         finally:
             self._open.discard(wire)
             connection.close()

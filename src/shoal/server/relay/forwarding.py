@@ -15,23 +15,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
-from typing import Any
+from typing import Protocol
 
 from shoal.errors import TransportError
 from shoal.server.core import problems
 from shoal.server.core.observability import LOG
-from shoal.server.relay.analyzer_client import Analyzer, Refused
+from shoal.server.core.service import Service, WorkerThread
+from shoal.server.relay.analyzer_client import AnalyzerClient, Refused
 from shoal.server.relay.chunk_files import ShuffledChunks
 from shoal.server.relay.frozen_crowds import FrozenCrowd
+from shoal.server.relay.key_prefetch import KeyPrefetcher
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
-from shoal.server.storage.records import PlanRecord
 
 __all__ = ["Forwarder"]
-
-Run = Callable[..., Awaitable[Any]]
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a crowd is tried again: twice as many each time, up to five minutes."""
@@ -50,39 +49,49 @@ _FOR_GOOD = {
 }
 
 
+class ForwardingMetrics(Protocol):
+    """Counts what becomes of complete crowds."""
+
+    def forwarded(self) -> None:
+        """Count a crowd that has arrived."""
+
+    def not_forwarded(self) -> None:
+        """Count a crowd that was not accepted this time."""
+
+    def crowd_refused(self) -> None:
+        """Count a crowd that the analyzer refused for good."""
+
+
 class Forwarder:
-    """Shuffles frozen crowds and sends them, one after the other.
+    """Shuffles complete crowds and sends them, one after the other.
 
     Parameters
     ----------
-    store, in_store
+    service, store
         Where crowds are, and what runs a function on the store's thread.
     files
         Where their chunks are.
-    analyzer, in_thread
-        Who gets them, and what runs a function that takes long.
-    forwarded
-        Called with a plan's id when a crowd has arrived.
-    failed
-        Called when a crowd was not taken this time.
-    refused
-        Called when a crowd was discarded because the analyzer refused it for good.
+    client, thread
+        The analyzer, and a thread for what takes long.
+    metrics
+        Where arrivals and failures are counted.
+    prefetcher
+        Woken when a crowd has arrived, since the next crowd needs a key.
     """
 
     def __init__(
         self,
+        service: Service,
         store: RelayStore,
-        in_store: Run,
         files: ShuffledChunks,
-        analyzer: Analyzer,
-        in_thread: Run,
-        forwarded: Callable[[FrozenCrowd], None],
-        failed: Callable[[], None],
-        refused: Callable[[], None],
+        client: AnalyzerClient,
+        thread: WorkerThread,
+        metrics: ForwardingMetrics,
+        prefetcher: KeyPrefetcher,
     ) -> None:
-        self._store, self._in_store, self._files = store, in_store, files
-        self._analyzer, self._in_thread = analyzer, in_thread
-        self._forwarded, self._failed, self._refused = forwarded, failed, refused
+        self._in_store, self._store, self._files = service.on_store_thread, store, files
+        self._analyzer, self._in_thread = client, thread.run
+        self._service, self._metrics, self._prefetcher = service, metrics, prefetcher
         self._wake = asyncio.Event()
         self._due: dict[int, float] = {}
         self._failures: dict[int, int] = {}
@@ -129,7 +138,7 @@ class Forwarder:
 
     async def _find_waiting(self) -> list[FrozenCrowd]:
         """Return the crowds that wait, and note since when."""
-        waiting: list[FrozenCrowd] = await self._in_store(self._store.frozen.on_their_way)
+        waiting = await self._in_store(self._store.frozen.on_their_way)
         for crowd in waiting:
             self._progress.setdefault(crowd.number, time.monotonic())
         self._forget_all_but({crowd.number for crowd in waiting})
@@ -143,7 +152,9 @@ class Forwarder:
             if has_arrived and await self._in_store(
                 lambda: self._store.frozen.end(crowd, forwarded=True)
             ):
-                self._forwarded(crowd)
+                self._metrics.forwarded()
+                LOG.info("crowd forwarded", extra={"facts": _about(crowd)})
+                self._prefetcher.wake()
         except (TransportError, StorageError) as error:
             await self._put_off(crowd, error)
             return
@@ -161,18 +172,18 @@ class Forwarder:
         """Log why a crowd was not taken, and try again later, or discard it as a whole."""
         if self._stopping.is_set():
             return
-        self._failed()
+        self._metrics.not_forwarded()
         for_good = isinstance(error, Refused) and (error.status, error.name) in _FOR_GOOD
         refusals = self._refusals.get(crowd.number, 0) + 1 if for_good else 0
         self._refusals[crowd.number] = refusals
-        about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
+        about = _about(crowd)
         why = str(error) if isinstance(error, TransportError) else "the data cannot be used."
         if refusals >= FINAL_REFUSALS:
             LOG.error(
                 "the analyzer refused a crowd for good", extra={"facts": about | {"why": why}}
             )
-            if await self._in_store(lambda: self._store.frozen.end(crowd, forwarded=False)):
-                self._refused()
+            if await self._in_store(self._store.frozen.end, crowd, forwarded=False):
+                self._metrics.crowd_refused()
             return
         LOG.warning("a crowd was not forwarded", extra={"facts": about | {"why": why}})
         failures = self._failures.get(crowd.number, 0)
@@ -216,19 +227,15 @@ class Forwarder:
         raise TransportError("the analyzer lost chunks that it signed for.")
 
     async def _shuffle(self, crowd: FrozenCrowd, key: bytes) -> int | None:
-        loop = asyncio.get_running_loop()
-        record: PlanRecord = await self._in_store(self._store.plan, crowd.plan_id)
+        record = await self._in_store(self._store.plan, crowd.plan_id)
+        assert record is not None
 
         def reports(after: int, most: int) -> tuple[list[bytes], int | None]:
             if self._stopping.is_set():
                 raise StorageError("the relay is stopping.")
-            reading = self._in_store(self._store.frozen.reports, crowd, after, most)
-            found: tuple[list[bytes], int | None] = asyncio.run_coroutine_threadsafe(
-                _awaited(reading), loop
-            ).result()
-            return found
+            return self._service.wait_for_store(self._store.frozen.reports, crowd, after, most)
 
-        chunks: int = await self._in_thread(self._files.write, record.plan, crowd, key, reports)
+        chunks = await self._in_thread(self._files.write, record.plan, crowd, key, reports)
         return chunks if await self._in_store(self._store.frozen.shuffled, crowd, chunks) else None
 
     async def _tidy(self) -> None:
@@ -239,5 +246,5 @@ class Forwarder:
         await self._in_thread(lambda: self._files.keep_only(numbers=needed))
 
 
-async def _awaited(work: Awaitable[Any]) -> Any:
-    return await work
+def _about(crowd: FrozenCrowd) -> dict[str, object]:
+    return {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}

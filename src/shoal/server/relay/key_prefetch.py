@@ -14,25 +14,22 @@ there too: reports of a crowd that has ended there could never arrive.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
 
 from shoal.errors import TransportError
 from shoal.protocol.encryption import CrowdKey
 from shoal.server.core import problems
 from shoal.server.core.observability import LOG
-from shoal.server.relay.analyzer_client import Analyzer, Refused
+from shoal.server.core.service import Service, WorkerThread
+from shoal.server.relay.analyzer_client import AnalyzerClient, Refused
 from shoal.server.relay.open_plan import Document, Wanted
+from shoal.server.relay.plan_cache import PlanCache
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
 
-__all__ = ["KeyKeeper"]
-
-R = TypeVar("R")
-Run = Callable[..., Awaitable[Any]]
-"""Runs a function with arguments on some thread."""
+__all__ = ["KeyPrefetcher"]
 
 REFRESH_SECONDS = 3600.0
 """Seconds after which documents are requested again."""
@@ -44,36 +41,33 @@ PAUSE_SECONDS = 20.0
 LONGEST_PAUSE = 300.0
 
 
-class KeyKeeper:
+class KeyPrefetcher:
     """Fetches documents and keys, and puts them into the store.
 
     Parameters
     ----------
-    store, in_store
-        Where they go, and what runs a function on its thread.
-    analyzer, in_thread
-        Who gives them, and what runs a function that waits for it.
-    changed
-        Called when there is something new.
-    close_plan
-        Called with the id of a plan that the analyzer has closed.
+    service, store
+        Where they go, and what runs a function on the store's thread.
+    cache
+        Read again when there is something new.
+    client, thread
+        The analyzer, and a thread to wait for it.
     deadline_days
         The relay's deadline for crowds, which must fit the analyzer's.
     """
 
     def __init__(
         self,
+        service: Service,
         store: RelayStore,
-        in_store: Run,
-        analyzer: Analyzer,
-        in_thread: Run,
-        changed: Callable[[], Awaitable[None]],
-        close_plan: Callable[[str], Awaitable[None]],
+        cache: PlanCache,
+        client: AnalyzerClient,
+        thread: WorkerThread,
         deadline_days: int,
     ) -> None:
-        self._store, self._in_store = store, in_store
-        self._analyzer, self._in_thread, self._changed = analyzer, in_thread, changed
-        self._close_plan, self._deadline_days = close_plan, deadline_days
+        self._in_store, self._store, self._cache = service.on_store_thread, store, cache
+        self._analyzer, self._in_thread = client, thread.run
+        self._deadline_days = deadline_days
         self._wake = asyncio.Event()
         self._fetched: dict[str, tuple[float, str]] = {}
         self._keys: bytes | None = None
@@ -134,11 +128,11 @@ class KeyKeeper:
 
     async def _fetch_signers(self) -> str:
         """Return the analyzer's keys that sign now, as its documents name them."""
-        keys: Document = await self._in_thread(self._analyzer.keys)
+        keys = await self._in_thread(self._analyzer.keys)
         if keys.content != self._keys:
             await self._in_store(self._store.keep_document, "keys", keys)
             self._keys = keys.content
-            await self._changed()
+            await self._cache.look_again()
         return keys.signer
 
     async def _fetch_signature(self, stale: Wanted) -> None:
@@ -146,21 +140,21 @@ class KeyKeeper:
         signed = await self._ask_key(stale)
         if not await self._in_store(self._store.sign_again, stale, signed):
             raise TransportError("the analyzer's key of an open crowd is another one now.")
-        await self._changed()
+        await self._cache.look_again()
 
     async def _next_wanted(self, but: set[tuple[str, int]]) -> Wanted | None:
-        wanted: list[Wanted] = await self._in_store(self._store.wanted)
+        wanted = await self._in_store(self._store.wanted)
         return next((one for one in wanted if (one.plan_id, one.window) not in but), None)
 
     async def _ask_key(self, wanted: Wanted) -> Document:
         name = await self._in_store(self._store.data_name)
         try:
-            signed: Document = await self._in_thread(
+            signed = await self._in_thread(
                 self._analyzer.crowd_key, wanted, name, self._deadline_days
             )
         except Refused as error:
             if error.name == problems.PLAN_CLOSED.name:
-                await self._close_plan(wanted.plan_id)
+                await self._cache.close_plan(wanted.plan_id, by="the analyzer")
             if error.name == problems.DEADLINES_MISFIT.name:
                 self.misfits = True
                 facts = {"deadline_days": self._deadline_days}
@@ -170,11 +164,9 @@ class KeyKeeper:
         return signed
 
     async def _fetch_key(self, wanted: Wanted) -> bool:
-        opened: bool = await self._in_store(
-            self._store.open_crowd, wanted, await self._ask_key(wanted)
-        )
+        opened = await self._in_store(self._store.open_crowd, wanted, await self._ask_key(wanted))
         if opened:
-            await self._changed()
+            await self._cache.look_again()
         return opened
 
     async def _confirm(self) -> TransportError | None:
@@ -196,7 +188,7 @@ class KeyKeeper:
             if await self._in_store(self._store.discard, crowd):
                 about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
                 LOG.error("a crowd has ended at the analyzer", extra={"facts": about})
-                await self._changed()
+                await self._cache.look_again()
         self._confirmed = now
         return failure
 
@@ -239,5 +231,5 @@ class KeyKeeper:
                 continue
             await self._in_store(self._store.keep_document, name, document)
             self._fetched[name] = now, signers
-            await self._changed()
+            await self._cache.look_again()
         return failure

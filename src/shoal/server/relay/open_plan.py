@@ -308,7 +308,7 @@ class RelayPlan(WindowedPlan):
             self._crowds[crowd.window].remove(crowd)
         return [crowd.number for crowd in frozen]
 
-    def discard_crowds(
+    def give_up(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
@@ -325,7 +325,7 @@ class RelayPlan(WindowedPlan):
 
     def _discard(self, crowd: FillingCrowd) -> IncompleteCrowd:
         self._connection.execute(
-            "UPDATE crowds SET state = 'discarded', tenths = ? WHERE number = ?",
+            "UPDATE crowds SET state = 'given up', tenths = ? WHERE number = ?",
             (self._tenths(crowd), crowd.number),
         )
         for table in ("leftovers", "untold"):

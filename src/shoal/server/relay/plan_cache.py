@@ -1,7 +1,7 @@
 """What a relay shows: plans, documents of the analyzer, keys of open crowds, as last read.
 
-Answers come from memory. It is read again after every change here, at every sweep, and where other
-relays share the database whenever somebody asks for what may have changed (see `following`).
+It is read again after every change here and at every sweep. Where other relays share the database,
+`refresh_on_miss` also reads it when somebody asks for what may have changed.
 """
 
 from __future__ import annotations
@@ -9,42 +9,37 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from shoal.server.core import problems
-from shoal.server.core.http import Receive, Scope
+from shoal.server.core.http import App, Receive, Scope
 from shoal.server.core.ingest import Allowance
+from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem, Send
-from shoal.server.core.service import App
+from shoal.server.core.service import Service
 from shoal.server.relay.open_plan import Document
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.records import PlanRecord
 from shoal.server.storage.windows import OpenWindows
 
-__all__ = ["Notices", "following"]
+__all__ = ["PlanCache", "refresh_on_miss"]
 
 
-class Notices:
-    """What devices and operators are shown.
+class PlanCache:
+    """What devices and operators are shown, in memory.
 
     Parameters
     ----------
-    store, in_store
-        Where it is read from, and what runs a function of that.
-    clock
-        Seconds since 1970, to tell windows.
+    service
+        Runs what reads it from the store.
+    store
+        Where it is read from.
     """
 
-    def __init__(
-        self,
-        store: RelayStore,
-        in_store: Callable[..., Awaitable[Any]],
-        clock: Callable[[], float],
-    ) -> None:
-        self._store, self._in_store, self._clock = store, in_store, clock
+    def __init__(self, service: Service, store: RelayStore) -> None:
+        self._service, self._store = service, store
         self._plans: dict[str, PlanRecord] = {}
         self._oldest: dict[str, int] = {}
         self._documents: dict[str, Document] = {}
@@ -79,12 +74,20 @@ class Notices:
         record = self._plans[plan_id]
         if record.state != "published":
             return problems.PLAN_CLOSED
-        time = OpenWindows.of(record.plan, self._clock())
+        time = OpenWindows.of(record.plan, self._service.clock())
         if window < max(time.first_window, self._oldest.get(plan_id, 0)):
             return problems.WINDOW_EXPIRED
         if window > time.last_window:
             return problems.WINDOW_NOT_OPEN
         return self.open_keys.get((plan_id, window), problems.NO_KEY)
+
+    async def close_plan(self, plan_id: str, *, by: str) -> bool:
+        """Accept no more reports of a plan; return whether it accepted any before."""
+        closed = await self._service.in_store(self._store.close_plan, plan_id)
+        if closed:
+            LOG.info("plan closed", extra={"facts": {"plan": plan_id, "by": by}})
+            await self.look_again()
+        return closed
 
     # Reading
 
@@ -109,11 +112,11 @@ class Notices:
     async def _read_next(self) -> None:
         async with self._one_reading:
             self._next_reading = None
-            await self._in_store(self.read)
+            await self._service.in_store(self.read)
 
     async def look_up(self, plan_id: str) -> None:
         """Ask the data for a plan that another relay may have published."""
-        record: PlanRecord | None = await self._in_store(self._store.plan, plan_id)
+        record = await self._service.in_store(self._store.plan, plan_id)
         if record is not None and record.state != "draft":
             await self.look_again()
 
@@ -125,45 +128,40 @@ STALE_SECONDS = 1.0
 _PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(/crowd-key)?(?:/|$)")
 
 
-def following(
+def refresh_on_miss(
     public: App,
-    notices: Notices,
-    refused: Callable[[Problem], None],
+    cache: PlanCache,
+    service: Service,
     clock: Callable[[], float] = time.monotonic,
 ) -> App:
-    """Return the app of devices' listener that looks at the database where it must.
+    """Return an app that reads the cache again before it responds, where it may be out of date.
 
-    Parameters
-    ----------
-    public
-        The app that answers.
-    notices
-        What devices are told, and what reads it again.
-    refused
-        Called with each problem that is answered.
-    clock
-        Seconds, to tell how old keys are.
+    Another relay on the same database may have published a plan, and a device discards its report
+    if it is told that there is no such plan. So a plan that is not known here is looked up. Another
+    relay may have filled the crowd whose key is shown here. So the keys are read again when
+    somebody asks for one, at most once a second; a report for an old key is refused with 412, and
+    its sender asks again.
     """
     lookups, looked = Allowance(LOOKUPS, clock), [clock()]
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         named = _PLAN_PATH.match(scope.get("path", ""))
-        is_new = named is not None and not notices.knows(named[1])
+        is_new = named is not None and not cache.knows(named[1])
         if named is not None and is_new:
-            can_be_told = lookups.take(1)  # anybody can make up names
-            if can_be_told:
+            found = lookups.take(1)  # anybody can make up names
+            if found:
                 try:
-                    await notices.look_up(named[1])
+                    await cache.look_up(named[1])
                 except StorageError:
-                    can_be_told = False  # it may have been published
-            if not can_be_told:
-                refused(problems.NOT_KNOWN_YET)
+                    found = False  # it may have been published
+            if not found:
+                service.refused(problems.NOT_KNOWN_YET)
                 await problems.NOT_KNOWN_YET.send(send, last=True)
                 return
         elif named is not None and named[2] and clock() - looked[0] > STALE_SECONDS:
             looked[0] = clock()
             with suppress(StorageError):
-                await notices.look_again()
+                await cache.look_again()
         await public(scope, receive, send)
 
     return answer

@@ -68,9 +68,9 @@ _SQLITE_ONLY = """
 CREATE TRIGGER crowds_go_forward BEFORE UPDATE ON crowds
 WHEN old.plan <> new.plan OR old.window <> new.window OR old.place <> new.place
   OR old.number <> new.number OR old.document <> new.document OR NOT (
-    old.state = 'open' AND new.state IN ('open', 'frozen', 'discarded')
-    OR old.state = 'frozen' AND new.state IN ('shuffled', 'discarded')
-    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'discarded')
+    old.state = 'open' AND new.state IN ('open', 'frozen', 'given up')
+    OR old.state = 'frozen' AND new.state IN ('shuffled', 'given up')
+    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'given up')
         AND new.chunks = old.chunks
 )
 BEGIN SELECT RAISE(ABORT, 'a crowd goes forward only'); END;
@@ -105,11 +105,11 @@ _FORWARD_ONLY = (
         IF tg_op = 'UPDATE' THEN
             IF new.plan = old.plan AND new.window = old.window AND new.place = old.place
                 AND new.number = old.number AND new.document = old.document AND (
-                    old.state = 'open' AND new.state IN ('open', 'frozen', 'discarded')
+                    old.state = 'open' AND new.state IN ('open', 'frozen', 'given up')
                     OR old.state = 'frozen' AND (
-                        new.state = 'discarded' OR new.state = 'shuffled'
+                        new.state = 'given up' OR new.state = 'shuffled'
                         AND new.chunks IS NOT NULL AND new.attempt IS NOT NULL)
-                    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'discarded')
+                    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'given up')
                         AND new.chunks = old.chunks AND new.attempt = old.attempt)
             THEN RETURN new; END IF;
         END IF;
@@ -132,7 +132,7 @@ RELAY = Schema(
         f"INSERT INTO leftovers SELECT number FROM crowds WHERE {_UNDER_WAY}"  # noqa: S608  fixed
         " ON CONFLICT DO NOTHING",
         f"INSERT INTO untold SELECT number FROM crowds WHERE {_UNDER_WAY} ON CONFLICT DO NOTHING",  # noqa: S608  fixed
-        f"UPDATE crowds SET state = 'discarded', tenths = coalesce(tenths, 0) WHERE {_UNDER_WAY}",  # noqa: S608  fixed
+        f"UPDATE crowds SET state = 'given up', tenths = coalesce(tenths, 0) WHERE {_UNDER_WAY}",  # noqa: S608  fixed
         "DELETE FROM seen",
         "DELETE FROM wrapped_keys",
         "DELETE FROM receipts",
@@ -143,7 +143,7 @@ RELAY = Schema(
     | {
         "documents": "SELECT name, content, signature, signer FROM documents",
         "crowds": "SELECT number, plan, window, place, day, document, signature, signer,"
-        " CASE state WHEN 'forwarded' THEN state ELSE 'discarded' END AS state,"
+        " CASE state WHEN 'forwarded' THEN state ELSE 'given up' END AS state,"
         " CASE state WHEN 'open' THEN 0 ELSE tenths END AS tenths,"
         " CASE state WHEN 'forwarded' THEN chunks END AS chunks FROM crowds",
         "untold": "SELECT number FROM crowds WHERE state <> 'forwarded'",

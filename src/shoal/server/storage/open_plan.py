@@ -200,7 +200,7 @@ class OpenPlan(WindowedPlan):
         """How many crowds wait to be sealed."""
         return len(self._whole) + sum(one.counts.is_whole for one in self._crowds.values())
 
-    def release_crowds(self, time: OpenWindows) -> list[int]:
+    def seal_crowds(self, time: OpenWindows) -> list[int]:
         """Seal the crowds that have all their reports, and return their numbers."""
         numbers = []
         for number, window in self._whole:
@@ -220,7 +220,7 @@ class OpenPlan(WindowedPlan):
         tally = crowd.counts.tally()
         release = release_bytes(self.plan, tally, crowd.number, crowd.window)
         self._signatures.add_release(self.plan.id, crowd.number, None, release)
-        self._end(crowd.number, "released", tally.reports, 10, release)
+        self._end(crowd.number, "sealed", tally.reports, 10, release)
 
     # Crowds
 
@@ -254,7 +254,7 @@ class OpenPlan(WindowedPlan):
         )
         self._keys.forget(self.plan.id, "crowd", 0)
 
-    def discard_crowds(
+    def give_up(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
@@ -275,7 +275,7 @@ class OpenPlan(WindowedPlan):
         ]
         crowds = [self._crowds.pop(window) for window in old]
         for crowd in crowds:
-            self._end(crowd.number, "discarded", 0, self._tenths(crowd), None, reason)
+            self._end(crowd.number, "given up", 0, self._tenths(crowd), None, reason)
         return [IncompleteCrowd(crowd.number, self._tenths(crowd)) for crowd in crowds]
 
     def _end(

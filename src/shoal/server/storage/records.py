@@ -156,10 +156,10 @@ class Records:
         query = "SELECT state, count(*) FROM crowds WHERE plan = ? GROUP BY state"
         return dict(self._rows(query, plan_id))
 
-    def released_numbers(self, plan_id: str, length: int) -> list[int]:
+    def sealed_numbers(self, plan_id: str, length: int) -> list[int]:
         """Return the numbers of the last sealed crowds, rising."""
         query = (
-            "SELECT number FROM crowds WHERE plan = ? AND state = 'released'"
+            "SELECT number FROM crowds WHERE plan = ? AND state = 'sealed'"
             " ORDER BY number DESC LIMIT ?"
         )
         return [number for (number,) in self._rows(query, plan_id, length)][::-1]
@@ -168,7 +168,7 @@ class Records:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
         query = (
             "SELECT release, unreadable FROM crowds"
-            " WHERE plan = ? AND number = ? AND state = 'released'"
+            " WHERE plan = ? AND number = ? AND state = 'sealed'"
         )
         rows = self._rows(query, plan_id, number)
         if not rows:
@@ -185,7 +185,7 @@ class Records:
                 self.plan(plan_id)
             except UnverifiedError as error:
                 sentences.append(str(error))
-        query = "SELECT plan, number FROM crowds WHERE state = 'released' ORDER BY plan, number"
+        query = "SELECT plan, number FROM crowds WHERE state = 'sealed' ORDER BY plan, number"
         for plan_id, number in self._rows(query):
             try:
                 self.release(plan_id, number)
@@ -209,7 +209,7 @@ def _crowd_record(
     reason: Reason | None,
     unreadable: int | None,
 ) -> CrowdRecord:
-    told = reports if state == "released" else None
+    told = reports if state == "sealed" else None
     garbage = None if state == "destroyed" else unreadable
     return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
 

@@ -102,7 +102,7 @@ class WindowedPlan(ABC):
         return problems.WINDOW_NOT_OPEN if last > time.last_window else None
 
     @abstractmethod
-    def discard_crowds(
+    def give_up(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; only how many tenths they had is stored."""
@@ -135,7 +135,7 @@ class WindowedPlan(ABC):
         self._connection.execute(
             "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
         )
-        return self.discard_crowds("window", before_window=before)
+        return self.give_up("window", before_window=before)
 
 
 _ID_BYTES = 16

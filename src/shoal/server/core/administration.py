@@ -1,0 +1,281 @@
+"""What operators do with a collector or an analyzer: plans, origins of web pages, backups.
+
+Every change is added to the list of actions. `objection` decides which plans are accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+
+from shoal import __version__
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.certificate import certify, check_promise, compute_promise
+from shoal.planning.plan_diff import plan_diff
+from shoal.planning.threats import oblivious_collector, poisoning
+from shoal.protocol.plan import Plan
+from shoal.server.core import problems
+from shoal.server.core.backup import back_up
+from shoal.server.core.ingest import limits_document
+from shoal.server.core.observability import LOG
+from shoal.server.core.problems import Problem
+from shoal.server.core.service import Service
+from shoal.server.core.settings import AnalyzerSettings, Settings
+from shoal.server.core.tokens import Actions
+from shoal.server.storage.database import storage_errors
+from shoal.server.storage.records import Declaration, PlanRecord, State
+from shoal.server.storage.store import Store
+
+__all__ = ["Administration", "certificate", "objection", "publish"]
+
+PlanSettings = Settings | AnalyzerSettings
+
+BACKUPS = "backups"
+"""The folder of backups that were made from the console."""
+
+
+class Administration:
+    """Plans, origins and backups of a collector or an analyzer; the console works with it.
+
+    Parameters
+    ----------
+    service
+        Runs the work on the store.
+    store
+        Where plans are kept.
+    settings
+        An analyzer's settings accept plans that name a relay and an analyzer, and no others; a
+        collector's settings the opposite.
+    """
+
+    def __init__(self, service: Service, store: Store, settings: PlanSettings) -> None:
+        self.service, self.store, self._settings = service, store, settings
+        self.tokens, self.signer, self.refused = service.tokens, service.signer, service.refused
+        self.in_store, self.compute = service.in_store, service.compute
+        self.actions = Actions(store.database.connection, service.clock)
+        self._plans = {record.plan.id: record for record in store.plans()}
+        self._moving = asyncio.Lock()
+
+    # Plans
+
+    def plan(self, plan_id: str) -> PlanRecord | None:
+        """Return a plan by its id."""
+        return self._plans.get(plan_id)
+
+    def plans(self) -> list[PlanRecord]:
+        """Return all plans, in the order of their ids."""
+        return [self._plans[plan_id] for plan_id in sorted(self._plans)]
+
+    def published(self, plan_id: str) -> PlanRecord | None:
+        """Return a plan that was published at some time."""
+        record = self._plans.get(plan_id)
+        return None if record is None or record.certificate is None else record
+
+    def plan_for_reports(self, plan_id: str) -> Plan | Problem:
+        """Return a plan whose reports can be stored; the transaction checks the plan's state."""
+        record = self.published(plan_id)
+        if record is None:  # a draft too: other responses would reveal that it exists
+            return problems.UNKNOWN_PLAN
+        return record.plan if self.service.has_space else problems.STORAGE_FULL
+
+    def reports_needed(self, plan_id: str) -> int:
+        """Return how many reports make a crowd complete; on the store's thread."""
+        record = self._plans.get(plan_id) or self.store.plan(plan_id)  # another one published it
+        assert record is not None
+        return record.plan.reports_needed
+
+    async def add_plan(self, plan: Plan) -> Problem | None:
+        """Add a plan as a draft, or return why not; a known plan stays as it is."""
+        if self.service.is_shared:
+            await self.in_store(self.reload_all)
+        if plan.id in self._plans:
+            return None
+        is_analyzer = isinstance(self._settings, AnalyzerSettings)
+        if is_analyzer != (plan.parties is not None):
+            return problems.NEEDS_COLLECTOR if is_analyzer else problems.NEEDS_ANALYZER
+        problem = await self._objection(plan)
+        if problem is None:
+            await self.in_store(self.store.add_plan, plan)
+            await self.reload(plan.id)
+        return problem
+
+    async def _objection(self, plan: Plan) -> Problem | None:
+        accepting = [
+            record.plan for record in self.plans() if record.state in ("published", "paused")
+        ]
+        return await self.compute(objection, plan, self._settings, accepting)
+
+    async def move_plan(
+        self,
+        plan_id: str,
+        wanted: State,
+        declaration: Declaration | None = None,
+        *,
+        by: str = "the command line",
+    ) -> Problem | None:
+        """Change the state of a plan, or return why not; `by` is the label of the token."""
+        async with self._moving:
+            if self.service.is_shared:
+                await self.in_store(self.reload_all)
+            problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
+        if problem is None:
+            LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id, "by": by}})
+            await self.in_store(self.actions.add, by, f"plan {wanted}", plan_id)
+        return problem
+
+    async def _move_plan(
+        self, plan_id: str, wanted: State, declaration: Declaration
+    ) -> Problem | None:
+        record = self._plans.get(plan_id)
+        if record is None:
+            return problems.UNKNOWN_PLAN
+        document = None
+        if record.state == "draft" and wanted == "published":
+            if record.plan.honest_fraction is None and not declaration.all_honest:
+                return problems.HONEST_UNSAID
+            # Others may have been published since it was added as a draft.
+            problem = await self._objection(record.plan)
+            if problem is not None:
+                return problem
+            document = await self.compute(certificate, record.plan, self._settings)
+        never_published = declaration.never_published
+        try:
+            moved = await self.in_store(
+                self.store.move, plan_id, wanted, document, never_published=never_published
+            )
+        except PrivacyRefusal:
+            return problems.MAYBE_PUBLISHED
+        finally:
+            await self.reload(plan_id)  # its state may have changed before the failure
+        return None if moved else problems.WRONG_STATE
+
+    async def reload(self, plan_id: str) -> None:
+        """Read a plan again."""
+        record = await self.in_store(self.store.plan, plan_id)
+        if record is not None:
+            self._plans[plan_id] = record
+
+    def reload_all(self) -> None:
+        """Read what others may have changed, plans and tokens, on the store's thread."""
+        self._plans = {record.plan.id: record for record in self.store.plans()}
+        self.tokens.reload()
+
+    # Origins
+
+    def origins(self, plan_id: str | None) -> frozenset[str]:
+        """Return the origins of the pages that may use a published plan, or any of them."""
+        record = None if plan_id is None else self.published(plan_id)
+        if plan_id is not None:
+            return frozenset() if record is None else frozenset(record.origins)
+        every = (one.origins for one in self._plans.values() if one.certificate is not None)
+        return frozenset().union(*every)
+
+    async def set_origins(
+        self, plan_id: str, origins: Sequence[str], *, by: str = "the command line"
+    ) -> None:
+        """Set the origins of the web pages that may send reports for a plan."""
+        record = self._plans.get(plan_id)
+        if record is not None and record.origins == tuple(origins):
+            return
+        await self.in_store(self.store.set_origins, plan_id, origins)
+        await self.reload(plan_id)
+        LOG.info("origins set", extra={"facts": {"plan": plan_id, "by": by}})
+        await self.in_store(self.actions.add, by, "origins set", plan_id)
+
+    # Backups
+
+    def backups(self) -> list[str]:
+        """Return the names of the backups that were made in the data folder, rising."""
+        return sorted(path.name for path in (self.service.folder / BACKUPS).glob("*.backup"))
+
+    async def make_backup(self, *, by: str) -> str | Problem:
+        """Make a backup in the data folder, and return its name, or why not."""
+        folder, clock = self.service.folder, self.service.clock
+        target = folder / BACKUPS
+        with storage_errors():
+            target.mkdir(mode=0o700, exist_ok=True)
+        url = self._settings.database if isinstance(self._settings, Settings) else ""
+        try:
+            made = await self.compute(back_up, folder, target, url=url, clock=clock)
+        except InputError:  # its name is the second in which it was made
+            return problems.BACKUP_EXISTS
+        LOG.info("backup made", extra={"facts": {"by": by}})
+        await self.in_store(self.actions.add, by, "backup made", made.name)
+        return made.name
+
+    # Health
+
+    async def obstacle(self) -> Problem | None:
+        """Return why reports cannot be accepted now."""
+        return await self.service.obstacle()
+
+    def metrics_text(self) -> bytes:
+        """Return the metrics of this moment."""
+        return self.service.metrics_text(record.state for record in self.plans())
+
+
+async def publish(
+    administration: Administration, plan: Plan, declaration: Declaration | None
+) -> None:
+    """Add and publish a plan if it is not published yet; a refusal is an error."""
+    problem = await administration.add_plan(plan)
+    record = administration.plan(plan.id)
+    if problem is None and record is not None and record.state == "draft":
+        problem = await administration.move_plan(plan.id, "published", declaration)
+    if problem is not None:
+        raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
+
+
+def objection(plan: Plan, settings: PlanSettings, others: Iterable[Plan]) -> Problem | None:
+    """Return why a plan is refused beside others that accept reports, or None.
+
+    This computes its promise again. A plan that protects less than another one of the same survey
+    is refused while the other is open, since the same people would answer both.
+    """
+    if plan.crowd_size is None or plan.crowd_size < settings.smallest_crowd:
+        return problems.CROWD_TOO_SMALL
+    if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
+        return problems.PROMISE_UNPROVEN
+    try:
+        certify(plan)  # it refuses a plan about which nothing is proven, whatever the plan promises
+        holds = not plan.q.is_blind and compute_promise(plan).holds
+    except PrivacyRefusal:
+        holds = False
+    if not holds:
+        return problems.PROMISE_BROKEN
+    if any(
+        other.survey.name == plan.survey.name and plan_diff(other, plan).kind == "forbidden"
+        for other in others
+    ):
+        return problems.PROTECTS_LESS
+    return None
+
+
+def certificate(plan: Plan, settings: PlanSettings) -> bytes:
+    """Return the certificate of a plan as JSON; a plan that breaks its promise has none.
+
+    The promise holds for the honest fraction. So the certificate also states the limits for
+    senders that this collector enforces on the day of publication.
+    """
+    check_promise(plan)
+    audited = certify(plan)
+    promised = audited.to_json(epsilon=float(plan.promise.epsilon))
+    limits = None  # where reports come through a relay, only the relay knows senders
+    if isinstance(settings, Settings) and plan.parties is None:
+        limits = limits_document(plan, settings)
+        trusted = settings.oblivious == "trusted"
+        if settings.oblivious != "off" and (plan.view == "reports" or trusted):
+            promised["observers"].append(oblivious_collector(audited).to_json())
+    document = {
+        "plan": plan.id,
+        "shoal": __version__,
+        "promise": plan.promise.to_json(),
+        "reports_per_release": plan.reports_needed,
+        "honest_fraction": plan.honest_fraction or "1",
+        "honest_fraction_said_by": "plan" if plan.honest_fraction else "publisher",
+        "limits_when_published": limits,
+        "poisoning": poisoning(plan).to_json(),
+        "certificate": promised,
+    }
+    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()

@@ -1,0 +1,227 @@
+"""The relay's two listeners.
+
+Devices fetch the analyzer's documents and send encrypted reports. Operators see health, metrics and
+the progress of crowds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shoal.protocol.encryption import EncryptedReports, encrypted_batch_bytes, split_encrypted
+from shoal.protocol.plan import Plan
+from shoal.protocol.signatures import KEY, SIGNATURE
+from shoal.protocol.wire import ENCRYPTED_TYPE
+from shoal.server.core import problems
+from shoal.server.core.auth import ServiceHandlers, guarded_app, token_of
+from shoal.server.core.http import App, Receive, Refusal, Scope, read_origins, with_cors
+from shoal.server.core.ingest import DeviceIngest
+from shoal.server.core.openapi import Operation, json_response, make_app, openapi
+from shoal.server.core.parameters import Integer, Parameter
+from shoal.server.core.problems import Problem, Send
+from shoal.server.relay.open_plan import Document
+
+if TYPE_CHECKING:
+    from shoal.server.relay.service import Relay
+
+__all__ = ["OPERATIONS", "EncryptedIngest", "kilobytes", "make_ops", "make_public"]
+
+_PLAN = Parameter("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
+_WINDOW = Integer("window", "query", "The window's number; 0 without windows.", 0, 2**32 - 1, 0)
+_SUMMARY = "Documents out, encrypted reports in."
+_AN_HOUR = "public, max-age=3600"
+"""How long a signed document may be cached; after that the signing key may have changed."""
+
+
+class EncryptedIngest(DeviceIngest[EncryptedReports]):
+    """Accepts encrypted reports, within the same limits as the collector."""
+
+    path = re.compile(r"/v1/plans/([0-9a-f]{64})/encrypted")
+    media = frozenset({ENCRYPTED_TYPE.encode()})
+
+    @staticmethod
+    def parse(plan: Plan, body: bytes) -> EncryptedReports:
+        """Return the reports in a body."""
+        return split_encrypted(plan, body)
+
+    @staticmethod
+    def bytes_of(plan: Plan, count: int) -> int:
+        """Return how many bytes so many reports have."""
+        return encrypted_batch_bytes(plan, count)
+
+
+def kilobytes(upload: EncryptedReports) -> int:
+    """Return how much memory an upload takes while it waits, in kilobytes."""
+    return 1 + (len(upload.content) >> 10)
+
+
+def make_public(relay: Relay, ingest: EncryptedIngest) -> App:
+    """Return the ASGI app of the listener for devices."""
+
+    def passed_on(name: str, cache: str = _AN_HOUR) -> Response:
+        return _as_received(relay.cache.document(name), cache)
+
+    async def plan(request: Request) -> Response:
+        return passed_on(f"plan {request.path_params['plan_id']}")
+
+    async def certificate(request: Request) -> Response:
+        return passed_on(f"certificate {request.path_params['plan_id']}")
+
+    async def keys(request: Request) -> Response:
+        return passed_on("keys", "no-store")
+
+    async def crowd_key(request: Request) -> Response:
+        plan_id = request.path_params["plan_id"]
+        return _as_received(relay.cache.crowd_key(plan_id, _WINDOW.read(request)), "no-store")
+
+    async def document(request: Request) -> Response:
+        return json_response(openapi(operations, "Shoal relay", _SUMMARY))
+
+    operations = (
+        Operation(
+            "GET", "/v1/plans/{plan_id}", None, "A plan, signed by the analyzer.", plan, (_PLAN,),
+            problems=(problems.ANALYZER_SILENT,),
+        ),
+        Operation(
+            "GET", "/v1/plans/{plan_id}/certificate", None,
+            "What the plan promises, signed by the analyzer.", certificate, (_PLAN,),
+            problems=(problems.ANALYZER_SILENT,),
+        ),
+        Operation(
+            "GET", "/v1/plans/{plan_id}/crowd-key", None,
+            "The key that reports of a window are encrypted for now, signed by the analyzer.",
+            crowd_key, (_PLAN, _WINDOW),
+            problems=(problems.WINDOW_EXPIRED, problems.WINDOW_NOT_OPEN, problems.NO_KEY),
+        ),
+        Operation(
+            "POST", "/v1/plans/{plan_id}/encrypted", None,
+            "Send encrypted reports. Each is forwarded once; a repeated report gets the same"
+            " response.",
+            None, (_PLAN,), status=202, media=(), binary=(ENCRYPTED_TYPE,),
+            problems=(problems.PLAN_CLOSED, problems.KEY_CHANGED, problems.TOO_MANY),
+        ),
+        Operation("GET", "/v1/keys", None, "The analyzer's signing keys.", keys),
+        Operation("GET", "/openapi.json", None, "This document.", document),
+    )  # fmt: skip
+    others = make_app(
+        [operation for operation in operations if operation.handler is not None],
+        lambda operation: operation.handler,
+        relay.service.refused,
+    )
+
+    async def public(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not await ingest.handle(scope, receive, send):
+            await others(scope, receive, send)
+
+    origins = read_origins(relay.settings.origins)
+    return with_cors(public, lambda plan_id: origins)
+
+
+def _as_received(document: Document | Problem, cache: str) -> Response:
+    """Return a document of the analyzer as it was received."""
+    if isinstance(document, Problem):
+        raise Refusal(document)
+    headers = {"Cache-Control": cache}
+    if document.signature:
+        headers |= {SIGNATURE: document.signature, KEY: document.signer}
+    return Response(document.content, headers=headers, media_type="application/json")
+
+
+class OpsHandlers(ServiceHandlers):
+    """Handlers of the operations; one method for each."""
+
+    def __init__(self, relay: Relay) -> None:
+        super().__init__(relay)
+        self._relay = relay
+
+    async def plans(self, request: Request) -> Response:
+        """List plans and their states."""
+        token = token_of(request)
+        lines = [
+            {"id": record.plan.id, "survey": record.plan.survey.name, "state": record.state}
+            for record in self._relay.cache.plans()
+            if token.covers(record.plan.id)
+        ]
+        return json_response({"plans": lines})
+
+    async def crowds(self, request: Request) -> Response:
+        """List the crowds of a plan."""
+        plan_id = request.path_params["plan_id"]
+        if self._relay.cache.plan(plan_id) is None:
+            raise Refusal(problems.UNKNOWN_PLAN)
+        crowds = await self._relay.service.in_store(self._relay.store.crowds, plan_id)
+        return json_response(
+            {
+                "crowds": [
+                    {
+                        "window": crowd.window,
+                        "crowd": crowd.place,
+                        "state": crowd.state,
+                        "tenths": crowd.tenths,
+                    }
+                    for crowd in crowds
+                ]
+            }
+        )
+
+    async def close(self, request: Request) -> Response:
+        """Close a plan."""
+        plan_id = request.path_params["plan_id"]
+        if self._relay.cache.plan(plan_id) is None:
+            raise Refusal(problems.UNKNOWN_PLAN)
+        if not await self._relay.cache.close_plan(plan_id, by=token_of(request).label):
+            raise Refusal(problems.WRONG_STATE)
+        return json_response({"id": plan_id, "state": "closed"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Show the metrics."""
+        await self._relay.count_waiting()
+        return await super().metrics(request)
+
+    async def key(self, request: Request) -> Response:
+        """Show the relay's own signing key, which the analyzer must know."""
+        return json_response({"ed25519": self._relay.service.signer.public_key})
+
+
+async def _openapi(handlers: OpsHandlers, request: Request) -> Response:
+    summary = "Health, metrics, and crowds in tenths."
+    return json_response(openapi(OPERATIONS, "Shoal relay, operations", summary))
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", "/v1/plans", "viewer", "List plans and their states.", OpsHandlers.plans),
+    Operation(
+        "GET", "/v1/plans/{plan_id}/crowds", "viewer", "A plan's crowds, open ones in tenths.",
+        OpsHandlers.crowds, (_PLAN,), problems=(problems.UNKNOWN_PLAN,),
+    ),
+    Operation(
+        "POST", "/v1/plans/{plan_id}/close", "admin",
+        "Close: take no more reports, and discard incomplete crowds.",
+        OpsHandlers.close, (_PLAN,), problems=(problems.UNKNOWN_PLAN, problems.WRONG_STATE),
+    ),
+    Operation("GET", "/v1/relay-key", "viewer", "The relay's own signing key.", OpsHandlers.key),
+    Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.", OpsHandlers.clock),
+    Operation(
+        "POST", "/v1/clock/accept", "admin", "Trust the clock after it jumped.",
+        OpsHandlers.accept_clock,
+    ),
+    Operation("GET", "/openapi.json", None, "This document.", _openapi),
+    Operation("GET", "/healthz", None, "Whether the process answers.", OpsHandlers.healthz),
+    Operation("GET", "/readyz", None, "Whether reports can be accepted.", OpsHandlers.readyz,
+              problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD,
+                        problems.ANALYZER_SILENT, problems.NO_KEY, problems.FORWARD_STALLED,
+                        problems.DEADLINES_MISFIT)),
+    Operation("GET", "/metrics", None, "Prometheus metrics.", OpsHandlers.metrics,
+              media=("text/plain",)),
+)  # fmt: skip
+"""Everything the listener for operators answers to."""
+
+
+def make_ops(relay: Relay) -> Starlette:
+    """Return the ASGI app of the listener for operators."""
+    return guarded_app(OPERATIONS, OpsHandlers(relay), relay.service)

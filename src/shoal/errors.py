@@ -104,7 +104,7 @@ def missing_extra(error: ImportError, purpose: str = "this") -> ImportError:
     >>> missing_extra(ModuleNotFoundError(name="numpy"), "estimating")
     MissingExtraError("estimating needs numpy: pip install 'shoal[analysis]'.")
     """
-    library = (error.name or "").partition(".")[0]
+    library = (error.name or str(error)).partition(".")[0]
     for extra, libraries in _EXTRAS.items():
         if library in libraries:
             sentence = f"{purpose} needs {library}: pip install 'shoal[{extra}]'."

@@ -294,7 +294,6 @@ class TestPlan:
             ["plan", "answers.csv", "--q", "0.25"],
             ["plan", "survey.toml", "--flags", "2", "--q", "0.25"],
             ["plan", "--choice", "5", "--at-most", "2", "--q", "0.25"],
-            ["plan", "--flags", "5", "--at-most", "2", "--q", "0.25"],
             ["plan", "--flags", "0", "--q", "0.25"],
             ["plan", "--flags", "100000", "--q", "0.25"],
             ["plan", "--choice", "1", "--q", "0.25"],

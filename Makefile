@@ -9,7 +9,7 @@ LOWEST := tests/protocol tests/device/test_randomize.py tests/device/test_memory
 	tests/server/test_store.py tests/server/test_limits.py tests/server/test_oblivious.py \
 	tests/server/test_schemas.py
 
-.PHONY: demo test test-all coverage lint bench docs outputs constraints requirements images lowest dist sbom clean
+.PHONY: demo test test-all coverage mutate lint bench docs outputs constraints requirements images lowest dist sbom clean
 
 demo: .venv/.ready
 	$(BIN)/shoal demo
@@ -24,6 +24,16 @@ test-all: .venv/.ready-spark
 # Cheap with Python 3.12 or newer, which can watch lines without a trace function.
 coverage: .venv/.ready-dev
 	COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+
+# Mutate one module and list the mutants that its tests miss: MODULE=src/... TESTS=tests/...
+mutate: .venv/.ready-dev
+	$(BIN)/python $(PIP) cosmic-ray
+	printf '[cosmic-ray]\nmodule-path = "%s"\ntimeout = 120.0\nexcluded-modules = []\ntest-command = "%s"\n[cosmic-ray.distributor]\nname = "local"\n' \
+	  '$(MODULE)' '$(BIN)/python -m pytest -x -q $(TESTS)' > .venv/mutate.toml
+	rm -f .venv/mutate.sqlite
+	$(BIN)/cosmic-ray init .venv/mutate.toml .venv/mutate.sqlite
+	$(BIN)/cosmic-ray exec .venv/mutate.toml .venv/mutate.sqlite
+	$(BIN)/cr-report --surviving-only --show-diff .venv/mutate.sqlite
 
 lint: .venv/.ready-dev
 	$(BIN)/ruff format --check .

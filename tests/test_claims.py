@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from pathlib import Path
 from typing import get_args
 
 from shoal.analysis.intervals import IntervalKind
@@ -74,6 +75,33 @@ def test_every_kind_of_statement_is_on_the_page():
     wanted += [f"`{promise}: epsilon E" for promise in PROMISES]
     wanted += [f"<!-- mutants -->{len(MUTANTS)}<!-- -->"]
     assert [one for one in wanted if one not in STATEMENTS] == []
+
+
+def test_the_map_of_the_code_is_true():
+    """Every file, function and folder that CONTRIBUTING names exists, and no folder is left out."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    named = re.findall(r"\| `(src/\S+\.py)` \| `(\S+)` \|", text)
+    assert len(named) > 25
+    assert [(file, name) for file, name in named if not defines(ROOT / file, name)] == []
+    folders = re.findall(r"`([a-z_]+/(?:[a-z_]+/)*)`(?= [^|]*\|| \|)", text)
+    source = ROOT / "src" / "shoal"
+    assert [one for one in folders if not any((top / one).is_dir() for top in (source, ROOT))] == []
+    assert {f"{path.parent.name}/" for path in source.glob("*/__init__.py")} <= {
+        folder.split("/")[0] + "/" for folder in folders
+    }
+
+
+def defines(path: Path, name: str) -> bool:
+    """Say whether a file defines a class, a function or `Class.method`."""
+    nodes: list[ast.AST] = [ast.parse(path.read_text("utf-8"))] if path.is_file() else []
+    for word in name.split("."):
+        nodes = [
+            one
+            for node in nodes
+            for one in ast.iter_child_nodes(node)
+            if getattr(one, "name", None) == word
+        ]
+    return bool(nodes)
 
 
 def test_a_missing_test_is_found():

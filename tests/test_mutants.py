@@ -8,7 +8,9 @@ import pytest
 
 from tests.mutants import MUTANTS
 from tests.mutants.mutant import Mutant
-from tests.test_claims import missing
+from tests.test_claims import STATEMENTS, missing, rows_of
+
+PRIVACY = ("One release", "Over time", "A trusted curator")
 
 
 def test_every_mutant_fits():
@@ -20,6 +22,15 @@ def test_every_mutant_fits():
             wrong.append(str(error))
         wrong += missing(", ".join(f"`{test}`" for test in mutant.tests.split(", ")))
     assert wrong == []
+
+
+def test_every_privacy_statement_has_one():
+    """But for those about clients in JavaScript, whose sources are not mutated here."""
+    noticed = {test for mutant in MUTANTS for test in mutant.tests.split(", ")}
+    sections = [part for part in STATEMENTS.split("\n## ") if part.startswith(PRIVACY)]
+    assert len(sections) == len(PRIVACY)
+    rows = [row for section in sections for row in rows_of(section) if "`clients/" not in row[3]]
+    assert [row[0] for row in rows if not any(f"`{test}`" in row[3] for test in noticed)] == []
 
 
 def test_there_are_few_and_no_two_are_the_same():

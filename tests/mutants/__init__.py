@@ -285,8 +285,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "ROUND_CEILING",
         "ROUND_FLOOR",
         (
-            "planning/test_plan.py::TestProven::test_solved_numbers_are_certified_as_they_are_printed, "
-            "reports/test_publication.py::TestNumbers::test_privacy_numbers_are_rounded_up"
+            "planning/test_plan.py::TestProven::test_solved_numbers_are_certified_as_they_are_printed"
+            ", reports/test_publication.py::TestNumbers::test_privacy_numbers_are_rounded_up"
         ),
     ),
     Mutant(
@@ -325,14 +325,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "analysis/test_text.py::TestPrivacy::test_small_worlds_by_enumeration",
     ),
     Mutant(
-        "a text sets one bit",
-        "shoal.planning.bounds:domain_of",
-        "part.max_set_bits)",
-        "min(part.max_set_bits, 1))",
+        "whole reports rely on one person more",
+        "shoal.planning.bounds:ReportsBound.proven",
+        "crowd_size, q, epsilon, rtol)",
+        "crowd_size + 1, q, epsilon, rtol)",
         (
             "analysis/test_discovery.py::TestPromise::test_holds_exactly_in_a_crowd_of_two, "
             "adversary[text with cohorts]"
         ),
+    ),
     ),
     Mutant(
         "counts are local with one bit fewer",

@@ -334,7 +334,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "adversary[text with cohorts]"
         ),
     ),
-    ),
     Mutant(
         "counts are local with one bit fewer",
         "shoal.theory.counts:is_local",

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from shoal import Plan, Survey
 from shoal.device.telemetry import Telemetry
 from tests.server.serving_help import clean_environment
@@ -13,6 +15,7 @@ from tests.server.serving_help import clean_environment
 HERE = Path(__file__).parent.parent / "examples" / "telemetry"
 
 
+@pytest.mark.slow
 def test_the_demonstration():
     done = subprocess.run(
         [sys.executable, HERE / "demo.py"],

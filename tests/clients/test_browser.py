@@ -40,6 +40,7 @@ PATIENCE = 60_000
 
 web = example("web_survey")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.system,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium in PATH"),
 ]

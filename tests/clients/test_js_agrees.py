@@ -35,7 +35,7 @@ from shoal.protocol.wire import ID_BYTES
 from tests.clients.js_help import CLIENT, needs_node, run_driver
 from tests.clients.surveys import cases
 
-pytestmark = needs_node
+pytestmark = [needs_node, pytest.mark.slow]
 
 
 def original_of(case: dict[str, Any]) -> list[Any]:

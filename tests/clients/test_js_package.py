@@ -12,7 +12,7 @@ import pytest
 
 from tests.clients.js_help import CLIENT, NODE, NPM, needs_npm, run
 
-pytestmark = [pytest.mark.system, needs_npm]
+pytestmark = [pytest.mark.system, pytest.mark.slow, needs_npm]
 
 LARGEST, LARGEST_COMPRESSED = 8_599, 4_700
 """Bytes of the minified client; docs/browser.md names them."""

@@ -27,7 +27,7 @@ from tests.server.test_two_parties import (
     planned,
 )
 
-pytestmark = needs_node
+pytestmark = [needs_node, pytest.mark.slow]
 
 
 def send_all(agreed: Plan, to: str, key: str) -> list[int]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
 from tests.clients.js_help import CLIENT, NODE, needs_node
+
+pytestmark = pytest.mark.slow
 
 
 @needs_node

@@ -310,6 +310,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
 def test_killed_at_random_and_finished_by_three_at_once(tmp_path):
     """Real files, real syncs, real kills; every answer has one version and one charge.

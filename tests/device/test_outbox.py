@@ -329,6 +329,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 class TestProcesses:
     @staticmethod
     def counts(folder: Path, *words: str) -> dict[str, int]:

@@ -315,6 +315,7 @@ sys.addaudithook(lambda name, _: seen.append(name) if name.startswith("socket.")
 """
 
 
+@pytest.mark.slow
 class TestProcesses:
     """The tool in a process of its own, and what the system sees of it."""
 
@@ -399,6 +400,7 @@ class TestProcesses:
         wait_for(lambda: list(folder.glob("*/outbox/*.waiting")))
 
 
+@pytest.mark.slow
 class TestTerminal:
     """A person at a terminal, who is asked once."""
 

@@ -233,6 +233,7 @@ class TestCompiling:
     def test_both_name_the_same_source(self):
         assert kernel_compiler.SOURCE == kernels.SOURCE
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("compiler", ["there", "missing"])
     def test_the_wheel(self, compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         """With a compiler a wheel for this platform and any Python 3; without, a pure one."""

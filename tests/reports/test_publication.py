@@ -640,6 +640,7 @@ def hostile() -> Publication:
     return publish(agreed, counted(agreed, 100, simulated=True), title=HOSTILE[0])
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium in PATH")
 class TestBrowser:

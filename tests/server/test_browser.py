@@ -18,7 +18,7 @@ from tests.axe import obstacles
 from .console_help import SURVEY, browser, every_kind, reports
 from .privacy_help import BINARY, Server, serving
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 
 def watched(page: Any, origin: str) -> list[str]:
@@ -73,12 +73,12 @@ def test_a_day_at_the_console(tmp_path: Path) -> None:
         page.wait_for_url(f"**/surveys/{plan.id}")
         page.check("input[name=honest]")
         page.click("button:has-text('Publish')")
-        page.wait_for_selector("text=Crowd 1: about 0 % complete")
+        page.wait_for_selector("text=Crowd 1: about 0\u202f%")
 
         send(server, plan, 0, 1000)
         send(server, plan, 1, 500)
         page.reload()
-        assert "open, about 50 % complete" in page.content()
+        assert "open, about 50\u202f%" in page.content()
         send(server, plan, 2, 500)
         page.reload()
         assert page.locator("text=released, 1,000 reports").count() == 2

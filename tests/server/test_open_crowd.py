@@ -282,9 +282,12 @@ def test_there_is_something_to_see(flags_base: Base, tmp_path: Path) -> None:
     assert names[f"upload: admin {page}/crowds/2"].startswith(b"409")
     assert names[f"upload: viewer {page}/crowds/1"].startswith(b"403")
     assert names[f"upload: nobody {page}"].startswith(b"303")
-    assert b"open, about 30 % complete" in names[f"upload: viewer {page}"]
-    assert b"its plan was closed; it was about 50 % complete" in names[f"close: viewer {page}"]
-    assert b"Crowd 2: about 30 % complete" in names["upload: viewer GET console /"]
+    assert "open, about 30\u202f%".encode() in names[f"upload: viewer {page}"]
+    assert (
+        "its plan was closed; it was about 50\u202f% complete".encode()
+        in names[f"close: viewer {page}"]
+    )
+    assert "Crowd 2: about 30\u202f%".encode() in names["upload: viewer GET console /"]
     assert names[f"upload: nobody GET public /v1/plans/{FLAGS_PLAN.id}"].startswith(b"200")
     assert names[f"close: admin {base}/crowds/2"].startswith(b"410")
     assert b'"progress": 30' in names[f"upload: viewer {base}/progress"]

@@ -20,7 +20,7 @@ from shoal.planning.certificate import certify
 from shoal.planning.costs import compare
 from shoal.planning.threats import observers
 from shoal.server.console.planner import Planner
-from shoal.server.console.planning import EXAMPLE, MAX_BITS, check_wish, form_wish, prospect
+from shoal.server.console.planning import EXAMPLE, MAX_BITS, check_request, form_request, prospect
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 
@@ -37,7 +37,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 def test_its_numbers_are_those_of_the_functions() -> None:
     survey = Survey.from_toml(EXAMPLE)
-    found = prospect(check_wish(form_wish(FIELDS | {"compare": "yes"})))
+    found = prospect(check_request(form_request(FIELDS | {"compare": "yes"})))
     agreed = plan(survey, crowd_size=2000, epsilon="4", delta="1e-6", view="counts")
     assert Plan.from_json(found["plan"]) == agreed
     certificate = certify(agreed)
@@ -71,7 +71,7 @@ def test_its_numbers_are_those_of_the_functions() -> None:
 )  # fmt: skip
 def test_what_cannot_be_planned(change: dict[str, str], words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words):
-        prospect(check_wish(form_wish(FIELDS | change)))
+        prospect(check_request(form_request(FIELDS | change)))
 
     async def live(world: World) -> None:
         body = urlencode(FIELDS | change).encode()
@@ -95,7 +95,7 @@ def test_the_page_the_api_and_a_draft(tmp_path: Path) -> None:
             "console", "POST", "/v1/prospect", admin | JSON, json.dumps(wish).encode()
         )
         document = api.json()
-        assert document == prospect(check_wish(form_wish(FIELDS)))
+        assert document == prospect(check_request(form_request(FIELDS)))
         assert f"about {document['smallest_group']['people']} people" in page
         assert document["single_report"] in page
         for one in document["observers"]:
@@ -177,7 +177,7 @@ class TestProcess:
                     "console", "POST", "/planner", viewer | FORM, urlencode(fields).encode()
                 )
                 assert page.status_code == status
-                wish = form_wish(fields)
+                wish = form_request(fields)
                 api = await world.ask(
                     "console", "POST", "/v1/prospect", viewer | JSON, json.dumps(wish).encode()
                 )
@@ -197,7 +197,7 @@ class TestProcess:
 
     def test_a_long_survey_is_not_parsed(self) -> None:
         with pytest.raises(InputError, match="at most 65,536 characters; use shoal plan"):
-            check_wish(form_wish(FIELDS | {"survey": "#" * 65_537}))
+            check_request(form_request(FIELDS | {"survey": "#" * 65_537}))
 
     def refused(self, planner: Planner, wish: object, hung_up: asyncio.Event | None = None) -> str:
         async def ask() -> str:

@@ -21,6 +21,8 @@ from .postgres_help import wait_for
 from .privacy_help import BINARY, FLAGS_PLAN, Server, make_reports, serving
 from .test_two_parties import Parties, planned
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("SHOAL_SCHEMA_EXAMPLES", "3"))
 PHASES = "coverage,fuzzing" + ",stateful" * (EXAMPLES >= 20)
 

@@ -601,12 +601,12 @@ def test_nothing_is_known_of_a_crowd_at_the_relay(tmp_path: Path):
         for path in ("/", f"/surveys/{COUNTS.id}"):
             page = (await relay.console(path)).text
             assert "waiting for the relay" in page
-            assert "% complete" not in page
+            assert "\u202f%" not in page
         for path in (f"{at}/crowds/1", f"{at}/crowds/1/estimates", f"{at}/crowds/1/report.html"):
             assert problem_of(await relay.console(path)) == problems.CROWD_OPEN
         assert await relay.analyzer.administration.move_plan(COUNTS.id, "closed") is None
         page = (await relay.console(f"/surveys/{COUNTS.id}")).text
         assert "discarded: its plan was closed" in page
-        assert "% complete" not in page
+        assert "\u202f%" not in page
 
     beside_analyzer(work, tmp_path, COUNTS)

@@ -32,7 +32,7 @@ from shoal.server.console.handlers import (
     Handlers,
     moves_to,
 )
-from shoal.server.console.planning import Wish
+from shoal.server.console.planning import PlanRequest
 from shoal.server.console.views import PAGES, Views, refused_page
 from shoal.server.core import problems
 from shoal.server.core.auth import SAFE, guarded, token_check, with_headers
@@ -169,8 +169,8 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "POST", "/v1/prospect", "viewer", "What a plan would promise; nothing is stored.",
-        Handlers.prospect, body=Wish, response=schemas.Prospect,
-        problems=(problems.BAD_WISH, problems.MALFORMED_PLAN, problems.TOO_COSTLY,
+        Handlers.prospect, body=PlanRequest, response=schemas.Prospect,
+        problems=(problems.BAD_PLAN_REQUEST, problems.MALFORMED_PLAN, problems.TOO_COSTLY,
                   problems.PLANNER_BUSY),
     ),
     Operation(

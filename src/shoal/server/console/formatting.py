@@ -9,7 +9,7 @@ from typing import Any
 from shoal.analysis.screening import Screening
 from shoal.protocol.plan import Plan
 from shoal.protocol.promise import read_certificate
-from shoal.reports.formatting import flip_in_words
+from shoal.reports.formatting import THIN, flip_in_words
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason
 from shoal.support.rounding import round_down, text_near, text_up
 
@@ -80,6 +80,11 @@ def progress(crowd: CrowdRecord) -> int:
     return 10 * crowd.tenths
 
 
+def about(percent: int) -> str:
+    """Return a rounded progress in words."""
+    return f"about {percent}{THIN}%"
+
+
 def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
     """Return the state of a crowd; of an open one its rounded progress and nothing else."""
     state = crowd_state(crowd)
@@ -92,8 +97,8 @@ def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
     if plan.parties is not None:  # only the relay knows the progress of a crowd
         return "waiting for the relay" if state == "open" else f"{state}{why}"
     if state == "open":
-        return f"open, about {progress(crowd)} % complete"
-    return f"{state}{why}; it was about {progress(crowd)} % complete"
+        return f"open, {about(progress(crowd))}"
+    return f"{state}{why}; it was {about(progress(crowd))} complete"
 
 
 def unreadable_note(plan: Plan, unreadable: int) -> str:
@@ -119,6 +124,7 @@ def name_of_crowd(plan: Plan, crowd: Mapping[str, Any]) -> str:
 
 
 FILTERS: dict[str, Callable[..., str]] = {
+    "about": about,
     "count": lambda number: f"{number:,}",
     "flips": flip_in_words,
     "near": lambda number: text_near(number, 3),

@@ -23,7 +23,7 @@ from shoal.reports.tables import csv_text, write_table
 from shoal.server.console import schemas
 from shoal.server.console.formatting import crowd_state, unreadable_note
 from shoal.server.console.planner import Planner
-from shoal.server.console.planning import LARGEST_WISH, WishError
+from shoal.server.console.planning import MAX_REQUEST_SIZE, PlanRequestError
 from shoal.server.console.releases import Release, Releases
 from shoal.server.console.schemas import as_document
 from shoal.server.core import problems
@@ -80,7 +80,7 @@ PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1,
 QUESTION = Parameter("question", "query", "The name of a question; by default the first.")
 CROWDS = Integer("crowds", "query", "How many of the last released crowds.", 2, MAX_CROWDS, 12)
 FIRST = Integer(
-    "first", "query", "The number of a crowd; by default the last sealed one.", 1, 2**53
+    "first", "query", "The number of a crowd; by default the last released one.", 1, 2**53
 )
 SECOND = Integer("second", "query", "The number of the other; by default the one before.", 1, 2**53)
 OTHER = Parameter("with_plan", "query", "The plan of the second crowd, if it is of another.")
@@ -423,17 +423,17 @@ class Handlers(ServiceHandlers):
     async def prospect(self, request: Request) -> Response:
         """Show what a plan would promise; nothing is stored."""
         try:
-            found = await self.prospect_of(request, await read_document(request, LARGEST_WISH))
-        except WishError as error:
-            raise Refusal(problems.BAD_WISH.about(error.parameter)) from error
+            found = await self.prospect_of(request, await read_document(request, MAX_REQUEST_SIZE))
+        except PlanRequestError as error:
+            raise Refusal(problems.BAD_PLAN_REQUEST.about(error.parameter)) from error
         except InputError as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
         return json_response(as_document(schemas.Prospect, found))
 
-    async def prospect_of(self, request: Request, wish: object) -> dict[str, Any]:
-        """Return what a wish leads to, or refuse to compute it."""
+    async def prospect_of(self, request: Request, wanted: object) -> dict[str, Any]:
+        """Return what a plan would promise, or refuse to compute it."""
         hung_up = request.scope.get("state", {}).get("hung_up")
-        return await self._planner.prospect(wish, token_of(request).id, hung_up)
+        return await self._planner.prospect(wanted, token_of(request).id, hung_up)
 
     # The service itself
 

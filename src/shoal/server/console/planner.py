@@ -16,7 +16,7 @@ from typing import Any
 
 from shoal.errors import InputError
 from shoal.server.console import planning
-from shoal.server.console.planning import WishError, check_wish
+from shoal.server.console.planning import PlanRequestError, check_request
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 
@@ -45,18 +45,18 @@ class Planner:
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def prospect(
-        self, wish: object, token: str, hung_up: asyncio.Event | None = None
+        self, wanted: object, token: str, hung_up: asyncio.Event | None = None
     ) -> dict[str, Any]:
-        """Compute the plan for a wish; refuse if it is too costly or the token is busy.
+        """Compute the plan for a request; refuse if it is too costly or the token is busy.
 
-        `hung_up` is set when the client has closed the connection. A wish that cannot be planned is
-        a WishError or an InputError.
+        `hung_up` is set when the client has closed the connection. An invalid request raises
+        PlanRequestError or InputError.
         """
-        check_wish(wish)
+        check_request(wanted)
         if token in self._busy:
             raise Refusal(problems.PLANNER_BUSY)
         self._busy.add(token)
-        work = asyncio.create_task(self._answer(wish))
+        work = asyncio.create_task(self._answer(wanted))
         gone = asyncio.create_task((hung_up or asyncio.Event()).wait())
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -73,10 +73,10 @@ class Planner:
         if "mistake" not in answer:
             return answer
         if answer["parameter"] is not None:
-            raise WishError(answer["parameter"], answer["mistake"])
+            raise PlanRequestError(answer["parameter"], answer["mistake"])
         raise InputError(answer["mistake"])
 
-    async def _answer(self, wish: object) -> dict[str, Any]:
+    async def _answer(self, wanted: object) -> dict[str, Any]:
         limits = (str(self._seconds), str(self._megabytes))
         async with self._room:
             process = await asyncio.create_subprocess_exec(
@@ -89,7 +89,7 @@ class Planner:
             )
             try:
                 async with asyncio.timeout(self._seconds):
-                    out, errors = await process.communicate(json.dumps(wish).encode())
+                    out, errors = await process.communicate(json.dumps(wanted).encode())
             except TimeoutError:
                 raise Refusal(problems.TOO_COSTLY) from None
             finally:

@@ -1,7 +1,7 @@
-"""What a survey would promise and how precise it would be: the numbers of the planner.
+"""The planner's numbers: what a survey would promise, and how precise it would be.
 
 They are computed by the same functions as `shoal plan`, `shoal audit` and `shoal compare`. The
-console runs this module as a process (see `planner`): a wish comes in and the numbers go out, as
+console runs this module as a process (see `planner`): a request comes in and the numbers go out, as
 JSON.
 """
 
@@ -36,21 +36,21 @@ from shoal.theory.randomized_response import count_sigma
 
 __all__ = [
     "EXAMPLE",
-    "LARGEST_WISH",
-    "LONGEST_SURVEY",
     "MAX_BITS",
+    "MAX_REQUEST_SIZE",
+    "MAX_SURVEY_LENGTH",
     "OUT_OF_MEMORY",
-    "Wish",
-    "WishError",
-    "check_wish",
-    "form_wish",
+    "PlanRequest",
+    "PlanRequestError",
+    "check_request",
+    "form_request",
     "prospect",
 ]
 
-LONGEST_SURVEY = 64 << 10
+MAX_SURVEY_LENGTH = 64 << 10
 """Characters of a survey's TOML that the planner reads; `shoal plan` reads longer ones."""
 
-LARGEST_WISH = 4 * LONGEST_SURVEY
+MAX_REQUEST_SIZE = 4 * MAX_SURVEY_LENGTH
 """Bytes of a request: a character of the survey may be written as several."""
 
 OUT_OF_MEMORY = 3
@@ -79,22 +79,22 @@ R = TypeVar("R")
 _POWER = 0.8
 
 
-class WishError(InputError):
-    """A field of a wish that nothing can be planned with."""
+class PlanRequestError(InputError):
+    """A field of a request that is invalid."""
 
     def __init__(self, parameter: str, sentence: str) -> None:
         super().__init__(sentence)
         self.parameter = parameter
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What somebody wants to ask, how many people, and with which promise.
 
     `share` is the group of interest, as a part of the crowd. `compare` also asks for a trusted
     curator and for how many people are needed, which takes longer.
     """
 
-    survey: Annotated[str, Meta(max_length=LONGEST_SURVEY, description="The survey as TOML.")]
+    survey: Annotated[str, Meta(max_length=MAX_SURVEY_LENGTH, description="The survey as TOML.")]
     crowd: Annotated[int, Meta(ge=1)]
     epsilon: str
     delta: str
@@ -104,8 +104,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 _RULES = {
-    "survey": f"survey is TOML of at most {LONGEST_SURVEY:,} characters; use shoal plan for longer"
-    " ones.",
+    "survey": f"survey is TOML of at most {MAX_SURVEY_LENGTH:,} characters; use shoal plan for"
+    " longer ones.",
     "crowd": "crowd is a whole number of people, at least 1.",
     "epsilon": "epsilon is a text.",
     "delta": "delta is a text.",
@@ -115,24 +115,24 @@ _RULES = {
 }
 
 
-def check_wish(document: object) -> Wish:
-    """Return a wish from JSON values, all checked but the survey, which may take long to read."""
+def check_request(document: object) -> PlanRequest:
+    """Return a request from JSON values, all checked but the survey, which may take long."""
     try:
-        wish = msgspec.convert(document, Wish)
+        wanted = msgspec.convert(document, PlanRequest)
     except msgspec.ValidationError as error:
         name = invalid_field(error)
         if name is None:
             raise InputError(f"a plan to be computed has {', '.join(_RULES)}.") from error
-        raise WishError(name, _RULES[name]) from error
-    _about("epsilon", lambda: Promise("proven", wish.epsilon, delta="1e-6"))
-    _about("delta", lambda: Promise("proven", "1", delta=wish.delta))
-    return wish
+        raise PlanRequestError(name, _RULES[name]) from error
+    _about("epsilon", lambda: Promise("proven", wanted.epsilon, delta="1e-6"))
+    _about("delta", lambda: Promise("proven", "1", delta=wanted.delta))
+    return wanted
 
 
-def _survey(wish: Wish) -> Survey:
-    survey = _about("survey", lambda: Survey.from_toml(wish.survey))
+def _survey(wanted: PlanRequest) -> Survey:
+    survey = _about("survey", lambda: Survey.from_toml(wanted.survey))
     if survey.bits > MAX_BITS:
-        raise WishError(
+        raise PlanRequestError(
             "survey",
             f"the planner takes reports of at most {MAX_BITS} bits, this survey has"
             f" {survey.bits:,}; use shoal plan.",
@@ -140,8 +140,8 @@ def _survey(wish: Wish) -> Survey:
     return survey
 
 
-def form_wish(fields: Mapping[str, str]) -> dict[str, object]:
-    """Return the fields of a form, which are texts, as the values of a wish."""
+def form_request(fields: Mapping[str, str]) -> dict[str, object]:
+    """Return the fields of a form, which are texts, as the values of a request."""
     crowd, share = fields["crowd"], fields["share"]
     try:
         numbers: dict[str, object] = {"crowd": int(crowd[:20]), "share": float(share)}
@@ -157,14 +157,18 @@ def _about(name: str, read: Callable[[], R]) -> R:
     try:
         return read()
     except InputError as error:
-        raise WishError(name, str(error)) from error
+        raise PlanRequestError(name, str(error)) from error
 
 
-def prospect(wish: Wish) -> dict[str, Any]:
-    """Return the plan that a wish leads to, what it gives, and what other kinds of trust cost."""
-    survey = _survey(wish)
+def prospect(wanted: PlanRequest) -> dict[str, Any]:
+    """Return the plan for a request, its precision, and what other kinds of trust cost."""
+    survey = _survey(wanted)
     agreed = plan(
-        survey, crowd_size=wish.crowd, epsilon=wish.epsilon, delta=wish.delta, view=wish.view
+        survey,
+        crowd_size=wanted.crowd,
+        epsilon=wanted.epsilon,
+        delta=wanted.delta,
+        view=wanted.view,
     )
     certificate = certify(agreed)
     visible = (normal_factor(0.95) + normal_factor(2 * _POWER - 1)) * certificate.sigma
@@ -180,46 +184,46 @@ def prospect(wish: Wish) -> dict[str, Any]:
             "power": _POWER,
             "status": "approximate",
         },
-        "observers": [one.to_json() for one in observers(certificate, float(wish.epsilon))],
+        "observers": [one.to_json() for one in observers(certificate, float(wanted.epsilon))],
         "views": {
-            "local": _side(survey, wish, "local"),
-            "reports": _side(survey, wish, "reports"),
-            "counts": _side(survey, wish, "counts"),
+            "local": _side(survey, wanted, "local"),
+            "reports": _side(survey, wanted, "reports"),
+            "counts": _side(survey, wanted, "counts"),
         },
-        "compare": _compared(survey, wish) if wish.compare else None,
+        "compare": _compared(survey, wanted) if wanted.compare else None,
         "crosses": {cross.name: _power(agreed, cross) for cross in survey.crosses},
     }
 
 
-def _side(survey: Survey, wish: Wish, kind: Literal["local"] | View) -> dict[str, Any]:
+def _side(survey: Survey, wanted: PlanRequest, kind: Literal["local"] | View) -> dict[str, Any]:
     """Return the noise of one kind of trust, at the same epsilon; or why there is none."""
     try:
         if kind == "local":
-            agreed = plan(survey, epsilon=wish.epsilon, promise="local")
+            agreed = plan(survey, epsilon=wanted.epsilon, promise="local")
         else:
             agreed = plan(
                 survey,
-                crowd_size=wish.crowd,
-                epsilon=wish.epsilon,
-                delta=wish.delta,
+                crowd_size=wanted.crowd,
+                epsilon=wanted.epsilon,
+                delta=wanted.delta,
                 view=kind,
             )
     except ShoalError as error:
         return {"q": None, "sigma": None, "half_width": None, "reason": str(error)}
     q = float(agreed.q)
-    sigma = count_sigma(wish.crowd, q) if q < 0.5 else math.inf
+    sigma = count_sigma(wanted.crowd, q) if q < 0.5 else math.inf
     if not math.isfinite(sigma):
         return {"q": q, "sigma": None, "half_width": None, "reason": "reports would say nothing."}
     return {"q": q, "sigma": sigma, "half_width": normal_factor(0.95) * sigma, "reason": None}
 
 
-def _compared(survey: Survey, wish: Wish) -> dict[str, Any]:
+def _compared(survey: Survey, wanted: PlanRequest) -> dict[str, Any]:
     return compare(
         survey,
-        crowd_size=wish.crowd,
-        epsilon=wish.epsilon,
-        delta=wish.delta,
-        share=wish.share,
+        crowd_size=wanted.crowd,
+        epsilon=wanted.epsilon,
+        delta=wanted.delta,
+        share=wanted.share,
     ).to_json()
 
 
@@ -234,12 +238,12 @@ def _power(agreed: Plan, cross: Cross) -> dict[str, Any] | None:
 
 
 def main(seconds: int, megabytes: int) -> None:
-    """Read a wish from stdin, and write what it leads to, or what is wrong with it."""
+    """Read a request from stdin and write the result, or the error."""
     _limit(seconds, megabytes)
     try:
-        answer = prospect(check_wish(json.load(sys.stdin.buffer)))
+        answer = prospect(check_request(json.load(sys.stdin.buffer)))
     except ShoalError as error:
-        parameter = error.parameter if isinstance(error, WishError) else None
+        parameter = error.parameter if isinstance(error, PlanRequestError) else None
         answer = {"mistake": str(error), "parameter": parameter}
     except MemoryError:
         sys.exit(OUT_OF_MEMORY)

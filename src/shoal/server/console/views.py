@@ -43,7 +43,7 @@ from shoal.server.console.handlers import (
     Handlers,
 )
 from shoal.server.console.pages import read_form, render, static_response
-from shoal.server.console.planning import EXAMPLE, LARGEST_WISH, form_wish
+from shoal.server.console.planning import EXAMPLE, MAX_REQUEST_SIZE, form_request
 from shoal.server.console.schemas import Search
 from shoal.server.core import problems
 from shoal.server.core.auth import LARGEST_DOCUMENT, check_same_origin, token_of
@@ -297,11 +297,11 @@ class Views:
 
     async def plan(self, request: Request) -> Response:
         """Show what a plan would promise; nothing is stored."""
-        token, form = token_of(request), await read_form(request, LARGEST_WISH)
+        token, form = token_of(request), await read_form(request, MAX_REQUEST_SIZE)
         fields = {name: form.text(name) for name in _PLANNER_FIELDS}
         show = partial(render, "planner", "Planner", token, fields=fields)
         try:
-            document = await self._handlers.prospect_of(request, form_wish(fields))
+            document = await self._handlers.prospect_of(request, form_request(fields))
         except InputError as error:
             return show(422, mistake=str(error), prospect=None)
         return show(

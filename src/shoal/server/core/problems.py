@@ -147,8 +147,8 @@ BAD_ORIGINS = Problem(
     "An origin is https://host or https://host:port in lower case, or * for every page; at most 100"
     " of them.",
 )
-BAD_WISH = Problem(
-    422, "bad-wish", "Nothing can be planned with this field; /openapi.json says what it may be."
+BAD_PLAN_REQUEST = Problem(
+    422, "bad-plan-request", "This field is invalid; /openapi.json describes it."
 )
 TOO_COSTLY = Problem(
     422,

@@ -51,7 +51,7 @@ def test_traces_and_links_are_for_those_who_may_look(tmp_path: Path) -> None:
             headers = {"authorization": f"Bearer {await world.make_token(role)}"}
             seen[role] = await page(world, f"/surveys/{PLAN.id}", headers)
             assert "released, 200 reports" in seen[role]
-            assert "open, about 0 % complete" in seen[role]
+            assert "open, about 0\u202f%" in seen[role]
         crowd, second = f"/surveys/{PLAN.id}/crowds/1", "/crowds/2"
         for word in (crowd, "traces of fake reports", "report.html", "format=csv"):
             assert word not in seen["viewer"]
@@ -130,11 +130,11 @@ def test_windows_are_dates_and_an_end_has_a_reason(tmp_path: Path) -> None:
         await world.upload(make_reports(TEXT_PLAN, 40, np.random.default_rng(1)))
         text = await page(world, f"/surveys/{TEXT_PLAN.id}")
         assert "2027-01-15 08:00 to 09:00 UTC" in text
-        assert "open, about 40 % complete" in text
+        assert "open, about 40\u202f%" in text
         clock.now += 2 * 3600
         await world.collector.service.in_store(world.collector.store.sweep)
         text = await page(world, f"/surveys/{TEXT_PLAN.id}")
-        why = "discarded: its window ended before it was complete; it was about 40 % complete"
+        why = "discarded: its window ended before it was complete; it was about 40\u202f% complete"
         assert why in text
         path = f"/v1/plans/{TEXT_PLAN.id}/crowds"
         crowds = (await world.ask("console", "GET", path, world.admin())).json()["crowds"]

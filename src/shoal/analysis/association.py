@@ -1,8 +1,8 @@
 """Whether two answers go together: the table of both, a test of independence, and how strongly.
 
-A cross in the survey counts them together, in either view. Else only joint counts can say so:
-declare `joint_groups` in the plan, or tally with `joint`. Joint counts are part of the tally that
-the promise of a plan with view `reports` covers; under `counts` there are none.
+A cross in the survey counts them together, in either view. Without one it takes joint counts:
+declare `joint_groups` in the plan, or tally with `joint`. The promise of a plan with view `reports`
+covers joint counts; under `counts` there are none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TableCell:
     """How many people have both: an unbiased count, its sigma, and the likeliest count.
 
     `noise` is the sigma of the flips alone; `drawn` is how many people were drawn from a
-    population, 0 if the crowd itself is meant.
+    population, 0 if the target is the crowd.
     """
 
     first: str

@@ -25,13 +25,12 @@ from shoal.support.rounding import text_down, text_up
 Matrix = NDArray[np.float64]
 
 
-_FEWEST = 5.0
-"""The variance of a cell, in people, from which on the chi-square law is good enough."""
+_MIN_VARIANCE = 5.0  # of a cell, in people, from which on the chi-square distribution will do
 
 
 @dataclass(frozen=True)
 class Independence:
-    """A test of: in the population, the two answers have nothing to do with each other.
+    """A test of the hypothesis that the two answers are independent in the population.
 
     `kind` is exact where the p-value holds for any number of reports, approximate where it is that
     of many, and rough where some cell has so few people and flips that it may be far too small.
@@ -68,13 +67,7 @@ class Sensitivity:
 
     def to_json(self) -> dict[str, Any]:
         """Return the numbers and the sentence."""
-        return {
-            "level": self.level,
-            "power": self.power,
-            "least": self.least,
-            "most": self.most,
-            "in_words": self.in_words,
-        }
+        return dict(vars(self)) | {"in_words": self.in_words}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +115,7 @@ class InteractionTest:
         statistic = float(((self._whitened @ self.table.reshape(-1)) ** 2).sum())
         p_value = float(chi2.sf(statistic, self.degrees))
         variance = self.expected.reshape(-1) + np.diag(self.noise)
-        kind: Any = "approximate" if float(variance.min()) >= _FEWEST else "rough"
+        kind: Any = "approximate" if float(variance.min()) >= _MIN_VARIANCE else "rough"
         return Independence(statistic, self.degrees, p_value, kind)
 
     def sensitivity(self, level: float = 0.05, power: float = 0.8) -> Sensitivity:

@@ -175,7 +175,7 @@ def _read_arrow(plan: Plan, path: Path, batches: range | None) -> Iterator[Synth
 
 
 def _check_schema(plan: Plan, path: Path, schema: Any) -> bool:
-    """Refuse what is not reports of the plan; return whether they are simulated."""
+    """Refuse a file without reports of the plan; return whether they are simulated."""
     if schema.names == ["original"]:
         raise ReportError(f"{path} holds originals, the truth; count what randomize makes.")
     if schema.names != ["report"]:

@@ -174,11 +174,11 @@ def families(plan: Plan, tally: Tally) -> list[Family]:
     """Return the families that a plan and the kind of its tally allow, whatever was counted."""
     tests = [_bits(plan, tally), _totals(plan, tally)]
     if tally.by_set_bits is not None:
-        fewest, most = _set_bit_range(plan)
-        small = (most - fewest + 1) * (plan.bits + 1) <= MAX_PMF_CELLS
+        lowest, highest = _set_bit_range(plan)
+        small = (highest - lowest + 1) * (plan.bits + 1) <= MAX_PMF_CELLS
         tests.insert(0, _set_bits(plan, tally.by_set_bits, exactly=small))
         if small:
-            pmfs = set_bit_pmfs(plan.bits, fewest, most, float(plan.q))
+            pmfs = set_bit_pmfs(plan.bits, lowest, highest, float(plan.q))
             cuts = [bins(pmfs, runs) for runs in RUNS]
             distinct = [c for i, c in enumerate(cuts) if not i or c.size != cuts[i - 1].size]
             tests.append(_shape(pmfs, tally.by_set_bits, distinct, "numbers of set bits"))
@@ -202,15 +202,15 @@ def _set_bit_range(plan: Plan) -> tuple[int, int]:
 
 def _set_bits(plan: Plan, seen: Counts, *, exactly: bool) -> Family:
     """Test for too many reports with many, with few or with one exact number of set bits."""
-    fewest, most = _set_bit_range(plan)
+    lowest, highest = _set_bit_range(plan)
     bits, q, reports = plan.bits, float(plan.q), int(seen.sum())
-    lowest, highest = (set_bit_pmfs(bits, k, k, q)[0] for k in (fewest, most))
+    low, high = (set_bit_pmfs(bits, k, k, q)[0] for k in (lowest, highest))
     # More true bits make more set bits likelier, so the extreme originals bound the tails.
     parts = [np.cumsum(seen[::-1])[::-1][1:], np.cumsum(seen)[:-1]]
-    tails = [np.cumsum(highest[::-1])[::-1][1:], np.cumsum(lowest)[:-1]]
+    tails = [np.cumsum(high[::-1])[::-1][1:], np.cumsum(low)[:-1]]
     if exactly:
         parts.append(seen)
-        tails.append(set_bit_pmfs(bits, fewest, most, q).max(axis=0))
+        tails.append(set_bit_pmfs(bits, lowest, highest, q).max(axis=0))
     counts, rates = np.concatenate(parts), np.concatenate(tails)
     rates = np.minimum(rates * (1 + 1e-9), 1.0)
 

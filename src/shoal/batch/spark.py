@@ -7,8 +7,8 @@ the files must have the same paths there, as on a network file system.
 task that is begun again counts the same parts again, and Spark takes one result of each task. So
 the sum is what one process would have counted, to the last report.
 
-**Randomize.** A DataFrame is a recipe: whoever looks at it twice computes it twice, and would get
-two versions of each report. So `randomize` returns no recipe. It computes the reports once, writes
+**Randomize.** A DataFrame is a recipe: used twice, it is computed twice, and would give two
+versions of each report. So `randomize` returns no recipe. It computes the reports once, writes
 them to files, and returns a DataFrame that reads these files. Every attempt of a task draws its own
 random bits, and `shoal.batch.spark` lets only one attempt of each task become visible. If Spark
 had to compute rows before the last shuffle again, it may have dealt them out in another order, and
@@ -133,7 +133,7 @@ def randomize(
         The plan. Whether it keeps its promise is not computed here: see `shoal.audit`.
     folder
         Where the reports are written, a path that the driver and all tasks can write to. It appears
-        when all reports are in it. If it is there already, nothing is done: see
+        when all reports are in it. If it exists already, nothing is done: see
         `published_reports`.
     table_format
         How the cells are written, and how invalid ones are treated.
@@ -333,7 +333,7 @@ class Staging(AbstractContextManager["Staging"]):
         if self._folder.exists() and not (
             self._folder.is_dir() and not any(self._folder.iterdir())
         ):
-            raise InputError(f"{self._folder} is there already; {_TWO_VERSIONS}.")
+            raise InputError(f"{self._folder} exists already; {_TWO_VERSIONS}.")
 
     def publish(self, chosen: Mapping[int, str]) -> None:
         """Let the folder appear, with one attempt of each part, by its number and its file name."""

@@ -59,8 +59,8 @@ class Data:
         if not self.noise_of_one:
             return np.broadcast_to(self.noise, self.debiased.shape)
         # Where only ones are flipped, a bit that seems to be nobody's would be taken for certain.
-        fewest = 1.0 if self.noise_of_one > 0 else 0.0
-        people = np.clip(ones, fewest, np.maximum(self.shares[:, None] * self.reports, fewest))
+        least = 1.0 if self.noise_of_one > 0 else 0.0
+        people = np.clip(ones, least, np.maximum(self.shares[:, None] * self.reports, least))
         return np.asarray(self.noise + self.noise_of_one * people)
 
     @property

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 LOWEST := tests/protocol tests/device/test_randomize.py tests/device/test_memory.py tests/batch \
-	tests/analysis/test_estimating.py tests/analysis/test_tallying.py tests/planning/test_plan.py \
+	tests/analysis/test_estimates.py tests/analysis/test_tally.py tests/planning/test_plan.py \
 	tests/theory/test_proven.py tests/curator tests/reports tests/cli/test_cli.py \
 	tests/server/test_store.py tests/server/test_limits.py tests/server/test_oblivious.py \
 	tests/server/test_schemas.py

@@ -469,7 +469,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "shoal.analysis.tally:Tallying.result",
         " if self._plan.view == 'reports' else None",
         "",
-        "analysis/test_views.py::TestCounting::test_only_single_bits_are_counted",
+        "analysis/test_joint.py::TestCounting::test_only_single_bits_are_counted",
     ),
     Mutant(
         "people who are declared different may be in small crowds",

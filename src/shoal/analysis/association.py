@@ -39,7 +39,7 @@ from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross
 from shoal.support.checks import check_level
-from shoal.theory.gaussian import normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,7 +36,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Question, Text
 from shoal.support.checks import check_level, check_number
 from shoal.theory.calibration import smallest
-from shoal.theory.gaussian import normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,7 +28,7 @@ from typing import Literal, Protocol, get_args
 
 from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_level, check_number
-from shoal.theory.gaussian import normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 IntervalKind = Literal["exact", "normal", "simultaneous", "chebyshev"]
 Target = Literal["crowd", "population"]

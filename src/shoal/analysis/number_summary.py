@@ -29,7 +29,7 @@ from shoal.analysis.estimates import Estimate, Estimates
 from shoal.errors import InputError
 from shoal.protocol.questions import Number
 from shoal.support.checks import check_level
-from shoal.theory.gaussian import normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 

@@ -36,10 +36,10 @@ from shoal.support.checks import check_decimal, check_integer, check_level, chec
 from shoal.theory import laplace as laplace_law
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
-from shoal.theory.gaussian import gaussian_sigma, normal_factor
+from shoal.theory.composition import gaussian_sigma
 from shoal.theory.homogeneous import eta
 from shoal.theory.proven import proven_delta, proven_q
-from shoal.theory.randomized_response import count_sigma, local_q
+from shoal.theory.randomized_response import count_sigma, local_q, normal_factor
 from shoal.theory.sufficient import gap_312, sufficient_eta, sufficient_q, three_sigma_q
 
 Trust = Literal[

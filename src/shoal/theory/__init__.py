@@ -7,9 +7,9 @@ Nothing is imported on your behalf; take the module you need.
 * one bit, exactly: `one_bit`; its count, cohorts and truncated reports: `binomial`;
 * what a crowd of equals reveals: `homogeneous` (delta, eta, the attack), `sufficient`;
 * what holds for every crowd: `blanket`, `proven`; where only counts are released: `counts`;
-* several mechanisms together: `composition`;
+* several mechanisms together, and the Gaussian limit: `composition`;
 * the smallest value that keeps a promise: `calibration`;
-* crowds in which some are not honest: `honest_crowds`; a curator's noise: `laplace`, `gaussian`;
+* crowds in which some are not honest: `honest_crowds`; a curator's noise: `laplace`;
 * independent checks: `enumeration`, `mixed_crowds`, `worlds`; other bounds: `literature_bounds`.
 
 Sources by short name: SDP, Sufficient Differential Privacy (Zhilyaev and Zeber 2017); KR,

@@ -30,6 +30,17 @@ one Fourier transform of length M, its d-th power, and back. Errors (theorems):
   butterflies of relative error below 8u, so it is off by at most ``16 u log2(M)`` times the sum of
   the inputs' sizes. A power is off by ``(|F| + e)^d - |F|^d`` where F is off by e, and each of its
   multiplications by 4u.
+
+*The Gaussian mechanism* is the limit of many compositions (Dong, Roth and Su 2022), and what a
+trusted curator would add. A vector whose l2 sensitivity is D gets normal noise of standard
+deviation sigma in every coordinate. With ``mu = D / sigma`` its delta is (Balle and Wang 2018,
+Theorem 8; theorem, and equality)
+
+    delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu),
+
+which rises with mu, so that the largest mu, and with it the smallest sigma, is found by a root.
+The noise is continuous: no sampler of floats draws it exactly. Shoal computes it to compare, and
+draws none.
 """
 
 from __future__ import annotations
@@ -52,6 +63,9 @@ _LONGEST = 1 << 23
 
 _BULK, _TAIL = 120, 16
 """Nodes of a curve: up to where it is small, and beyond."""
+
+_NOTHING = -745.0
+"""Logarithm of the smallest float."""
 
 _MAX_LOSS = 500.0
 """Larger losses count as infinite."""
@@ -281,3 +295,49 @@ def _power(node: NodeArray, mass: FloatArray, d: int, length: int) -> tuple[Floa
     mean = 2.0 / length * float(np.sum(doubt))
     mean += 32 * UNIT * math.log2(length) / length * float(np.sum(top * size))
     return np.asarray(fft.irfft(result, length)), mean
+
+
+def _log_delta(mu: float, epsilon: float) -> float:
+    from scipy.special import log_ndtr  # here, so that other commands begin sooner
+
+    near = float(log_ndtr(mu / 2.0 - epsilon / mu))
+    far = float(log_ndtr(-mu / 2.0 - epsilon / mu)) + epsilon
+    if far >= near:  # lost in round-off
+        return _NOTHING
+    return max(near + math.log(-math.expm1(far - near)), _NOTHING)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Delta at epsilon of a shift by `mu` > 0 standard deviations.
+
+    >>> round(gaussian_delta(1.0, 1.0), 4)
+    0.1269
+    """
+    return math.exp(_log_delta(mu, epsilon))
+
+
+def gaussian_mu(epsilon: float, delta: float, xtol: float = 1e-4) -> float:
+    """Shift, in standard deviations, at which delta is reached at epsilon.
+
+    Within a relative `xtol`.
+
+    >>> round(gaussian_mu(1.0, 1e-6), 2)
+    0.24
+    """
+    from scipy.optimize import brentq
+
+    def gap(log_mu: float) -> float:
+        return _log_delta(math.exp(log_mu), epsilon) - math.log(delta)
+
+    return math.exp(float(brentq(gap, -60.0, 7.0, xtol=xtol)))
+
+
+def gaussian_sigma(differing_bits: int, epsilon: float, delta: float) -> float:
+    """Smallest noise of counts of which a person changes at most so many, each by one.
+
+    The l2 sensitivity is ``sqrt(differing_bits)``.
+
+    >>> round(gaussian_sigma(5, 1.0, 1e-6), 2), round(gaussian_sigma(40, 2.0, 1e-6), 1)
+    (9.45, 14.1)
+    """
+    return math.sqrt(differing_bits) / gaussian_mu(epsilon, delta, 1e-10)

@@ -32,8 +32,8 @@ from shoal.theory.calibration import (
     remembering,
     smallest_q,
 )
+from shoal.theory.composition import gaussian_delta
 from shoal.theory.domains import Block, Domain, Triple, check_domain, differing_bits
-from shoal.theory.gaussian import gaussian_delta
 from shoal.theory.homogeneous import attack, check_crowd, local_delta
 from shoal.theory.one_bit import OneBitWorst, worst_one_bit_delta
 from shoal.theory.randomized_response import local_epsilon

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 
 def check_q(q: float) -> None:
@@ -88,6 +89,15 @@ def count_sigma(N: int, q: float) -> float:
     if q == 0.5:
         return math.inf
     return math.sqrt(N * q * (1.0 - q)) / (1.0 - 2.0 * q)
+
+
+def normal_factor(level: float) -> float:
+    """Return how many sigmas a normal interval at the level reaches.
+
+    >>> round(normal_factor(0.95), 4)
+    1.96
+    """
+    return -NormalDist().inv_cdf((1 - level) / 2)
 
 
 def shift_of_a_fake(q: float, messages: int = 1) -> float:

@@ -23,7 +23,7 @@ from shoal.protocol.survey import Survey
 from shoal.protocol.text_hash import normal_text
 from shoal.support.checks import check_level, check_number, listed, shown
 from shoal.support.files import explain_wrong_file, first_line, kind_of
-from shoal.theory.gaussian import normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 ALIKE = 0.75  # share of common bits from which candidates are listed as hard to tell apart
 

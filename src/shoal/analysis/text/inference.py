@@ -38,7 +38,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from shoal.analysis.text.design import Design, Floats
 from shoal.analysis.text.least_squares import CLIP, Data, Fit
-from shoal.theory.gaussian import normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 _BLOCK = 1 << 24
 _WINDOW = 0.5

@@ -36,7 +36,7 @@ from shoal.errors import InputError
 from shoal.planning.rappor import RapporParameters
 from shoal.support.checks import shown
 from shoal.support.rounding import round_up, text_up
-from shoal.theory.gaussian import normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 
 @dataclass(frozen=True)

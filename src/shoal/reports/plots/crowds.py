@@ -13,7 +13,7 @@ from shoal.reports.plots import canvas
 from shoal.reports.plots.canvas import End, brief, counted, label_ends, name_axes, sheet
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_down, round_up
-from shoal.theory.gaussian import gaussian_sigma
+from shoal.theory.composition import gaussian_sigma
 from shoal.theory.literature_bounds import published_q
 from shoal.theory.proven import attack_q, proven_q
 from shoal.theory.randomized_response import count_sigma, local_q

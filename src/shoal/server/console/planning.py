@@ -31,8 +31,7 @@ from shoal.protocol.plan import VIEWS, Plan, Promise, View
 from shoal.protocol.survey import Cross, Survey
 from shoal.server.core.parameters import invalid_field
 from shoal.support.checks import shown
-from shoal.theory.gaussian import normal_factor
-from shoal.theory.randomized_response import count_sigma
+from shoal.theory.randomized_response import count_sigma, normal_factor
 
 __all__ = [
     "EXAMPLE",

@@ -45,9 +45,8 @@ from shoal.theory.calibration import (
     coarse_to_fine,
     smallest_epsilon,
 )
-from shoal.theory.composition import Losses, composed_delta, dominating_losses
+from shoal.theory.composition import Losses, composed_delta, dominating_losses, gaussian_mu
 from shoal.theory.counts.profile import NEGLIGIBLE, Atoms, bit_profile, merged_atoms
-from shoal.theory.gaussian import gaussian_mu
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import local_q, log_theta
 

@@ -304,11 +304,12 @@ def _show_observers(console: Console, observers: list[dict[str, Any]]) -> None:
     from rich.padding import Padding
 
     console.print("\nWho sees what, and what holds against them:")
+    width = max(8, *(len(one["holds"]) for one in observers))
     for one in observers:
         delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
         who, epsilon = f"[bold]{one['who']:30}[/bold]", text_up(one["epsilon"])
-        console.print(f"{one['holds']:8} {who}  epsilon {epsilon}{delta}")
-        console.print(Padding(f"sees {one['sees']}. {one['assumption']}", (0, 0, 0, 9)))
+        console.print(f"{one['holds']:{width}} {who}  epsilon {epsilon}{delta}")
+        console.print(Padding(f"sees {one['sees']}. {one['assumption']}", (0, 0, 0, width + 1)))
 
 
 def crowd_in_words(crowd: dict[str, int]) -> str:

@@ -30,7 +30,7 @@ from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.analyzer.decryption import Stop, open_crowd
 from shoal.server.analyzer.plan import Place
-from shoal.server.analyzer.store import AnalyzerStore, Receipt, WholeCrowd
+from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd, Receipt
 
 CORES = os.cpu_count() or 1
 CHUNK = 4096
@@ -67,7 +67,7 @@ def _rows(name: str, fragments: int, options: Options) -> Iterator[list[object]]
     with tempfile.TemporaryDirectory() as scratch, closing(AnalyzerStore(Path(scratch))) as store:
         crowd = _crowd(store, _plan(options.size(80_000) // fragments, fragments))
         received = _spent(lambda: _receive(store, crowd))
-        whole = store.next_whole(set())
+        whole = store.next_complete(set())
         assert whole is not None
         ways: dict[str, Callable[[], object]] = {
             f"**Shoal**, {name}, one process": (
@@ -140,7 +140,7 @@ def _receive(store: AnalyzerStore, crowd: _Crowd) -> None:
         assert isinstance(receipt, Receipt)
 
 
-def _open(whole: WholeCrowd, messages: list[bytes]) -> None:
+def _open(whole: CompleteCrowd, messages: list[bytes]) -> None:
     key = X25519PrivateKey.from_private_bytes(whole.secret)
     for message in messages:
         decrypt_message(message, key, whole.info)

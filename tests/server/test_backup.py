@@ -108,12 +108,12 @@ class TestBackup:
                 assert kept.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
             lines = kept.execute("SELECT state, reports, tenths FROM crowds ORDER BY plan, number")
             assert sorted(lines.fetchall()) == [
-                ("given up", 0, 0),
-                ("given up", 0, 0),
-                ("given up", 0, 0),
-                ("given up", 0, 0),
-                ("sealed", 40, 10),
-                ("sealed", 50, 10),
+                ("discarded", 0, 0),
+                ("discarded", 0, 0),
+                ("discarded", 0, 0),
+                ("discarded", 0, 0),
+                ("released", 40, 10),
+                ("released", 50, 10),
             ]
 
     def test_one_private_file_and_nothing_beside_it(self, data: Path, tmp_path: Path, clock: Clock):
@@ -187,14 +187,14 @@ class TestRestore:
         assert restored == Restoration([ENDLESS.id], {WEEKLY.id: first * WEEK})
         with closing(Store(tmp_path / "new", clock=clock)) as store:
             assert store.crowds(ENDLESS.id) == [
-                CrowdRecord(1, 0, "sealed", 50, 10),
-                CrowdRecord(2, 0, "given up", None, 0, "restored"),
+                CrowdRecord(1, 0, "released", 50, 10),
+                CrowdRecord(2, 0, "discarded", None, 0, "restored"),
             ]
             assert store.crowds(WEEKLY.id) == [
-                CrowdRecord(1, NOW - 1, "given up", None, 0, "restored"),
-                CrowdRecord(2, NOW, "sealed", 40, 10),
-                CrowdRecord(3, NOW + 1, "given up", None, 0, "restored"),
-                CrowdRecord(4, NOW, "given up", None, 0, "restored"),
+                CrowdRecord(1, NOW - 1, "discarded", None, 0, "restored"),
+                CrowdRecord(2, NOW, "released", 40, 10),
+                CrowdRecord(3, NOW + 1, "discarded", None, 0, "restored"),
+                CrowdRecord(4, NOW, "discarded", None, 0, "restored"),
             ]
             assert store.accept([upload(ENDLESS, 1, 7)]) == [problems.PLAN_CLOSED]
             taken = []
@@ -446,10 +446,10 @@ class TestUnderLoad:
             with closing(Store(tmp_path / f"new {number}")) as store:
                 crowds = store.crowds(served.plan.id)
                 states = [crowd.state for crowd in crowds]
-                lengths.append(states.count("sealed"))
+                lengths.append(states.count("released"))
                 given_up = len(states) - lengths[-1]
                 assert given_up > 0
-                assert states == ["sealed"] * lengths[-1] + ["given up"] * given_up
+                assert states == ["released"] * lengths[-1] + ["discarded"] * given_up
                 for crowd in crowds[: lengths[-1]]:
                     assert store.release(served.plan.id, crowd.number) == final[crowd.number - 1]
         assert lengths == sorted(lengths)

@@ -235,8 +235,8 @@ class TestCollector:
             assert (await world.ask("console", "GET", "/readyz")).status_code == 200
             assert "trusted again" in world.log.getvalue()
             states = [one.state for one in await crowds_of(collector)]
-            assert "given up" not in states
-            assert states.count("sealed") == 1
+            assert "discarded" not in states
+            assert states.count("released") == 1
 
         with_world(machine, tmp_path / "data", story)
 
@@ -257,7 +257,7 @@ class TestCollector:
             assert answer.json()["held"] is False
             assert '"by": "first"' in world.log.getvalue()
             await collector.service.in_store(collector.store.sweep)
-            assert [one.state for one in await crowds_of(collector)].count("given up") == 3
+            assert [one.state for one in await crowds_of(collector)].count("discarded") == 3
             given = b"shoal_crowds_given_up_total 3.0"
             assert given in collector.administration.metrics_text()
             tenths = 10 * 30 // WINDOWED.reports_needed
@@ -312,7 +312,7 @@ class TestCollector:
             machine.pass_by(SETTLING)
             assert await states() == {"open"}
             machine.pass_by(3 * DAY)
-            assert "given up" in await states()
+            assert "discarded" in await states()
 
         with_world(machine, tmp_path / "data", first)
         machine.restart(2.5 * DAY)

@@ -64,7 +64,7 @@ def started(folder: Path, now: float = NOON) -> Iterator[Store]:
     collector = Collector(folder, Settings(smallest_crowd=1), clock=Clock(now))
     collector.store = collector.service.open(collector._make_store)
     with collector.service._held:
-        collector.store._sealed = lambda plan_id, number: None  # it counts plans it has loaded
+        collector.store._released = lambda plan_id, number: None  # it counts plans it has loaded
         yield collector.store
 
 
@@ -255,7 +255,7 @@ def test_a_lost_crowd_key_gives_open_crowds_up(history: Path, tmp_path: Path):
         kept = store.plan(PLAN.id)
         assert kept is not None
         assert kept.state == "closed"
-        assert [crowd.state for crowd in store.crowds(PLAN.id)] == ["sealed", "given up"]
+        assert [crowd.state for crowd in store.crowds(PLAN.id)] == ["released", "discarded"]
         assert releases(store) == {(history / "release").read_bytes()}
     with started(folder) as store:
         assert store.database.begun_anew is None

@@ -174,11 +174,11 @@ class Modelled:
     def seal(self, crowd: Crowd) -> bool:
         if crowd.reports < self.plan.reports_needed:
             return False
-        crowd.state, crowd.tenths = "sealed", 10
+        crowd.state, crowd.tenths = "released", 10
         return True
 
-    def give_up(self, crowd: Crowd, reason: Reason) -> None:
-        crowd.state, crowd.tenths, crowd.reason = "given up", self.tenths(crowd), reason
+    def discard_crowds(self, crowd: Crowd, reason: Reason) -> None:
+        crowd.state, crowd.tenths, crowd.reason = "discarded", self.tenths(crowd), reason
 
     def sweep(self, now: float) -> None:
         oldest = self.window(now) - 1
@@ -187,7 +187,7 @@ class Modelled:
             self.known = {w: ids for w, ids in self.known.items() if w >= oldest}
         for window, crowd in self.open.items():
             if window < self.oldest_window or int(now // DAY) >= crowd.opened + DEADLINE:
-                self.give_up(crowd, "window" if window < self.oldest_window else "deadline")
+                self.discard_crowds(crowd, "window" if window < self.oldest_window else "deadline")
         self.open_crowds(now)
 
     def shown(self) -> list[CrowdRecord]:
@@ -197,7 +197,7 @@ class Modelled:
                 number,
                 crowd.window,
                 crowd.state,
-                needed if crowd.state == "sealed" else None,
+                needed if crowd.state == "released" else None,
                 self.tenths(crowd) if crowd.state == "open" else crowd.tenths,
                 crowd.reason,
             )
@@ -436,7 +436,7 @@ class Life(RuleBasedStateMachine):
             model.open_crowds(self.clock.now)
         if wanted == "closed":
             for crowd in model.open.values():
-                model.give_up(crowd, "closed")
+                model.discard_crowds(crowd, "closed")
             model.known = {}
         if wanted == "destroyed":
             for crowd in model.crowds:
@@ -505,7 +505,7 @@ class Life(RuleBasedStateMachine):
             tallies: list[Tally] = []
             for number, crowd in enumerate(model.crowds, 1):
                 release = self.store.release(plan_id, number)
-                assert (release is not None) == (crowd.state == "sealed")
+                assert (release is not None) == (crowd.state == "released")
                 if release is not None:
                     assert self.releases.setdefault((plan_id, number), release) == release
                     found = self.store.tally(plan_id, number)
@@ -514,7 +514,7 @@ class Life(RuleBasedStateMachine):
             if model.state == "destroyed" or not model.counted:
                 continue
             assert all(one.reports == model.plan.reports_needed for one in tallies)
-            unreleased = any(one.state != "sealed" and one.reports for one in model.crowds)
+            unreleased = any(one.state != "released" and one.reports for one in model.crowds)
             total = tally_of(model.plan, *itertools.chain(*model.counted.values()))
             if not tallies:
                 continue
@@ -539,7 +539,7 @@ class Life(RuleBasedStateMachine):
                     assert found[1].by_bit[:MARKS].tolist() == marked
             for place, tallies in by_window.items():
                 unreleased = any(
-                    crowd.reports and crowd.state != "sealed" and crowd.window == place
+                    crowd.reports and crowd.state != "released" and crowd.window == place
                     for crowd in model.crowds
                 )
                 total = tally_of(model.plan, *model.counted[place])

@@ -133,7 +133,7 @@ class TestTwoCollectors:
         for store in (second, first, second):
             store.sweep()
         ended = [
-            CrowdRecord(1, 0, "given up", None, 7, "deadline"),
+            CrowdRecord(1, 0, "discarded", None, 7, "deadline"),
             CrowdRecord(2, 0, "open", None, 0),
         ]
         assert first.crowds(FLAGS.id) == second.crowds(FLAGS.id) == ended
@@ -174,7 +174,7 @@ class TestSealedStays:
         store = store_in(url, tmp_path / "first", FLAGS)
         store.accept([upload(FLAGS, 51, 1)])
         release = store.release(FLAGS.id, 1)
-        with pytest.raises(StorageError, match="a sealed crowd does not change"):
+        with pytest.raises(StorageError, match="a released crowd does not change"):
             store.database.execute(change)
         assert store.release(FLAGS.id, 1) == release
         store.close()

@@ -69,7 +69,7 @@ class TestSealing:
         standby = standby_of(url)
         one.accept([upload(SMALL, 1, 2)])
         one.sweep()
-        assert one.sealed_numbers(SMALL.id, 9) == [1]
+        assert one.released_numbers(SMALL.id, 9) == [1]
         two.accept([upload(SMALL, 1, 3)])
         fail_over(url, standby)
         for store in (one, two):
@@ -188,7 +188,7 @@ class TestMemory:
         one.accept([rest])  # its sender did not see the other one's answer
         for store in (one, two):
             assert open_reports(store, SMALL) == 0
-            assert store.sealed_numbers(SMALL.id, 9) == [1]
+            assert store.released_numbers(SMALL.id, 9) == [1]
             store.close()
 
     def test_a_row_of_digests_that_is_full_with_others(self, url: str, tmp_path: Path):

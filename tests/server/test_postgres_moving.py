@@ -188,7 +188,7 @@ def test_a_backup_of_the_database_restores_into_a_folder(url: str, tmp_path: Pat
     assert restore(made, tmp_path / "restored", clock=Clock()).closed == [FLAGS.id]
     with closing(Store(tmp_path / "restored", clock=Clock())) as again:
         assert again.release(FLAGS.id, 1) == release
-        assert [crowd.state for crowd in again.crowds(FLAGS.id)] == ["sealed", "given up"]
+        assert [crowd.state for crowd in again.crowds(FLAGS.id)] == ["released", "discarded"]
     with transaction(store.database.connection):  # it is not in the way of the collector
         pass
     store.close()
@@ -218,7 +218,7 @@ def test_a_release_that_the_operator_of_the_database_changed_is_refused(
 
 def test_a_damaged_release_does_not_become_whole_by_a_move(old: Path, url: str, tmp_path: Path):
     with closing(sqlite3.connect(old / NAME, isolation_level=None)) as database:
-        database.execute("DROP TRIGGER what_is_sealed_stays")
+        database.execute("DROP TRIGGER releases_are_final")
         database.execute("UPDATE crowds SET release = replace(release, '1', '2')")
     move(old, tmp_path / "new", url)
     with closing(store_in(url, tmp_path / "new")) as store, pytest.raises(UnverifiedError):

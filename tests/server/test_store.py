@@ -127,7 +127,7 @@ class TestSealing:
         assert store.release(plan.id, 1) is None
         store.accept([upload(plan, 1, 2)])
         assert store.crowds(plan.id) == [
-            CrowdRecord(1, 0, "sealed", needed, 10),
+            CrowdRecord(1, 0, "released", needed, 10),
             CrowdRecord(2, 0, "open", None, 0),
         ]
         assert open_reports(store, plan) == 0
@@ -138,14 +138,14 @@ class TestSealing:
         def sealed(plan_id: str, number: int) -> None:
             told.append((plan_id, number, store.release(plan_id, number) is not None))
 
-        store = published(tmp_path, FLAGS, sealed=sealed)
+        store = published(tmp_path, FLAGS, released=sealed)
         store.accept([upload(FLAGS, 120, 1)])
         store.accept([upload(FLAGS, 120, 1), upload(FLAGS, 20, 2)])
         assert told == []
         store.sweep()
         assert told == [(FLAGS.id, number, True) for number in (1, 2)]
         store.accept([upload(FLAGS, 10, 3)])
-        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["sealed"] * 3 + ["open"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["released"] * 3 + ["open"]
         assert told[2:] == [(FLAGS.id, 3, True)]
         store.sweep()
         assert len(told) == 3
@@ -164,7 +164,7 @@ class TestSealing:
             assert store.database.execute(states).fetchall() == [("open",)] * crowds
         store.sweep()
         found = [state for (state,) in store.database.execute(states)]
-        assert found == ["sealed", "sealed", "sealed", "open"]
+        assert found == ["released", "released", "released", "open"]
         assert open_crowds(store, FLAGS) == {0: 31}
         assert [one.reports for one in released(store, FLAGS)] == [50, 50, 50]
         rest = upload(FLAGS, 19, 9)
@@ -191,7 +191,7 @@ class TestSealing:
         store.accept([whole])
         store.move(FLAGS.id, "closed")
         assert released(store, FLAGS) == [tally_of(FLAGS, whole)]
-        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["sealed", "given up"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["released", "discarded"]
 
     @pytest.mark.parametrize("count", [50, 99, 100, 101, 777])
     def test_several_crowds_in_one_upload(self, plan: Plan, count: int, tmp_path: Path):
@@ -529,7 +529,7 @@ class TestCrowdsOfWindows:
         last = upload(WINDOWED, 1, 7, NOW + 1)
         store.accept([last])
         assert released(store, WINDOWED) == [tally_of(WINDOWED, parts[1], last)]
-        (sealed,) = [one.number for one in store.crowds(WINDOWED.id) if one.state == "sealed"]
+        (sealed,) = [one.number for one in store.crowds(WINDOWED.id) if one.state == "released"]
         document = json_of(store.release(WINDOWED.id, sealed))
         assert document["crowds"] == [
             {"name": str(sealed), "window": NOW + 1, "reports": 50, "released": True}
@@ -540,7 +540,7 @@ class TestCrowdsOfWindows:
     def test_no_release_mixes_windows(self, tmp_path: Path):
         """One upload with reports of three windows in no order, each kind with its own vector."""
         told: list[int] = []
-        store = published(tmp_path, WINDOWED, sealed=lambda _, number: told.append(number))
+        store = published(tmp_path, WINDOWED, released=lambda _, number: told.append(number))
         parts = []
         for window, count, vector in ((NOW - 1, 120, 1), (NOW, 70, 2), (NOW + 1, 30, 4)):
             parts.append(upload(WINDOWED, count, vector, window))
@@ -548,7 +548,7 @@ class TestCrowdsOfWindows:
         whole = together(*parts)
         order = np.random.default_rng(1).permutation(len(whole)).tolist()
         assert store.accept([chosen(whole, order[:90]), chosen(whole, order[90:])]) == [None] * 2
-        assert of_windows(store, "sealed") == [(-1, 10), (0, 10), (-1, 10)]
+        assert of_windows(store, "released") == [(-1, 10), (0, 10), (-1, 10)]
         assert [one.by_vector for one in released(store, WINDOWED)] == [
             {"01": 50},
             {"02": 50},
@@ -569,7 +569,7 @@ class TestCrowdsOfWindows:
         store.sweep()
         store.accept([rest, early])
         assert released(store, WINDOWED) == [tally_of(WINDOWED, early, rest)]
-        assert of_windows(store, "sealed") == [(1, 10)]
+        assert of_windows(store, "released") == [(1, 10)]
 
     def test_a_window_takes_its_crowd_with_it(self, tmp_path: Path):
         clock = Clock()
@@ -579,13 +579,13 @@ class TestCrowdsOfWindows:
         secrets = counts_of(store)
         clock.now = (NOW + 1) * WEEK
         store.sweep()
-        assert of_windows(store, "given up") == [(-1, 9)]
+        assert of_windows(store, "discarded") == [(-1, 9)]
         clock.now = (NOW + 2) * WEEK - 1
         store.sweep()
         assert of_windows(store, "open") == [(0, 7), (1, 1), (2, 0)]
         clock.now = (NOW + 3) * WEEK
         store.sweep()
-        assert of_windows(store, "given up") == [(-1, 9), (0, 7), (1, 1)]
+        assert of_windows(store, "discarded") == [(-1, 9), (0, 7), (1, 1)]
         assert of_windows(store, "open") == [(2, 0), (3, 0), (4, 0)]
         rows = store.database.execute("SELECT reports, release FROM crowds").fetchall()
         assert rows == [(0, None)] * 6
@@ -604,13 +604,13 @@ class TestCrowdsOfWindows:
             store.close()
             store = Store(tmp_path, clock=clock)
         store.sweep()
-        assert of_windows(store, "given up") == [(-1, 0), (0, 6)]
+        assert of_windows(store, "discarded") == [(-1, 0), (0, 6)]
         assert of_windows(store, "open") == [(1, 0), (2, 0), (3, 0)]
         assert store.progress(WINDOWED.id) == 0
         early = [upload(WINDOWED, 50, 2, NOW + 1), upload(WINDOWED, 50, 3, NOW)]
         assert store.accept(early) == [None, problems.WINDOW_EXPIRED]
         assert released(store, WINDOWED) == [tally_of(WINDOWED, early[0])]
-        assert of_windows(store, "sealed") == [(1, 10)]
+        assert of_windows(store, "released") == [(1, 10)]
 
     def test_the_clock_goes_back_before_the_sweep(self, tmp_path: Path):
         """Nothing is lost: the crowds of windows that are not forgotten fill on."""
@@ -637,7 +637,7 @@ class TestCrowdsOfWindows:
         clock.now += 3 * DAY
         assert clock.now // WEEK == NOW
         store.sweep()
-        assert of_windows(store, "given up") == [(-1, 0), (0, 4)]
+        assert of_windows(store, "discarded") == [(-1, 0), (0, 4)]
         assert of_windows(store, "open") == [(1, 2), (-1, 0), (0, 0)]
         # Reports of the crowd that was given up do not come back.
         store.accept([upload(WINDOWED, 20, 1, NOW)])
@@ -655,7 +655,7 @@ class TestCrowdsOfWindows:
             assert (1, 4) in of_windows(store, "open")
         clock.now = begins + 6 * DAY
         store.sweep()
-        assert (1, 4) in of_windows(store, "given up")
+        assert (1, 4) in of_windows(store, "discarded")
         assert (1, 0) in of_windows(store, "open")
 
 
@@ -696,7 +696,7 @@ class TestDeadline:
         clock.now += DAY
         store.sweep()
         assert store.crowds(FLAGS.id) == [
-            CrowdRecord(1, 0, "given up", None, 7, "deadline"),
+            CrowdRecord(1, 0, "discarded", None, 7, "deadline"),
             CrowdRecord(2, 0, "open", None, 0),
         ]
         rows = store.database.execute("SELECT reports, release FROM crowds").fetchall()
@@ -715,10 +715,14 @@ class TestDeadline:
         store.accept([upload(FLAGS, 51, 1)])
         clock.now += 20 * DAY
         store.sweep()
-        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["sealed", "open"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["released", "open"]
         clock.now += 10 * DAY
         store.sweep()
-        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["sealed", "given up", "open"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == [
+            "released",
+            "discarded",
+            "open",
+        ]
 
     @pytest.mark.parametrize("days", [0, 30])
     def test_never_and_back(self, days: int, tmp_path: Path):
@@ -735,7 +739,7 @@ class TestDeadline:
         store.move(FLAGS.id, "paused")
         clock.now += 30 * DAY
         store.sweep()
-        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["given up", "open"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["discarded", "open"]
 
     def test_the_counts_are_gone_from_the_files(self, tmp_path: Path):
         clock = Clock()
@@ -755,7 +759,7 @@ class TestDeadline:
         assert store.progress(FLAGS.id) == count * 10 // 50
         assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, count * 10 // 50)]
         store.move(FLAGS.id, "closed")
-        ended = CrowdRecord(1, 0, "given up", None, count * 10 // 50, "closed")
+        ended = CrowdRecord(1, 0, "discarded", None, count * 10 // 50, "closed")
         assert store.crowds(FLAGS.id) == [ended]
 
 
@@ -772,7 +776,7 @@ class TestRemains:
         assert store.move(plan.id, "closed")
         assert not any(secret in data_bytes(tmp_path) for secret in secrets)
         assert store.release(plan.id, 1) == release
-        assert [crowd.state for crowd in store.crowds(plan.id)] == ["sealed", "given up"]
+        assert [crowd.state for crowd in store.crowds(plan.id)] == ["released", "discarded"]
 
     def test_after_destroying(self, plan: Plan, tmp_path: Path):
         store = published(tmp_path, plan)
@@ -846,7 +850,7 @@ class TestSealedStays:
             "UPDATE crowds SET release = x'00' WHERE number = 1",
             "UPDATE crowds SET reports = 7 WHERE number = 1",
             "UPDATE crowds SET state = 'open' WHERE number = 1",
-            "UPDATE crowds SET state = 'given up' WHERE number = 1",
+            "UPDATE crowds SET state = 'discarded' WHERE number = 1",
             "UPDATE crowds SET number = 9 WHERE number = 1",
             "UPDATE crowds SET state = 'destroyed' WHERE number = 1",
             "DELETE FROM crowds WHERE number = 1",
@@ -859,7 +863,7 @@ class TestSealedStays:
         store.accept([upload(FLAGS, 51, 1)])
         store.sweep()
         before = content(store.database.connection)
-        with pytest.raises(sqlite3.IntegrityError, match="sealed crowd"):
+        with pytest.raises(sqlite3.IntegrityError, match="released crowd"):
             store.database.execute(change)
         assert content(store.database.connection) == before
 

@@ -225,10 +225,10 @@ def analyzer(plan: Plan, folder: Path) -> Work:
                 assert isinstance(receipt, Receipt), receipt
         grown = (folder_bytes(folder) - before) / total
         with meter:
-            whole = kept.next_whole()
+            whole = kept.next_complete()
             assert whole is not None
             opened = open_crowd(whole, kept.scratch, 1, Stop())
-            assert kept.seal(whole, opened)
+            assert kept.release_crowd(whole, opened)
     return meter.work("messages received, decrypted and counted", "message", total, grown)
 
 

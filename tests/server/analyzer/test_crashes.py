@@ -26,10 +26,9 @@ from shoal import Flags, Plan
 from shoal.analysis.report_files import Batch
 from shoal.protocol.encryption import CHUNK_TYPE, Chunk, CrowdKey
 from shoal.protocol.signatures import key_text
-from shoal.server.analyzer import chunk_files
 from shoal.server.analyzer.decryption import Stop, open_crowd
 from shoal.server.analyzer.plan import Place
-from shoal.server.analyzer.store import AnalyzerStore, Receipt
+from shoal.server.analyzer.store import AnalyzerStore, ArrivedChunks, Receipt
 from shoal.server.storage.database import StorageError
 from tests.server.analyzer.relay_help import (
     COUNTS,
@@ -79,9 +78,9 @@ def states(store: AnalyzerStore, chunks: list[Chunk]) -> list[str]:
 
 
 def seal_next(store: AnalyzerStore) -> bool:
-    crowd = store.next_whole()
+    crowd = store.next_complete()
     assert crowd is not None
-    return store.seal(crowd, open_crowd(crowd, store.scratch, 1, Stop()))
+    return store.release_crowd(crowd, open_crowd(crowd, store.scratch, 1, Stop()))
 
 
 @pytest.mark.parametrize("plan", [WHOLE, COUNTS], ids=lambda plan: plan.view)
@@ -91,7 +90,7 @@ def test_while_it_receives(where: str, plan: Plan, tmp_path: Path, monkeypatch: 
     store = published(folder, plan)
     chunks = chunks_in(store, plan, batch)
     assert states(store, chunks[:2]) == ["receiving"] * 2
-    write = chunk_files.ArrivedChunks.write
+    write = ArrivedChunks.write
 
     def dying(self: Any, *arguments: Any) -> None:
         if where != "before the file":
@@ -102,12 +101,12 @@ def test_while_it_receives(where: str, plan: Plan, tmp_path: Path, monkeypatch: 
         states(store, chunks[2:])
     else:
         with monkeypatch.context() as patch:
-            patch.setattr(chunk_files.ArrivedChunks, "write", dying)
+            patch.setattr(ArrivedChunks, "write", dying)
             with pytest.raises(Killed):
                 store.keep_chunk(FIRST, chunks[2], chunks[2].to_bytes())
     store.close()
     with closing(opened_store(folder)) as store:
-        assert (store.next_whole() is not None) == (where == "after the note")
+        assert (store.next_complete() is not None) == (where == "after the note")
         assert states(store, chunks) == (
             ["complete"] * 3 if where == "after the note" else ["receiving"] * 2 + ["complete"]
         )
@@ -121,7 +120,7 @@ def test_while_it_opens_and_releases(where: str, tmp_path: Path, monkeypatch: py
     store = published(folder, COUNTS)
     chunks = chunks_in(store, COUNTS, batch)
     states(store, chunks)
-    crowd = store.next_whole()
+    crowd = store.next_complete()
     assert crowd is not None
 
     def dying(*arguments: Any) -> None:
@@ -132,7 +131,7 @@ def test_while_it_opens_and_releases(where: str, tmp_path: Path, monkeypatch: py
             patch.setattr("shoal.server.analyzer.decryption.first_of_each", dying)
             patch.setattr("shutil.rmtree", lambda *_, **__: None)  # a process that died tidies not
         elif where == "before the release":
-            patch.setattr("shoal.server.analyzer.plan.AnalyzerPlan.seal", dying)
+            patch.setattr("shoal.server.analyzer.plan.AnalyzerPlan.release", dying)
         else:
             patch.setattr(AnalyzerStore, "_sweep_files", dying)
         with pytest.raises(Killed):
@@ -143,9 +142,9 @@ def test_while_it_opens_and_releases(where: str, tmp_path: Path, monkeypatch: py
     with closing(opened_store(folder)) as store:
         assert not store.scratch.exists()
         if where == "after the release":
-            assert store.next_whole() is None
+            assert store.next_complete() is None
             assert not any((folder / "chunks").iterdir())
-            assert not store.seal(crowd, open_crowd_of(batch)), "it is not released twice"
+            assert not store.release_crowd(crowd, open_crowd_of(batch)), "it is not released twice"
         else:
             assert store.release(COUNTS.id, 1) is None
             assert seal_next(store)
@@ -169,7 +168,7 @@ def test_a_damaged_chunk_is_not_counted(tmp_path: Path):
     batch = upload(COUNTS, COUNTS.reports_needed, 6)
     with closing(published(tmp_path / "data", COUNTS)) as store:
         states(store, chunks_in(store, COUNTS, batch))
-        crowd = store.next_whole()
+        crowd = store.next_complete()
         assert crowd is not None
         path = crowd.chunks[1].path
         content = path.read_bytes()
@@ -179,7 +178,7 @@ def test_a_damaged_chunk_is_not_counted(tmp_path: Path):
                 open_crowd(crowd, store.scratch, 2, Stop())
         assert store.note_damage(COUNTS.id, 1, [1])
         store.sweep()
-        assert store.next_whole() is None
+        assert store.next_complete() is None
         path.write_bytes(content)  # an operator puts it back
         store.sweep()
         assert seal_next(store)
@@ -188,7 +187,7 @@ def test_a_damaged_chunk_is_not_counted(tmp_path: Path):
 def test_a_worker_that_dies_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with closing(published(tmp_path / "data", COUNTS)) as store:
         states(store, chunks_in(store, COUNTS, upload(COUNTS, COUNTS.reports_needed, 6)))
-        crowd = store.next_whole()
+        crowd = store.next_complete()
         assert crowd is not None
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", "/bin/false")
@@ -343,7 +342,7 @@ def test_a_whole_crowd_is_opened_whatever_happens_to_its_plan(tmp_path: Path):
         clock.now += 30 * DAY
         store.sweep()
         assert store.move(DAILY.id, "closed")
-        assert [crowd.state for crowd in store.crowds(DAILY.id)] == ["open", "given up"]
+        assert [crowd.state for crowd in store.crowds(DAILY.id)] == ["open", "discarded"]
         assert seal_next(store)
         release = json.loads(store.release(DAILY.id, 1) or b"")
         assert release["by_bit"] == counted_by_hand(DAILY, batch)["by_bit"]

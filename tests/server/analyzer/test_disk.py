@@ -17,7 +17,7 @@ from shoal.protocol.encryption import Chunk, CrowdKey
 from shoal.server.analyzer.counting import Messages, Spilling, first_of_each
 from shoal.server.analyzer.decryption import Stop, open_crowd
 from shoal.server.analyzer.plan import Place
-from shoal.server.analyzer.store import AnalyzerStore, WholeCrowd
+from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd
 from shoal.server.core import problems
 from shoal.server.core.backup import back_up, restore
 from shoal.server.storage.encryption import CROWD_KEY_FILE
@@ -35,7 +35,7 @@ def all_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def whole(store: AnalyzerStore) -> tuple[WholeCrowd, list[Chunk], list[bytes], Batch]:
+def whole(store: AnalyzerStore) -> tuple[CompleteCrowd, list[Chunk], list[bytes], Batch]:
     """Bring a crowd of which the contents of the messages are known."""
     batch = upload(COUNTS, COUNTS.reports_needed, 9)
     document = store.crowd_key(COUNTS.id, Place(0, 1), DATA)
@@ -44,7 +44,7 @@ def whole(store: AnalyzerStore) -> tuple[WholeCrowd, list[Chunk], list[bytes], B
     contents = contents_of(COUNTS, batch)
     chunks = cut(COUNTS, key, sealed(COUNTS, key, contents))
     states(store, chunks)
-    crowd = store.next_whole()
+    crowd = store.next_complete()
     assert crowd is not None
     return crowd, chunks, contents, batch
 
@@ -102,7 +102,7 @@ def test_without_the_key_file_crowds_are_given_up(tmp_path: Path):
     store.close()
     (folder / CROWD_KEY_FILE).unlink()
     with closing(opened_store(folder)) as store:
-        assert store.next_whole() is None
+        assert store.next_complete() is None
         assert not any((folder / "chunks").iterdir())
         answer = store.keep_chunk(Place(0, 1), chunks[0], chunks[0].to_bytes())
         assert answer in (problems.PLAN_CLOSED, problems.WINDOW_EXPIRED, problems.UNKNOWN_CROWD)
@@ -136,8 +136,8 @@ class TestBackups:
             done = back_up(folder, tmp_path / "late", clock=clock)
         restore(late, again, clock=clock)
         with closing(AnalyzerStore(again, clock=clock)) as store:
-            assert [crowd.state for crowd in store.crowds(COUNTS.id)] == ["given up"]
-            assert store.next_whole() is None
+            assert [crowd.state for crowd in store.crowds(COUNTS.id)] == ["discarded"]
+            assert store.next_complete() is None
             gone = store.keep_chunk(Place(0, 1), chunks[0], chunks[0].to_bytes())
             assert isinstance(gone, problems.Problem)
             assert gone.status in (404, 410)

@@ -394,7 +394,7 @@ class TestChunks:
             other = replace(chunks[1], content=chunks[0].content)
             assert problem_of(await relay.put(other)) == problems.OTHER_CHUNK
             crowds = await relay.analyzer.service.in_store(relay.analyzer.store.crowds, COUNTS.id)
-            assert [crowd.state for crowd in crowds] == ["sealed"]
+            assert [crowd.state for crowd in crowds] == ["released"]
 
         beside_analyzer(work, tmp_path, COUNTS)
 
@@ -493,7 +493,7 @@ class TestTime:
             assert database.execute("SELECT count(*) FROM wrapped_keys").fetchone() == (0,)
             assert database.execute("SELECT count(*) FROM chunks").fetchone() == (0,)
             crowds = await relay.analyzer.service.in_store(relay.analyzer.store.crowds, DAILY.id)
-            assert [crowd.state for crowd in crowds] == ["sealed", "given up"]
+            assert [crowd.state for crowd in crowds] == ["released", "discarded"]
             assert not any((tmp_path / "chunks").iterdir())
 
         beside_analyzer(work, tmp_path, DAILY, clock=clock)
@@ -530,7 +530,7 @@ class TestStates:
             assert await relay.released(WHOLE, 2) == expected
             assert await move(WHOLE.id, "destroyed") is None
             database = relay.analyzer.store.database
-            for table in ("wrapped_keys", "chunks", "sealing_keys"):
+            for table in ("wrapped_keys", "chunks", "crowd_keys"):
                 assert not database.execute(f"SELECT * FROM {table}").fetchall()
             assert problem_of(await relay.put(done[0], crowd=2)) == problems.UNKNOWN_CROWD
 

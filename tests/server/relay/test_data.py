@@ -142,7 +142,7 @@ class TestLosses:
         assert set(restoration.waiting) == {WEEKLY.id}
         store = RelayStore(tmp_path / "again", clock=lambda: NOW)
         assert store.database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
-        assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"given up"}
+        assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"discarded"}
         assert store.wanted() == []  # all open windows are before the first that is safe
         assert store.pinned_key() is None  # it was given, and is given again
         store.close()
@@ -160,7 +160,7 @@ class TestLosses:
         self.fill(tmp_path, WEEKLY, FakeAnalyzer(WEEKLY))
         (tmp_path / CROWD_KEY_FILE).unlink()
         store = RelayStore(tmp_path, clock=lambda: NOW)
-        assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"given up"}
+        assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"discarded"}
         assert store.wanted() == []
         while store.frozen.tidy():
             pass
@@ -200,7 +200,7 @@ def test_a_crowd_past_its_window_is_given_up(tmp_path: Path) -> None:
         await world.relay.service.in_store(world.relay.sweep)
         crowds = await world.relay.service.in_store(world.relay.store.crowds, WEEKLY.id)
         first = next(one for one in crowds if one.window == key.window)
-        assert (first.state, first.tenths) == ("given up", 4)
+        assert (first.state, first.tenths) == ("discarded", 4)
         assert (await world.get_key(WEEKLY, key.window)).status_code == 410
         old = replace(sealed(WEEKLY, key, late[9:]), window=key.window)
         assert await world.post(old) == 410

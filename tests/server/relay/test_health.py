@@ -309,7 +309,7 @@ class TestEndedCrowds:
                     await asyncio.sleep(0.01)
             found = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
             assert {one.place: one.state for one in found[:3]} == (
-                dict.fromkeys((1, 2, 3), "given up")
+                dict.fromkeys((1, 2, 3), "discarded")
             )
 
         story(WHOLE, tmp_path, live, analyzer)

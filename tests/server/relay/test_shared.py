@@ -162,7 +162,7 @@ class TestReports:
         first.store.sweep()
         assert second.store.accept([late]) == [problems.WINDOW_EXPIRED]
         states = {one.state: one.tenths for one in second.store.crowds(WEEKLY.id) if one.tenths}
-        assert states == {"given up": 2}
+        assert states == {"discarded": 2}
         for one in (first, second):
             one.close()
 
@@ -418,13 +418,13 @@ class TestForwarding:
     ):
         ended: list[tuple[str, int]] = []
         folder = second_folder(tmp_path / "first", "third")
-        third = SharedRelay(url, folder, analyzer, given_up=lambda *crowd: ended.append(crowd))
+        third = SharedRelay(url, folder, analyzer, discarded=lambda *crowd: ended.append(crowd))
         (crowd,) = third.store.frozen.on_their_way()
         assert third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=True)
         assert ended == [(PIECES.id, 10)]
-        assert "given up" in {one.state for one in third.store.crowds(PIECES.id)}
+        assert "discarded" in {one.state for one in third.store.crowds(PIECES.id)}
         third.close()
 
     @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ class TestOperations:
         assert set(restoration.waiting) == {WEEKLY.id}
         store = RelayStore(tmp_path / "again")
         assert store.pinned_key() == analyzer.public_key
-        assert {one.state for one in store.crowds(WEEKLY.id)} == {"given up"}
+        assert {one.state for one in store.crowds(WEEKLY.id)} == {"discarded"}
         store.close()
 
     def test_a_backup_of_nothing(self, url: str, tmp_path: Path):
@@ -167,7 +167,7 @@ class TestOperations:
             SharedRelay(url, second.folder, analyzer)
         again = SharedRelay(url, second_folder(first.folder, "third"), analyzer, time.time)
         for plan in (WHOLE, WEEKLY):
-            assert {one.state for one in again.store.crowds(plan.id)} == {"given up"}
+            assert {one.state for one in again.store.crowds(plan.id)} == {"discarded"}
         assert again.store.wanted() == []
         while again.store.frozen.tidy():
             pass

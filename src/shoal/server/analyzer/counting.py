@@ -147,7 +147,14 @@ _NONCE = struct.Struct("<III")
 
 @dataclass(frozen=True)
 class Spilling:
-    """How the messages of one opening are spread and encrypted."""
+    """Decrypted messages on the disk, spread over partitions and encrypted again.
+
+    A repeated message is found by its identifier. The identifiers of a crowd need not fit into
+    memory: a hash of the identifier chooses the partition, so equal ones meet in one, and one
+    partition is read at a time. The hash is drawn for each opening, so nobody who chooses
+    identifiers chooses partitions. The key is in memory only: decrypted messages must not be on a
+    disk before the crowd is released.
+    """
 
     width: int
     """Bytes of a message, opened."""

@@ -25,7 +25,7 @@ from typing import Any
 from shoal.errors import ShoalError
 from shoal.protocol.encryption import content_bytes, message_bytes
 from shoal.server.analyzer.counting import OpenedCrowd, Spilling, counting_for, first_of_each
-from shoal.server.analyzer.store import WholeCrowd
+from shoal.server.analyzer.store import CompleteCrowd
 from shoal.server.analyzer.worker import Keys
 from shoal.server.storage.database import StorageError, storage_errors
 
@@ -75,7 +75,7 @@ class Stop:
                 self._processes.discard(process)
 
 
-def open_crowd(crowd: WholeCrowd, scratch: Path, processes: int, stop: Stop) -> OpenedCrowd:
+def open_crowd(crowd: CompleteCrowd, scratch: Path, processes: int, stop: Stop) -> OpenedCrowd:
     """Open all messages of a crowd and tally them.
 
     Parameters
@@ -123,7 +123,7 @@ def _folder_of_its_own(scratch: Path) -> Iterator[Path]:
 
 
 def _open_chunks(
-    crowd: WholeCrowd, keys: Keys, targets: list[Path], processes: int, stop: Stop
+    crowd: CompleteCrowd, keys: Keys, targets: list[Path], processes: int, stop: Stop
 ) -> list[dict[str, Any]]:
     """Return what the workers answer about each chunk."""
     waiting: SimpleQueue[tuple[int, str, str, str]] = SimpleQueue()

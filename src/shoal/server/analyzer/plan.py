@@ -1,15 +1,15 @@
-"""A plan whose reports come sealed, through a relay: its crowds, by window and the relay's number.
+"""A plan at the analyzer: its crowds, by window and the relay's number.
 
 A crowd begins when the relay asks for its key and has nothing in it until all of its chunks have
 come. How full it is at the relay is not known here. The key pair of a crowd is 32 bytes from the
 system; the private half is wrapped under the file `crowd-key`, as the keys of a collector's open
-crowds are, and goes when the crowd is sealed or given up.
+crowds are, and goes when the crowd is released or discarded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -89,7 +89,7 @@ class AnalyzerPlan(WindowedPlan):
         self.messages = plan.reports_needed * plan.messages
         """How many messages a crowd has."""
         self.crowd_bytes = self.messages * message_bytes(plan)
-        """How many bytes they have, sealed."""
+        """How many bytes they have, encrypted."""
 
     # Keys
 
@@ -98,8 +98,8 @@ class AnalyzerPlan(WindowedPlan):
         row = self._connection.execute(
             "SELECT number, state, document, chunks, arrived, messages, (SELECT count(*)"
             " FROM damaged_chunks AS d WHERE d.plan = crowds.plan AND d.number = crowds.number)"
-            " FROM sealing_keys JOIN crowds USING (plan, number)"
-            " WHERE plan = ? AND sealing_keys.window = ? AND crowd = ?",
+            " FROM crowd_keys JOIN crowds USING (plan, number)"
+            " WHERE plan = ? AND crowd_keys.window = ? AND crowd = ?",
             (self.plan.id, *place),
         ).fetchone()
         if row is None:
@@ -119,11 +119,11 @@ class AnalyzerPlan(WindowedPlan):
             return problem
         where = (self.plan.id, place.window)
         (last,) = self._connection.execute(
-            "SELECT coalesce(max(crowd), 0) FROM sealing_keys WHERE plan = ? AND window = ?", where
+            "SELECT coalesce(max(crowd), 0) FROM crowd_keys WHERE plan = ? AND window = ?", where
         ).fetchone()
         rows = self._connection.execute(
-            "SELECT crowd, arrived, document FROM sealing_keys JOIN crowds USING (plan, number)"
-            " WHERE plan = ? AND sealing_keys.window = ? AND state = 'open' AND relay = ?"
+            "SELECT crowd, arrived, document FROM crowd_keys JOIN crowds USING (plan, number)"
+            " WHERE plan = ? AND crowd_keys.window = ? AND state = 'open' AND relay = ?"
             " ORDER BY crowd",
             (*where, relay),
         ).fetchall()
@@ -159,7 +159,7 @@ class AnalyzerPlan(WindowedPlan):
         public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         key = CrowdKey(self.plan.id, *place, public)
         self._connection.execute(
-            "INSERT INTO sealing_keys (plan, window, crowd, number, document, relay)"
+            "INSERT INTO crowd_keys (plan, window, crowd, number, document, relay)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             (self.plan.id, *place, last + 1, key.to_bytes(), relay),
         )
@@ -216,7 +216,7 @@ class AnalyzerPlan(WindowedPlan):
             messages=crowd.messages + self._messages_in(chunk),
         )
         self._connection.execute(
-            "UPDATE sealing_keys SET chunks = ?, arrived = ?, messages = ?"
+            "UPDATE crowd_keys SET chunks = ?, arrived = ?, messages = ?"
             " WHERE plan = ? AND number = ?",
             (crowd.chunks, crowd.arrived, crowd.messages, self.plan.id, crowd.number),
         )
@@ -231,7 +231,7 @@ class AnalyzerPlan(WindowedPlan):
 
     # Crowds
 
-    def seal(self, number: int, release: bytes | None, reports: int, unreadable: int) -> bool:
+    def release(self, number: int, release: bytes | None, reports: int, unreadable: int) -> bool:
         """Write a crowd's release and destroy its key; return whether the crowd was still there.
 
         Without a release the crowd is discarded: too few of its reports could be read.
@@ -243,22 +243,22 @@ class AnalyzerPlan(WindowedPlan):
         if changed.rowcount:
             self.note_damage(number, ())
             if release is None:
-                self._end(number, "given up", 0, 10, None, "unreadable")
+                self._end(number, tenths=10, reason="unreadable")
             else:
                 self._signatures.add_release(self.plan.id, number, unreadable, release)
-                self._end(number, "sealed", reports, 10, release)
+                self._end(number, reports=reports, tenths=10, release=release)
         return bool(changed.rowcount)
 
-    def give_up(
+    def discard_crowds(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Discard crowds with missing or damaged chunks, with their keys.
 
-        The relay was told that a whole crowd arrived and has deleted it, so that one is opened
+        The relay was told that a complete crowd arrived and has deleted it, so that one is opened
         whatever happens to its plan or window.
         """
         rows = self._connection.execute(
-            "SELECT number FROM crowds JOIN sealing_keys USING (plan, number) WHERE plan = ?"
+            "SELECT number FROM crowds JOIN crowd_keys USING (plan, number) WHERE plan = ?"
             " AND state = 'open' AND (chunks IS NOT arrived OR (plan, number) IN"
             " (SELECT plan, number FROM damaged_chunks)) AND crowds.window < ?"
             " AND opened_day < ? ORDER BY number",
@@ -268,7 +268,7 @@ class AnalyzerPlan(WindowedPlan):
 
     def discard(self, number: int, reason: Reason) -> IncompleteCrowd:
         """Discard one open crowd, with its key and its chunks."""
-        self._end(number, "given up", 0, 0, None, reason)
+        self._end(number, reason=reason)
         self.note_damage(number, ())
         self._connection.execute(
             "DELETE FROM chunks WHERE plan = ? AND number = ?", (self.plan.id, number)
@@ -278,7 +278,7 @@ class AnalyzerPlan(WindowedPlan):
     def destroy(self) -> None:
         """Destroy all that was collected, also what is being opened."""
         destroy_releases(self._connection, self.plan.id)
-        for table in ("chunks", "damaged_chunks", "sealing_keys", "wrapped_keys"):
+        for table in ("chunks", "damaged_chunks", "crowd_keys", "wrapped_keys"):
             self._connection.execute(f"DELETE FROM {table} WHERE plan = ?", (self.plan.id,))  # noqa: S608
 
     def forget_windows(self, before: int | None = None) -> None:
@@ -296,7 +296,7 @@ class AnalyzerPlan(WindowedPlan):
     def expire_windows(self, time: OpenWindows) -> list[IncompleteCrowd]:
         """Close windows that are over.
 
-        Their keys stay for a day or two: a crowd may have become whole at the relay in the last
+        Their keys stay for a day or two: a crowd may have become complete at the relay in the last
         moment, and is on its way.
         """
         if self.plan.window is None:
@@ -305,17 +305,8 @@ class AnalyzerPlan(WindowedPlan):
         # go when a whole day has passed since.
         return self.close_windows(before=(time.day - 1) * _DAY // self.plan.window - 1)
 
-    def _end(
-        self,
-        number: int,
-        state: str,
-        reports: int,
-        tenths: int,
-        release: bytes | None,
-        reason: Reason | None = None,
-    ) -> None:
-        end_crowd(self._connection, self.plan.id, number, state, reports, tenths, release, reason)
-        self._keys.forget(self.plan.id, "crowd", number)
+    def _end(self, number: int, **how: Any) -> None:
+        end_crowd(self._connection, self._keys, (self.plan.id, number), **how)
 
     def tenths(self, window: int) -> int:
         """Return 0: only the relay knows the progress of a crowd."""
@@ -326,7 +317,7 @@ class AnalyzerPlan(WindowedPlan):
         """How many crowds a sweep would release: none."""
         return 0
 
-    def seal_crowds(self, time: OpenWindows) -> list[int]:
+    def release_crowds(self, time: OpenWindows) -> list[int]:
         """Release nothing: a crowd is released when it has been decrypted."""
         return []
 

@@ -9,12 +9,11 @@ from typing import Self
 
 from shoal.protocol.encryption import Chunk
 from shoal.protocol.plan import Plan
-from shoal.server.analyzer.chunk_files import damaged_chunks
 from shoal.server.analyzer.counting import OpenedCrowd
 from shoal.server.analyzer.decryption import DamagedCrowd, Stop, Stopped, open_crowd
 from shoal.server.analyzer.endpoint import KeyRequest, RelayEndpoint
 from shoal.server.analyzer.plan import Place
-from shoal.server.analyzer.store import AnalyzerStore, Receipt, WholeCrowd
+from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd, Receipt, damaged_chunks
 from shoal.server.console.app import make_console
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration, publish
@@ -107,7 +106,7 @@ class Analyzer:
             damaged=self._note_damage,
             deadline_days=self.settings.deadline_days,
             clock=self.service.clock,
-            given_up=self._discarded,
+            discarded=self._discarded,
         )
 
     # What relays ask for
@@ -134,7 +133,7 @@ class Analyzer:
         """Discard a crowd that the relay discarded, and return its state."""
         return await self.service.in_store(self.store.discard, plan_id, place)
 
-    async def _find_damage(self, crowd: WholeCrowd) -> bool:
+    async def _find_damage(self, crowd: CompleteCrowd) -> bool:
         """Look for damaged chunks of a complete crowd, and note them; return whether it waits."""
         found = await self.service.upload_thread.run(damaged_chunks, crowd.chunks)
         if not found:
@@ -191,7 +190,7 @@ class Analyzer:
     async def _open_next(self) -> bool:
         """Open a crowd and release it; return whether there was one."""
         self._stop_opening.check()
-        crowd = await self.service.on_store_thread(self.store.next_whole)
+        crowd = await self.service.on_store_thread(self.store.next_complete)
         if crowd is None:
             return False
         scratch, processes = self.store.scratch, self.settings.opening_processes
@@ -203,7 +202,7 @@ class Analyzer:
             if not await self._find_damage(crowd):
                 raise  # the chunks are readable now; it is tried again
             return True
-        await self.service.on_store_thread(self.store.seal, crowd, opened)
+        await self.service.on_store_thread(self.store.release_crowd, crowd, opened)
         return True
 
     # Housekeeping

@@ -1,4 +1,4 @@
-"""The transactions of an analyzer: keys out, chunks in, whole crowds sealed.
+"""The analyzer's store: keys out, chunks in, releases of complete crowds.
 
 A chunk is written to its file, durably, before the database notes that it came. Interrupted between
 the two, it has not come, and the relay sends it again.
@@ -7,24 +7,35 @@ the two, it has not come, and the relay sends it again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import re
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.protocol.encryption import Chunk, encryption_info
 from shoal.protocol.plan import Plan
-from shoal.server.analyzer.chunk_files import ArrivedChunks, ChunkFile
 from shoal.server.analyzer.counting import OpenedCrowd
 from shoal.server.analyzer.plan import AnalyzerPlan, Place
 from shoal.server.core import problems
+from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import storage_errors
+from shoal.server.storage.database import StorageFull, storage_errors
 from shoal.server.storage.open_plan import release_bytes
 from shoal.server.storage.records import State
 from shoal.server.storage.schema import ANALYZER
 from shoal.server.storage.store import Store
+from shoal.support.disk import Disk
 
-__all__ = ["AnalyzerStore", "Receipt", "WholeCrowd"]
+__all__ = [
+    "CHUNK_FOLDER",
+    "AnalyzerStore",
+    "ArrivedChunks",
+    "ChunkFile",
+    "CompleteCrowd",
+    "Receipt",
+    "damaged_chunks",
+]
 
 
 class Receipt(NamedTuple):
@@ -34,10 +45,10 @@ class Receipt(NamedTuple):
     """
 
     document: dict[str, Any]
-    crowd: WholeCrowd | None = None
+    crowd: CompleteCrowd | None = None
 
 
-class WholeCrowd(NamedTuple):
+class CompleteCrowd(NamedTuple):
     """A crowd that has all its chunks: what is needed to open it."""
 
     plan: Plan
@@ -150,7 +161,9 @@ class AnalyzerStore(Store):
             "state": "complete" if crowd.is_complete else "receiving",
         }
         waits = crowd.is_complete and crowd.state == "open"
-        return Receipt(document, self._whole(plan, crowd.number, place.window) if waits else None)
+        return Receipt(
+            document, self._complete(plan, crowd.number, place.window) if waits else None
+        )
 
     def note_damage(self, plan_id: str, number: int, chunks: Sequence[int]) -> bool:
         """Note that chunks of a complete crowd are damaged; return whether it still waits for them.
@@ -193,12 +206,12 @@ class AnalyzerStore(Store):
 
     # Crowds
 
-    def next_whole(self) -> WholeCrowd | None:
+    def next_complete(self) -> CompleteCrowd | None:
         """Return a crowd that is complete and waits to be opened."""
         with storage_errors():
             row = self._connection.execute(
                 "SELECT plan, number, crowds.window FROM crowds"
-                " JOIN sealing_keys USING (plan, number) WHERE state = 'open' AND chunks = arrived"
+                " JOIN crowd_keys USING (plan, number) WHERE state = 'open' AND chunks = arrived"
                 " AND (plan, number) NOT IN (SELECT plan, number FROM damaged_chunks)"
                 " ORDER BY plan, number LIMIT 1"
             ).fetchone()
@@ -207,9 +220,9 @@ class AnalyzerStore(Store):
             plan_id, number, window = row
             plan = self._plan(plan_id)
             assert plan is not None
-            return self._whole(plan, number, window)
+            return self._complete(plan, number, window)
 
-    def _whole(self, plan: AnalyzerPlan, number: int, window: int) -> WholeCrowd:
+    def _complete(self, plan: AnalyzerPlan, number: int, window: int) -> CompleteCrowd:
         secret = plan.secret(number)
         assert secret is not None, "the key of an open crowd is there"
         rows = self._connection.execute(
@@ -218,7 +231,7 @@ class AnalyzerStore(Store):
         ).fetchall()
         chunks = [self._file(plan.plan.id, number, one, bytes(digest)) for one, digest in rows]
         info = encryption_info(plan.plan, window)
-        return WholeCrowd(plan.plan, number, window, secret, info, chunks)
+        return CompleteCrowd(plan.plan, number, window, secret, info, chunks)
 
     def discard(self, plan_id: str, place: Place) -> str | Problem:
         """Discard a crowd that its relay has discarded; return its state then.
@@ -231,7 +244,7 @@ class AnalyzerStore(Store):
         if plan is None or crowd is None:
             return problems.UNKNOWN_CROWD
         if crowd.state != "open" or crowd.arrived == crowd.chunks:
-            return "complete" if crowd.state in ("open", "sealed") else "discarded"
+            return "complete" if crowd.state in ("open", "released") else "discarded"
         known, number = plan, crowd.number
         ended = self.database.run(
             "discard a crowd", lambda: known.discard(number, "relay"), new_key=True, scrub=True
@@ -246,7 +259,7 @@ class AnalyzerStore(Store):
         self._sweep_files()
         return moved
 
-    def seal(self, crowd: WholeCrowd, opened: OpenedCrowd) -> bool:
+    def release_crowd(self, crowd: CompleteCrowd, opened: OpenedCrowd) -> bool:
         """Write the release of a crowd and destroy its key and its messages.
 
         There is no release if fewer reports may have arrived complete than the honest reports that
@@ -260,7 +273,7 @@ class AnalyzerStore(Store):
         def work() -> bool:
             plan = self._plan(plan_id)
             assert plan is not None
-            return plan.seal(number, release, reports, opened.unreadable)
+            return plan.release(number, release, reports, opened.unreadable)
 
         was_there = self.database.run("release a crowd", work, new_key=True, scrub=True)
         self._sweep_files()
@@ -290,3 +303,89 @@ class AnalyzerStore(Store):
         with storage_errors():
             rows = self._connection.execute("SELECT plan, number FROM crowds WHERE state = 'open'")
             self._files.sweep(rows.fetchall())
+
+
+CHUNK_FOLDER = "chunks"
+SCRATCH_FOLDER = "opening"
+"""What is written while a crowd is opened, under a key that is in memory only."""
+
+_CROWD_NAME = re.compile("[0-9a-f]{64}-[0-9]+")
+
+
+class ChunkFile(NamedTuple):
+    """A chunk on the disk: its number, its path, and its SHA-256 when it arrived."""
+
+    number: int
+    path: Path
+    digest: str
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the file is missing or has changed since it arrived."""
+        try:
+            content = self.path.read_bytes()
+        except OSError:  # a chunk that cannot be read is as bad as a lost one
+            return True
+        return hashlib.sha256(content).hexdigest() != self.digest
+
+
+def damaged_chunks(files: Iterable[ChunkFile]) -> list[int]:
+    """Return the numbers of the damaged chunks; reads all chunks."""
+    return [file.number for file in files if file.is_damaged]
+
+
+class ArrivedChunks:
+    """The chunks of crowds that are not decrypted yet, as files: a crowd can have gigabytes.
+
+    They hold ciphertexts only, and the private key is in the database. So it does no harm if a disk
+    keeps a block of a deleted file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._disk = folder / CHUNK_FOLDER, Disk()
+        self._foreign: set[str] = set()
+        self.scratch = folder / SCRATCH_FOLDER
+
+    def path(self, plan_id: str, number: int, chunk: int) -> Path:
+        """Return where a chunk is."""
+        return self._crowd(plan_id, number) / str(chunk)
+
+    def _crowd(self, plan_id: str, number: int) -> Path:
+        return self._folder / f"{plan_id}-{number}"
+
+    def write(self, plan_id: str, number: int, chunk: int, content: bytes) -> None:
+        """Write a chunk durably, whole or not at all."""
+        path = self.path(plan_id, number, chunk)
+        with storage_errors():
+            self._disk.make_folder(path.parent)
+            self._disk.store(path, content, "part")
+
+    def check_space(self, wanted: int, spare: int) -> None:
+        """Refuse to begin what would leave less than `spare` bytes of the disk."""
+        with storage_errors():
+            free = shutil.disk_usage(self._folder.parent).free
+        if free - wanted < spare:
+            raise StorageFull("no space is left for a crowd's chunks.")
+
+    def sweep(self, wanted: Iterable[tuple[str, int]]) -> None:
+        """Remove the chunks of all crowds except some: crowds that have ended, or never began.
+
+        Names that are not a crowd's are left alone, and logged once.
+        """
+        kept = {self._crowd(*crowd) for crowd in wanted}
+        with storage_errors():
+            if not self._folder.exists():
+                return
+            for path in list(self._folder.iterdir()):
+                if _CROWD_NAME.fullmatch(path.name) is None:
+                    if path.name not in self._foreign:
+                        self._foreign.add(path.name)
+                        LOG.warning(
+                            "a foreign file is left alone", extra={"facts": {"path": str(path)}}
+                        )
+                elif path not in kept:
+                    shutil.rmtree(path)
+
+    def clear_scratch(self) -> None:
+        """Remove what an interrupted opening left, as far as none of its processes still writes."""
+        shutil.rmtree(self.scratch, ignore_errors=True)

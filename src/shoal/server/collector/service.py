@@ -107,8 +107,8 @@ class Collector:
             timeout=self.settings.store_timeout,
             deadline_days=self.settings.deadline_days,
             clock=self.service.clock,
-            sealed=self._released,
-            given_up=self._discarded,
+            released=self._released,
+            discarded=self._discarded,
         )
 
     def _look_up_unknown(self, public: App) -> App:

@@ -67,14 +67,6 @@ def promise_in_words(record: PlanRecord) -> str:
     return read_certificate(record.plan, record.certificate).in_words
 
 
-_STATES = {"sealed": "released", "given up": "discarded"}
-
-
-def crowd_state(crowd: CrowdRecord) -> str:
-    """Return the state of a crowd: open, released, discarded or destroyed."""
-    return _STATES.get(crowd.state, crowd.state)
-
-
 def progress(crowd: CrowdRecord) -> int:
     """Return how full a crowd is in per cent, rounded down to 10 %: nobody may learn more."""
     return 10 * crowd.tenths
@@ -87,7 +79,7 @@ def about(percent: int) -> str:
 
 def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
     """Return the state of a crowd; of an open one its rounded progress and nothing else."""
-    state = crowd_state(crowd)
+    state = crowd.state
     if state == "released":
         note = f". {unreadable_note(plan, crowd.unreadable)}" if crowd.unreadable else ""
         return f"released, {crowd.reports:,} reports{note}"

@@ -21,7 +21,7 @@ from shoal.protocol.plan import Plan
 from shoal.reports import publish
 from shoal.reports.tables import csv_text, write_table
 from shoal.server.console import schemas
-from shoal.server.console.formatting import crowd_state, unreadable_note
+from shoal.server.console.formatting import unreadable_note
 from shoal.server.console.planner import Planner
 from shoal.server.console.planning import MAX_REQUEST_SIZE, PlanRequestError
 from shoal.server.console.releases import Release, Releases
@@ -325,7 +325,7 @@ class Handlers(ServiceHandlers):
         """Show the last released crowd as a page."""
         plan = self.plan_of(request).plan
         crowds = await self._collector.in_store(self._collector.store.crowds, plan.id)
-        released = [crowd.number for crowd in crowds if crowd_state(crowd) == "released"]
+        released = [crowd.number for crowd in crowds if crowd.state == "released"]
         if not released:
             raise Refusal(problems.CROWD_OPEN)
         return await self._report_of(plan, released[-1])

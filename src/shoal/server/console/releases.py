@@ -79,7 +79,7 @@ class Releases:
     async def numbers(self, plan: Plan, length: int) -> list[int]:
         """Return the numbers of the last released crowds of a plan, in ascending order."""
         store = self._collector.store
-        return await self._collector.in_store(store.sealed_numbers, plan.id, length)
+        return await self._collector.in_store(store.released_numbers, plan.id, length)
 
     async def screening(self, release: Release) -> Screening:
         """Return the traces of fake reports in a crowd."""

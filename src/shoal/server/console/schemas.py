@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from shoal.protocol.plan import Plan
-from shoal.server.console.formatting import crowd_state, progress, window_times
+from shoal.server.console.formatting import progress, window_times
 from shoal.server.core.http import MOST_ORIGINS
 from shoal.server.core.parameters import LEVELS
 from shoal.server.core.tokens import LABEL, MOST_PLANS, Role
@@ -118,7 +118,7 @@ class CrowdLine(JsonObject):
         return cls(
             number=crowd.number,
             window=crowd.window,
-            state=crowd_state(crowd),  # type: ignore[arg-type]
+            state=crowd.state,  # type: ignore[arg-type]
             progress=progress(crowd),
             reports=or_unset(crowd.reports),
             unreadable=or_unset(crowd.unreadable),

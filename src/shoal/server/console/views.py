@@ -25,7 +25,6 @@ from shoal.reports.protection import release_note
 from shoal.reports.sections import difference_sections, question_sections, trend_section
 from shoal.server.console.formatting import (
     crowd_in_words,
-    crowd_state,
     name_of_crowd,
     progress,
     traces,
@@ -91,7 +90,7 @@ class CrowdView(NamedTuple):
     def of(cls, plan: Plan, crowd: CrowdRecord, traces: str = "") -> CrowdView:
         """Return the view of a crowd."""
         window = "" if plan.window is None else window_in_words(plan, crowd.window)
-        state, is_released = crowd_in_words(plan, crowd), crowd_state(crowd) == "released"
+        state, is_released = crowd_in_words(plan, crowd), crowd.state == "released"
         return cls(crowd.number, window, progress(crowd), state, is_released, traces)
 
 
@@ -137,7 +136,7 @@ class Views:
             last = await self._collector.in_store(store.some_crowds, plan.id, 0, CROWDS_PER_PAGE)
             crowds = [CrowdView.of(plan, one) for one in reversed(last) if one.state == "open"]
         waiting, released, discarded = (
-            counts.get(state, 0) for state in ("open", "sealed", "given up")
+            counts.get(state, 0) for state in ("open", "released", "discarded")
         )
         return SurveyView(record, plan, waiting, released, discarded, crowds)
 
@@ -149,7 +148,7 @@ class Views:
             self._collector.store.some_crowds, plan.id, page * CROWDS_PER_PAGE, CROWDS_PER_PAGE + 1
         )
         shown = crowds[:CROWDS_PER_PAGE]
-        released = [one.number for one in shown if may_look and crowd_state(one) == "released"]
+        released = [one.number for one in shown if may_look and one.state == "released"]
         screenings = await self._handlers.releases.screenings(plan, released)
         return render(
             "survey",

@@ -37,7 +37,7 @@ Reports = Callable[[int, int], tuple[list[bytes], int | None]]
 
 
 def crowd_bytes(plan: Plan) -> int:
-    """Return how many bytes the messages of a whole crowd have."""
+    """Return how many bytes the messages of a complete crowd have."""
     messages = 1 if plan.parties is None else plan.parties.messages
     return plan.reports_needed * messages * message_bytes(plan)
 

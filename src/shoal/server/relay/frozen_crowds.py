@@ -55,11 +55,11 @@ class DiscardedCrowd:
 class FrozenCrowds:
     """The crowds in a relay's data that have all their reports.
 
-    `given_up` is called with a plan's id and the tenths of a crowd that was discarded.
+    `discarded` is called with a plan's id and the tenths of a crowd that was discarded.
     """
 
-    def __init__(self, database: Database, given_up: Callable[[str, int], None]) -> None:
-        self._database, self._connection, self._given_up = database, database.connection, given_up
+    def __init__(self, database: Database, discarded: Callable[[str, int], None]) -> None:
+        self._database, self._connection, self._discarded = database, database.connection, discarded
         self._attempts: dict[int, bytes] = {}
 
     def on_their_way(self) -> list[FrozenCrowd]:
@@ -234,12 +234,12 @@ class FrozenCrowds:
 
         Return whether it had not ended before.
         """
-        state = "forwarded" if forwarded else "given up"
+        state = "forwarded" if forwarded else "discarded"
         ended = self._database.run(
             "end a crowd", lambda: self._end(crowd.number, state), new_key=True, scrub=True
         )
         if ended and not forwarded:
-            self._given_up(crowd.plan_id, 10)
+            self._discarded(crowd.plan_id, 10)
         return ended
 
     def _end(self, number: int, state: str) -> bool:
@@ -266,7 +266,7 @@ class FrozenCrowds:
             (before_day,),
         ).fetchall()
         for number, _ in old:
-            self._end(number, "given up")
+            self._end(number, "discarded")
             self._connection.execute("INSERT INTO untold VALUES (?)", (number,))
         return [plan_id for _, plan_id in old]
 

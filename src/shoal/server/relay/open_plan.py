@@ -1,9 +1,9 @@
 """A plan at the relay: its open crowds, in each window one that takes reports and the next ones.
 
 A crowd is opened when the analyzer's key for it has come, before it is needed. Reports are taken
-for the key of the first crowd of their window that is not whole, and for no other key. A report
-that has come before is known by its id, whatever it was sealed for: its sender may not have heard
-that it was accepted.
+for the key of the first crowd of their window that is not complete, and for no other key. A report
+that has come before is known by its id, whatever key it was encrypted for: its sender may not have
+heard that it was accepted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shoal.server.storage.windows import (
 __all__ = ["Document", "RelayPlan", "Wanted"]
 
 AHEAD = 2
-"""Crowds of a window that are ready for when the first one is whole."""
+"""Crowds of a window that are ready for when the first one is complete."""
 
 
 class Document(NamedTuple):
@@ -177,8 +177,8 @@ class RelayPlan(WindowedPlan):
     ) -> list[Problem | None]:
         """Take the reports of uploads that have not come before, and answer for each upload.
 
-        Of an upload that does not fit the open crowd what fits is taken. Its sender seals all of it
-        again for the next crowd, where those that were taken are known.
+        Of an upload that does not fit the open crowd, as much as fits is taken. Its sender encrypts
+        all of it again for the next crowd, where the accepted reports are recognized.
         """
         answers = [self.problem(one.window, one.window, time) for one in uploads]
         for window in {one.window for one in uploads}:
@@ -308,7 +308,7 @@ class RelayPlan(WindowedPlan):
             self._crowds[crowd.window].remove(crowd)
         return [crowd.number for crowd in frozen]
 
-    def give_up(
+    def discard_crowds(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
@@ -325,7 +325,7 @@ class RelayPlan(WindowedPlan):
 
     def _discard(self, crowd: FillingCrowd) -> IncompleteCrowd:
         self._connection.execute(
-            "UPDATE crowds SET state = 'given up', tenths = ? WHERE number = ?",
+            "UPDATE crowds SET state = 'discarded', tenths = ? WHERE number = ?",
             (self._tenths(crowd), crowd.number),
         )
         for table in ("leftovers", "untold"):

@@ -1,7 +1,7 @@
 """The relay's tables.
 
 A crowd goes forward only: `open` while it takes reports, `frozen` when it has all of them,
-`shuffled` when its chunks are stored, then `forwarded`; before that it may be `given up`.
+`shuffled` when its chunks are stored, then `forwarded`; before that it may be `discarded`.
 """
 
 from __future__ import annotations
@@ -19,29 +19,17 @@ _TABLES = """
 -- Documents that the analyzer signed, passed on as they came. The list of its keys has no signature
 -- of its own: its links are signed.
 CREATE TABLE documents (
-    name TEXT PRIMARY KEY,
-    content BLOB NOT NULL,
-    signature TEXT NOT NULL,
-    signer TEXT NOT NULL
+    name TEXT PRIMARY KEY, content BLOB NOT NULL, signature TEXT NOT NULL, signer TEXT NOT NULL
 );
 
 -- 'number' is the relay's own, 'place' is the number in the window, by which the analyzer knows it.
 -- 'day' is when it was opened, and later when it was frozen. The document is the key of the crowd.
 -- 'attempt' is which of the crowd's shuffles is forwarded, where several relays may shuffle it.
 CREATE TABLE crowds (
-    number INTEGER PRIMARY KEY,
-    plan TEXT NOT NULL,
-    window INTEGER NOT NULL,
-    place INTEGER NOT NULL,
-    state TEXT NOT NULL,
-    day INTEGER NOT NULL,
-    tenths INTEGER,
-    chunks INTEGER,
-    document BLOB NOT NULL,
-    signature TEXT NOT NULL,
-    signer TEXT NOT NULL,
-    attempt BLOB,
-    UNIQUE (plan, window, place)
+    number INTEGER PRIMARY KEY, plan TEXT NOT NULL, window INTEGER NOT NULL,
+    place INTEGER NOT NULL, state TEXT NOT NULL, day INTEGER NOT NULL, tenths INTEGER,
+    chunks INTEGER, document BLOB NOT NULL, signature TEXT NOT NULL, signer TEXT NOT NULL,
+    attempt BLOB, UNIQUE (plan, window, place)
 );
 
 -- Rows of one length, encrypted under the crowd's key, more than are used: the messages of one
@@ -56,9 +44,7 @@ CREATE TABLE untold (number INTEGER PRIMARY KEY);
 
 -- Chunks of a crowd that the analyzer has signed for.
 CREATE TABLE receipts (
-    number INTEGER NOT NULL,
-    chunk INTEGER NOT NULL,
-    PRIMARY KEY (number, chunk)
+    number INTEGER NOT NULL, chunk INTEGER NOT NULL, PRIMARY KEY (number, chunk)
 ) WITHOUT ROWID;
 """
 
@@ -68,9 +54,9 @@ _SQLITE_ONLY = """
 CREATE TRIGGER crowds_go_forward BEFORE UPDATE ON crowds
 WHEN old.plan <> new.plan OR old.window <> new.window OR old.place <> new.place
   OR old.number <> new.number OR old.document <> new.document OR NOT (
-    old.state = 'open' AND new.state IN ('open', 'frozen', 'given up')
-    OR old.state = 'frozen' AND new.state IN ('shuffled', 'given up')
-    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'given up')
+    old.state = 'open' AND new.state IN ('open', 'frozen', 'discarded')
+    OR old.state = 'frozen' AND new.state IN ('shuffled', 'discarded')
+    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'discarded')
         AND new.chunks = old.chunks
 )
 BEGIN SELECT RAISE(ABORT, 'a crowd goes forward only'); END;
@@ -90,11 +76,8 @@ ALTER TABLE messages ALTER content SET STORAGE EXTERNAL;
 -- The chunks of every shuffle of a frozen crowd; of one that is shuffled, those of its attempt. Any
 -- relay may forward them.
 CREATE TABLE chunks (
-    number INTEGER NOT NULL,
-    attempt BLOB NOT NULL,
-    chunk INTEGER NOT NULL,
-    content BLOB NOT NULL,
-    PRIMARY KEY (number, attempt, chunk)
+    number INTEGER NOT NULL, attempt BLOB NOT NULL, chunk INTEGER NOT NULL,
+    content BLOB NOT NULL, PRIMARY KEY (number, attempt, chunk)
 );
 ALTER TABLE chunks ALTER content SET STORAGE EXTERNAL;
 """
@@ -105,11 +88,11 @@ _FORWARD_ONLY = (
         IF tg_op = 'UPDATE' THEN
             IF new.plan = old.plan AND new.window = old.window AND new.place = old.place
                 AND new.number = old.number AND new.document = old.document AND (
-                    old.state = 'open' AND new.state IN ('open', 'frozen', 'given up')
+                    old.state = 'open' AND new.state IN ('open', 'frozen', 'discarded')
                     OR old.state = 'frozen' AND (
-                        new.state = 'given up' OR new.state = 'shuffled'
+                        new.state = 'discarded' OR new.state = 'shuffled'
                         AND new.chunks IS NOT NULL AND new.attempt IS NOT NULL)
-                    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'given up')
+                    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'discarded')
                         AND new.chunks = old.chunks AND new.attempt = old.attempt)
             THEN RETURN new; END IF;
         END IF;
@@ -132,7 +115,7 @@ RELAY = Schema(
         f"INSERT INTO leftovers SELECT number FROM crowds WHERE {_UNDER_WAY}"  # noqa: S608  fixed
         " ON CONFLICT DO NOTHING",
         f"INSERT INTO untold SELECT number FROM crowds WHERE {_UNDER_WAY} ON CONFLICT DO NOTHING",  # noqa: S608  fixed
-        f"UPDATE crowds SET state = 'given up', tenths = coalesce(tenths, 0) WHERE {_UNDER_WAY}",  # noqa: S608  fixed
+        f"UPDATE crowds SET state = 'discarded', tenths = coalesce(tenths, 0) WHERE {_UNDER_WAY}",  # noqa: S608  fixed
         "DELETE FROM seen",
         "DELETE FROM wrapped_keys",
         "DELETE FROM receipts",
@@ -143,7 +126,7 @@ RELAY = Schema(
     | {
         "documents": "SELECT name, content, signature, signer FROM documents",
         "crowds": "SELECT number, plan, window, place, day, document, signature, signer,"
-        " CASE state WHEN 'forwarded' THEN state ELSE 'given up' END AS state,"
+        " CASE state WHEN 'forwarded' THEN state ELSE 'discarded' END AS state,"
         " CASE state WHEN 'open' THEN 0 ELSE tenths END AS tenths,"
         " CASE state WHEN 'forwarded' THEN chunks END AS chunks FROM crowds",
         "untold": "SELECT number FROM crowds WHERE state <> 'forwarded'",

@@ -173,7 +173,7 @@ class Relay:
             deadline_days=self.settings.deadline_days,
             clock=self.service.clock,
             frozen=self._frozen,
-            given_up=self._discarded,
+            discarded=self._discarded,
         )
 
     def _make_files(self) -> ShuffledChunks:

@@ -60,7 +60,7 @@ class RelayStore:
         Seconds since 1970, to tell windows and days.
     frozen
         Called with a plan's id when a crowd was frozen.
-    given_up
+    discarded
         Called with a plan's id and the tenths of a crowd that was discarded.
     """
 
@@ -73,15 +73,15 @@ class RelayStore:
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
         frozen: Callable[[str], None] = lambda plan_id: None,
-        given_up: Callable[[str, int], None] = lambda plan_id, tenths: None,
+        discarded: Callable[[str, int], None] = lambda plan_id, tenths: None,
     ) -> None:
         self.folder, self._clock, self._deadline_days = folder, clock, deadline_days
-        self._tell_frozen, self._given_up = frozen, given_up
+        self._tell_frozen, self._discarded = frozen, discarded
         self.database: Database = open_data(folder, RELAY, clock, url=url, timeout=timeout)
         self._connection = self.database.connection
         self._records = Records(self._connection, Signatures(self._connection, folder))
         self._plans: PlanCache[RelayPlan] = PlanCache(self.database, self._read_plan)
-        self.frozen = FrozenCrowds(self.database, given_up)
+        self.frozen = FrozenCrowds(self.database, discarded)
 
     def _read_plan(self, plan_id: str) -> RelayPlan | None:
         keys = self.database.keys
@@ -134,7 +134,7 @@ class RelayStore:
             if plan is None or plan.state != "published":
                 return None
             frozen = plan.freeze(self._now(plan))
-            ended = plan.give_up("closed")
+            ended = plan.discard_crowds("closed")
             plan.forget_windows()
             self._set_state(plan_id, "closed")
             return frozen, ended
@@ -315,7 +315,7 @@ class RelayStore:
         for plan_id, (frozen, ended) in changes.items():
             self._tell(plan_id, frozen, ended)
         for plan_id in late:
-            self._given_up(plan_id, 10)
+            self._discarded(plan_id, 10)
 
     def _sweep(self) -> tuple[dict[str, tuple[list[int], list[IncompleteCrowd]]], list[str]]:
         changes: dict[str, tuple[list[int], list[IncompleteCrowd]]] = {}
@@ -328,7 +328,7 @@ class RelayStore:
                 ended = plan.expire_windows(now)
                 if self._deadline_days:
                     oldest = now.day - self._deadline_days + 1
-                    ended += plan.give_up("deadline", before_day=oldest)
+                    ended += plan.discard_crowds("deadline", before_day=oldest)
             plan.make_room()
             changes[plan_id] = frozen, ended
         late: list[str] = []
@@ -341,7 +341,7 @@ class RelayStore:
         for _ in frozen:
             self._tell_frozen(plan_id)
         for crowd in ended:
-            self._given_up(plan_id, crowd.tenths)
+            self._discarded(plan_id, crowd.tenths)
 
     def crowds(self, plan_id: str) -> list[RelayCrowd]:
         """Return a plan's crowds; of those that are open no more than their tenths."""

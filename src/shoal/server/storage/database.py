@@ -48,24 +48,19 @@ class Rows(Protocol):
     @property
     def description(self) -> Any:
         """The columns, the name of each first."""
-        ...
 
     @property
     def rowcount(self) -> int:
         """How many rows it changed."""
-        ...
 
     def fetchone(self) -> Any:
         """Return the next row, or None."""
-        ...
 
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
-        ...
 
     def fetchmany(self, size: int, /) -> list[Any]:
         """Return some rows, the next ones."""
-        ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -78,19 +73,15 @@ class Connection(Protocol):
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
         """Run a statement."""
-        ...
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> object:
         """Run a statement for each of several sequences of values."""
-        ...
 
     def close(self) -> None:
         """End the connection."""
-        ...
 
     def interrupt(self) -> None:
         """End a statement that another thread waits for."""
-        ...
 
 
 class StorageError(ShoalError):
@@ -194,51 +185,42 @@ class Database(ABC):
     ) -> R:
         """Run work in one transaction; its effects are durable when this returns.
 
-        Parameters
-        ----------
-        name
-            What the transaction does, for error messages.
-        work
-            What to do; if it raises, nothing of it has happened.
-        exclusive
-            Whether other processes wait; otherwise only for the plans that are used.
-        new_key
-            Draw a new key for the data, so that an older copy of them cannot be read.
-        scrub
-            Remove deleted data from the write-ahead log too, as soon as nobody reads it.
+        If `work` raises, nothing of it has happened. `name` is for error messages. Other processes
+        wait if the transaction is `exclusive`, otherwise only for the plans that it uses. With
+        `new_key` an older copy of the data cannot be read any more. With `scrub` deleted data are
+        removed from the write-ahead log too, as soon as nobody reads it.
         """
 
     @abstractmethod
     def read(self, name: str, work: Callable[[], R]) -> R:
         """Run work that reads one state of the data."""
 
-    @abstractmethod
-    def lock_plan(self, plan_id: str) -> tuple[int, Any, int] | None:
-        """Make other processes wait for a plan; return its version, state and oldest window.
-
-        None without other processes, or without such a plan.
-        """
-
-    @abstractmethod
-    def claim(self, name: str, *, in_transaction: bool = False) -> bool:
-        """Claim work for this process, until `unclaim`, a commit, or the end of the connection."""
-
-    @abstractmethod
-    def unclaim(self, name: str) -> None:
-        """End a claim."""
-
-    @abstractmethod
-    def keep_up(self) -> None:
-        """Adopt the key that another process drew, and destroy the older one."""
-
-    @abstractmethod
-    def confirms(self, clock: GuardedClock) -> bool:
-        """Whether the database's machine shows about the same time."""
-
     @property
     @abstractmethod
     def data_bytes(self) -> int:
         """The size of the data."""
+
+    # The rest is for data that several processes share; a folder has one.
+
+    def lock_plan(self, plan_id: str) -> tuple[int, Any, int] | None:
+        """Make other processes wait for a plan; return its version, state and oldest window."""
+        return None
+
+    def claim(self, name: str, *, in_transaction: bool = False) -> bool:
+        """Claim work for this process, until `unclaim`, a commit, or the end of the connection."""
+        return True
+
+    def unclaim(self, name: str) -> None:
+        """End a claim."""
+        return
+
+    def keep_up(self) -> None:
+        """Adopt the key that another process drew, and destroy the older one."""
+        return
+
+    def confirms(self, clock: GuardedClock) -> bool:
+        """Whether the database's machine shows about the same time."""
+        return True
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
         """Run one statement by itself."""

@@ -59,7 +59,7 @@ _FACTS = ("signer", "restored", "time", "origin", "boot", "origins")
 
 
 class Move(NamedTuple):
-    """What was moved: how many plans, sealed crowds and open crowds."""
+    """What was moved: how many plans, releases and open crowds."""
 
     plans: int
     sealed: int
@@ -179,4 +179,4 @@ def _copy(old: Connection, new: Connection, keys: Keyring, folder: Path, mark: s
 def _counted(new: Connection) -> Move:
     (plans,) = new.execute("SELECT count(*) FROM plans").fetchone()
     states = dict(new.execute("SELECT state, count(*) FROM crowds GROUP BY state").fetchall())
-    return Move(plans, states.get("sealed", 0), states.get("open", 0))
+    return Move(plans, states.get("released", 0), states.get("open", 0))

@@ -255,7 +255,11 @@ def _with_key(folder: Path, name: str) -> Path:
 
 
 class Signer:
-    """Signs documents with the keys in a folder, the first of which is made at the first start."""
+    """Signs documents with the Ed25519 keys in a folder; the first is made at the first start.
+
+    After a rotation both the new key and the old one sign every document, until the overlap ends.
+    The old key also signs the new one, for a relay that pins its analyzer's key.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self.keys = open_keys(folder, SIGNING_FILE, clock)

@@ -1,7 +1,7 @@
 """A plan that accepts reports: its open crowds, one for each window that is open.
 
-A crowd that has its last report is sealed in a later transaction, since an answer that waited for
-it would tell its sender how many reports had come. Reports that come before that fill the next one.
+A complete crowd is released in a later transaction: an answer that waited for it would tell its
+sender how many reports had come. Reports that come before that fill the next crowd.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,15 +66,15 @@ class OpenPlan(WindowedPlan):
 
     def _read_crowds(self) -> None:
         self._crowds: dict[int, _Crowd] = {}
-        self._whole: list[tuple[int, int]] = []
+        self._complete: list[tuple[int, int]] = []
         rows = self._connection.execute(
             "SELECT number, window FROM crowds WHERE plan = ? AND state = 'open' ORDER BY number",
             (self.plan.id,),
         )
         opened: dict[int, int] = {}
         for number, window in rows.fetchall():
-            if window in opened:  # it has a successor, so it waits to be sealed
-                self._whole.append((opened[window], window))
+            if window in opened:  # it has a successor, so it waits to be released
+                self._complete.append((opened[window], window))
             opened[window] = number
         for window, number in opened.items():
             self._crowds[window] = self._read(number, window)
@@ -97,7 +98,7 @@ class OpenPlan(WindowedPlan):
             "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
             (self.plan.id, number),
         )
-        blocks = {part: decrypt(key, sealed, self._about(number, part)) for part, sealed in rows}
+        blocks = {part: decrypt(key, content, self._about(number, part)) for part, content in rows}
         return _Crowd(number, window, key, OpenCrowd(self.plan, blocks))
 
     def _about(self, number: int, block: int) -> str:
@@ -153,7 +154,7 @@ class OpenPlan(WindowedPlan):
     def _fill(
         self, window: int, rows: Rows, cohorts: Cohorts | None, weights: NDArray[np.int64], day: int
     ) -> None:
-        """Add reports to the crowd of their window, and to the next ones when it is whole."""
+        """Add reports to the crowd of their window, and to the next ones when it is complete."""
         counted = np.cumsum(weights)
         start = placed = 0
         opened = False
@@ -171,7 +172,7 @@ class OpenPlan(WindowedPlan):
                 start, placed = end, placed + room
             if fits:
                 break
-            self._whole.append((crowd.number, window))
+            self._complete.append((crowd.number, window))
             self._open_crowd(window, day)
             opened = True
         if not opened:
@@ -193,34 +194,34 @@ class OpenPlan(WindowedPlan):
             ],
         )
 
-    # Sealing
+    # Releases
 
     @property
     def complete_crowds(self) -> int:
-        """How many crowds wait to be sealed."""
-        return len(self._whole) + sum(one.counts.is_whole for one in self._crowds.values())
+        """How many crowds wait to be released."""
+        return len(self._complete) + sum(one.counts.is_complete for one in self._crowds.values())
 
-    def seal_crowds(self, time: OpenWindows) -> list[int]:
-        """Seal the crowds that have all their reports, and return their numbers."""
+    def release_crowds(self, time: OpenWindows) -> list[int]:
+        """Release the complete crowds, and return their numbers."""
         numbers = []
-        for number, window in self._whole:
-            self._seal(self._read(number, window))
+        for number, window in self._complete:
+            self._release(self._read(number, window))
             numbers.append(number)
-        self._whole.clear()
+        self._complete.clear()
         for window, crowd in sorted(self._crowds.items()):
-            if crowd.counts.is_whole:
-                self._seal(crowd)
+            if crowd.counts.is_complete:
+                self._release(crowd)
                 numbers.append(crowd.number)
                 self._open_crowd(window, time.day)
                 self._write(self._crowds[window])
         return numbers
 
-    def _seal(self, crowd: _Crowd) -> None:
-        """Write the whole crowd's tally, once."""
+    def _release(self, crowd: _Crowd) -> None:
+        """Write the tally of a complete crowd, once."""
         tally = crowd.counts.tally()
         release = release_bytes(self.plan, tally, crowd.number, crowd.window)
         self._signatures.add_release(self.plan.id, crowd.number, None, release)
-        self._end(crowd.number, "sealed", tally.reports, 10, release)
+        self._end(crowd, reports=tally.reports, tenths=10, release=release)
 
     # Crowds
 
@@ -254,12 +255,12 @@ class OpenPlan(WindowedPlan):
         )
         self._keys.forget(self.plan.id, "crowd", 0)
 
-    def give_up(
+    def discard_crowds(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
 
-        Those that are whole were sealed before.
+        Complete ones were released before.
         """
         opened = dict(
             self._connection.execute(
@@ -275,22 +276,11 @@ class OpenPlan(WindowedPlan):
         ]
         crowds = [self._crowds.pop(window) for window in old]
         for crowd in crowds:
-            self._end(crowd.number, "given up", 0, self._tenths(crowd), None, reason)
+            self._end(crowd, tenths=self._tenths(crowd), reason=reason)
         return [IncompleteCrowd(crowd.number, self._tenths(crowd)) for crowd in crowds]
 
-    def _end(
-        self,
-        number: int,
-        state: str,
-        reports: int,
-        tenths: int,
-        release: bytes | None,
-        reason: Reason | None = None,
-    ) -> None:
-        end_crowd(self._connection, self.plan.id, number, state, reports, tenths, release, reason)
-        where = (self.plan.id, number)
-        self._connection.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
-        self._keys.forget(self.plan.id, "crowd", number)
+    def _end(self, crowd: _Crowd, **how: Any) -> None:
+        end_crowd(self._connection, self._keys, (self.plan.id, crowd.number), **how)
 
     def destroy(self) -> None:
         """Destroy all that was collected."""
@@ -299,20 +289,23 @@ class OpenPlan(WindowedPlan):
 
 def end_crowd(
     connection: Connection,
-    plan_id: str,
-    number: int,
-    state: str,
-    reports: int,
-    tenths: int,
-    release: bytes | None,
+    keys: Keyring,
+    crowd: tuple[str, int],
+    *,
+    reports: int = 0,
+    tenths: int = 0,
+    release: bytes | None = None,
     reason: Reason | None = None,
 ) -> None:
-    """Write how a crowd has ended, once."""
+    """End a crowd, by its plan's id and number, with a release or with a reason to discard it."""
+    state = "discarded" if release is None else "released"
     connection.execute(
         "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?, reason = ?"
         " WHERE plan = ? AND number = ?",
-        (state, reports, tenths, release, reason, plan_id, number),
+        (state, reports, tenths, release, reason, *crowd),
     )
+    connection.execute("DELETE FROM counts WHERE plan = ? AND number = ?", crowd)
+    keys.forget(crowd[0], "crowd", crowd[1])
 
 
 def destroy_releases(connection: Connection, plan_id: str) -> None:
@@ -327,8 +320,8 @@ def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:
     """Return the release of a complete crowd: its tally, with the crowd's number and window."""
     assert (plan.crowd_size or 0) <= tally.reports <= plan.reports_needed
     named = None if plan.window is None else window
-    sealed = Crowd(tally.reports, str(number), named, released=True)
-    tally = replace(tally, crowds=(sealed,))
+    crowd = Crowd(tally.reports, str(number), named, released=True)
+    tally = replace(tally, crowds=(crowd,))
     return json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -339,14 +332,12 @@ _FEW_BLOCKS = 16
 
 
 class OpenCrowd:
-    """How many reports a crowd has so far, and their counts.
+    """The tally of an open crowd, written in blocks of a page each.
 
-    Parameters
-    ----------
-    plan
-        The plan of the reports.
-    blocks
-        The counts so far, as they were written.
+    Adding reports and adding nothing take the same steps and write the same blocks, because
+    somebody who measures the time of an answer must not learn whether a report was new. A crowd of
+    few blocks is always written whole. Of a larger one, which a plan with many cohorts has, only
+    the blocks of the cohorts in the upload are written.
     """
 
     def __init__(self, plan: Plan, blocks: Mapping[int, bytes] | None = None) -> None:
@@ -378,7 +369,7 @@ class OpenCrowd:
         self._table.numbers[0] = count
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the crowd has all the reports it needs."""
         return self.reports == self._plan.reports_needed
 

@@ -39,20 +39,9 @@ R = TypeVar("R")
 
 
 class PostgresDatabase(Database):
-    """The data in a database that several processes share.
+    """The data in a database that several processes share; see `open_data`.
 
-    Parameters
-    ----------
-    folder
-        The folder of this process, for its copy of the key and its other secrets.
-    url
-        The database: ``postgresql://user@host/name``.
-    schema
-        The tables.
-    clock
-        Seconds since 1970.
-    timeout
-        Seconds to wait for a response from the server before the connection is closed.
+    The folder has this process's copy of the key, and its other secrets.
     """
 
     is_shared = True

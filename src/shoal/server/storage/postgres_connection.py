@@ -221,7 +221,7 @@ class PostgresConnection:
         self._warned |= diagnostic.severity_nonlocalized == "WARNING"
 
     def _roll_back(self) -> None:
-        """Leave nothing of the transaction; a connection on which that fails is given up."""
+        """Leave nothing of the transaction; a connection on which that fails is closed."""
         try:
             self._connected().execute("ROLLBACK")
         except (psycopg.Error, StorageError):

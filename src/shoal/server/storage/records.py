@@ -1,4 +1,13 @@
-"""What the database says of plans and crowds; of an open crowd only that it exists."""
+"""Reads plans, crowds and releases from the database, and signs and verifies them.
+
+A release is signed in the transaction that writes it, a certificate when its plan is published. A
+row that was damaged, or changed by somebody without the signing key, does not match its signature
+and is not used. Earlier keys stay valid: the signing key file lists their public keys.
+
+A plan's state goes forward only, except for a pause: draft, published, paused, closed, destroyed.
+A published plan and its certificate never change. Closing destroys the open crowds. Destroying
+removes all collected data.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +84,7 @@ class CrowdRecord:
     """One crowd of a plan.
 
     `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
-    sealed crowd only; of one that was given up, `tenths` says how full it was, and `reason` why.
+    released crowd only; of one that was discarded, `tenths` says how full it was, and `reason` why.
     `unreadable` is how many of its messages an analyzer could not read; None where reports are not
     encrypted for one.
     """
@@ -90,7 +99,7 @@ class CrowdRecord:
 
 
 class SignedRelease(NamedTuple):
-    """The tally of a sealed crowd, as it is stored, with its signature, which was verified."""
+    """The tally of a released crowd, as it is stored, with its signature, which was verified."""
 
     content: bytes
     unreadable: int | None
@@ -144,31 +153,31 @@ class Records:
     def crowds(self, plan_id: str, skip: int = 0, length: int = 2**62) -> list[CrowdRecord]:
         """Return a plan's crowds, the last one first; of those that are open no tenths."""
         query = f"{_CROWDS} ORDER BY number DESC LIMIT ? OFFSET ?"
-        return [_crowd_record(*row) for row in self._rows(query, plan_id, length, skip)]
+        return [_crowd_record(row) for row in self._rows(query, plan_id, length, skip)]
 
     def crowd(self, plan_id: str, number: int) -> list[CrowdRecord]:
         """Return one crowd of a plan, or none."""
         rows = self._rows(f"{_CROWDS} AND number = ?", plan_id, number)
-        return [_crowd_record(*row) for row in rows]
+        return [_crowd_record(row) for row in rows]
 
     def crowd_counts(self, plan_id: str) -> dict[str, int]:
         """Return how many crowds of a plan are in each state."""
         query = "SELECT state, count(*) FROM crowds WHERE plan = ? GROUP BY state"
         return dict(self._rows(query, plan_id))
 
-    def sealed_numbers(self, plan_id: str, length: int) -> list[int]:
-        """Return the numbers of the last sealed crowds, rising."""
+    def released_numbers(self, plan_id: str, length: int) -> list[int]:
+        """Return the numbers of the last released crowds, rising."""
         query = (
-            "SELECT number FROM crowds WHERE plan = ? AND state = 'sealed'"
+            "SELECT number FROM crowds WHERE plan = ? AND state = 'released'"
             " ORDER BY number DESC LIMIT ?"
         )
         return [number for (number,) in self._rows(query, plan_id, length)][::-1]
 
     def release(self, plan_id: str, number: int) -> SignedRelease | None:
-        """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
+        """Return a release, the same bytes every time; None if there is none."""
         query = (
             "SELECT release, unreadable FROM crowds"
-            " WHERE plan = ? AND number = ? AND state = 'sealed'"
+            " WHERE plan = ? AND number = ? AND state = 'released'"
         )
         rows = self._rows(query, plan_id, number)
         if not rows:
@@ -185,7 +194,7 @@ class Records:
                 self.plan(plan_id)
             except UnverifiedError as error:
                 sentences.append(str(error))
-        query = "SELECT plan, number FROM crowds WHERE state = 'sealed' ORDER BY plan, number"
+        query = "SELECT plan, number FROM crowds WHERE state = 'released' ORDER BY plan, number"
         for plan_id, number in self._rows(query):
             try:
                 self.release(plan_id, number)
@@ -200,16 +209,9 @@ _CROWDS = (
 )
 
 
-def _crowd_record(
-    number: int,
-    window: int,
-    state: str,
-    reports: int,
-    tenths: int | None,
-    reason: Reason | None,
-    unreadable: int | None,
-) -> CrowdRecord:
-    told = reports if state == "sealed" else None
+def _crowd_record(row: tuple[Any, ...]) -> CrowdRecord:
+    number, window, state, reports, tenths, reason, unreadable = row
+    told = reports if state == "released" else None
     garbage = None if state == "destroyed" else unreadable
     return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
 

@@ -45,42 +45,26 @@ INSERT INTO facts VALUES ('probe', '0');
 
 -- Every change to a plan's data draws a new 'version' in a shared database, so that others see it.
 CREATE TABLE plans (
-    id TEXT PRIMARY KEY,
-    state TEXT NOT NULL,
-    document BLOB NOT NULL,
-    certificate BLOB,
-    oldest_window INTEGER NOT NULL DEFAULT 0,
-    version INTEGER NOT NULL DEFAULT 0
+    id TEXT PRIMARY KEY, state TEXT NOT NULL, document BLOB NOT NULL, certificate BLOB,
+    oldest_window INTEGER NOT NULL DEFAULT 0, version INTEGER NOT NULL DEFAULT 0
 );
 
 -- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for, 'key' the
 -- public key that a relay signs with, 'used_day' the last day on which a person's token was used.
 CREATE TABLE tokens (
-    id TEXT PRIMARY KEY,
-    role TEXT NOT NULL,
-    digest BLOB NOT NULL,
-    label TEXT NOT NULL,
-    expires TEXT,
-    plans TEXT,
-    key TEXT,
-    used_day INTEGER
+    id TEXT PRIMARY KEY, role TEXT NOT NULL, digest BLOB NOT NULL, label TEXT NOT NULL,
+    expires TEXT, plans TEXT, key TEXT, used_day INTEGER
 );
 
 -- Keyed hashes of report ids in rows of one length, encrypted.
 CREATE TABLE seen (
-    plan TEXT NOT NULL,
-    window INTEGER NOT NULL,
-    place INTEGER NOT NULL,
-    digests BLOB NOT NULL,
+    plan TEXT NOT NULL, window INTEGER NOT NULL, place INTEGER NOT NULL, digests BLOB NOT NULL,
     PRIMARY KEY (plan, window, place)
 );
 
 -- The key of each open crowd and of each window, wrapped under the one in the file crowd-key.
 CREATE TABLE wrapped_keys (
-    plan TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    wrapped BLOB NOT NULL,
+    plan TEXT NOT NULL, kind TEXT NOT NULL, number INTEGER NOT NULL, wrapped BLOB NOT NULL,
     PRIMARY KEY (plan, kind, number)
 ) WITHOUT ROWID;
 """
@@ -103,93 +87,65 @@ _CROWDS = """
 -- analyzer could not read, 'reason' is why a crowd was discarded. The counts of an open crowd, and
 -- how many reports it has, are in the table counts, encrypted.
 CREATE TABLE crowds (
-    plan TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    window INTEGER NOT NULL,
-    state TEXT NOT NULL,
-    opened_day INTEGER NOT NULL,
-    reports INTEGER NOT NULL,
-    tenths INTEGER,
-    release BLOB,
-    unreadable INTEGER,
-    reason TEXT,
-    PRIMARY KEY (plan, number)
+    plan TEXT NOT NULL, number INTEGER NOT NULL, window INTEGER NOT NULL, state TEXT NOT NULL,
+    opened_day INTEGER NOT NULL, reports INTEGER NOT NULL, tenths INTEGER, release BLOB,
+    unreadable INTEGER, reason TEXT, PRIMARY KEY (plan, number)
 );
 
 -- The signer and signature of each release, and of each plan's certificate (number 0).
 CREATE TABLE signatures (
-    plan TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    signer TEXT NOT NULL,
-    signature TEXT NOT NULL,
+    plan TEXT NOT NULL, number INTEGER NOT NULL, signer TEXT NOT NULL, signature TEXT NOT NULL,
     PRIMARY KEY (plan, number)
 ) WITHOUT ROWID;
 
 CREATE TABLE counts (
-    plan TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    part INTEGER NOT NULL,
-    numbers BLOB NOT NULL,
+    plan TEXT NOT NULL, number INTEGER NOT NULL, part INTEGER NOT NULL, numbers BLOB NOT NULL,
     PRIMARY KEY (plan, number, part)
 );
 
 -- Actions of people at the console, to the minute.
 CREATE TABLE actions (
-    id INTEGER PRIMARY KEY,
-    minute INTEGER NOT NULL,
-    actor TEXT NOT NULL,
-    action TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, minute INTEGER NOT NULL, actor TEXT NOT NULL, action TEXT NOT NULL,
     subject TEXT NOT NULL
 );
 """
 
 _SQLITE_ONLY = """
 -- A release never changes, until its plan is closed and all that was collected is destroyed.
-CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE ON crowds
+CREATE TRIGGER releases_are_final BEFORE UPDATE ON crowds
 WHEN old.state <> 'open' AND NOT (
     new.state = 'destroyed' AND new.release IS NULL
     AND new.plan = old.plan AND new.number = old.number
     AND (SELECT state FROM plans WHERE id = old.plan) = 'closed'
 )
-BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not change'); END;
-CREATE TRIGGER what_is_sealed_is_not_removed BEFORE DELETE ON crowds
+BEGIN SELECT RAISE(ABORT, 'a released crowd does not change'); END;
+CREATE TRIGGER releases_are_not_removed BEFORE DELETE ON crowds
 WHEN old.state <> 'open'
-BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not go'); END;
-CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON crowds
+BEGIN SELECT RAISE(ABORT, 'a released crowd is not removed'); END;
+CREATE TRIGGER releases_are_not_replaced BEFORE INSERT ON crowds
 WHEN EXISTS (SELECT 1 FROM crowds WHERE plan = new.plan AND number = new.number)
-BEGIN SELECT RAISE(ABORT, 'a sealed crowd is not replaced'); END;
+BEGIN SELECT RAISE(ABORT, 'a released crowd is not replaced'); END;
 
 -- At an analyzer, of each crowd that its relay has opened: the crowd's number there, the document
 -- with its public key, and how many chunks it has, how many have come, with how many messages. The
 -- private key is in wrapped_keys. 'relay' is the random name of the relay's data.
-CREATE TABLE sealing_keys (
-    plan TEXT NOT NULL,
-    window INTEGER NOT NULL,
-    crowd INTEGER NOT NULL,
-    number INTEGER NOT NULL,
-    document BLOB NOT NULL,
-    chunks INTEGER,
-    arrived INTEGER NOT NULL DEFAULT 0,
-    messages INTEGER NOT NULL DEFAULT 0,
-    relay TEXT NOT NULL,
-    PRIMARY KEY (plan, window, crowd)
+CREATE TABLE crowd_keys (
+    plan TEXT NOT NULL, window INTEGER NOT NULL, crowd INTEGER NOT NULL,
+    number INTEGER NOT NULL, document BLOB NOT NULL, chunks INTEGER,
+    arrived INTEGER NOT NULL DEFAULT 0, messages INTEGER NOT NULL DEFAULT 0,
+    relay TEXT NOT NULL, PRIMARY KEY (plan, window, crowd)
 );
 
 -- Which chunks have come, and their SHA-256; the chunks themselves are files.
 CREATE TABLE chunks (
-    plan TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    chunk INTEGER NOT NULL,
-    digest BLOB NOT NULL,
+    plan TEXT NOT NULL, number INTEGER NOT NULL, chunk INTEGER NOT NULL, digest BLOB NOT NULL,
     PRIMARY KEY (plan, number, chunk)
 ) WITHOUT ROWID;
 
 -- Chunks that arrived and are damaged or missing on the disk.
 CREATE TABLE damaged_chunks (
-    plan TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    chunk INTEGER NOT NULL,
-    PRIMARY KEY (plan, number, chunk)
+    plan TEXT NOT NULL, number INTEGER NOT NULL, chunk INTEGER NOT NULL, PRIMARY KEY
+    (plan, number, chunk)
 ) WITHOUT ROWID;
 """
 
@@ -200,7 +156,7 @@ ALTER TABLE actions ALTER id ADD GENERATED BY DEFAULT AS IDENTITY;
 """
 
 _RELEASES_STAY = (
-    """CREATE FUNCTION what_is_sealed_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+    """CREATE FUNCTION releases_are_final() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         IF old.state <> 'open' THEN
             IF tg_op = 'UPDATE' THEN
@@ -209,12 +165,12 @@ _RELEASES_STAY = (
                     AND (SELECT state FROM plans WHERE id = old.plan) = 'closed'
                 THEN RETURN new; END IF;
             END IF;
-            RAISE EXCEPTION 'a sealed crowd does not change';
+            RAISE EXCEPTION 'a released crowd does not change';
         END IF;
         RETURN CASE WHEN tg_op = 'DELETE' THEN old ELSE new END;
     END $$""",
-    """CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE OR DELETE ON crowds
-    FOR EACH ROW EXECUTE FUNCTION what_is_sealed_stays()""",
+    """CREATE TRIGGER releases_are_final BEFORE UPDATE OR DELETE ON crowds
+    FOR EACH ROW EXECUTE FUNCTION releases_are_final()""",
 )
 
 
@@ -280,7 +236,7 @@ COLLECTOR = Schema(
     SHARED_POSTGRES + _POSTGRES_ONLY,
     _RELEASES_STAY,
     forget=(
-        "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0, reason = 'key'"
+        "UPDATE crowds SET state = 'discarded', reports = 0, tenths = 0, reason = 'key'"
         " WHERE state = 'open'",
         "DELETE FROM counts",
         "DELETE FROM seen",
@@ -289,7 +245,7 @@ COLLECTOR = Schema(
     backup=SHARED_BACKUP
     | {
         "crowds": "SELECT plan, number, window, opened_day, release, unreadable,"
-        " CASE state WHEN 'open' THEN 'given up' ELSE state END AS state,"
+        " CASE state WHEN 'open' THEN 'discarded' ELSE state END AS state,"
         " CASE state WHEN 'open' THEN 0 ELSE reports END AS reports,"
         " CASE state WHEN 'open' THEN 0 ELSE tenths END AS tenths,"
         " CASE state WHEN 'open' THEN 'restored' ELSE reason END AS reason FROM crowds",
@@ -301,7 +257,7 @@ ANALYZER = replace(
     COLLECTOR,
     forget=(
         *COLLECTOR.forget,
-        "DELETE FROM sealing_keys",
+        "DELETE FROM crowd_keys",
         "DELETE FROM chunks",
         "DELETE FROM damaged_chunks",
     ),

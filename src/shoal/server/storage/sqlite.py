@@ -54,18 +54,8 @@ def open_data(
 ) -> Database:
     """Open a service's data: in its folder, or in the PostgreSQL database at a URL.
 
-    Parameters
-    ----------
-    folder
-        The service's folder, for its keys and, without a URL, its database.
-    schema
-        The tables.
-    clock
-        Seconds since 1970, to tell windows and days.
-    url
-        The database: ``postgresql://user@host/name``.
-    timeout
-        Seconds to wait for a response from the server before the connection is closed.
+    The folder has the keys in any case. The connection to a server that does not respond within
+    `timeout` seconds is closed.
     """
     if not url:
         return SqliteDatabase(folder, schema, clock)
@@ -160,25 +150,6 @@ class SqliteDatabase(Database):
     def data_bytes(self) -> int:
         """The bytes of the file and its log."""
         return (self.folder / NAME).stat().st_size + log_size(self.folder)
-
-    # Without other processes there is nothing to lock, claim or follow.
-
-    def lock_plan(self, plan_id: str) -> None:
-        """Do nothing."""
-
-    def claim(self, name: str, *, in_transaction: bool = False) -> bool:
-        """Return True."""
-        return True
-
-    def unclaim(self, name: str) -> None:
-        """Do nothing."""
-
-    def keep_up(self) -> None:
-        """Do nothing."""
-
-    def confirms(self, clock: GuardedClock) -> bool:
-        """Return True: there is one clock."""
-        return True
 
 
 def open_database(

@@ -57,9 +57,9 @@ class Store:
         opening, and not before its window begins.
     clock
         Seconds since 1970, to tell windows and days.
-    sealed
+    released
         Called with a plan's id and a crowd's number when the crowd was released.
-    given_up
+    discarded
         Called with a plan's id and what is known of a crowd that was discarded.
     """
 
@@ -73,11 +73,11 @@ class Store:
         timeout: float = 10.0,
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
-        sealed: Callable[[str, int], None] = lambda plan_id, number: None,
-        given_up: Callable[[str, IncompleteCrowd], None] = lambda plan_id, ended: None,
+        released: Callable[[str, int], None] = lambda plan_id, number: None,
+        discarded: Callable[[str, IncompleteCrowd], None] = lambda plan_id, ended: None,
     ) -> None:
         self.folder, self._clock, self._deadline_days = folder, clock, deadline_days
-        self._sealed, self._given_up = sealed, given_up
+        self._released, self._discarded = released, discarded
         self.database: Database = open_data(folder, self.schema, clock, url=url, timeout=timeout)
         self._connection = self.database.connection
         self._signatures = Signatures(self._connection, folder)
@@ -171,13 +171,13 @@ class Store:
             raise InputError("there is no such plan.")
         if not may_become(plan.state, wanted):
             return False
-        sealed, ended = self.database.run(
+        released, ended = self.database.run(
             f"move a plan to {wanted}",
             lambda: self._move(plan_id, wanted, certificate, never_published),
             new_key=True,
             scrub=wanted in ("closed", "destroyed"),
         )
-        self._tell({plan_id: sealed}, {plan_id: ended})
+        self._tell({plan_id: released}, {plan_id: ended})
         return True
 
     def _move(
@@ -187,7 +187,7 @@ class Store:
         assert plan is not None
         if not may_become(plan.state, wanted):  # another process was faster
             raise StorageError(f"the plan is {plan.state} meanwhile; look again.")
-        sealed, ended = list[int](), list[IncompleteCrowd]()
+        released, ended = list[int](), list[IncompleteCrowd]()
         time = self._time(plan.plan)
         if plan.state == "draft" and wanted == "published":
             if certificate is None:
@@ -199,14 +199,14 @@ class Store:
             self._check_first_time(plan, never_published)
             plan.open_crowds(time)
         if wanted == "closed":
-            sealed = plan.seal_crowds(time)
-            ended = plan.give_up("closed")
+            released = plan.release_crowds(time)
+            ended = plan.discard_crowds("closed")
             plan.forget_windows()
         if wanted == "destroyed":
             plan.destroy()
         self._connection.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
         self._plans.forget(plan_id)
-        return sealed, ended
+        return released, ended
 
     def _check_first_time(self, plan: OpenPlan, never_published: bool) -> None:
         """Refuse to open a plan whose reports may have been counted before a restore."""
@@ -229,23 +229,23 @@ class Store:
         def work() -> tuple[Any, list[int]]:
             plan = self._plans.get(plan_id)
             assert plan is not None
-            return plan, plan.seal_crowds(self._time(plan.plan))
+            return plan, plan.release_crowds(self._time(plan.plan))
 
-        plan, sealed = self.database.run("release crowds", work, new_key=True)
-        self._tell({plan_id: sealed})
+        plan, released = self.database.run("release crowds", work, new_key=True)
+        self._tell({plan_id: released})
         return plan
 
     def _tell(
         self,
-        sealed: Mapping[str, list[int]],
-        given_up: Mapping[str, list[IncompleteCrowd]] | None = None,
+        released: Mapping[str, list[int]],
+        discarded: Mapping[str, list[IncompleteCrowd]] | None = None,
     ) -> None:
-        for plan_id, numbers in sealed.items():
+        for plan_id, numbers in released.items():
             for number in numbers:
-                self._sealed(plan_id, number)
-        for plan_id, crowds in (given_up or {}).items():
+                self._released(plan_id, number)
+        for plan_id, crowds in (discarded or {}).items():
             for ended in crowds:
-                self._given_up(plan_id, ended)
+                self._discarded(plan_id, ended)
 
     def progress(self, plan_id: str) -> int:
         """Return how many tenths of the crowd of this window have come; 0 if none is open."""
@@ -284,10 +284,10 @@ class Store:
         self._release_complete(plan_id)
         return self._records.crowd_counts(plan_id)
 
-    def sealed_numbers(self, plan_id: str, length: int) -> list[int]:
+    def released_numbers(self, plan_id: str, length: int) -> list[int]:
         """Return the numbers of the last released crowds of a plan, rising."""
         self._release_complete(plan_id)
-        return self._records.sealed_numbers(plan_id, length)
+        return self._records.released_numbers(plan_id, length)
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a crowd, the same bytes every time; None if there is none."""
@@ -316,22 +316,22 @@ class Store:
         self._tell(*self.database.run("sweep", self._sweep, new_key=True, scrub=True))
 
     def _sweep(self) -> tuple[dict[str, list[int]], dict[str, list[IncompleteCrowd]]]:
-        sealed, ended = {}, {}
+        released, ended = {}, {}
         note_time(self.database, self._clock)
         destroys = may_destroy(self.database, self._clock)
         for plan_id in self._records.plans_with_crowds():
             plan = self._plans.get(plan_id)
             assert plan is not None
             time = self._time(plan.plan)
-            sealed[plan_id] = plan.seal_crowds(time)
+            released[plan_id] = plan.release_crowds(time)
             if destroys:
                 ended[plan_id] = plan.expire_windows(time)
                 if self._deadline_days:
                     oldest = time.day - self._deadline_days + 1
-                    ended[plan_id] += plan.give_up("deadline", before_day=oldest)
+                    ended[plan_id] += plan.discard_crowds("deadline", before_day=oldest)
             plan.open_crowds(time)
             plan.make_room()
-        return sealed, ended
+        return released, ended
 
 
 def add_plan(database: Database, plan: Plan) -> bool:

@@ -2,7 +2,7 @@
 
 The collector's plans and the relay's are both made of this. People may be asked once in every
 window, and the promise counts the reports of one person in one release. So a crowd never mixes
-windows: it fills within its own or is given up.
+windows: it fills within its own or is discarded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OpenWindows(NamedTuple):
 
 
 class IncompleteCrowd(NamedTuple):
-    """A crowd that was given up: its number, and how many tenths of it had come."""
+    """A crowd that was discarded: its number, and how many tenths of it had come."""
 
     number: int
     tenths: int
@@ -102,7 +102,7 @@ class WindowedPlan(ABC):
         return problems.WINDOW_NOT_OPEN if last > time.last_window else None
 
     @abstractmethod
-    def give_up(
+    def discard_crowds(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; only how many tenths they had is stored."""
@@ -135,7 +135,7 @@ class WindowedPlan(ABC):
         self._connection.execute(
             "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
         )
-        return self.give_up("window", before_window=before)
+        return self.discard_crowds("window", before_window=before)
 
 
 _ID_BYTES = 16
@@ -152,7 +152,17 @@ _NONE: Digests = np.empty(0, np.uint64)
 
 
 class SeenReports:
-    """The reports of one window of one plan that have come."""
+    """The reports of one window that have come: keyed hashes of their ids, for the window's life.
+
+    An id is random and used once, so its hash says nothing about anybody; the key is drawn for the
+    window and destroyed with it. Hashes have 64 bits: of n reports in a window, one is taken for a
+    repetition and not counted with probability at most n^2 / 2^65, 3e-8 for a million.
+
+    On the disk, hashes are in encrypted rows of one length, a page each. A commit of n reports
+    writes as many rows whether or not the reports are new, and there are always a quarter more rows
+    than are used, so that their number tells little. In memory, hashes are in sorted runs of
+    bounded length, so that no step grows with the window.
+    """
 
     def __init__(self, connection: Connection, keys: Keyring, plan_id: str, window: int) -> None:
         self._connection, self._where = connection, (plan_id, window)

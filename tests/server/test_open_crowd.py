@@ -29,7 +29,7 @@ from shoal.server.collector.ingest import Ingest
 from shoal.server.collector.service import Collector
 from shoal.server.console.app import OPERATIONS
 from shoal.server.console.handlers import Handlers
-from shoal.server.console.releases import Release, Releases
+from shoal.server.console.releases import CrowdRelease, Releases
 from shoal.server.console.views import PAGES
 from shoal.server.core.http import App
 from shoal.server.core.observability import LOG, Metrics
@@ -342,9 +342,9 @@ def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
             return await released(self, plan, number)
         tally = crowds[number].counts.tally()
         release = json.dumps(tally.to_json()).encode()
-        return Release(plan, number, tally, release, None, Signature("", ""))
+        return CrowdRelease(plan, number, tally, release, None, Signature("", ""))
 
-    async def not_screened(self: Releases, crowd: Release) -> Any:
+    async def not_screened(self: Releases, crowd: CrowdRelease) -> Any:
         return Screening(1.0, 1e-3, (), 0.0, crowd.tally.reports, crowd.plan.id)
 
     patch.setattr(Releases, "get", shown)

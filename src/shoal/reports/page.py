@@ -25,8 +25,8 @@ from shoal.reports.charts import WIDTHS, Layout, chart
 from shoal.reports.formatting import SIMULATED, flip_in_words, level_in_words, sum_note
 from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
 from shoal.reports.sections import (
-    Row,
     Table,
+    TableRow,
     difference_sections,
     option_table,
     question_sections,
@@ -90,7 +90,7 @@ def style_sheet() -> str:
 
 def observers_table(observers: Sequence[Mapping[str, Any]], about: str = "") -> Table:
     """Return who sees what, from a certificate's JSON."""
-    rows = [Row(who, cells) for who, *cells in observer_rows(observers)]
+    rows = [TableRow(who, cells) for who, *cells in observer_rows(observers)]
     return Table(f"What holds against each observer{about}", OBSERVER_HEADS, rows)
 
 

@@ -33,7 +33,7 @@ from shoal.reports.formatting import (
 from shoal.reports.protection import Fact
 from shoal.support.rounding import text_near, text_up
 
-__all__ = ["Row", "Table", "difference_sections", "question_sections", "trend_section"]
+__all__ = ["Table", "TableRow", "difference_sections", "question_sections", "trend_section"]
 
 _MAX_WORDS = 200
 """Texts that a page lists; the JSON has them all."""
@@ -42,7 +42,7 @@ _SHADES = 8
 _NO_FIT = "no true count fits these reports"
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table: its label, its cells, and a note below the label."""
 
     label: str
@@ -55,7 +55,7 @@ class Table(NamedTuple):
 
     caption: str
     heads: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
 
 
 class Cell(NamedTuple):
@@ -112,7 +112,7 @@ def _charts(draw: Callable[..., Markup], id: str) -> list[Markup]:
 def option_table(question: Question, estimates: Mapping[str, Any]) -> Table:
     """Return the unbiased estimates of a question; a cell is the number and how it is written."""
     rows = [
-        Row(
+        TableRow(
             label,
             [
                 (float(row[name]), text)
@@ -136,7 +136,7 @@ def _share_table(question: Question, estimates: Mapping[str, Any]) -> Table:
     for label, row in options.items():
         one = Figures.of(row, reports)
         cells = (shares[label], one.constrained, one.low, one.high)
-        rows.append(Row(label, cells, _NO_FIT if row.get("incompatible") else ""))
+        rows.append(TableRow(label, cells, _NO_FIT if row.get("incompatible") else ""))
     caption = (
         f"Shares that add to 100 %, {unit}, and {estimates['interval']} intervals"
         f" of the true count at {level_in_words(estimates)}"
@@ -190,10 +190,12 @@ def _matrix(table: Mapping[str, Any], down: str, across: str, share: str) -> Tab
     totals = table["totals"]
     cells = {(cell[down], cell[across]): cell for cell in table["table"]}
     rows = [
-        Row(row, [*(_cell(cells[row, column], share) for column in totals[across]), _total(total)])
+        TableRow(
+            row, [*(_cell(cells[row, column], share) for column in totals[across]), _total(total)]
+        )
         for row, total in totals[down].items()
     ]
-    rows.append(Row("all", [*map(_total, totals[across].values()), Cell("", "")]))
+    rows.append(TableRow("all", [*map(_total, totals[across].values()), Cell("", "")]))
     caption = (
         f"{table[down]} (rows) by {table[across]} (columns): people, and their share of the row"
     )
@@ -233,7 +235,7 @@ def word_list(decoded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the texts that were found, most frequent first, and what they do not explain."""
     finds = [row for row in decoded["candidates"] if row["found"]]
     rows = [
-        Row(
+        TableRow(
             row["value"],
             (
                 whole_number(row["count"]),
@@ -268,7 +270,7 @@ def trend_section(
     """Return how a question changed over crowds with the given names; `id` begins the ids."""
     options = document["questions"][question]
     rows = [
-        Row(
+        TableRow(
             crowd,
             [
                 Cell(
@@ -314,7 +316,7 @@ def difference_sections(document: Mapping[str, Any], first: str, second: str) ->
 
 def _difference(id: str, question: str, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     rows = [
-        Row(
+        TableRow(
             label,
             (
                 *(percent(row[key]) for key in ("first", "second")),

@@ -138,7 +138,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "POST", f"{_CROWD}/decode", "analyst",
         "Which texts a released crowd answered, of a list of candidates.", Handlers.decode,
-        (PLAN, NUMBER), body=schemas.Search, response=schemas.TextsDocument,
+        (PLAN, NUMBER), body=schemas.TextSearch, response=schemas.TextsDocument,
         problems=(*_GONE, problems.NO_TEXT),
     ),
     Operation(

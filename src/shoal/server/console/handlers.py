@@ -24,7 +24,7 @@ from shoal.server.console import schemas
 from shoal.server.console.formatting import unreadable_note
 from shoal.server.console.planner import Planner
 from shoal.server.console.planning import MAX_REQUEST_SIZE, PlanRequestError
-from shoal.server.console.releases import Release, Releases
+from shoal.server.console.releases import CrowdRelease, Releases
 from shoal.server.console.schemas import as_document
 from shoal.server.core import problems
 from shoal.server.core.auth import ServiceHandlers, read_document, token_of
@@ -216,11 +216,11 @@ class Handlers(ServiceHandlers):
             )
         )
 
-    async def release_of(self, request: Request) -> Release:
+    async def release_of(self, request: Request) -> CrowdRelease:
         """Return the release that a request names."""
         return await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
 
-    async def _screening(self, release: Release) -> schemas.ScreeningDocument:
+    async def _screening(self, release: CrowdRelease) -> schemas.ScreeningDocument:
         found = await self.releases.screening(release)
         return as_document(schemas.ScreeningDocument, found.to_json())
 
@@ -301,11 +301,11 @@ class Handlers(ServiceHandlers):
 
     async def decode(self, request: Request) -> Response:
         """Find which candidates a released crowd answered."""
-        search = read_as(schemas.Search, await read_document(request))
+        search = read_as(schemas.TextSearch, await read_document(request))
         found = await self.decoded(await self.release_of(request), search)
         return json_response(as_document(schemas.TextsDocument, found))
 
-    async def decoded(self, release: Release, search: schemas.Search) -> dict[str, Any]:
+    async def decoded(self, release: CrowdRelease, search: schemas.TextSearch) -> dict[str, Any]:
         """Return the texts that were found; refuse what cannot be decoded."""
         texts = [one.name for one in release.plan.survey if one.kind == "text"]
         if not texts:

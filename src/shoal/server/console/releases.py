@@ -20,7 +20,7 @@ from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.reports.publication import results
-from shoal.server.console.schemas import Search
+from shoal.server.console.schemas import TextSearch
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 from shoal.server.storage.records import CrowdRecord, Signature, UnverifiedError
@@ -28,7 +28,7 @@ from shoal.server.storage.records import CrowdRecord, Signature, UnverifiedError
 if TYPE_CHECKING:
     from shoal.server.core.administration import Administration
 
-__all__ = ["Release", "Releases"]
+__all__ = ["CrowdRelease", "Releases"]
 
 R = TypeVar("R")
 
@@ -36,7 +36,7 @@ _CACHED = 256
 """Documents of each kind that are cached."""
 
 
-class Release(NamedTuple):
+class CrowdRelease(NamedTuple):
     """The release of a crowd: its tally, and its content as it is stored and signed."""
 
     plan: Plan
@@ -58,7 +58,7 @@ class Releases:
         self._trend = lru_cache(_CACHED)(_trend)
         self._difference = lru_cache(_CACHED)(_difference)
 
-    async def get(self, plan: Plan, number: int) -> Release:
+    async def get(self, plan: Plan, number: int) -> CrowdRelease:
         """Return the release of a crowd, if there is one."""
         record = await self.record(plan, number)
         if record.state == "open":
@@ -67,7 +67,7 @@ class Releases:
         release = await self._collector.in_store(store.signed_release, plan.id, number)
         if release is None:
             raise Refusal(problems.CROWD_GONE)
-        return Release(plan, number, self._tally(plan, release.content), *release)
+        return CrowdRelease(plan, number, self._tally(plan, release.content), *release)
 
     async def record(self, plan: Plan, number: int) -> CrowdRecord:
         """Return the record of a crowd in any state."""
@@ -81,7 +81,7 @@ class Releases:
         store = self._collector.store
         return await self._collector.in_store(store.released_numbers, plan.id, length)
 
-    async def screening(self, release: Release) -> Screening:
+    async def screening(self, release: CrowdRelease) -> Screening:
         """Return the traces of fake reports in a crowd."""
         return await self._computed(self._screen, release.plan, release.content)
 
@@ -108,7 +108,9 @@ class Releases:
             }
         )
 
-    async def results(self, release: Release, level: float, kind: IntervalKind) -> dict[str, Any]:
+    async def results(
+        self, release: CrowdRelease, level: float, kind: IntervalKind
+    ) -> dict[str, Any]:
         """Return estimates, numbers and cross tables of a crowd."""
         return await self._computed(self._results, release.plan, release.content, level, kind)
 
@@ -135,7 +137,9 @@ class Releases:
             for number, release in zip(numbers, found, strict=True)
         ]
 
-    async def difference(self, first: Release, second: Release, level: float) -> dict[str, Any]:
+    async def difference(
+        self, first: CrowdRelease, second: CrowdRelease, level: float
+    ) -> dict[str, Any]:
         """Return how two released crowds differ, of one plan or of two."""
         sides = (first.plan, first.content), (second.plan, second.content)
         try:
@@ -143,7 +147,7 @@ class Releases:
         except InputError as error:
             raise Refusal(problems.NOTHING_IN_COMMON) from error
 
-    async def decode(self, release: Release, search: Search) -> dict[str, Any]:
+    async def decode(self, release: CrowdRelease, search: TextSearch) -> dict[str, Any]:
         """Return which candidates a crowd answered."""
         return await self._computed(_decode, release, search)
 
@@ -176,7 +180,7 @@ def _difference(
     return crowd_difference(sides[0], sides[1], level).to_json()
 
 
-def _decode(release: Release, search: Search) -> dict[str, Any]:
+def _decode(release: CrowdRelease, search: TextSearch) -> dict[str, Any]:
     return decode(
         release.plan,
         release.tally,

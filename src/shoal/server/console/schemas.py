@@ -18,7 +18,7 @@ from shoal.server.core.parameters import LEVELS
 from shoal.server.core.tokens import LABEL, MOST_PLANS, Role
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason, State
 
-__all__ = ["JsonObject", "Search", "as_document"]
+__all__ = ["JsonObject", "TextSearch", "as_document"]
 
 Json = dict[str, Any]
 """A document with a format of its own: a plan, a tally, a cross table."""
@@ -301,7 +301,7 @@ class DifferenceDocument(JsonObject):
     questions: dict[str, dict[str, OptionDifference]]
 
 
-class Search(JsonObject):
+class TextSearch(JsonObject):
     """Candidates for the answers to a text question; `shoal decode` takes more of them."""
 
     candidates: Annotated[list[str], Meta(min_length=1, max_length=100_000)]

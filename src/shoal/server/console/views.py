@@ -43,7 +43,7 @@ from shoal.server.console.handlers import (
 )
 from shoal.server.console.pages import read_form, render, static_response
 from shoal.server.console.planning import EXAMPLE, MAX_REQUEST_SIZE, form_request
-from shoal.server.console.schemas import Search
+from shoal.server.console.schemas import TextSearch
 from shoal.server.core import problems
 from shoal.server.core.auth import LARGEST_DOCUMENT, check_same_origin, token_of
 from shoal.server.core.http import Refusal, cookie
@@ -190,7 +190,7 @@ class Views:
             notes=[*sum_note(document["estimates"]), *release_note(plan)],
             sections=question_sections(plan, document),
             texts=[(name, name) for name in texts if name not in document["texts"]],
-            fdr=Search(candidates=[]).fdr,
+            fdr=TextSearch(candidates=[]).fdr,
             findings=screening.to_json()["findings"],
         )
 
@@ -208,7 +208,7 @@ class Views:
             except ValueError:
                 raise Refusal(problems.BAD_PARAMETER.about("fdr")) from None
         release = await self._handlers.release_of(request)
-        found = await self._handlers.decoded(release, read_as(Search, wanted))
+        found = await self._handlers.decoded(release, read_as(TextSearch, wanted))
         return await self._release(request, {found["question"]: found})
 
     async def trend(self, request: Request) -> Response:

@@ -159,7 +159,7 @@ def test_tables_in_memory_and_parquet(tmp_path: Path):
 
 def test_few_rows_are_said(tmp_path: Path):
     table = pa.table({"city": ["Rome", "Oslo"] * 500})
-    proposal = infer_survey(table, most_rows=600)
+    proposal = infer_survey(table, max_rows=600)
     assert "the first 600 rows only" in proposal.notes[0]
     city = proposal.survey["city"]
     assert isinstance(city, Choice)

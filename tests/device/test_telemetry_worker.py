@@ -18,7 +18,7 @@ from threading import Thread
 import pytest
 
 from shoal.device.telemetry import commands, state
-from shoal.device.telemetry.log import LARGEST, Log, LoggedRequest
+from shoal.device.telemetry.log import MAX_BYTES, Log, LoggedRequest
 from shoal.device.telemetry.worker import read_events
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
@@ -398,14 +398,14 @@ class TestShow:
         log = Log(tmp_path / "log", lambda: 5.0)
         for number in range(12):
             log.begin("https://x.example")
-            log.sent(bytes([number]) * (LARGEST // 10))
+            log.sent(bytes([number]) * (MAX_BYTES // 10))
             log.answered(202)
-        assert (tmp_path / "log").stat().st_size < 2 * LARGEST
+        assert (tmp_path / "log").stat().st_size < 2 * MAX_BYTES
         requests = log.requests()
         assert requests[-1] == LoggedRequest(
-            5.0, "https://x.example", b"\x0b" * (LARGEST // 10), 202
+            5.0, "https://x.example", b"\x0b" * (MAX_BYTES // 10), 202
         )
-        assert all(len(one.sent) == LARGEST // 10 for one in requests)
+        assert all(len(one.sent) == MAX_BYTES // 10 for one in requests)
         assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
     def test_a_damaged_log(self, tmp_path: Path):

@@ -45,10 +45,10 @@ __all__ = [
     "question_from_json",
 ]
 
-_LONGEST_TOML = 4 << 20
+_MAX_TOML = 4 << 20
 """The maximum length of a survey's TOML: room for as many options as a report has bits."""
-_MOST_DOTS = 8
-_DEEPEST = 8
+_MAX_DOTS = 8
+_MAX_DEPTH = 8
 
 
 @dataclass(frozen=True)
@@ -312,9 +312,9 @@ def _check_toml(text: str) -> None:
     """
     import re
 
-    if len(text) > _LONGEST_TOML:
+    if len(text) > _MAX_TOML:
         raise SurveyError(
-            f"a survey has at most {_LONGEST_TOML:,} characters, this one has {len(text):,}."
+            f"a survey has at most {_MAX_TOML:,} characters, this one has {len(text):,}."
         )
     dots = depth = 0
     # Strings and comments are skipped whole; an unterminated one reaches to the end of the text or
@@ -333,10 +333,10 @@ def _check_toml(text: str) -> None:
             depth += 1
         elif mark in "]}":
             depth = max(depth - 1, 0)
-        if dots > _MOST_DOTS or depth > _DEEPEST:
+        if dots > _MAX_DOTS or depth > _MAX_DEPTH:
             raise SurveyError(
-                f"a survey is not nested so deeply: a key has at most {_MOST_DOTS} dots, and at"
-                f" most {_DEEPEST} brackets are open at a time."
+                f"a survey is not nested so deeply: a key has at most {_MAX_DOTS} dots, and at"
+                f" most {_MAX_DEPTH} brackets are open at a time."
             )
 
 

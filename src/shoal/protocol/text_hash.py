@@ -78,7 +78,7 @@ class TextHash:
 
 PADDING = "_"
 OTHER = "other"
-LONGEST = 64
+MAX_LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Pairs:
 
     def __post_init__(self) -> None:
         length = check_integer(
-            "length of pairs", self.length, lowest=2, highest=LONGEST, error=SurveyError
+            "length of pairs", self.length, lowest=2, highest=MAX_LENGTH, error=SurveyError
         )
         object.__setattr__(self, "length", length)
         _check_alphabet(self.alphabet)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from shoal.errors import InputError
 
 MAX_FILE_BYTES = 64 << 20
-_LONGEST_LINE = 300
+_MAX_LINE = 300
 
 
 def canonical_json(document: object) -> bytes:
@@ -32,7 +32,7 @@ def first_line(error: BaseException) -> str:
         return type(error).__name__
     # It may quote text from the network or from a file.
     line = printable(text.splitlines()[0].rstrip("."))
-    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 3] + "..."
+    return line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 3] + "..."
 
 
 def printable(text: str) -> str:

@@ -38,7 +38,7 @@ WARNING = (
 )
 """What a survey from data reveals."""
 
-MOST_ROWS = 1_000_000
+MAX_ROWS = 1_000_000
 """So many rows are looked at."""
 
 
@@ -78,7 +78,7 @@ class SurveyProposal:
 
 
 def infer_survey(
-    source: Path | str | Any, *, name: str | None = None, most_rows: int = MOST_ROWS
+    source: Path | str | Any, *, name: str | None = None, max_rows: int = MAX_ROWS
 ) -> SurveyProposal:
     """Propose a survey from a .csv or .parquet file, or from a table in memory.
 
@@ -90,7 +90,7 @@ def infer_survey(
         file are guessed: see `SurveyProposal.table_format`.
     name
         What the survey is called; otherwise as the file.
-    most_rows
+    max_rows
         How many rows are looked at.
 
     Examples
@@ -103,14 +103,14 @@ def infer_survey(
     found: TableFormat | None = None
     if isinstance(source, (Path, str)):
         path = Path(source)
-        table, found = _read(path, most_rows)
+        table, found = _read(path, max_rows)
         called = name or " ".join(path.stem.split()) or "survey"
     else:
-        table, called = pa.table(source).slice(0, most_rows + 1), name or "survey"
+        table, called = pa.table(source).slice(0, max_rows + 1), name or "survey"
     if not table.num_rows:
         raise InputError("the table has no rows; a survey is proposed from people's answers.")
-    whole = table.num_rows <= most_rows
-    table = table.slice(0, most_rows)
+    whole = table.num_rows <= max_rows
+    table = table.slice(0, max_rows)
     cells = {name: list(_cells(table.column(name))) for name in table.column_names}
     if found is not None:
         found = guess_decimal(found, (cell for column in cells.values() for cell in column))
@@ -142,21 +142,21 @@ def _notes(survey: Survey, table: Any, whole: bool, found: TableFormat | None) -
     return tuple(notes)
 
 
-def _read(path: Path, most_rows: int) -> tuple[Any, TableFormat | None]:
+def _read(path: Path, max_rows: int) -> tuple[Any, TableFormat | None]:
     """Return the first rows of a file, one more than are wanted if there are more."""
     try:
         if kind_of(path) in ("reports", "originals"):
             raise InputError(explain_wrong_file(path, "table"))
         if path.suffix.lower() == ".parquet":
             with pq.ParquetFile(path, pre_buffer=False) as file:
-                return _first(file.iter_batches(1 << 16), file.schema_arrow, most_rows), None
+                return _first(file.iter_batches(1 << 16), file.schema_arrow, max_rows), None
         if path.suffix.lower() != ".csv":
             raise InputError(f"a survey is proposed from .csv or .parquet, got {path.name!r}.")
         found = guess_format(path)
         header = read_header(path, found)
         check_columns(path, header, header)
         schema = pa.schema([(name, pa.string()) for name in header])
-        return _first(_batches(path, header, found), schema, most_rows), found
+        return _first(_batches(path, header, found), schema, max_rows), found
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'unreadable'}.") from error
     except (pa.ArrowException, UnicodeDecodeError) as error:
@@ -175,14 +175,14 @@ def _batches(path: Path, header: list[str], found: TableFormat) -> Iterator[Any]
         rows += one.rows
 
 
-def _first(batches: Any, schema: Any, most_rows: int) -> Any:
+def _first(batches: Any, schema: Any, max_rows: int) -> Any:
     chosen, rows = [], 0
     for batch in batches:
         chosen.append(batch)
         rows += batch.num_rows
-        if rows > most_rows:
+        if rows > max_rows:
             break
-    return pa.Table.from_batches(chosen, schema).slice(0, most_rows + 1)
+    return pa.Table.from_batches(chosen, schema).slice(0, max_rows + 1)
 
 
 def _cells(column: Any) -> Iterator[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import http.client
 
 
-LARGEST = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Log:
 
     def _shorten(self) -> None:
         """Drop the older half of a log that grew too large."""
-        if not self._path.exists() or self._path.stat().st_size <= LARGEST:
+        if not self._path.exists() or self._path.stat().st_size <= MAX_BYTES:
             return
         lines = self._lines()
         kept = next(

@@ -138,7 +138,7 @@ def say_no(home: str) -> None:
     store_file(home, _OFF, b"Telemetry is off.\n")
 
 
-LARGEST = 1 << 20
+MAX_EVENT_BYTES = 1 << 20
 """Bytes of one window's events; what comes after that is dropped."""
 
 PREFIX = "events."
@@ -168,7 +168,7 @@ def append_event(folder: str, window: int, line: bytes) -> None:
     """Write an event into its window's file, unless it is there already."""
     path = os.path.join(folder, file_name(window))
     known = read_file(path) or b""
-    if len(known) + len(line) > LARGEST:
+    if len(known) + len(line) > MAX_EVENT_BYTES:
         return
     if not line.startswith(b"('count'") and (known.startswith(line) or b"\n" + line in known):
         return

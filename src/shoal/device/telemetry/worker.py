@@ -35,7 +35,7 @@ from shoal.protocol.wire import current_window
 from shoal.support.checks import shown
 from shoal.support.disk import Disk
 
-LONGEST = 120
+MAX_SECONDS = 120
 """Seconds after which the process ends, whatever it is waiting for."""
 
 _TAKEN = "taken."
@@ -172,7 +172,7 @@ def main(words: Sequence[str]) -> None:
     if sys.platform != "win32":
         import signal
 
-        signal.alarm(LONGEST)
+        signal.alarm(MAX_SECONDS)
         os.nice(10)
     try:
         TelemetryWorker(tool, Path(folder), name, os.environ).work()

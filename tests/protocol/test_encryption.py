@@ -66,7 +66,7 @@ class TestMessages:
             (PRIVATE, encryption_info(plan, 8)),
             (PRIVATE, encryption_info(replace(plan, window=3600), 7)),
         ):
-            with pytest.raises(ReportError, match="not sealed for"):
+            with pytest.raises(ReportError, match="not encrypted for"):
                 decrypt_message(message, key, about)
 
     def test_every_message_has_its_own_encapsulation(self):

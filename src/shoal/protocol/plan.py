@@ -223,7 +223,7 @@ class Plan:
         if self.view == "counts" and self.joint:
             raise PlanError(
                 "a plan with view counts has no joint counts, which would show more than the"
-                " counts of single bits; cross the questions in the survey explain_wrong_file."
+                " counts of single bits; cross the questions in the survey instead."
             )
 
     def _check_parties(self) -> None:

@@ -35,7 +35,13 @@ from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import cut_off_at, network_errors, open_connection, parse_address
 from shoal.support.files import canonical_json, strict_json
 
-__all__ = ["AnalyzerClient", "AnalyzerReply", "AnalyzerTransport", "HttpTransport", "Refused"]
+__all__ = [
+    "AnalyzerClient",
+    "AnalyzerReply",
+    "AnalyzerTransport",
+    "HttpAnalyzerTransport",
+    "Refused",
+]
 
 MAX_RESPONSE_BYTES = 16 << 20
 """Bytes of an answer that are read before giving up: a certificate may be long."""
@@ -287,7 +293,7 @@ def _problem_name(content: bytes) -> str:
     return name if name.replace("-", "").isalnum() and name.isascii() and len(name) < 40 else ""
 
 
-class HttpTransport:
+class HttpAnalyzerTransport:
     """Reaches the analyzer over HTTP, each request on a connection of its own.
 
     Parameters

@@ -20,7 +20,11 @@ from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
 from shoal.server.core.service import Service
 from shoal.server.core.settings import RelaySettings
-from shoal.server.relay.analyzer_client import AnalyzerClient, AnalyzerTransport, HttpTransport
+from shoal.server.relay.analyzer_client import (
+    AnalyzerClient,
+    AnalyzerTransport,
+    HttpAnalyzerTransport,
+)
 from shoal.server.relay.chunk_files import ChunkRows, ShuffledChunks, crowd_bytes
 from shoal.server.relay.endpoints import EncryptedIngest, kilobytes, make_ops, make_public
 from shoal.server.relay.forwarding import Forwarder
@@ -125,7 +129,7 @@ class Relay:
             is_shared=bool(self.settings.database),
         )
         if isinstance(analyzer, str):
-            analyzer = HttpTransport(analyzer, self.settings.forward_patience)
+            analyzer = HttpAnalyzerTransport(analyzer, self.settings.forward_patience)
         self._transport: AnalyzerTransport = analyzer
         self._given_key = None if analyzer_key is None else check_public_key(analyzer_key)
         self._token_file = token_file or self.service.folder / TOKEN_FILE
@@ -364,7 +368,7 @@ def serve_relay(
         signing key by the name `key`.
     """
     settings = settings or RelaySettings()
-    transport = HttpTransport(analyzer, settings.forward_patience, allow_plain=allow_plain)
+    transport = HttpAnalyzerTransport(analyzer, settings.forward_patience, allow_plain=allow_plain)
     relay = Relay(folder, transport, settings, analyzer_key=analyzer_key, token_file=token_file)
 
     async def begin() -> None:

@@ -691,6 +691,7 @@ class TestEveryCommand:
         shoal("guess", code=2)
         shoal("--fast", code=2)
 
+    @pytest.mark.slow
     def test_demo(self, shoal: Command, at: Path):
         document = shoal.json("demo", "--users", "100")
         assert isinstance(document, dict)

@@ -34,6 +34,7 @@ def completed(words: str, folder: Path) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 class TestBash:
     def test_commands(self, tmp_path: Path):
         assert completed("shoal pl", tmp_path) == ["plan"]

@@ -1,24 +1,4 @@
-"""What a new user met in the first hour, numbered, each with the command that shows it gone.
-
-=====  =========================================================================================
- 1     the promise against the collector is on the first page, and audits print it
- 2     a device that is not Python; a relay
- 3     windows work without further words, and the second day names what it takes
- 4     shares of a choice add up, and pages show decoded text
- 5     own data fit: yes/no, other, case, columns, a survey from a table
- 6     who holds the data is shown the curator
- 7     cross tables say which effect would not be seen
- 8     pages: every block runs (`tests/test_docs.py`)
- 9     the operator's page and tokens (`tests/server`); a token from the command
-10     send says what became of this answer
-11     one plan has one id
-12     a plan's local epsilon is said where q is given
-13     pages for a decision (`docs/`)
-14     results print as tables, with counts, and become data frames
-15     80 columns and one style of numbers (`tests/cli/test_words.py`)
-16     plans are not written over, 1d, wrong files, all bad rows, ports, given-up crowds
-=====  =========================================================================================
-"""
+"""What a new user meets in the first hour."""
 
 from __future__ import annotations
 
@@ -96,11 +76,6 @@ def test_01_the_local_epsilon_is_in_the_audit(at, said):
     assert re.search(r"collector .*local", said("audit", "plan.json"))
 
 
-def test_02_there_is_a_relay_and_a_client_for_browsers(said):
-    assert "encrypted" in said("relay", "--help")
-    assert (ROOT / "clients" / "js" / "shoal.js").exists()
-
-
 def test_03_a_report_of_a_plan_with_windows_is_of_the_open_window(at):
     plan = shoal.plan(shoal.Survey("s", (shoal.YesNo("x"),)), q="0.2", window="1d")
     report = flip(plan, encode(plan, {"x": "yes"}))
@@ -133,22 +108,11 @@ def test_05_own_data_fit(tallied, said):
     assert "2 reports" in said(*words, *declared)
 
 
-def test_06_whoever_holds_the_table_is_shown_the_curator(at, said):
-    costs = said("compare", "--flags", "1", "--crowd", "100", "--epsilon", "1", "--delta", "0.01")
-    assert "curator" in costs
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert "If you already hold everybody's answers in a table, use [the trusted curator]" in readme
-
-
 def test_07_a_cross_table_says_which_effect_would_not_be_seen(tallied, said):
     told = said("associate", "plan.json", "tally.json", "age", "brand")
     assert "would not be seen" in told
     assert "young" in told
     assert "used" in told
-
-
-def test_09_tokens_are_made_by_the_command(said):
-    assert "--role" in said("collector", "token", "make", "--help")
 
 
 def test_10_send_says_what_became_of_this_answer(at, said, capsys):
@@ -176,11 +140,6 @@ def test_11_one_plan_has_one_id(at, said, capsys):
     survey = shoal.Plan.read("0.json").survey
     ids.add(shoal.plan(survey, crowd_size=1000, epsilon=1.0, delta=1e-6).id)
     assert len(ids) == 1
-
-
-def test_12_a_plan_with_q_alone_says_what_a_report_reveals(at, said):
-    told = said("plan", "survey.toml", "--q", "0.2", "-o", "plan.json")
-    assert "epsilon 12.476 for each report by itself" in told
 
 
 def test_14_results_print_as_tables_and_become_data_frames(tallied):

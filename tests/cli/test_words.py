@@ -38,7 +38,10 @@ for _word in WORDS:
 OPERATOR_COMMANDS = [
     "serve",
     "capacity",
-    *(f"collector {name}" for name in ("serve", "doctor", "backup", "restore", "rotate")),
+    *(
+        f"collector {name}"
+        for name in ("serve", "doctor", "backup", "restore", "rotate", "move", "renew")
+    ),
     *(f"collector token {name}" for name in ("make", "list", "revoke")),
 ]
 
@@ -97,6 +100,7 @@ class TestHelp:
         command.make_context(name, words[1 + len(start) :])  # it would refuse a bad call
         text = output(capsys, *name.split(), "--help")
         assert text.index("\nExample:\n") < text.index("\nOptions:\n")
+        assert "--json" in text
         assert max(map(len, text.splitlines())) <= 79
 
     @pytest.mark.parametrize("words", ["", "collector", "collector token"])

@@ -59,6 +59,7 @@ class TestNeeds:
         assert [need["devices_a_day"] for need in needs] == [d for d in DEVICES for _ in range(4)]
 
 
+@pytest.mark.slow
 class TestMeasuring:
     def test_everything_once(self, tmp_path: Path):
         steps: list[tuple[int, int]] = []
@@ -162,6 +163,7 @@ class TestCommand:
 
 
 @needs_postgres
+@pytest.mark.slow
 def test_a_database_is_measured_beside_what_it_holds(tmp_path: Path):
     from shoal.server.storage.postgres import trial_schema
     from shoal.server.storage.store import Store

@@ -22,6 +22,7 @@ from shoal.lab.demo import count_again, demonstrate
 from shoal.lab.parties_demo import demonstrate_parties
 from shoal.lab.populations import populate
 
+pytestmark = pytest.mark.slow
 USERS = 150
 
 

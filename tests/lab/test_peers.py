@@ -27,6 +27,7 @@ def example(name):
 
 
 @pytest.mark.filterwarnings("ignore")  # the peers' own imports warn
+@pytest.mark.slow
 def test_opendp_passes():
     pytest.importorskip("opendp")
     randomizer = example("audit_opendp").randomizer
@@ -37,6 +38,7 @@ def test_opendp_passes():
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_opendp_as_it_was_for_twenty_months_is_convicted():
     """opendp#2707: the last bit of each record was never sampled."""
     pytest.importorskip("opendp")
@@ -51,6 +53,7 @@ def test_opendp_as_it_was_for_twenty_months_is_convicted():
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_pure_ldp_rappor_is_convicted():
     """Its client never clears a one, so that a reported zero proves a zero."""
     pytest.importorskip("pure_ldp")

@@ -29,6 +29,7 @@ from tests.axe import obstacles
 from tests.server.console_help import browser
 from tests.server.test_browser import watched
 
+pytestmark = pytest.mark.slow
 USERS = 100
 SEED = 5
 PAGE = {"Sec-Fetch-Site": "same-origin"}
@@ -198,7 +199,7 @@ def test_the_client_is_found_where_shoal_is_installed(
 ) -> None:
     checkout = client_files()
     assert "shoal.js" in checkout
-    assert "src/sealing.js" in checkout
+    assert "src/plan.js" in checkout
     monkeypatch.setattr(people, "_CHECKOUT", tmp_path / "nowhere")
     with pytest.raises(InputError, match="not installed here"):
         client_files()

@@ -410,6 +410,7 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_caught(name):
     kind, mutate = MUTANTS[name]

@@ -51,6 +51,7 @@ def another_row(kind: str) -> st.SearchStrategy[Any]:
     return st.tuples(*[VALUES] * 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*tables.FILES, *tables.MEMORY])
 def test_one_row_changes_that_row_alone(kind: str):
     @given(st.data(), FORMATS, st.randoms(use_true_random=False))

@@ -245,6 +245,7 @@ class TestCoverage:
     def check(self, inside: int) -> None:
         assert inside >= binom.ppf(1e-4, self.RUNS, 0.95)
 
+    @pytest.mark.slow
     def test_of_the_crowd(self):
         generator = np.random.default_rng(7)
         people = vectors_of(SURVEY, {(0, 2, 5): 700, (0, 3, 5): 300, (1, 2, 6): 600, (4, 7): 900})

@@ -56,6 +56,7 @@ class TestCrowd:
             ones = reports_of(self.TRUTH, generator)
             yield [made(m, label, 2000) for m, label in zip(ones, "abc", strict=True)]
 
+    @pytest.mark.slow
     def test_difference_total_ratio_cover(self):
         hits = np.zeros(3)
         values = []
@@ -89,6 +90,7 @@ class TestCrowd:
 
 
 class TestPopulation:
+    @pytest.mark.slow
     @pytest.mark.parametrize("question", [CHOICE, FLAGS], ids=["choice", "flags"])
     def test_normal_intervals_of_a_large_crowd(self, question: Any):
         """One answer each: the covariance is known. Several: bounded, so that coverage is more."""

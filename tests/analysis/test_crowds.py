@@ -198,6 +198,7 @@ class TestAdding:
         with pytest.raises(TallyError, match="of window 4, not of window 5"):
             tally(agreed(), vectors, window=5)
 
+    @pytest.mark.slow
     def test_round_trip(self):
         made = agreed()
         total = some(made, 3, window=8) + some(made, 4) + some(made, 4) + some(made, 5, "a")

@@ -303,6 +303,7 @@ class TestAssembling:
 
 
 class TestConfirming:
+    @pytest.mark.slow
     def test_the_bound_holds_for_words_that_nobody_has(self):
         """2000 words that nobody has against one tally whose hidden words are heavy.
 
@@ -413,6 +414,7 @@ class TestEvidence:
         assert float(together.q) > 0.3
         assert 3 * spread[0] < 0.6 * spread[1]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("seed", "size"), [(1, 10_000), (2, 2_000)])
     def test_top_ten_and_nothing_false(self, plan: Plan, seed: int, size: int):
         truth = zipf(10_000_000, words=size, length=10, seed=seed)
@@ -425,6 +427,7 @@ class TestEvidence:
         inside = [word.low <= truth[word.value] <= word.high for word in found.words[:10]]
         assert sum(inside) >= 8
 
+    @pytest.mark.slow
     def test_nothing_is_found_in_noise(self, plan: Plan):
         """Every word is rare: chains of pairs lead to words that nobody has, and none is found."""
         generator = simulation_generator(5)

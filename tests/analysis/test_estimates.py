@@ -223,6 +223,7 @@ def _at_most(s: int, n: int, m: int, q: float) -> float:
 
 
 class TestSampleSize:
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["normal", "chebyshev"])
     @pytest.mark.parametrize("target", ["crowd", "population"])
     @pytest.mark.parametrize("q", ["0.25", "0.0625", "0.45"])

@@ -303,6 +303,7 @@ class TestCounting:
 
 
 class TestFiles:
+    @pytest.mark.slow
     def test_round_trip(self, plan: Plan, tmp_path: Path):
         counts = tally(plan, crowd_of(plan))
         counts.write(tmp_path / "t.json")

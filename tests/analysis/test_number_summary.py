@@ -44,6 +44,7 @@ def law_of_ones(people: int, reports: int, q: float) -> NDArray[np.float64]:
     return np.convolve(kept, binom.pmf(np.arange(reports - people + 1), reports - people, q))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
 @pytest.mark.parametrize(
     ("missing", "truth"),

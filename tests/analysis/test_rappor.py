@@ -123,6 +123,7 @@ class TestChannel:
         assert mean == pytest.approx(1)
         assert square - mean**2 == pytest.approx(data.flips(np.ones((1, 2)))[0, 0])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("p", "q", "f"), [("0.1", "0.4", "0"), ("0.25", "0.75", "0.5"), ("0", "0.5", "0.02")]
     )

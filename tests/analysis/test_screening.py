@@ -130,6 +130,7 @@ def worst_excess(plan: Plan, people: int, fakes: int, q: float) -> float:
 class TestEverySmallWorld:
     """P[p <= a] <= a, exactly, for every crowd, every family and every level a."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", SMALL)
     def test_honest(self, name: str):
         plan, people = SMALL[name]

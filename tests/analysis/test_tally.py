@@ -258,6 +258,7 @@ def crowd_of(reports: int, name: str | None = None, released: bool = False) -> d
 
 
 class TestReading:
+    @pytest.mark.slow
     def test_round_trip(self, tmp_path: Path):
         counted = Tally.from_json(VALID, PLAN)
         counted.write(tmp_path / "t.json")
@@ -386,6 +387,7 @@ class TestReading:
         with pytest.raises(TallyError, match="not of the same reports"):
             Tally.from_json(document, plan)
 
+    @pytest.mark.slow
     @given(st.sampled_from([VALID]).flatmap(mutated_json) | json_values)
     @bounded(400)
     def test_mutated_json(self, document: Any):

@@ -708,6 +708,7 @@ class TestSizing:
         decoded = decode(made, tallied(made, counts, 1), candidates)
         assert sum(decoded[f"text {i}"].found for i in range(50)) >= binom.ppf(0.005, 50, 0.95)
 
+    @pytest.mark.slow
     def test_counts_want_few_cohorts(self):
         """A cohort hides a person among its own reports only; what is proposed is also found."""
         reports = suggest_text_size(1000, 20_000, 2, "1e-6", max_bits=128)
@@ -877,6 +878,7 @@ class TestCommand:
         Path("candidates.txt").write_text("tea\ncoffee\ncocoa\n\ntea \n", "utf-8")
         return tmp_path
 
+    @pytest.mark.slow
     def test_json(self, at, capsys):
         assert run(["decode", "plan.json", "tally.json", "candidates.txt", "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
@@ -903,6 +905,7 @@ class TestCommand:
         assert "simulated" in shown
         assert "unexplained" in shown
 
+    @pytest.mark.slow
     def test_propose(self, at, capsys):
         words_ = "decode --propose --dictionary 1000 --crowd 10000 --epsilon 2 --delta 1e-6"
         assert run([*words_.split(), "--json"]) == 0

@@ -97,6 +97,7 @@ def returns_noise_that_is_no_bit(rows):
     return rows * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("randomizer", "bits"), [(ours, 1), (ours, 2), (ours, 9), (ours, 40), (ours_row_by_row, 9)]
 )
@@ -135,6 +136,7 @@ def test_gross_faults_stop_early():
     assert verdict.samples == 1000
 
 
+@pytest.mark.slow
 def test_false_alarms_come_at_most_at_the_stated_rate():
     """1000 seeded honest runs at confidence 0.9: 100 alarms at most are expected.
 
@@ -186,6 +188,7 @@ def test_pairs_from_a_file(tmp_path, capsys):
     assert "line 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -327,6 +330,7 @@ def test_the_path_of_the_product_passes():
     assert verdict.delta_refuted <= DELTA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutant",
     [

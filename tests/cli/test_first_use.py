@@ -193,6 +193,7 @@ def test_16_times_wrong_files_and_all_bad_rows(tallied, said):
     assert not Path("bad.parquet").exists()
 
 
+@pytest.mark.slow
 def test_usual_questions(tallied, said):
     """How many people, what a question costs, means and quantiles, two waves."""
     needed = said("plan", "survey.toml", "--within", "5%", "--share", "10%", "--epsilon", "1",

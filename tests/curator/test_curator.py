@@ -879,6 +879,7 @@ class TestCommand:
         assert "only 0.4 is left" in self.refused(capsys, 3, *count)
         assert Budget(path="b.json").releases[0].what == "count of rows with age>=18"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("code", "words"),
         [

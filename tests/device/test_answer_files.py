@@ -358,6 +358,7 @@ class TestAnswers:
         with pytest.raises(AnswerError, match="'2,5' is not a number"):
             answers(tmp_path / "a.csv", survey)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet", ".arrow"])
     def test_all_wrong_answers_are_named_together(self, suffix: str, tmp_path: Path):
         """The first ten in full and by row, the others as a number."""
@@ -429,6 +430,7 @@ class TestAnswers:
         with pytest.raises(AnswerError, match=why):
             answers(tmp_path / "a.ndjson")
 
+    @pytest.mark.slow
     def test_the_row_of_a_late_bad_answer(self, tmp_path: Path):
         """Files name the row of the file, however they are cut into chunks."""
         good = '{"f": [], "c": "x", "n": 1}\n'
@@ -521,6 +523,7 @@ def valid(name: str) -> bytes:
 
 
 class TestFuzz:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "name",
         [

@@ -192,6 +192,7 @@ def crash_everywhere(
 
 
 class TestOncePerAnswer:
+    @pytest.mark.slow
     @pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
     @pytest.mark.parametrize("forgetful", [False, True], ids=["knows", "forgetful"])
     @pytest.mark.parametrize("setup", SETUPS)
@@ -200,6 +201,7 @@ class TestOncePerAnswer:
         assert wrong == []
         assert steps > 60
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
     def test_the_same_answer_on_three_days(self, tmp_path, power, permanent):
         """Every report comes from the vector of the first day, and each day is charged once."""
@@ -390,6 +392,7 @@ class TestTheTestsCanFail:
         _, wrong = crash_everywhere(tmp_path, "ledger", False, permanent, forgetful=True)
         assert any("2 charges" in one for one in wrong)
 
+    @pytest.mark.slow
     def test_a_memory_that_does_not_sync(self, tmp_path, permanent):
         class Lazy(FaultyDisk):
             def store(self, path: Path, content: bytes, scratch: str) -> None:

@@ -121,6 +121,7 @@ class TestOneAnswer:
     def test_a_plan_stands_for_its_survey(self):
         assert encode(plan(SURVEY, q="0.25"), GOOD) == encode(SURVEY, GOOD)
 
+    @pytest.mark.slow
     def test_many_rows(self):
         original = encode(SURVEY, [GOOD, GOOD | {"channel": "release"}])
         assert len(original) == 2
@@ -504,6 +505,7 @@ def arrow_table(survey: Survey, rows: list[dict[str, Any]]) -> Any:
 class TestOneByOneAndTables:
     """Every way in gives the bits that `encode` gives row by row."""
 
+    @pytest.mark.slow
     @given(answered())
     @bounded(60)
     def test_arrow_pandas_polars(self, case: tuple[Survey, list[dict[str, Any]]]):
@@ -521,6 +523,7 @@ class TestOneByOneAndTables:
         dictionary = pa.table({n: cells[n].combine_chunks().dictionary_encode() for n in names})
         assert (encode(survey, dictionary).rows == wanted).all()
 
+    @pytest.mark.slow
     @given(answered())
     @bounded(60)
     def test_csv_ndjson_parquet(self, tmp_path: Path, case: tuple[Survey, list[dict[str, Any]]]):

@@ -324,6 +324,7 @@ class TestCommand:
         assert "Plans that share permanent flips count once in the total." in shown
         assert f"total epsilon    {repeated_epsilon(4, MEMORY, 3)}" in shown
 
+    @pytest.mark.slow
     def test_json(self, ledger: Ledger, capsys):
         ledger.charge(KEPT, ONE)
         assert run(["ledger", str(ledger.path), "--json", "--set-limit", "2.5"]) == 0

@@ -50,6 +50,7 @@ def plan_of(survey: Survey, q: FlipProbability) -> Plan:
 
 
 class TestTheSameBytes:
+    @pytest.mark.slow
     @given(asked_and_answered(), flips(MAX_DIGITS), SEEDS)
     @bounded(300)
     def test_from_answer_to_wire(self, given_, q: FlipProbability, seed: int):
@@ -95,6 +96,7 @@ class TestTheSameBytes:
 
 
 class TestDomain:
+    @pytest.mark.slow
     @given(surveys(), st.integers(min_value=0), st.integers(1, 4))
     @bounded(300)
     def test_both_looks_agree(self, survey: Survey, number: int, sparse: int):

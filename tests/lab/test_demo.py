@@ -47,6 +47,7 @@ def left_behind(at: Path) -> list[str]:
 
 
 class TestDemonstrate:
+    @pytest.mark.slow
     def test_a_crowd_from_devices_to_estimates(
         self, agreed: Plan, at: Path, monkeypatch: pytest.MonkeyPatch
     ):
@@ -105,6 +106,7 @@ class TestDemonstrate:
         assert left_behind(at) == []
 
 
+@pytest.mark.slow
 class TestTwoParties:
     def test_a_crowd_through_a_relay_and_an_analyzer(
         self, at: Path, capsys: pytest.CaptureFixture[str]
@@ -138,6 +140,7 @@ def children(parent: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to read processes from")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_stops_the_collector(number: signal.Signals, at: Path):

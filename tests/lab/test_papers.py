@@ -74,6 +74,7 @@ def at(found: Iterable[PaperFinding], source: str, where: str) -> PaperFinding:
     return next(f for f in found if f.source == source and f.where.startswith(where))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "where"), KNOWN_ERRORS)
 def test_known_error_is_found(found, source, where):
     assert at(found, source, where).verdict in {"misprint", "false claim"}
@@ -227,6 +228,7 @@ def test_json_and_markdown_exclude_each_other(capsys):
     assert "one of --json and --markdown" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_figures(quick, capsys, tmp_path):
     assert run(["paper", "--errors", "--figures", str(tmp_path / "new")]) == 0
     written = sorted(path.name for path in (tmp_path / "new").iterdir())

@@ -380,6 +380,7 @@ class TestCommand:
         plan(SURVEY, crowd_size=1000, epsilon=1, delta="1e-4").write("plan.json")
         Path("answers.csv").write_text("features,channel\nsync;vpn,beta\n,release\n", "utf-8")
 
+    @pytest.mark.slow
     def test_json(self, capsys: pytest.CaptureFixture[str]):
         words = ["simulate", "plan.json", "--users", "200", "--repeat", "500", "--seed", "3"]
         assert run([*words, "--vary", "epsilon=0.5,1", "--json"]) == 0

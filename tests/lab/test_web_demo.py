@@ -80,6 +80,7 @@ def until(address: str, wanted: str) -> list[dict[str, Any]]:
     return seen
 
 
+@pytest.mark.slow
 def test_everybody_else_waits_for_the_visitor(agreed: Plan, scratch: Path, tmp_path: Path) -> None:
     """The visitor is a device of ours: before the crowd is complete, progress and nothing else."""
     with web_demonstration(agreed, seed=SEED) as address:
@@ -122,6 +123,7 @@ def test_everybody_else_waits_for_the_visitor(agreed: Plan, scratch: Path, tmp_p
         assert "script-src" not in headers["Content-Security-Policy"]
 
 
+@pytest.mark.slow
 def test_a_visitor_in_a_browser(agreed: Plan, scratch: Path) -> None:
     """Answers, sees what left, watches the progress, and reads the estimates beside the truth."""
     with web_demonstration(agreed, seed=SEED) as address, browser() as chromium:
@@ -179,6 +181,7 @@ def test_a_visitor_in_a_browser(agreed: Plan, scratch: Path) -> None:
         assert wrong == []
 
 
+@pytest.mark.slow
 def test_people_who_do_not_get_through(
     agreed: Plan, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +219,7 @@ def test_two_demonstrations_at_once_are_refused(capsys: pytest.CaptureFixture[st
     assert "name one of them" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_runs_until_it_is_interrupted(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shoal", "demo", "--web", "--no-open", "--json", "--users"]
     running = subprocess.Popen(

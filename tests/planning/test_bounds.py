@@ -461,6 +461,7 @@ def test_counts_protect_less_than_reports():
     assert plan_diff(AGREED, plan(FIVE, **(WISH | {"view": "reports"}))).kind == "new plan"
 
 
+@pytest.mark.slow
 def test_compare(capsys):
     code, document = answer(capsys, "compare --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6")
     assert code == 0
@@ -572,6 +573,7 @@ def worst(found: Iterable[Bits], people: int, q: Fraction) -> list[float]:
     return [float(x) for x in largest]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [Fraction(1, 64), Fraction(1, 5)])
 @pytest.mark.parametrize("name", CASES)
 def test_brackets_contain_every_crowd(name: str, q: Fraction):
@@ -589,6 +591,7 @@ def test_brackets_contain_every_crowd(name: str, q: Fraction):
             assert proven.high <= 2.0 * exact + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [Fraction(1, 64), Fraction(1, 5)])
 @pytest.mark.parametrize("name", CASES)
 def test_the_crowd_of_the_attack_can_answer_so_and_has_its_delta(name: str, q: Fraction):
@@ -617,6 +620,7 @@ def test_the_crowd_of_the_attack_can_answer_so_and_has_its_delta(name: str, q: F
             assert 0.99 * exact - 1e-6 <= attack.delta.low <= exact * (1 + 1e-11) + 1e-15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "people"), [("choice of 3", 3), ("yes or no, crossed", 2)])
 def test_the_enumeration_against_people_and_coins(name: str, people: int):
     """Counts of bits are independent, and bits that agree tell nothing."""

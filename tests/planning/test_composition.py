@@ -88,6 +88,7 @@ def alone(q, flags=1):
     return certify(survey, q=q, crowd_size=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [1, 3])
 @pytest.mark.parametrize("q", ["1e-6", "0.3", "0.45", "0.4999999", "0.4999999999"])
 @pytest.mark.parametrize("releases", [1, 2, 7, 300, 1000])
@@ -112,6 +113,7 @@ def test_randomized_response_composes_as_a_binomial(q, flags, releases):
             assert not sharp or claimed <= max(truth * (1 + 1e-4), 1e-323)
 
 
+@pytest.mark.slow
 def test_what_round_off_once_lost():
     """Composed without bounds on round-off, this was 517.559, where delta is 1.38e-14."""
     together = alone("0.3").compose(1000)
@@ -131,6 +133,7 @@ def test_no_delta_asks_for_the_local_epsilons():
     assert together.to_json(0.0)["epsilon"] == together.epsilon(delta=0.0)
 
 
+@pytest.mark.slow
 def test_very_much_noise_composes():
     certificate = certify(
         shoal.Survey("s", (shoal.Flags("f", ("a", "b")),)), q="0.4999", crowd_size=10**6
@@ -207,6 +210,7 @@ def test_delta_and_epsilon_invert_each_other_and_grow_with_releases():
     assert certificate.compose(5).delta(epsilon=epsilons[2]) <= 1e-5 * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_losses_dominate_both_directions():
     """At every epsilon, also between the nodes, and mirrored below 0."""
     certificate = certify(FLAGS, q="0.2147", crowd_size=10_000)
@@ -252,6 +256,7 @@ def test_the_factor_of_group_privacy_is_rounded_up():
                 assert exact <= group_factor(epsilon, size) <= exact * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path, capsys):
     shoal.plan(FLAGS, crowd_size=10_000, epsilon="1", delta="1e-6").write(tmp_path / "plan.json")
     assert run(["audit", str(tmp_path / "plan.json"), "--releases", "30", "--json"]) == 0

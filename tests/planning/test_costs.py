@@ -41,6 +41,7 @@ def forty() -> Comparison:
 
 
 class TestThePaper:
+    @pytest.mark.slow
     def test_five_flags(self, five: Comparison):
         local, rule = five["local"], five["three-sigma"]
         assert local.q == pytest.approx(0.465, abs=5e-4)
@@ -50,6 +51,7 @@ class TestThePaper:
         assert rule.q == pytest.approx(0.1963, abs=5e-5)
         assert rule.gain_over_local == pytest.approx(11.0, abs=0.05)
 
+    @pytest.mark.slow
     def test_forty_flags(self, forty: Comparison):
         local, rule = forty["local"], forty["three-sigma"]
         assert local.q == pytest.approx(0.4875, abs=5e-5)
@@ -85,6 +87,7 @@ class TestCurator:
         assert curator.half_width == laplace_law.discrete_radius(0.05, 20.0) == 60
         assert curator.people_needed == 60_000  # 60 people are 10 % of 1 % of these
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("bits", [1, 2])
     def test_the_gain_is_the_root_of_half_the_crowd(self, bits: int):
         """sqrt(pq)/(p-q) = 1/(2 sinh(u/2)), Laplace's sigma = 1/(sqrt 2 sinh(u/2)), u = eps/d."""
@@ -174,6 +177,7 @@ class TestEdges:
 class TestCommand:
     ARGUMENTS = ("--crowd", "2000", "--epsilon", "1", "--delta", "1e-4")
 
+    @pytest.mark.slow
     def test_json(self, capsys: pytest.CaptureFixture[str]):
         assert run(["compare", "--flags", "3", *self.ARGUMENTS, "--json"]) == 0
         said = capsys.readouterr()
@@ -216,6 +220,7 @@ class TestCommand:
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_picture_with_a_cost_that_cannot_be_had():
     found = compare(flags(3), crowd_size=1, epsilon="1e-6", delta="1e-6")
     assert plot_costs(found).axes
@@ -225,6 +230,7 @@ ASKED = (YesNo("y"), Choice("c", ("a", "b", "c")), Flags("f", ("p", "q")), Numbe
 PROMISE: dict[str, Any] = {"crowd_size": 2000, "epsilon": "1", "delta": "1e-4"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["counts"])
 def test_costs_are_those_of_the_survey_without_the_question(view):
     survey = Survey("s", ASKED)
@@ -239,6 +245,7 @@ def test_costs_are_those_of_the_survey_without_the_question(view):
     assert costs.sigma == pytest.approx(math.sqrt(2000 * q * (1 - q)) / (1 - 2 * q))
 
 
+@pytest.mark.slow
 def test_a_question_takes_its_crosses_with_it():
     survey = Survey("s", ASKED).cross("c", "n")
     costs = survey_costs(survey, **PROMISE, view="counts")
@@ -253,6 +260,7 @@ def test_the_only_question_has_no_alternative():
     assert one.q_without is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [None, 0.1])
 def test_so_many_people_reach_the_error_and_fewer_do_not(share):
     """With two per cent more people the error is reached; with two per cent fewer it is not."""

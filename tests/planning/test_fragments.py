@@ -47,10 +47,12 @@ class TestPlanning:
         assert price(sparse, messages) <= 1e-7 < price(sparse, messages - 1)
         assert compute_promise(sparse).holds
 
+    @pytest.mark.slow
     def test_q_is_hardly_larger_than_without_a_relay(self, sparse: Plan):
         whole = plan(ONE_OF_MANY, **WISH)
         assert float(whole.q) <= float(sparse.q) <= 1.005 * float(whole.q)
 
+    @pytest.mark.slow
     def test_flags_need_a_message_for_every_bit(self):
         agreed = plan(FIVE, **WISH, **TWO)
         assert agreed.parties == Parties(**TWO, messages=5)
@@ -60,6 +62,7 @@ class TestPlanning:
         assert agreed.parties == Parties(**TWO, messages=1)
         assert agreed.q == plan(FIVE, **WISH | {"view": "reports"}).q
 
+    @pytest.mark.slow
     def test_fewer_messages_need_more_flips_until_none_are_enough(self, sparse: Plan):
         assert sparse.parties is not None
         fewer = sparse.parties.messages - 1
@@ -69,6 +72,7 @@ class TestPlanning:
         with pytest.raises(PrivacyRefusal, match=r"2 messages are too few for a report of 60 bits"):
             plan(ONE_OF_MANY, **WISH, **TWO, messages=2)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("unknown", ["epsilon", "delta", "crowd_size"])
     def test_the_unknown_pays_the_price_too(self, sparse: Plan, unknown: str):
         wish = {name: value for name, value in WISH.items() if name != unknown}
@@ -163,6 +167,7 @@ class TestBound:
             certify(FIVE, q="0.2", crowd_size=100, messages=2)
 
 
+@pytest.mark.slow
 class TestMemory:
     def test_every_report_that_may_overflow_is_paid_for(self):
         wish = WISH | {"releases": 20}
@@ -189,6 +194,7 @@ class TestMemory:
 
 
 class TestObservers:
+    @pytest.mark.slow
     @pytest.mark.parametrize("view", ["counts", "reports"])
     def test_who_sees_what(self, view: Any):
         agreed = plan(FIVE, **WISH | {"view": view}, **TWO)

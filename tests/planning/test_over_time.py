@@ -173,6 +173,7 @@ def any_pairs(bits: int) -> list[tuple[Answers, Answers]]:
 class TestStatementsHold:
     """Each statement's delta is at least the true one, in every world of its kind."""
 
+    @pytest.mark.slow
     def test_one_release(self, world, layers, delta):
         bits, crowd = world
         made = small_plan(bits, crowd, *layers)
@@ -184,6 +185,7 @@ class TestStatementsHold:
             ]
             assert true_delta(alone, pairs, made, one.epsilon) <= one.delta + TOLERANCE
 
+    @pytest.mark.slow
     def test_the_same_crowd(self, world, layers, delta):
         bits, crowd = world
         made = small_plan(bits, crowd, *layers)
@@ -205,6 +207,7 @@ class TestStatementsHold:
                 truth = true_delta(people, constant_pairs(bits), made, same.epsilon)
                 assert truth <= same.delta + TOLERANCE
 
+    @pytest.mark.slow
     def test_crowds_that_change(self, world, layers, delta):
         bits, crowd = world
         made = small_plan(bits, crowd, *layers)

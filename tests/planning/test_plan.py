@@ -33,6 +33,7 @@ def exact_epsilon(survey: Survey, q: FlipProbability) -> Any:
 
 
 class TestGivenQ:
+    @pytest.mark.slow
     @given(surveys(), flips(30, blind=False))
     @bounded(80)
     def test_the_promise_is_the_local_epsilon_rounded_up(self, survey: Survey, q: FlipProbability):
@@ -69,6 +70,7 @@ class TestGivenQ:
 
 
 class TestLocal:
+    @pytest.mark.slow
     @given(surveys(), st.decimals("0.01", "40", places=3).filter(lambda e: e > 0))
     @bounded(80)
     def test_the_smallest_q_that_keeps_the_promise(self, survey: Survey, epsilon: Any):
@@ -277,6 +279,7 @@ class TestProven:
 class TestSufficient:
     """What the papers ask for; kept apart by name, and never more noise than proven."""
 
+    @pytest.mark.slow
     def test_eta_is_kept_on_the_worst_homogeneous_crowd(self):
         made = plan(FIVE, crowd_size=5000, epsilon="0.6931", eta="0.005")
         assert made.promise == Promise("sufficient", "0.6931", eta="0.005")
@@ -317,6 +320,7 @@ class TestThreeSigma:
 
 
 class TestCommandLine:
+    @pytest.mark.slow
     def test_json_contract(self, capsys: pytest.CaptureFixture[str]):
         words = "plan --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6 --json".split()
         assert run(words) == 0

@@ -63,6 +63,7 @@ class TestWords:
         new = replace(PLAN, promise=Promise("proven", "1.0", "0.000001"))
         assert kind(PLAN, new) == "same"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("new", "word"),
         [
@@ -85,6 +86,7 @@ class TestWords:
         assert kind(PLAN, new) == "new plan"
         assert any(f"{word!r} has moved" in said for said in plan_diff(PLAN, new).reasons)
 
+    @pytest.mark.slow
     def test_columns_that_are_swapped(self):
         """Rows of the same table then set other bits."""
         old = asking(YesNo("smokes", column="a"), YesNo("drives", column="b"))
@@ -94,6 +96,7 @@ class TestWords:
             kind(old, asking(YesNo("smokes", column="c"), YesNo("drives", column="b"))) == "label"
         )
 
+    @pytest.mark.slow
     def test_a_word_may_stand_in_two_questions(self):
         old = asking(Choice("a", ("yes", "no")), Choice("b", ("yes", "no")))
         once = asking(Choice("a", ("yep", "no")), Choice("b", ("yes", "no")))
@@ -114,6 +117,7 @@ class TestWords:
 
 
 class TestAsking:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "new",
         [
@@ -126,6 +130,7 @@ class TestAsking:
     def test_other_questions(self, new: Plan):
         assert kind(PLAN, new) == kind(new, PLAN) == "new plan"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "fewer",
         [
@@ -203,6 +208,7 @@ OTHERWISE = {
 
 
 class TestProtecting:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", WEAKER)
     def test_less(self, name: str):
         old, new = WEAKER[name]
@@ -261,6 +267,7 @@ class TestProtecting:
 
 
 class TestAll:
+    @pytest.mark.slow
     @given(plans())
     @bounded(30)
     def test_the_same(self, plan: Plan):
@@ -276,6 +283,7 @@ class TestAll:
         renamed = replace(new, survey=Survey("!other name!", new.survey.questions))
         assert kind(old, renamed) != "forbidden"
 
+    @pytest.mark.slow
     @given(plans())
     @bounded(30)
     def test_a_new_name_alone_is_a_label_without_memory(self, plan: Plan):
@@ -284,6 +292,7 @@ class TestAll:
         assert kind(plan, renamed) == ("label" if plan.memory is None else "new plan")
         assert plan_diff(plan, renamed).redraws == (plan.memory is not None)
 
+    @pytest.mark.slow
     def test_every_field_is_looked_at(self):
         """No field of a plan may change unnoticed; a new one must be decided on."""
         changed: dict[str, Any] = {
@@ -343,6 +352,7 @@ def planned(options: int, **wish: Any) -> Plan:
 class TestGuarantees:
     """Plans that keep every promise of one release and still reveal more."""
 
+    @pytest.mark.slow
     def test_one_option_more_and_no_limit_for_a_report(self):
         old = planned(5, view="counts", local_epsilon="8")
         diff = plan_diff(old, planned(6, view="counts"))
@@ -355,6 +365,7 @@ class TestGuarantees:
         assert "(local)" in weaker["one report"].words
         assert "(proven, delta 1e-6, view counts)" in weaker["one release"].words
 
+    @pytest.mark.slow
     def test_an_hourly_window(self):
         diff = plan_diff(planned(5), planned(5, window=3600))
         assert diff.kind == "forbidden"
@@ -365,6 +376,7 @@ class TestGuarantees:
         assert year.new.kind == "proven"
         assert any("ever more" in reason for reason in diff.reasons)
 
+    @pytest.mark.slow
     def test_the_same_limit_for_a_report_with_another_rounding_is_not_weaker(self):
         """Both were planned for a local epsilon of 3; q is rounded up to binary digits."""
         plans = [planned(options, local_epsilon="3", epsilon=5) for options in range(1, 7)]
@@ -380,6 +392,7 @@ class TestGuarantees:
         new = planned(6, local_epsilon="3.01", epsilon=5)
         assert plan_diff(old, new).kind == "forbidden"
 
+    @pytest.mark.slow
     def test_a_crowd_no_longer_protects_against_an_observer(self):
         diff = plan_diff(planned(5), planned(5, view="counts"))
         assert diff.kind == "forbidden"
@@ -404,6 +417,7 @@ class TestGuarantees:
         assert back.kind == "new plan"
         assert any(reason.startswith("The relay sees who sends") for reason in back.reasons)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("parties", [Parties(*ORIGINS, 8), None], ids=["relay", "collector"])
     def test_fewer_messages_drop_bits_and_cost_delta(self, parties: Parties | None):
         survey = Survey("browser", (Flags("f", tuple("abcdefgh")),))
@@ -414,6 +428,7 @@ class TestGuarantees:
         assert kind(old, fewer) == "forbidden"
         assert kind(fewer, replace(old, parties=Parties(*ORIGINS, 8))) == "new plan"
 
+    @pytest.mark.slow
     def test_no_smaller_q_hides_behind_words_that_move(self):
         """One step of rounding at a time would lead to no flips at all."""
         turned = asking(replace(FLAGS, options=FLAGS.options[::-1]), CHOICE, AGE)
@@ -458,6 +473,7 @@ class TestRedraws:
         "another name": asking(FLAGS, CHOICE, name="b", q=MEMORY.q, memory=MEMORY),
     }
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", DRAWN)
     def test_new_permanent_flips_are_named(self, name: str):
         diff = plan_diff(self.KEPT, self.DRAWN[name])
@@ -465,6 +481,7 @@ class TestRedraws:
         assert diff.kind == "new plan"
         assert any("spends the lifetime epsilon of an answer again" in r for r in diff.reasons)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "new",
         [

@@ -292,6 +292,7 @@ class TestCommands:
 
 
 class TestCertificates:
+    @pytest.mark.slow
     def test_what_a_collector_computed(self):
         for agreed in (KEPT, SUFFICIENT, RULE, replace(plan(SURVEY, q="0.25"), crowd_size=200)):
             found, computed = read_certificate(agreed, certificate(agreed)), compute_promise(agreed)

@@ -232,6 +232,7 @@ WORLDS = [(1, 1, 2, 4), (1, 1, 3, 5), (2, 1, 2, 3), (2, 2, 2, 3), (2, 1, 1, 3)]
 class TestKeptCohorts:
     """Cohorts that a device keeps are known in the end, and their sizes are random."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("k", "h", "m", "crowd"), WORLDS)
     @pytest.mark.parametrize("rates", [("0.3", "0.6", "0.2"), ("0.25", "0.75", "0.5")])
     def test_what_is_proven_holds(self, k: int, h: int, m: int, crowd: int, rates):

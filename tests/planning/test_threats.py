@@ -142,6 +142,7 @@ def test_shares(share: object):
         poisoning(plan(SURVEY, q="0.25")).shift(share)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_counts_leave_fakes_little_room():
     """A fake adds 1 to a bit's count where an honest report adds q or p, whatever the view."""
     survey = Survey("s", (Flags("f", ("a", "b")), YesNo("happy")))

@@ -69,6 +69,7 @@ class TestCanonical:
         assert canonical_json(plan.to_json()) == text
         assert plan.id == hashlib.sha256(text).hexdigest()
 
+    @pytest.mark.slow
     @given(plans())
     @bounded(100)
     def test_round_trip(self, plan: Plan):
@@ -529,6 +530,7 @@ class TestFuzz:
         with pytest.raises(ShoalError):
             Plan.from_json(document)
 
+    @pytest.mark.slow
     @given(st.sampled_from(STORED).flatmap(lambda stored: mutated_json(stored["plan"])))
     @bounded(400)
     def test_mutated_json(self, document: Any):

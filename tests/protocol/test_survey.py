@@ -425,6 +425,7 @@ class TestFuzz:
     def test_any_json(self, document: object):
         _try(lambda: Survey.from_json(document))
 
+    @pytest.mark.slow
     @given(mutated_json(Survey.from_toml(MORE).to_json()))
     @bounded(300)
     def test_mutated_json(self, document: object):

@@ -226,6 +226,7 @@ class TestFuzz:
     def test_broken_json(self, content: bytes):
         _try(content)
 
+    @pytest.mark.slow
     @given(mutated_json(json.loads(parse_batch(PLAN, binary()).to_json())) | json_values)
     @bounded(200)
     def test_mutated_json(self, document: object):

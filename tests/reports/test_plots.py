@@ -68,6 +68,7 @@ def words(figure):
     return "\n".join(text.get_text() for text in texts(figure))
 
 
+@pytest.mark.slow
 def test_every_picture_has_words_for_all_it_shows(figures):
     for name, figure in figures.items():
         axes = figure.axes[0]
@@ -237,11 +238,13 @@ def test_bad_wishes_are_refused(plot_picture, change):
         plot_picture(FIVE, **wish)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("picture", PICTURES)
 def test_draw_by_name(five_plan, picture):
     assert plot_picture(picture, five_plan).axes[0].get_xlabel()
 
 
+@pytest.mark.slow
 def test_draw_finds_a_delta():
     certificate = certify(FIVE, q="0.3", crowd_size=1000)
     assert "delta" in words(plot_picture("noise", certificate, epsilon=1))

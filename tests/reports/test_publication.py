@@ -148,6 +148,7 @@ def check_harmless(text: str) -> Reader:
 
 
 class TestMarkup:
+    @pytest.mark.slow
     @bounded(200)
     @for_all(st.text(max_size=40), st.text(max_size=40))
     def test_what_goes_in_as_text_comes_out_as_text(self, text: str, value: str):
@@ -489,6 +490,7 @@ class TestHostileNames:
         numbers = [float(row[column]) for row in read for column in NUMBERS]
         assert min(numbers) < 0  # an estimate may be, and stays a number
 
+    @pytest.mark.slow
     @bounded(60)
     @for_all(hostile_plans(), st.sampled_from(HOSTILE))
     def test_no_name_does_harm_in_any_form(self, agreed: Plan, title: str):

@@ -55,6 +55,7 @@ def cases():
             yield delta, lambda t, m=most, c=cohorts: chance_of_fewer(m, c, t), most
 
 
+@pytest.mark.slow
 def test_no_crowd_is_much_better():
     for number, (delta, price, most) in enumerate(cases()):
         asked: list[int] = []
@@ -70,6 +71,7 @@ def test_no_crowd_is_much_better():
         assert delta(size) + price(size) <= 1.02 * best + 1e-299, number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cohorts", [2, 8])
 def test_more_people_are_worth_no_less(cohorts):
     """With cohorts: the best sum falls as the crowd grows, person by person."""

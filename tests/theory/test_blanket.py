@@ -82,6 +82,7 @@ class TestMasses:
         table = blanket._exact(block, size, other, q)
         assert error_in_doubts(table, exact_table(block, size, other, q)) <= 1.0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("by_pairs", [False, True])
     def test_of_products(self, q: float, by_pairs: bool, monkeypatch: pytest.MonkeyPatch):
         """Both routes, by squaring and by a last factor of another kind."""
@@ -202,6 +203,7 @@ class TestArrival:
         moved[0] = 1.0 - moved[1:].sum()
         return sharp._replace(blur=blur), Draw.of(values, moved)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("atoms", "draws", "blur"),
         [(3, 20, 2.0**24), (40, 4000, 2.0**24), (merging.MANY + 500, 4000, 2.0**32)],
@@ -257,12 +259,14 @@ def ratio(a, lam, mu):
     return above / sum(x * y for x, y in zip(a, mu, strict=True))
 
 
+@pytest.mark.slow
 @some
 @given(st.lists(st.tuples(st.fractions(-9, 9), positive), min_size=1, max_size=6))
 def test_lemma_4_1_a_ratio_of_sums_is_at_most_the_largest_ratio(pairs):
     assert sum(a for a, _ in pairs) / sum(b for _, b in pairs) <= max(a / b for a, b in pairs)
 
 
+@pytest.mark.slow
 @some
 @given(st.data(), st.integers(2, 5))
 def test_lemma_4_2_ordered_ratios_order_the_sums(data, m):
@@ -279,6 +283,7 @@ def test_lemma_4_2_ordered_ratios_order_the_sums(data, m):
     assert ratio(a, lam, mu) >= ratio(a_prime, lam, mu)
 
 
+@pytest.mark.slow
 @some
 @given(dyadic_q, positive, positive, positive, positive)
 def test_corollary_4_1(q, a1, a2, b1, b2):
@@ -287,6 +292,7 @@ def test_corollary_4_1(q, a1, a2, b1, b2):
         assert (q * a1 + p * a2) / (p * a1 + q * a2) >= (q * b1 + p * b2) / (p * b1 + q * b2)
 
 
+@pytest.mark.slow
 @some
 @given(st.tuples(*[positive] * 8))
 def test_lemma_4_3(numbers):

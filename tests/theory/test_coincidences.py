@@ -93,6 +93,7 @@ def one_bit_coincidences(ones, zeros, q):
             yield log((p * ratio + exact) / (p + exact * ratio))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("q", QS)
 def test_one_bit(q):
@@ -124,6 +125,7 @@ def test_one_bit_when_the_tilted_coin_is_fair(q, n):
         assert value.is_within(2e-3)
 
 
+@pytest.mark.slow
 def test_the_reported_case():
     """q = 1/4, epsilon = ln(5/3): the truth by fractions at a crowd of 100, all m."""
     epsilon = 0.5108256237659907
@@ -202,6 +204,7 @@ def homogeneous_truth(crowd, n, q, epsilon):
 CROWDS = [(1, 0, 0), (0, 1, 0), (2, 0, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("inverted", [False, True])
 @pytest.mark.parametrize("crowd", CROWDS)

@@ -45,6 +45,7 @@ def random_losses(rng, nodes=9):
     return Losses(rng.choice([0.01, 0.2, 3.0]), node, mass / mass.sum(), rng.choice([0.0, 1e-9]))
 
 
+@pytest.mark.slow
 def test_sums_of_random_losses():
     """Whatever is asked: losses on both sides, heavy ends, epsilon at a node or beyond the last."""
     rng = random.Random(5)

@@ -88,6 +88,7 @@ def test_eta_is_not_closed_under_post_processing_and_delta_is():
     assert delta(*merged) <= delta(P, Q)
 
 
+@pytest.mark.slow
 def test_worst_pairs_are_attained_and_largest():
     q, lam = Fraction(1, 4), Fraction(2)
     domain = (choice(3),)

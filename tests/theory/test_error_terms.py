@@ -320,6 +320,7 @@ class TestOutcomes:
         assert abs(getattr(doubted, end) / getattr(plain, end) - 1.0) > 0.99e-3
 
 
+@pytest.mark.slow
 class TestOneBit:
     @pytest.mark.parametrize("exponent", [2.0, 4.0, 8.0, 45.0])
     def test_a_short_window_is_still_right(self, exponent, monkeypatch):

@@ -29,6 +29,7 @@ def as_pair(crowd, N):
     return AnswerPair((z,) * (N - 1), x, x_prime)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crowd", CROWDS)
 @pytest.mark.parametrize("inverted", [False, True])
 def test_brackets_contain_brute_force(crowd, inverted, monkeypatch):
@@ -141,6 +142,7 @@ def test_local_pair_is_a_sum_over_one_report():
     assert bracket.low * (1 - 1e-12) <= exact <= bracket.high * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_huge_ratios_do_not_look_like_zero():
     """64 flags, N = 1e8, q = .25: theta^64 = 3e30, and delta is near 1."""
     for crowd in ((64, 0, 0), (0, 64, 0)):

@@ -83,6 +83,7 @@ def test_no_crowd_expects_more_than_one(bits: int, fewest: int, most: int, q: fl
                 assert expected == pytest.approx(1)  # nothing is given away
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_no_mixture_is_likelier(share: float):
     """Against mixtures drawn at random, and against long expectation and maximization."""
@@ -138,6 +139,7 @@ def test_binomial_tails_by_fractions(n: int, rate: Fraction):
         assert at_most(s, n, float(rate)) <= float(low) * (1 + 1e-8) + 1e-300
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0, 0.3))
 @bounded(300)
 def test_hoeffding_bounds_every_sum_of_coins(rates: list[float], slack: float):

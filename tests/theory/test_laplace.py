@@ -25,6 +25,7 @@ def mass(k: int, b: float) -> mpmath.mpf:
 
 
 class TestContinuous:
+    @pytest.mark.slow
     @pytest.mark.parametrize("b", [0.5, 1.0, 3.0])
     @pytest.mark.parametrize("z", [-4.0, -0.3, 0.0, 1.0, 7.0])
     def test_cdf_and_tail_are_integrals_of_the_density(self, b: float, z: float):

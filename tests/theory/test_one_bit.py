@@ -98,6 +98,7 @@ def reverse_in_many_digits(n, q, lam):
         return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "q", "lam"),
     [(1000, 0.05, 2.0), (1000, 0.0119, 2.0), (100_000, 1e-3, 1.5), (1_000_000, 0.0125, 1.05)],
@@ -114,6 +115,7 @@ def test_ends_against_fifty_digits(n, q, lam):
         assert bracket.is_within(1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "q", "epsilon"), [(2, 0.02, 0.07784), (21, 0.05, 0.05889), (300, 0.03, 0.5)]
 )

@@ -32,6 +32,7 @@ CELLS = int(os.environ.get("SHOAL_THEORY_CELLS", "200"))
 """Cells of the random grid; 10000 takes most of an hour."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domain", "largest"), SMALL_DOMAINS)
 @pytest.mark.parametrize("inverted", [False, True])
 def test_truth_is_between_attack_and_promise(domain, largest, inverted, monkeypatch):
@@ -144,6 +145,7 @@ def random_cell(rng):
     return domain, N, q, epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
 def test_random_grid(block):
     """0 <= attack <= proven <= 1 over domains, crowds of 1 to 1e9, and q from 1e-6 to 1/2.
@@ -196,6 +198,7 @@ TABLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domain", "N", "epsilon", "target", "proven", "attacked"), TABLE)
 def test_the_table(domain, N, epsilon, target, proven, attacked):
     answer = proven_q(domain, N, epsilon, target)
@@ -236,6 +239,7 @@ def test_published_bounds_are_worse_and_where_they_were():
     assert abs(one.high - 0.00502) < 1e-5
 
 
+@pytest.mark.slow
 def test_round_trips():
     domain = (flags(5),)
     answer = proven_q(domain, 5000, LN2, 0.005)
@@ -276,6 +280,7 @@ WRONG_GUESSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG_GUESSES.values(), ids=WRONG_GUESSES)
 @pytest.mark.parametrize("domain", [(flags(5),), (choice(4), at_most(2, 6))], ids=["flags", "two"])
 def test_a_wrong_guess_costs_time_only(domain, wrong, monkeypatch):
@@ -292,6 +297,7 @@ def test_a_wrong_guess_costs_time_only(domain, wrong, monkeypatch):
     assert proven_delta(domain, int(crowd * (1 - 1e-3)) - 1, q, epsilon).delta.low > target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "domain", [(flags(200),), (choice(8),) * 100, (flags(60), *(at_most(3, 20),) * 20)]
 )
@@ -313,6 +319,7 @@ def test_wide_surveys_take_few_brackets(domain, monkeypatch):
     assert len(asked) <= 45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "q", "epsilon", "target"),
     [((choice(8),) * 60, 0.4555, 6.0, 1e-6), ((choice(4),) * 101, 0.48, 0.01, 0.05)],
@@ -347,6 +354,7 @@ def test_no_noise_and_no_difference_at_all():
     assert proven_epsilon((flags(300),), 2, 1e-9, 1e-9).at.high <= 1e-9
 
 
+@pytest.mark.slow
 def test_sufficient_covers_all_crowds():
     answer = sufficient_q((choice(10),), 10_000, LN2, 0.005)
     assert answer.at.high <= 0.005

@@ -27,6 +27,7 @@ def dyadic_weights(rng, k):
     return [Fraction(b - a, 4096) for a, b in zip([0, *cuts], [*cuts, 4096], strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(150))
 def test_inversion_contains_the_exact_value(seed, monkeypatch):
     """Few outcomes are enumerated by default; here the integral has to prove itself."""
@@ -75,6 +76,7 @@ def binomial_stop_loss(n, q, up, down):
         return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "q", "up", "down"),
     [
@@ -107,6 +109,7 @@ def test_gridded_and_direct_sums_agree_with_the_factored_one():
     assert np.abs(inversion._factored(w, x, v) - reference).max() < 1e-12
 
 
+@pytest.mark.slow
 def test_heavy_on_both_sides():
     """Powers of 19 from -20 to 20 in both directions: the exact cuts do not bite."""
     law_sizes: dict[Fraction, Fraction] = {}

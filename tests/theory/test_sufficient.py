@@ -80,6 +80,7 @@ def small_domains(most):
                 yield domain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_every_domain_up_to_four_bits(n):
     rng = random.Random(n)
@@ -110,6 +111,7 @@ def test_fewer_bits_can_be_worse():
     assert homogeneous_best((flags(3),), 3, q, epsilon, eta=True)[0] == (2, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "n", "q", "epsilon"),
     [

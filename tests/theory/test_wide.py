@@ -126,6 +126,7 @@ class TestMerging:
         assert (pair.below.dx >= 1e-3).all()
         assert (pair.above.dx >= 1e-3).all()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("crowd", [(4, 3, 2), (9, 0, 3), (2, 8, 1)])
     @pytest.mark.parametrize(("N", "q"), [(20, 0.2), (3000, 0.3), (10**6, 0.38), (10**8, 0.4)])
     def test_merged_crowds_enclose_their_delta(self, crowd, N, q, monkeypatch):
@@ -164,6 +165,7 @@ class TestBlanket:
             ]
             assert calls[0] <= calls[1] * (1 + 1e-10)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("domain", "N", "q", "epsilon"), cells(1, 14))
     def test_looser_forms_are_no_smaller(self, domain, N, q, epsilon, monkeypatch):
         """The forms that are taken among many questions never promise more than the exact ones."""
@@ -197,6 +199,7 @@ class TestBlanket:
 
 
 class TestAttack:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("domain", "N", "q", "epsilon"), cells(2, 10))
     def test_a_shorter_list_finds_no_more_and_little_less(self, domain, N, q, epsilon, monkeypatch):
         slow = homogeneous.attack(domain, N, q, epsilon)
@@ -280,6 +283,7 @@ def test_a_wide_plan_is_as_good_to_four_digits(monkeypatch):
     assert wide.value == pytest.approx(tight.value, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "q"),
     [

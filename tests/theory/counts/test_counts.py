@@ -69,6 +69,7 @@ def failures(cells, proven):
             yield d, N, q, epsilon
 
 
+@pytest.mark.slow
 def test_brackets_contain_the_enumeration():
     for d, N, q, epsilon in small_cells(CELLS):
         truth = product_worst(d, N, q, math.exp(epsilon))
@@ -84,6 +85,7 @@ def test_brackets_contain_the_enumeration():
             assert bracket.high <= (1 + 9 * FINE) * float(near) + 1e-15
 
 
+@pytest.mark.slow
 def test_large_crowds_at_random():
     """No truth here, but an order: 0 <= attack <= proven <= 1, falling in epsilon."""
     rng = random.Random(4)
@@ -184,6 +186,7 @@ def test_the_attack_pays_for_its_grid():
     assert positive > 15
 
 
+@pytest.mark.slow
 def test_counts_tell_no_more_than_reports():
     """Counts are computed from reports, so what is proven is the same or better.
 
@@ -208,6 +211,7 @@ def test_counts_tell_no_more_than_reports():
         assert proven_counts(d, N, q, epsilon) <= (1 + 9 * FINE) * reports + cut
 
 
+@pytest.mark.slow
 def test_attack_and_proven_nearly_meet():
     for d, N, q, epsilon, gap in (
         (5, 10_000, 0.00996, 1.0, 1.03),
@@ -228,6 +232,7 @@ class TestMutants:
         monkeypatch.undo()
         return list(failures(self.cells, proven_counts)) == []
 
+    @pytest.mark.slow
     def test_honest(self, monkeypatch):
         assert self.honest(monkeypatch)
 
@@ -241,16 +246,19 @@ class TestMutants:
 
         monkeypatch.setattr(delta, "bit_profile", mutant)
 
+    @pytest.mark.slow
     def test_only_the_ends(self, monkeypatch):
         self.mutate_profile(monkeypatch, lambda N: np.array([0, N - 1]))
         assert list(failures([*self.cells, (1, 3, Fraction(1, 4), math.log(1.1))], proven_counts))
         assert proven_counts(1, 3, 0.25, math.log(1.1)) < 89 / 320
 
+    @pytest.mark.slow
     def test_only_one_order_of_the_pair(self, monkeypatch):
         """From 0 to 1 among at most half ones: the other order of the rest is forgotten."""
         self.mutate_profile(monkeypatch, lambda N: np.arange((N + 1) // 2))
         assert list(failures(self.cells, proven_counts))
 
+    @pytest.mark.slow
     def test_without_the_mirrored_half(self, monkeypatch):
         def mutant(step, high):
             losses = dominating_losses(step, high)
@@ -259,6 +267,7 @@ class TestMutants:
         monkeypatch.setattr(delta, "dominating_losses", mutant)
         assert list(failures(self.cells, proven_counts))
 
+    @pytest.mark.slow
     def test_one_bit_too_few(self):
         def mutant(d, N, q, epsilon):
             return proven_counts(d - 1, N, q, epsilon)
@@ -280,6 +289,7 @@ class TestMutants:
         monkeypatch.setattr(delta, "dominating_losses", mutant)
         assert list(failures(cells, proven_counts))
 
+    @pytest.mark.slow
     def test_round_off_of_the_transform_dropped(self, monkeypatch):
         """A transform that is wrong by 1e-3 and says so is honest; otherwise it is caught."""
         power = composition._power
@@ -294,6 +304,7 @@ class TestMutants:
         assert list(failures(self.cells, proven_counts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("d", "N", "epsilon", "delta", "reference", "attack"),
     [
@@ -311,6 +322,7 @@ def test_reference_values(d, N, epsilon, delta, reference, attack):
     assert counts_delta(d, N, answer.value, epsilon).low > 0.8 * delta
 
 
+@pytest.mark.slow
 def test_round_trips():
     answer = counts_q(4, 1500, 1.2, 1e-4)
     q = answer.value
@@ -328,6 +340,7 @@ def test_small_crowds_to_the_person():
     assert proven_counts(2, int(answer.value) - 1, 0.3, 1.0) > 0.01
 
 
+@pytest.mark.slow
 def test_ends():
     assert counts_q(0, 10, 1.0, 1e-6).value == 1e-12
     assert counts_q(1, 10, 30.0, 1e-6).value == 1e-12

@@ -585,7 +585,7 @@ class TestCommand:
             assert run([*words, f"r.{kind}", "--title", "[bold]", "--date", "today"]) == 0
             said = capsys.readouterr()
             assert "[bold]: local: epsilon" in said.out
-            assert "about nobody" in said.out
+            assert "simulated data" in said.out
             assert (at / f"r.{kind}").stat().st_size > 500
         more = ["--level", "0.9", "--interval", "normal", "--target", "population", "--json"]
         assert run([*words, "r.json", *more]) == 0

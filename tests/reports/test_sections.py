@@ -164,17 +164,17 @@ class TestCommands:
             counted(PLAN, 500, seed, simulated=True).write(f"t{seed}.json")
         return tmp_path
 
-    def test_look_writes_and_opens(self, at: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_preview_writes_and_opens(self, at: Path, monkeypatch: pytest.MonkeyPatch):
         opened: list[str] = []
         monkeypatch.setattr("webbrowser.open", opened.append)
-        assert run(["look", "plan.json", "t1.json", "t2.json", "-o", "site"]) == 0
+        assert run(["preview", "plan.json", "t1.json", "t2.json", "-o", "site"]) == 0
         assert opened == [(at / "site" / "index.html").as_uri()]
         assert "simulated data" in (at / "site/trend.html").read_text()
-        assert run(["look", "plan.json", "t1.json", "-o", "site", "--no-open"]) == 2
+        assert run(["preview", "plan.json", "t1.json", "-o", "site", "--no-open"]) == 2
         assert len(opened) == 1
 
-    def test_look_takes_a_temporary_folder(self, at: Path, capsys: pytest.CaptureFixture[str]):
-        assert run(["look", "plan.json", "t1.json", "--no-open", "--json"]) == 0
+    def test_preview_takes_a_temporary_folder(self, at: Path, capsys: pytest.CaptureFixture[str]):
+        assert run(["preview", "plan.json", "t1.json", "--no-open", "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["pages"] == ["crowd-1.html", "index.html"]
         assert Path(document["index"]).exists()
@@ -203,7 +203,7 @@ class TestCommands:
         whole, part = counted(agreed, 1000), counted(agreed, 999)
         whole.write("whole.json")
         part.write("part.json")
-        words = ["look", "crowd.json", "whole.json", "part.json", "--no-open", "-o", "site"]
+        words = ["preview", "crowd.json", "whole.json", "part.json", "--no-open", "-o", "site"]
         assert run(words) == 3
         assert "wait for the whole crowd" in capsys.readouterr().err
         assert not (at / "site").exists()

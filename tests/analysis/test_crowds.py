@@ -353,7 +353,7 @@ class TestPromise:
         assert document["promise"]["sum"] is None
         for written in (publication.to_html(), publication.to_markdown()):
             assert "hides at least as well" in written
-            assert "Whoever published this declares that no person is in two" in written
+            assert "The publisher declares that no person is in two" in written
             assert "Counts of answers" not in written
         assert document["estimates"]["people"] == "different"
         with pytest.raises(PrivacyRefusal, match="crowd of 1,000 reports, but the tally has 700"):

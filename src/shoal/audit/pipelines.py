@@ -1,14 +1,14 @@
-"""A whole pipeline under suspicion: whether the released tally is what was promised.
+"""Black-box tests of whether a pipeline releases what its plan promises.
 
 The pipeline is run again and again on a crowd D of equal originals, all clear or all set, and on
 D_m, where one of them is replaced by its opposite (SDP 1.2). A *flip* is a bit that comes out
-unlike the crowd's. Under the plan every count below has an exactly known law:
+unlike the crowd's. Under the plan every count below has an exactly known distribution:
 
 * a crowd that lacks one report is refused, and a release counts exactly the crowd;
 * flips in D, in all and at each position, for either crowd;
 * flips in D_m when the replaced record comes first, last or anywhere (counted twice, it shows);
 * reports of D by their number of flips (bits flipped together show here);
-* where the count of a bit falls among the eighths of its exact law;
+* where the count of a bit falls among the eighths of its exact distribution;
 * how often two runs release the same tally (a fixed seed does it always);
 * the event that best tells D_m from D: its probabilities must not contradict the proven delta.
 """
@@ -38,13 +38,13 @@ __all__ = ["Pipeline", "PipelineVerdict", "inspect_pipeline"]
 Pipeline = Callable[[Original], Tally]
 """Takes the originals of a crowd and returns the released tally, or raises `PrivacyRefusal`."""
 
-_MOST_CROWD = 10_000
+_MAX_CROWD = 10_000
 _PARTS = 8
 
 
 @dataclass(frozen=True)
 class PipelineVerdict:
-    """What the released tallies say.
+    """The result of a test of a pipeline.
 
     `delta_refuted` is the largest delta, at the certificate's epsilon, that they rule out.
     """
@@ -82,7 +82,7 @@ def inspect_pipeline(
     plan
         The plan it claims to follow; flags only, with a crowd of at most 10,000.
     epsilon, delta
-        What the certificate claims for it.
+        The claims of its certificate.
     runs
         How often each of D and D_m is run.
     confidence
@@ -92,8 +92,8 @@ def inspect_pipeline(
     """
     crowd, bits = plan.crowd_size or 0, plan.bits
     free = all(isinstance(question, Flags) and question.at_most is None for question in plan.survey)
-    if not free or not 2 <= crowd <= _MOST_CROWD:
-        raise InputError(f"a pipeline is inspected on flags, with a crowd of 2 to {_MOST_CROWD}.")
+    if not free or not 2 <= crowd <= _MAX_CROWD:
+        raise InputError(f"a pipeline is inspected on flags, with a crowd of 2 to {_MAX_CROWD}.")
     check_integer("runs", runs, lowest=16)
     check_level(confidence)
     generator = simulation_generator(fresh_seed() if seed is None else seed)
@@ -151,15 +151,15 @@ def _wrong_counts(
     q: float,
     alpha: float,
 ) -> list[str]:
-    """Say which counts cannot be: flips by run and bit for D and D_m, reports of D by flips.
+    """Name impossible counts: flips by run and bit for D and D_m, reports of D by flips.
 
-    Under view counts nobody counts how many reports had so many flips, and `sizes` is None.
+    Under view counts nobody counts the flips of a report, and `sizes` is None.
     """
     share = alpha / 6
     runs, bits = flips[0].shape
     by_crowd = np.array([flips[0][0::2].sum(axis=0), flips[0][1::2].sum(axis=0)])
     trials = np.array([[(runs + 1) // 2 * crowd], [runs // 2 * crowd]])
-    law, parts = binomial_window(bits, q, np.inf).mass, _eighths(flips[0], crowd, q)
+    pmf_of_flips, parts = binomial_window(bits, q, np.inf).mass, _eighths(flips[0], crowd, q)
     pairs = runs // 2
     same = (flips[0][: 2 * pairs : 2] == flips[0][1 : 2 * pairs : 2]).all(axis=1).sum()
     by_chance = float(np.sum(pmf(crowd, 0, q) ** 2)) ** bits
@@ -184,11 +184,11 @@ def _wrong_counts(
             []
             if sizes is None
             else convicting(
-                "{} bits were flipped", sizes, np.full(bits + 1, runs * crowd), law, share
+                "{} bits were flipped", sizes, np.full(bits + 1, runs * crowd), pmf_of_flips, share
             )
         ),
         *convicting(
-            "counts fell into part {} of their law",
+            "counts fell into part {} of their distribution",
             parts[0],
             np.full(parts[0].shape, runs * bits),
             parts[1],
@@ -209,7 +209,7 @@ def _wrong_counts(
 def _eighths(
     flips: NDArray[np.int64], crowd: int, q: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Count how many counts fall into each eighth of their law, and the chance of each."""
+    """Count how many counts fall into each eighth of their distribution, and the chance of each."""
     exact = pmf(crowd, 0, q)
     edges = np.unique(np.searchsorted(np.cumsum(exact), np.arange(1, _PARTS) / _PARTS))
     part_of = np.searchsorted(edges, np.arange(crowd + 1), side="left")

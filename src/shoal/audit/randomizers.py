@@ -1,4 +1,4 @@
-"""A randomizer under suspicion: whether it flips every bit at the claimed rate.
+"""Black-box tests of whether a randomizer flips every bit at the claimed rate.
 
 Peers have shipped a last bit that was never randomized and a client that never clears a one; both
 show at once when the flips of each position and value are counted. `inspect_randomizer` takes any
@@ -38,7 +38,7 @@ Vectors = NDArray[np.uint8]
 Randomizer = Callable[[Any], Any]
 
 _FIRST_LOOK = 1000
-_MOST_PAIRED_BITS = 256
+_MAX_PAIRED_BITS = 256
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class BitRate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the observations say about the claim.
+    """The result of a test of a randomizer.
 
-    `epsilon_refuted` is what they rule out at the confidence: whoever claims a local epsilon below
-    it is wrong. It is a lower bound and says nothing about how much more there may be.
+    `epsilon_refuted` is a lower bound of the local epsilon at the confidence: every claim below it
+    is wrong. The true value may be larger.
     """
 
     convicted: bool
@@ -171,7 +171,7 @@ class _Evidence:
         # By bit, its value, and the value of the bit before it.
         self.trials = np.zeros((bits, 2, 2), np.int64)
         self.flips = np.zeros((bits, 2, 2), np.int64)
-        self.paired = min(bits, _MOST_PAIRED_BITS)
+        self.paired = min(bits, _MAX_PAIRED_BITS)
         self.together = np.zeros((self.paired, self.paired), np.int64)
         self.row_pairs = 0
         self.in_both_rows = np.zeros(bits, np.int64)
@@ -180,7 +180,7 @@ class _Evidence:
         self.extreme_outputs: list[list[Vectors]] = [[], []]
 
     def call_twice(self, randomizer: Randomizer, originals: Vectors) -> list[str]:
-        """Randomize the same rows in two calls; return what is wrong with the calls themselves."""
+        """Randomize the same rows in two calls; return the faults of the calls themselves."""
         half = originals[: max(len(originals) // 2, 1)]
         noise: list[Vectors] = []
         for _ in range(2):
@@ -216,7 +216,7 @@ class _Evidence:
         self.samples += len(original)
 
     def reasons(self, alpha: float) -> list[str]:
-        """Return what convicts at false-alarm probability `alpha`, the simplest kind first."""
+        """Return reasons for a conviction at false-alarm probability `alpha`, simplest first."""
         q, n, share = self.q, self.samples, alpha / 5
         trials, flips = self.trials.reshape(self.bits, -1), self.flips.reshape(self.bits, -1)
         by_value = (self.trials.sum(axis=(0, 2)), self.flips.sum(axis=(0, 2)))
@@ -379,7 +379,7 @@ def _call(randomizer: Randomizer, rows: Vectors) -> Vectors | None:
     return output.astype(np.uint8)
 
 
-_MOST_REASONS = 3
+_MAX_REASONS = 3
 
 
 def convicting(
@@ -391,12 +391,12 @@ def convicting(
     what: str = "reports",
     names: list[str] | None = None,
 ) -> Iterator[str]:
-    """Say which counts are impossible at their rate, at `alpha` for all of them; worst first."""
+    """Name the counts that are impossible at their rate, at `alpha` for all; worst first."""
     values = p_values(counts, trials, rate)
     rates = np.broadcast_to(rate, values.shape)
     guilty = np.argwhere(values <= alpha / max(values.size, 1))
     worst = sorted(map(tuple, guilty), key=lambda index: float(values[index]))
-    for index in worst[:_MOST_REASONS]:
+    for index in worst[:_MAX_REASONS]:
         named = sentence.format(names[index[0]] if names else index[0])
         count, tried, p = int(counts[index]), int(trials[index]), float(values[index])
         due = f"{rates[index] * tried:.1f} are due (p = {p:.3g})"

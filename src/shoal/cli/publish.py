@@ -46,9 +46,6 @@ def publish(
     plan_file: Path,
     tally_files: tuple[Path, ...],
     output: Path,
-    candidate_file: Path | None,
-    question: str | None,
-    fdr: float,
     level: float,
     kind: Any,
     as_json: bool,
@@ -72,9 +69,7 @@ def publish(
         check_suffix(output)
     for source in (plan_file, *tally_files):
         cli.check_not_same(source, output)
-    found = _publications(
-        plan_file, tally_files, candidate_file, question, fdr, level, interval=kind, **wanted
-    )
+    found = _publications(plan_file, tally_files, level=level, interval=kind, **wanted)
     publication, *_ = found.values()
     if many:
         write_site(found, output, level)
@@ -108,13 +103,11 @@ def publish(
 def preview(
     plan_file: Path,
     tally_files: tuple[Path, ...],
-    candidate_file: Path | None,
-    question: str | None,
-    fdr: float,
     level: float,
     output: Path | None,
     no_open: bool,
     as_json: bool,
+    **texts: Any,
 ) -> None:
     """Open the pages of crowds in a browser, from files.
 
@@ -129,7 +122,7 @@ def preview(
 
     if output is not None:
         check_folder(output)
-    found = _publications(plan_file, tally_files, candidate_file, question, fdr, level)
+    found = _publications(plan_file, tally_files, level=level, **texts)
     folder = Path(tempfile.mkdtemp(prefix="shoal-")) if output is None else output
     write_site(found, folder, level)
     index = folder / "index.html"
@@ -144,6 +137,7 @@ def preview(
 def _publications(
     plan_file: Path,
     tally_files: Sequence[Path],
+    *,
     candidate_file: Path | None,
     question: str | None,
     fdr: float,

@@ -47,6 +47,7 @@ KINDS: tuple[IntervalKind, ...] = get_args(IntervalKind)
 Ones = NDArray[np.int64]
 
 MAX_REPETITIONS = 10**7
+_NUMBERS = ("truth", "mean", "bias", "bias_error", "sigma", "sigma_theory")
 
 
 class Coverage(NamedTuple):
@@ -81,16 +82,9 @@ class BitStudy:
 
     def to_json(self) -> dict[str, Any]:
         """Return the findings as plain JSON values."""
-        return {
-            "truth": self.truth,
-            "mean": self.mean,
-            "bias": self.bias,
-            "bias_error": self.bias_error,
-            "sigma": self.sigma,
-            "sigma_theory": self.sigma_theory,
-            "sigma_ratio": self.sigma_ratio,
-            "coverage": {kind: coverage._asdict() for kind, coverage in self.coverage.items()},
-        }
+        numbers = {name: vars(self)[name] for name in _NUMBERS}
+        coverage = {kind: coverage._asdict() for kind, coverage in self.coverage.items()}
+        return numbers | {"sigma_ratio": self.sigma_ratio, "coverage": coverage}
 
 
 @dataclass(frozen=True)
@@ -140,11 +134,10 @@ class Study:
             "simulated": True,
             "plan": self.plan.id,
             "target": "crowd",
-            "repetitions": self.repetitions,
-            "level": self.level,
-            "seed": self.seed,
-            "through": self.through,
-            "vary": self.vary,
+            **{
+                name: vars(self)[name]
+                for name in ("repetitions", "level", "seed", "through", "vary")
+            },
             "points": [point.to_json() for point in self.points],
         }
 

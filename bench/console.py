@@ -53,7 +53,7 @@ async def _measure(agreed: Plan, folder: Path, options: Options) -> list[tuple[A
         return HTMLResponse("<!doctype html><title>x</title><p>x</p>")
 
     async with AsyncExitStack() as stack:
-        settings = Settings(spare_megabytes=0, largest_body=1 << 30)
+        settings = Settings(min_free_megabytes=0, max_body_bytes=1 << 30)
         collector = await stack.enter_async_context(Collector(folder / "data", settings))
         assert await collector.add_plan(agreed) is None
         assert (

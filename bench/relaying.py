@@ -46,7 +46,7 @@ def measure(options: Options) -> Table:
             plan.write(files[-1])
         command = [sys.executable, "-m", "shoal", "relay", "--data", str(folder / "data")]
         command += ["--json", "--analyzer", url, "--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0"]
-        command += ["--spare-megabytes", "0", "--largest-share", "100", *map(str, files)]
+        command += ["--min-free-megabytes", "0", "--max-share-percent", "100", *map(str, files)]
         with running(command) as ours, running([sys.executable, "-c", _ECHO]) as echo:
             keys = {name: _key(ours.port, plan) for name, plan in plans.items()}
             for _ in range(options.rounds):

@@ -57,7 +57,7 @@ def running(command: list[str], core: int | None = SERVER_CORE) -> Iterator[Runn
 def collector(folder: Path, *words: str) -> list[str]:
     """Return the command that runs a collector on free ports."""
     return [sys.executable, "-m", "shoal", "serve", "--data", str(folder), "--json",
-            "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--spare-megabytes", "0",
+            "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--min-free-megabytes", "0",
             "--honest", "all", *words]  # fmt: skip
 
 

@@ -44,7 +44,7 @@ class Served:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  a pipe that nobody reads fills
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "shoal", "serve", "--json", "--smallest-crowd", "1"),
+                *(sys.executable, "-m", "shoal", "serve", "--json", "--min-crowd", "1"),
                 *("--honest", "all"),
                 *("--public", "127.0.0.1:0", "--console", "127.0.0.1:0"),
                 *("--data", str(self.folder), *self._options, str(self._plan_file)),

@@ -36,7 +36,7 @@ R = TypeVar("R")
 NOW = 1_800_000_000.0
 BINARY = {"content-type": "application/vnd.shoal.reports"}
 Headers = dict[str, str]
-WIDE = {"reports_per_request": 1 << 20, "largest_share": 100}
+WIDE = {"reports_per_request": 1 << 20, "max_share_percent": 100}
 """Settings that let anybody fill a crowd at once, for tests that are about something else."""
 
 FLAGS_PLAN = Plan(
@@ -119,7 +119,7 @@ class World:
     ) -> World:
         log = io.StringIO()
         stack.enter_context(logged_to(log, clock))
-        chosen: dict[str, Any] = {"spare_megabytes": 0, "log_level": "debug"} | WIDE
+        chosen: dict[str, Any] = {"min_free_megabytes": 0, "log_level": "debug"} | WIDE
         collector = Collector(folder, Settings(**chosen | settings), clock=clock)
         # How long a commit takes is the machine's; test_timing.py looks at that.
         setattr(collector.metrics, "committed", lambda seconds: None)  # noqa: B010
@@ -247,7 +247,7 @@ def serving(folder: Path, *plans: Plan, before: str = "", **settings: Any) -> It
     for plan in plans:
         files.append(folder / f"{plan.id[:12]}.json")
         plan.write(files[-1])
-    options = {"public": "127.0.0.1:0", "console": "127.0.0.1:0", "spare_megabytes": 0} | WIDE
+    options = {"public": "127.0.0.1:0", "console": "127.0.0.1:0", "min_free_megabytes": 0} | WIDE
     options |= settings
     words = ["serve", "--data", str(data), "--json", "--honest", "all", *map(str, files)]
     words += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]

@@ -60,7 +60,7 @@ TEXT = replace(TEXT_PLAN, window=None)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: Any) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
-    settings: dict[str, Any] = {"largest_body": LARGEST_BODY, "patience": 2}
+    settings: dict[str, Any] = {"max_body_bytes": LARGEST_BODY, "request_timeout": 2}
     with serving(folder, FLAGS_PLAN, TEXT, log_level="debug", **settings) as running:
         yield running
         running.stop()

@@ -185,7 +185,7 @@ class TestGuardedClock:
 def with_world(machine: Machine, folder: Path, story) -> None:
     async def told() -> None:
         async with AsyncExitStack() as stack:
-            await story(await World.open(stack, folder, machine.clock(), smallest_crowd=1))
+            await story(await World.open(stack, folder, machine.clock(), min_crowd=1))
 
     asyncio.run(told())
 
@@ -225,7 +225,7 @@ class TestCollector:
             assert "the clock jumped" in world.log.getvalue()
             line = (await world.ask("console", "GET", "/v1/clock", world.admin())).json()
             assert line["held"] is True
-            assert line["believed"] < line["shown"]
+            assert line["trusted"] < line["shown"]
             machine.pass_by(45)
             rest = upload(WINDOWED, WINDOWED.reports_needed - len(half), 2, window)
             machine.wall -= 10 * DAY
@@ -258,17 +258,17 @@ class TestCollector:
             assert '"by": "first"' in world.log.getvalue()
             await collector.service.in_store(collector.store.sweep)
             assert [one.state for one in await crowds_of(collector)].count("discarded") == 3
-            given = b"shoal_crowds_given_up_total 3.0"
+            given = b"shoal_crowds_discarded_total 3.0"
             assert given in collector.administration.metrics_text()
             tenths = 10 * 30 // WINDOWED.reports_needed
             lost = WINDOWED.reports_needed * tenths // 10
             assert (
-                b"shoal_reports_given_up_total %.1f" % lost
+                b"shoal_reports_discarded_total %.1f" % lost
                 in collector.administration.metrics_text()
             )
             lines = [json.loads(line) for line in world.log.getvalue().splitlines()]
-            ended = [line["tenths"] for line in lines if line["event"] == "crowd discarded"]
-            assert sorted(ended) == [0, 0, tenths]
+            ended = [line["progress"] for line in lines if line["event"] == "crowd discarded"]
+            assert sorted(ended) == [0, 0, 10 * tenths]
 
         with_world(machine, tmp_path / "data", story)
 

@@ -61,7 +61,7 @@ def reports(plan: Plan, people: range, window: int = 0) -> Batch:
 @contextmanager
 def started(folder: Path, now: float = NOON) -> Iterator[Store]:
     """Start a collector up to where it would listen, and kill it in the end."""
-    collector = Collector(folder, Settings(smallest_crowd=1), clock=Clock(now))
+    collector = Collector(folder, Settings(min_crowd=1), clock=Clock(now))
     collector.store = collector.service.open(collector._make_store)
     with collector.service._held:
         collector.store._released = lambda plan_id, number: None  # it counts plans it has loaded
@@ -230,7 +230,7 @@ def test_a_plan_that_may_have_been_published(loss: str, history: Path, tmp_path:
 
     async def publish(plan: Plan, never_published: bool = False) -> problems.Problem | None:
         declared = Declaration(all_honest=True, never_published=never_published)
-        async with Collector(folder, Settings(smallest_crowd=1), clock=Clock()) as collector:
+        async with Collector(folder, Settings(min_crowd=1), clock=Clock()) as collector:
             assert await collector.administration.add_plan(plan) is None
             return await collector.administration.move_plan(plan.id, "published", declared)
 

@@ -292,7 +292,7 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
     """Run a story with a collector in this process, a way to post and one to its database."""
 
     async def told() -> None:
-        async with Collector(folder, Settings(smallest_crowd=1)) as collector:
+        async with Collector(folder, Settings(min_crowd=1)) as collector:
             await collector.administration.add_plan(WIDE)
             assert (
                 await collector.administration.move_plan(
@@ -513,7 +513,7 @@ class TestSmallDisk:
         folder = small_disk / "data"
         answers: list[tuple[int, str]] = []
         made: list[Batch] = []
-        with Served(folder, WIDE, "--spare-megabytes", "0") as served:
+        with Served(folder, WIDE, "--min-free-megabytes", "0") as served:
             served.start()
             while answers.count((507, "storage-full")) < 5:
                 assert len(made) < 400, "the disk did not fill up"

@@ -76,8 +76,8 @@ class TestLimits:
         with_token = self.limits(data, tmp_path, ingest="token", reports_per_request=7)
         assert with_token.verdict == "ok"
         assert "Only apps and relays with a token may send reports: 7 a" in with_token.sentence
-        wide = self.limits(data, tmp_path, proxy=True, largest_share=50)
-        assert (wide.verdict, wide.way_out) == ("warn", "Set largest_share to 10 or less.")
+        wide = self.limits(data, tmp_path, proxy=True, max_share_percent=50)
+        assert (wide.verdict, wide.way_out) == ("warn", "Set max_share_percent to 10 or less.")
 
 
 class TestAGoodDeployment:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shoal.server.core.http_server import Connection, ConnectionLimiter, HttpServer
+from shoal.server.core.http_server import ConnectionLimiter, HttpConnection, HttpServer
 
 from .privacy_help import FLAGS_PLAN, Server, serving
 from .test_bad_input import assert_still_serving, check, good, raw, request
@@ -238,7 +238,7 @@ SLOW = {
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("small"), FLAGS_PLAN, most_connections=5) as server:
+    with serving(tmp_path_factory.mktemp("small"), FLAGS_PLAN, max_connections=5) as server:
         yield server
 
 
@@ -331,7 +331,7 @@ def test_a_response_that_nobody_reads_ends_the_connection() -> None:
 
     transport, loop = Transport(), Loop()
     server = HttpServer(echo, max_connections=10, timeout=20)
-    connection = Connection(server, loop)  # type: ignore[arg-type]
+    connection = HttpConnection(server, loop)  # type: ignore[arg-type]
     connection.connection_made(transport)  # type: ignore[arg-type]
     connection.waiting_since = None
     for now, unread, stuck in (

@@ -20,7 +20,7 @@ from shoal.server.collector import ingest
 from shoal.server.collector.ingest import refusal_document, split_by_window
 from shoal.server.core import group_commit, problems
 from shoal.server.core.group_commit import Committer
-from shoal.server.core.ingest import Allowance, Limits, Sender, limits_document
+from shoal.server.core.ingest import Allowance, ReportLimits, Sender, limits_document
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import Settings
 
@@ -38,7 +38,7 @@ from .privacy_help import (
 )
 from .test_bad_input import raw, request
 
-NARROW: dict[str, Any] = {"reports_per_request": 100, "largest_share": 1}
+NARROW: dict[str, Any] = {"reports_per_request": 100, "max_share_percent": 1}
 """The limits that a collector has unless it is told otherwise."""
 LARGE = replace(FLAGS_PLAN, crowd_size=50_000)
 SMALL = replace(FLAGS_PLAN, survey=replace(FLAGS_PLAN.survey, name="small"), crowd_size=1000)
@@ -56,11 +56,11 @@ class TestSizes:
     def test_the_defaults_are_narrow(self):
         settings = Settings()
         assert {name: getattr(settings, name) for name in NARROW} == NARROW
-        assert Limits.of(LARGE, settings) == (100, 500)
-        assert Limits.of(SMALL, settings) == (10, 10)
-        assert Limits.of(FLAGS_PLAN, settings) == (1, 1)
-        assert Limits.of(replace(FLAGS_PLAN, crowd_size=20), settings) == (1, 1)
-        assert Limits.of(replace(SMALL, honest_fraction="0.5"), settings) == (20, 20)
+        assert ReportLimits.of(LARGE, settings) == (100, 500)
+        assert ReportLimits.of(SMALL, settings) == (10, 10)
+        assert ReportLimits.of(FLAGS_PLAN, settings) == (1, 1)
+        assert ReportLimits.of(replace(FLAGS_PLAN, crowd_size=20), settings) == (1, 1)
+        assert ReportLimits.of(replace(SMALL, honest_fraction="0.5"), settings) == (20, 20)
 
     def test_a_request_brings_so_many_and_a_relay_more(self, tmp_path: Path):
         async def live(world: World) -> None:
@@ -146,7 +146,7 @@ class TestConnections:
 
     def test_each_plan_is_counted_by_itself(self):
         sender, settings = Sender(), Settings()
-        limits = Limits.of(SMALL, settings)
+        limits = ReportLimits.of(SMALL, settings)
         sender.charge(SMALL.id, 4)
         assert (sender.room(SMALL.id, limits), sender.room(LARGE.id, limits)) == (6, 10)
 
@@ -301,7 +301,7 @@ class TestCommitting:
 
         assert asyncio.run(live()) == [problems.UNAVAILABLE] * 2
 
-    def waited(self, sizes: list[int], most_waiting: int = 10**6) -> list[list[int]]:
+    def waited(self, sizes: list[int], max_queued_reports: int = 10**6) -> list[list[int]]:
         """Submit uploads of these sizes at once; return the sizes in each commit, or 503."""
         commits: list[list[int]] = []
 
@@ -310,7 +310,7 @@ class TestCommitting:
             return [None] * len(uploads)
 
         async def live() -> None:
-            committer = Committer(accept, most_waiting, len, 60.0)
+            committer = Committer(accept, max_queued_reports, len, 60.0)
             batches = [range(size) for size in sizes]
             waiting = [asyncio.create_task(committer.submit(one)) for one in batches]
             await asyncio.sleep(0)
@@ -325,15 +325,15 @@ class TestCommitting:
         return commits
 
     def test_small_uploads_do_not_stand_behind_large_ones(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(group_commit, "MOST_PER_COMMIT", 100)
+        monkeypatch.setattr(group_commit, "MAX_PER_COMMIT", 100)
         assert self.waited([60, 60, 60, 1, 2]) == [[1, 2, 60], [60], [60]]
         assert self.waited([1, 2]) == [[1, 2]]
         assert self.waited([5000, 90, 90, 1])[:2] == [[1, 90], [5000]]  # in turns with the oldest
 
     def test_large_uploads_do_not_keep_small_ones_out(self):
-        assert self.waited([60, 60, 1, 1], most_waiting=100) == [[60, 1, 1]]
-        assert self.waited([1] * 5, most_waiting=3) == [[1, 1, 1]]
-        assert self.waited([500], most_waiting=100) == [[500]]
+        assert self.waited([60, 60, 1, 1], max_queued_reports=100) == [[60, 1, 1]]
+        assert self.waited([1] * 5, max_queued_reports=3) == [[1, 1, 1]]
+        assert self.waited([500], max_queued_reports=100) == [[500]]
 
 
 class TestPublishing:
@@ -389,12 +389,14 @@ class TestSettings:
 
     def test_variables_of_other_commands(self):
         other = {"SHOAL_DEBUG": "1", "SHOAL_MEMORY_KEY": "x", "SHOALS": "y"}
-        assert Settings.read(other | {"SHOAL_LARGEST_SHARE": "7"}) == Settings(largest_share=7)
+        assert Settings.read(other | {"SHOAL_MAX_SHARE_PERCENT": "7"}) == Settings(
+            max_share_percent=7
+        )
 
     def test_a_share_is_a_part(self):
         for share in (0, 101):
             with pytest.raises(InputError, match="at least 1 and at most 100"):
-                Settings.read({}, largest_share=share)
+                Settings.read({}, max_share_percent=share)
 
 
 def test_a_slash_too_many_leads_nowhere(tmp_path: Path):

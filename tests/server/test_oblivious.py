@@ -174,7 +174,7 @@ class TestGateway:
         in_world(work, tmp_path / "data", oblivious="reports")
 
     def test_the_door_s_limits_hold_inside(self, tmp_path: Path):
-        narrow: dict[str, Any] = {"reports_per_request": 100, "largest_share": 1}
+        narrow: dict[str, Any] = {"reports_per_request": 100, "max_share_percent": 1}
 
         async def work(world: World) -> None:
             await world.publish(FLAGS_PLAN)
@@ -202,7 +202,7 @@ class TestGateway:
                 statuses.append(BinaryResponse.from_bytes(exchange.open(answer)).status)
             return statuses
 
-        narrow: dict[str, Any] = {"reports_per_request": 100, "largest_share": 1}
+        narrow: dict[str, Any] = {"reports_per_request": 100, "max_share_percent": 1}
         found = in_world(work, tmp_path / "data", oblivious="reports", **narrow)
         assert found == [202, 202, 202, 429]
 

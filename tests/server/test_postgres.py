@@ -518,7 +518,7 @@ def test_names_that_somebody_made_up_are_soon_not_asked_for(url: str, tmp_path: 
     asked: list[str] = []
 
     async def told() -> list[int]:
-        chosen = Settings(database=url, spare_megabytes=0, smallest_crowd=1)
+        chosen = Settings(database=url, min_free_megabytes=0, min_crowd=1)
         async with Collector(tmp_path / "data", chosen) as collector:
             assert await collector.administration.add_plan(FLAGS) is None
             declared = Declaration(all_honest=True)

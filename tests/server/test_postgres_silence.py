@@ -268,7 +268,7 @@ class TestCollector:
             )
 
         settings: dict[str, Any] = {"database": through(url, proxy), "store_timeout": TIMEOUT}
-        in_world(story, tmp_path / "data", smallest_crowd=1, **settings)
+        in_world(story, tmp_path / "data", min_crowd=1, **settings)
 
     def test_failover(self, url: str, tmp_path: Path):
         """The first host vanishes for good; the second one takes over."""
@@ -291,7 +291,7 @@ class TestCollector:
             settings: dict[str, Any] = {
                 "database": both,
                 "store_timeout": TIMEOUT,
-                "smallest_crowd": 1,
+                "min_crowd": 1,
             }
             in_world(story, tmp_path / "data", **settings)
 
@@ -301,7 +301,7 @@ class TestCollector:
             proxy.fall_silent()
 
         in_world(
-            story, tmp_path / "data", database=through(url, proxy), smallest_crowd=1
+            story, tmp_path / "data", database=through(url, proxy), min_crowd=1
         )  # and it returns
         assert store_threads() == 0
 

@@ -47,7 +47,7 @@ def test_a_store_that_hangs(tmp_path: Path):
         hanging.cancel()
 
     try:
-        in_world(story, tmp_path, smallest_crowd=1, store_timeout=6, shutdown_timeout=2)
+        in_world(story, tmp_path, min_crowd=1, store_timeout=6, shutdown_timeout=2)
         assert collectors[0].service.is_stuck
     finally:
         answered.set()
@@ -120,7 +120,7 @@ def test_a_key_file_that_cannot_be_written_does_not_stop_the_sweeps(tmp_path: Pa
                 world.collector.service._sweep_now.set()
                 await asyncio.sleep(0.01)
 
-    in_world(story, tmp_path, clock, smallest_crowd=1)
+    in_world(story, tmp_path, clock, min_crowd=1)
 
 
 def test_what_happened_after_the_answer_is_known_at_the_next_sweep(tmp_path: Path):
@@ -146,4 +146,4 @@ def test_what_happened_after_the_answer_is_known_at_the_next_sweep(tmp_path: Pat
                 collector.service._sweep_now.set()
                 await asyncio.sleep(0.01)
 
-    in_world(story, tmp_path, smallest_crowd=1, store_timeout=1)
+    in_world(story, tmp_path, min_crowd=1, store_timeout=1)

@@ -121,7 +121,7 @@ class Parties:
         return Party(
             self._folder / f"relay{self._relays}",
             *("relay", "--listen", f"127.0.0.1:{self._relay_port}", "--ops", "127.0.0.1:0"),
-            *("--largest-share", "100", "--analyzer", self.plan.parties.analyzer),
+            *("--max-share-percent", "100", "--analyzer", self.plan.parties.analyzer),
             *(*options, str(self._folder / "plan.json")),
         )
 

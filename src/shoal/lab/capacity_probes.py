@@ -119,7 +119,7 @@ def collector_over_http(plan: Plan, folder: Path, seconds: float) -> tuple[Work,
     """Send reports to a collector, a connection for each; also return the bytes of an exchange."""
     plan.write(folder / "plan.json")
     words = ["serve", "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--honest", "all"]
-    words += ["--spare-megabytes", "0", str(folder / "plan.json")]
+    words += ["--min-free-megabytes", "0", str(folder / "plan.json")]
     (folder / "data").mkdir()
     with running("collector", words, folder / "data") as service:
         meter = Meter(partial(processor_seconds, int(service["process"])))

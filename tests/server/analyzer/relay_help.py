@@ -212,7 +212,7 @@ def beside_analyzer(
     **settings: Any,
 ) -> R:
     """Do something as a relay beside an analyzer in process that has published some plans."""
-    chosen = {"smallest_crowd": 1, "spare_megabytes": 0, "opening_processes": 1} | settings
+    chosen = {"min_crowd": 1, "min_free_megabytes": 0, "opening_processes": 1} | settings
 
     async def inside() -> R:
         async with AsyncExitStack() as stack:

@@ -203,7 +203,7 @@ class ServedAnalyzer(Served):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  a pipe that nobody reads fills
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "shoal", "analyzer", "--json", "--smallest-crowd", "1"),
+                *(sys.executable, "-m", "shoal", "analyzer", "--json", "--min-crowd", "1"),
                 *("--honest", "all", "--opening-processes", "2"),
                 *("--public", "127.0.0.1:0", "--console", "127.0.0.1:0"),
                 *("--data", str(self.folder), str(self._plan_file)),

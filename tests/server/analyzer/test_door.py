@@ -555,7 +555,7 @@ class TestOtherParty:
 
     def test_a_collector_takes_no_plan_with_parties(self, tmp_path: Path):
         async def work() -> None:
-            async with Collector(tmp_path, Settings(smallest_crowd=1)) as collector:
+            async with Collector(tmp_path, Settings(min_crowd=1)) as collector:
                 assert await collector.administration.add_plan(WHOLE) == problems.NEEDS_ANALYZER
                 assert collector.administration.plan(WHOLE.id) is None
                 plan = make_plan(crowd=20)

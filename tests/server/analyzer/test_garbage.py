@@ -237,8 +237,8 @@ class TestWholeReports:
         assert "too few of its reports could be read" in page
         assert {answer.status_code for answer in pages[:3]} == {410}
         assert not any("proven" in answer.text for answer in pages)
-        assert "shoal_crowds_given_up_total 1.0" in metrics
-        assert "shoal_crowds_sealed_total 0.0" in metrics
+        assert "shoal_crowds_discarded_total 1.0" in metrics
+        assert "shoal_crowds_released_total 0.0" in metrics
         assert (secrets, chunks) == (0, [])
 
     def test_of_a_plan_that_calls_all_honest_every_report_is_needed(self, tmp_path: Path):

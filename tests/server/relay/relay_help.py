@@ -47,7 +47,7 @@ RELAY, ANALYZER = "https://relay.example", "https://analyzer.example"
 LONGEST = 60.0
 """Seconds that anything here may take before it counts as hanging."""
 SEALED = {"content-type": "application/vnd.shoal.encrypted"}
-WIDE = {"reports_per_request": 1 << 16, "largest_share": 100}
+WIDE = {"reports_per_request": 1 << 16, "max_share_percent": 100}
 """Settings that let anybody fill a crowd at once, for tests that are about something else."""
 
 
@@ -364,7 +364,7 @@ class RelayWorld:
         log = io.StringIO()
         stack.enter_context(logged_to(log, clock))
         chosen: dict[str, Any] = {
-            "spare_megabytes": 0, "log_level": "debug", "smallest_crowd": 1,
+            "min_free_megabytes": 0, "log_level": "debug", "min_crowd": 1,
         } | WIDE | settings  # fmt: skip
         relay = Relay(folder, analyzer, RelaySettings(**chosen), analyzer_key=key, clock=clock)
         # How long a commit takes is the machine's.

@@ -40,8 +40,8 @@ class Process:
         file = folder / "plan.json"
         plan.write(file)
         options: dict[str, object] = {
-            "listen": "127.0.0.1:0", "ops": "127.0.0.1:0", "smallest_crowd": 1,
-            "largest_share": 100, "spare_megabytes": 0,
+            "listen": "127.0.0.1:0", "ops": "127.0.0.1:0", "min_crowd": 1,
+            "max_share_percent": 100, "min_free_megabytes": 0,
         } | settings  # fmt: skip
         program = f"{before}\nimport sys\nfrom shoal.cli import main\nsys.exit(main())"
         self._words = [

@@ -168,7 +168,7 @@ class TestRefusals:
 
         async def live(world: RelayWorld) -> None:
             await world.report(WHOLE, reports[:20])
-            await until(lambda: b"shoal_crowds_given_up_total 1.0" in world.relay.metrics_text())
+            await until(lambda: b"shoal_crowds_discarded_total 1.0" in world.relay.metrics_text())
             await until(lambda: b"shoal_crowds_refused_total 1.0" in world.relay.metrics_text())
             assert "the analyzer refused a crowd for good" in world.log.getvalue()
             await world.report(WHOLE, reports[:20])  # known: nothing of it comes a second time

@@ -302,7 +302,7 @@ class TestEndedCrowds:
             await opened(world, WHOLE, 3)
             analyzer.fault = at("/crowd-keys", goes_on_with)
             world.relay.prefetcher.wake()
-            await until(lambda: b"shoal_crowds_given_up_total 3.0" in world.relay.metrics_text())
+            await until(lambda: b"shoal_crowds_discarded_total 3.0" in world.relay.metrics_text())
             assert "a crowd has ended at the analyzer" in world.log.getvalue()
             async with asyncio.timeout(LONGEST):
                 while (await world.key(WHOLE)).crowd != 4:

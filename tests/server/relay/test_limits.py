@@ -61,7 +61,7 @@ class TestOneSender:
         reports = made(WIDE_CROWD, 40, seed=1)
         with (
             reachable(FakeAnalyzer(WIDE_CROWD)) as url,
-            Process(tmp_path, WIDE_CROWD, url, largest_share=1) as relay,
+            Process(tmp_path, WIDE_CROWD, url, max_share_percent=1) as relay,
         ):
             relay.start()
             key = relay.crowd_key(WIDE_CROWD)
@@ -88,7 +88,7 @@ class TestOneSender:
         report = made(PIECES, 1, seed=3)
         with (
             reachable(FakeAnalyzer(PIECES)) as url,
-            Process(tmp_path, PIECES, url, most_connections=10) as relay,
+            Process(tmp_path, PIECES, url, max_connections=10) as relay,
             ExitStack() as slow,
         ):
             relay.start()
@@ -123,7 +123,7 @@ class TestOneSender:
     def test_a_request_without_end_is_timed_out(self, tmp_path: Path) -> None:
         with (
             reachable(FakeAnalyzer(PIECES)) as url,
-            Process(tmp_path, PIECES, url, patience=1) as relay,
+            Process(tmp_path, PIECES, url, request_timeout=1) as relay,
         ):
             relay.start()
             with relay.connect() as connection:

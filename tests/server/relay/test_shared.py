@@ -18,7 +18,7 @@ from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.core.service import Service
 from shoal.server.relay import chunk_files, forwarding
-from shoal.server.relay.plan_cache import PlanCache, refresh_on_miss
+from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
 from shoal.server.storage.database import StorageError
 from tests.server.cutting_proxy import CuttingProxy
 from tests.server.postgres_help import needs_postgres, second_folder, store_in, the_server
@@ -563,7 +563,7 @@ def test_plans_that_somebody_made_up_are_soon_not_asked_for(monkeypatch: pytest.
     async def public(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    class Told(PlanCache):
+    class Told(RelayPlans):
         def __init__(self) -> None:
             """Nothing is read."""
 

@@ -1,4 +1,4 @@
-"""Opening a whole crowd on all cores.
+"""Decrypts a complete crowd on all cores.
 
 Processes open a chunk each, one after another, and leave the messages in partitions (`spill`). Then
 each partition is counted by itself. So memory is bounded by the number of cores and the size of a

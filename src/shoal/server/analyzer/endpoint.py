@@ -100,7 +100,7 @@ OPERATIONS = (
     ),
     Operation(
         "PUT", "/v1/plans/{plan_id}/crowds/{window}/{crowd}/chunks/{chunk}", "relay",
-        "A chunk of a whole crowd's messages; the answer is a signed receipt.", None,
+        "A chunk of a complete crowd; the response is a signed receipt.", None,
         (PLAN, *_PATH), binary=(CHUNK_TYPE,),
         problems=(problems.MALFORMED_CHUNK, problems.OTHER_CHUNK, problems.PLAN_CLOSED,
                   problems.UNSIGNED, problems.PAUSED),

@@ -101,7 +101,7 @@ class Analyzer:
     def _make_store(self) -> AnalyzerStore:
         return AnalyzerStore(
             self.service.folder,
-            spare=self.settings.spare_megabytes << 20,
+            spare=self.settings.min_free_megabytes << 20,
             opened=self._opened,
             damaged=self._note_damage,
             deadline_days=self.settings.deadline_days,
@@ -154,7 +154,7 @@ class Analyzer:
 
     def _discarded(self, plan_id: str, ended: IncompleteCrowd) -> None:
         self.metrics.discarded(self.administration.reports_needed(plan_id) * ended.tenths // 10)
-        about = {"plan": plan_id, "crowd": ended.number, "tenths": ended.tenths}
+        about = {"plan": plan_id, "crowd": ended.number, "progress": 10 * ended.tenths}
         LOG.warning("crowd discarded", extra={"facts": about})
 
     def _opened(self, plan_id: str, number: int, crowd: OpenedCrowd, released: bool) -> None:

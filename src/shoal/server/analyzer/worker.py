@@ -30,7 +30,7 @@ class Keys(NamedTuple):
     secret: bytes
     info: bytes
     length: int
-    """Bytes of a sealed message."""
+    """Bytes of an encrypted message."""
     spilling: Spilling
 
     def to_line(self) -> str:
@@ -62,8 +62,8 @@ def open_chunk(keys: Keys, chunk: int, source: Path, digest: str, target: Path) 
     rows: Messages = np.frombuffer(opened, np.uint8).reshape(messages, keys.spilling.width)
     first = first_of_each(rows)
     keys.spilling.write(target, chunk, first)
-    sealed = (len(content) - chunk_header_bytes()) // keys.length
-    return {"chunk": chunk, "unopened": sealed - messages, "repeated": messages - len(first)}
+    encrypted = (len(content) - chunk_header_bytes()) // keys.length
+    return {"chunk": chunk, "unopened": encrypted - messages, "repeated": messages - len(first)}
 
 
 def _open_all(content: bytes, keys: Keys) -> bytearray:

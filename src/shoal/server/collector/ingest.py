@@ -77,7 +77,7 @@ class Ingest(DeviceIngest[Batch]):
         super().__init__(
             service, settings, plans, committer, service.tokens, needs_token=needs_token
         )
-        self._relay_budget = BodyBudget(LARGE_BODIES * settings.largest_body)
+        self._relay_budget = BodyBudget(LARGE_BODIES * settings.max_body_bytes)
 
     @property
     def operation(self) -> Operation:
@@ -111,7 +111,7 @@ class Ingest(DeviceIngest[Batch]):
     async def _answer_relay(self, request: ReportRequest, receive: Receive, send: Send) -> None:
         """Accept what can be accepted of a relay's batch and say which reports were refused."""
         upload = await self._read(
-            request, receive, self._relay_budget, self._settings.largest_body, problems.TOO_LARGE
+            request, receive, self._relay_budget, self._settings.max_body_bytes, problems.TOO_LARGE
         )
         document = upload if isinstance(upload, Problem) else await self._relay(request, upload)
         if isinstance(document, Problem):

@@ -82,7 +82,7 @@ class Collector:
         self.store = service.open(self._make_store)
         self.administration = Administration(service, self.store, settings)
         committer: Committer[Batch] = Committer(
-            self._accept, settings.most_waiting, len, settings.store_timeout
+            self._accept, settings.max_queued_reports, len, settings.store_timeout
         )
         ingest = Ingest(service, settings, self.administration, committer)
         gateway = None
@@ -165,7 +165,7 @@ class Collector:
 
     def _discarded(self, plan_id: str, ended: IncompleteCrowd) -> None:
         self.metrics.discarded(self.administration.reports_needed(plan_id) * ended.tenths // 10)
-        about = {"plan": plan_id, "crowd": ended.number, "tenths": ended.tenths}
+        about = {"plan": plan_id, "crowd": ended.number, "progress": 10 * ended.tenths}
         LOG.warning("crowd discarded", extra={"facts": about})
 
     # Housekeeping

@@ -422,7 +422,7 @@ class MadeBackup(JsonObject):
 
 class ClockState(JsonObject):
     held: bool
-    believed: str
+    trusted: str
     shown: str
 
 

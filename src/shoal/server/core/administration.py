@@ -233,7 +233,7 @@ def objection(plan: Plan, settings: PlanSettings, others: Iterable[Plan]) -> Pro
     This computes its promise again. A plan that protects less than another one of the same survey
     is refused while the other is open, since the same people would answer both.
     """
-    if plan.crowd_size is None or plan.crowd_size < settings.smallest_crowd:
+    if plan.crowd_size is None or plan.crowd_size < settings.min_crowd:
         return problems.CROWD_TOO_SMALL
     if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
         return problems.PROMISE_UNPROVEN

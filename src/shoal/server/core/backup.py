@@ -1,4 +1,4 @@
-"""Backup and restore: plans, sealed crowds, tokens and the signing key, in one file.
+"""Backup and restore: plans, released crowds, tokens and the signing key, in one file.
 
 Of an open crowd a backup has neither counts nor which reports have come, and not the key in
 `crowd-key`. After a restore they could do harm only. The collector may have gone on after the
@@ -9,7 +9,7 @@ first window that nobody can have sent a report for. The same holds for plans th
 published since: see `consistency`.
 
 A relay is backed up and restored by the same commands. Its backup holds no message: crowds that had
-not arrived at the analyzer are given up, open or whole.
+not arrived at the analyzer are discarded, open or complete.
 
 A backup ends with a signature over all of it, and a restore refuses one that does not match. That
 detects damage, and changes by somebody who cannot read the signing key. The key is in the backup,
@@ -103,7 +103,7 @@ def back_up(
             with transaction(copy):
                 for table, query in schema.backup.items():
                     copy_rows(source, copy, table, query)
-                # By the clock that the data believed: the wall clock may have jumped ahead.
+                # By the trusted clock of the data: the wall clock may have jumped ahead.
                 last = read_moment(source)
                 seconds = now if last is None else min(now, int(last.seconds))
                 copy.execute("CREATE TABLE backup (made INTEGER, signing_key TEXT)")

@@ -1,4 +1,4 @@
-"""A clock that does not jump: a wrong one would close windows and give up crowds, for good.
+"""A clock that does not jump: a wrong one would close windows and discard crowds for good.
 
 Windows pass by the clock, and what has passed is destroyed. So the wall clock is held against how
 long the machine has been running, which nobody sets. As long as both agree, the wall clock counts.
@@ -7,7 +7,7 @@ early, and somebody has to say that the wall clock is right.
 
 A process that starts again asks the same of what the data know. If the machine has been restarted
 meanwhile, nobody can tell how long it was off: a wall clock that is behind the last time that the
-data know, or ahead of it by more than the longest outage, is not believed. And since a machine may
+data know, or ahead of it by more than the longest outage, is not trusted. And since a machine may
 show a wrong time until it has asked others, nothing is destroyed for a quarter of an hour.
 """
 
@@ -34,7 +34,7 @@ SETTLING = 900.0
 class Moment:
     """What to go on from after a restart.
 
-    `seconds` is the last time that was believed, `origin` the time at which the machine was started
+    `seconds` is the last trusted time, `origin` the time at which the machine was started
     by the same clock, and `boot` tells one start of the machine from another.
     """
 
@@ -81,16 +81,16 @@ class GuardedClock:
         self._settles_at = self._uptime()
 
     def __call__(self) -> float:
-        """Return the time that is believed."""
+        """Return the trusted time."""
         return self._read()[0]
 
     @property
     def is_held(self) -> bool:
-        """Whether the wall clock is not believed."""
+        """Whether the wall clock is not trusted."""
         return self._read()[1]
 
     def _read(self) -> tuple[float, bool]:
-        """Return the time that is believed, and whether that is not the wall clock's."""
+        """Return the trusted time, and whether it differs from the wall clock."""
         wall, uptime = self._wall(), self._uptime()  # once: the clock may jump in between
         if self._must_be_accepted:
             return self._origin + uptime, True
@@ -126,7 +126,7 @@ class GuardedClock:
             self._origin, self._must_be_accepted = last.seconds - uptime, True
 
     def accept(self, *, settling: float = 0.0) -> None:
-        """Believe the wall clock as it is now, and destroy nothing for so many seconds."""
+        """Accept the wall clock; suspend expiry for `settling` seconds."""
         self._origin = self._wall() - self._uptime()
         self._must_be_accepted, self._settles_at = False, self._uptime() + settling
 

@@ -6,7 +6,7 @@ new ones are refused at once. Small uploads do not queue behind large ones: a si
 through however many full batches others send.
 
 Every commit does the same work, except when reports fall into two crowds, which cannot be avoided.
-Whoever measures answer times could count the reports of others by that. So a commit that nobody
+By measuring response times one could count the reports of others. So a commit that nobody
 else waits for is answered at a tick, whatever it had to do.
 
 The data may be slow, or not respond at all. So every upload gets a response within `timeout`
@@ -28,7 +28,7 @@ from shoal.server.storage.database import StorageError, StorageFull
 
 __all__ = ["Committer"]
 
-MOST_PER_COMMIT = 10_000
+MAX_PER_COMMIT = 10_000
 """Reports in one commit; a larger upload goes by itself."""
 
 SHORTEST_TICK, LONGEST_TICK = 2**-8, 2**-4
@@ -62,7 +62,7 @@ class Committer(Generic[U]):
     ----------
     accept
         Takes a group of uploads durably and answers for each.
-    most_waiting
+    max_queued_reports
         How many reports may wait before new ones are refused.
     size
         How much an upload is: its reports, or what else is limited.
@@ -73,11 +73,11 @@ class Committer(Generic[U]):
     def __init__(
         self,
         accept: Accept[U],
-        most_waiting: int,
+        max_queued_reports: int,
         size: Callable[[U], int],
         timeout: float,
     ) -> None:
-        self._accept, self._most_waiting, self._size = accept, most_waiting, size
+        self._accept, self._max_queued, self._size = accept, max_queued_reports, size
         self._timeout = timeout
         self._uploads: list[Waiting[U]] = []
         self._group: list[Waiting[U]] = []
@@ -90,14 +90,14 @@ class Committer(Generic[U]):
     @property
     def fill(self) -> float:
         """Which part of the reports that may wait are waiting."""
-        return self._waiting / self._most_waiting
+        return self._waiting / self._max_queued
 
     async def submit(self, upload: U) -> Problem | None:
         """Return when the upload is on the disk, or with the problem why it is not."""
         if self._stopping:
             return problems.STOPPING
         count = self._size(upload)
-        if self._waiting + count > self._most_waiting and self._is_full_for(count):
+        if self._waiting + count > self._max_queued and self._is_full_for(count):
             return problems.BUSY
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Problem | None] = loop.create_future()
@@ -126,13 +126,13 @@ class Committer(Generic[U]):
         """Whether too many reports wait; those of larger uploads do not keep a small one out."""
         sizes = [self._size(one.upload) for one in self._uploads]
         waiting = sum(one for one in sizes if one <= size)
-        return waiting > 0 and waiting + size > self._most_waiting
+        return waiting > 0 and waiting + size > self._max_queued
 
     def _next_group(self) -> list[Waiting[U]]:
         """Return what goes into the next commit, in turns the smallest and the oldest uploads."""
         queue = self._uploads
         self._smallest_first = not self._smallest_first
-        if self._waiting <= MOST_PER_COMMIT:
+        if self._waiting <= MAX_PER_COMMIT:
             self._uploads, self._waiting = [], 0
             return queue
         if self._smallest_first:
@@ -140,7 +140,7 @@ class Committer(Generic[U]):
         group, size = [queue[0]], self._size(queue[0].upload)
         for one in queue[1:]:
             more = self._size(one.upload)
-            if size + more > MOST_PER_COMMIT:
+            if size + more > MAX_PER_COMMIT:
                 break
             group.append(one)
             size += more

@@ -24,7 +24,7 @@ from shoal.server.core.http import App, Scope
 from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
 
-__all__ = ["Connection", "ConnectionLimiter", "HttpServer"]
+__all__ = ["ConnectionLimiter", "HttpConnection", "HttpServer"]
 
 MAX_HEAD = 64 << 10
 """Bytes of a request's URL and headers together."""
@@ -52,15 +52,15 @@ class ConnectionLimiter:
     """
 
     def __init__(self, refused: Callable[[Problem], None] = lambda problem: None) -> None:
-        self._waiting: dict[Connection, None] = {}
+        self._waiting: dict[HttpConnection, None] = {}
         self.refused = refused
 
-    def begin_wait(self, connection: Connection) -> None:
+    def begin_wait(self, connection: HttpConnection) -> None:
         """Start to wait for a request or its rest, behind all other connections."""
         self._waiting.pop(connection, None)
         self._waiting[connection] = None
 
-    def end_wait(self, connection: Connection) -> None:
+    def end_wait(self, connection: HttpConnection) -> None:
         """Stop waiting: the request is complete, or the connection has closed."""
         self._waiting.pop(connection, None)
 
@@ -101,14 +101,14 @@ class HttpServer:
     ) -> None:
         self.app, self.max_connections, self._timeout = app, max_connections, timeout
         self.limiter = ConnectionLimiter(refused)
-        self.connections: set[Connection] = set()
+        self.connections: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections at a socket."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Connection(self, loop), sock=bound, backlog=4096
+            lambda: HttpConnection(self, loop), sock=bound, backlog=4096
         )
         self._watching = asyncio.create_task(self._watch())
 
@@ -135,7 +135,7 @@ class HttpServer:
             connection.transport.abort()
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection of a listener."""
 
     transport: asyncio.Transport
@@ -406,7 +406,7 @@ class _Exchange:
     )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, scope: Scope, keep_alive: bool, expects_continue: bool
+        self, connection: HttpConnection, scope: Scope, keep_alive: bool, expects_continue: bool
     ) -> None:
         self._connection, self._scope = connection, scope
         self.keep_alive, self._expects_continue = keep_alive, expects_continue

@@ -35,7 +35,7 @@ from shoal.server.core.tokens import Token, Tokens
 __all__ = [
     "Allowance",
     "DeviceIngest",
-    "Limits",
+    "ReportLimits",
     "ReportPlans",
     "ReportRequest",
     "Sender",
@@ -48,7 +48,7 @@ UNREAD = (problems.TOO_LARGE, problems.TOO_MANY_AT_ONCE, problems.BUSY)
 else a client could send its next request into a connection that is about to close."""
 
 LARGEST_JSON = 64 << 10
-"""Bytes of a request in JSON, whoever sends it: that form is for a few reports."""
+"""Bytes of a request in JSON, from any sender: that form is for a few reports."""
 AT_ONCE = 4 << 10
 """Bytes of a request that is parsed on the event loop; a larger one is parsed in a thread."""
 BUDGET_OF_DEVICES = 64 << 20
@@ -125,7 +125,7 @@ class DeviceIngest(ABC, Generic[U]):
         self._in_thread = service.upload_thread.run
         self._rate = limits.reports_per_second
         self._allowances: dict[str, Allowance] = {}
-        self._limits: dict[str, tuple[Limits, int]] = {}
+        self._limits: dict[str, tuple[ReportLimits, int]] = {}
         self._device_budget = BodyBudget(BUDGET_OF_DEVICES)
 
     @staticmethod
@@ -200,7 +200,7 @@ class DeviceIngest(ABC, Generic[U]):
             return
         room = sender.room(plan.id, limits) - count
         if room < 0 or (self._rate and not self._allowance(request.token, sender).take(count)):
-            # The debt of this connection must not fall on whoever a proxy puts on it next.
+            # The debt of this connection must not fall on the next person whom a proxy puts on it.
             last = room < 0 or request.token is None
             await self._refuse(problems.TOO_MANY, send, last=last)
             return
@@ -241,10 +241,12 @@ class DeviceIngest(ABC, Generic[U]):
         self._service.refused(problem)
         await problem.send(send, last=last)
 
-    def _limits_of(self, plan: Plan) -> tuple[Limits, int]:
+    def _limits_of(self, plan: Plan) -> tuple[ReportLimits, int]:
         """Return the limits without a relay's token: in reports, and in bytes of a request."""
-        limits = Limits.of(plan, self._settings)
-        bytes_of_request = min(self.bytes_of(plan, limits.of_request), self._settings.largest_body)
+        limits = ReportLimits.of(plan, self._settings)
+        bytes_of_request = min(
+            self.bytes_of(plan, limits.of_request), self._settings.max_body_bytes
+        )
         self._limits[plan.id] = limits, bytes_of_request
         return limits, bytes_of_request
 
@@ -258,14 +260,14 @@ class DeviceIngest(ABC, Generic[U]):
         return self._allowances[token.id]
 
 
-class Limits(NamedTuple):
+class ReportLimits(NamedTuple):
     """How many reports of a plan may be sent without a relay's token."""
 
     of_request: int
     of_connection: int
 
     @classmethod
-    def of(cls, plan: Plan, settings: SenderLimits) -> Limits:
+    def of(cls, plan: Plan, settings: SenderLimits) -> ReportLimits:
         """Return the limits that the settings set for a plan.
 
         >>> from shoal import Flags, Survey
@@ -273,16 +275,16 @@ class Limits(NamedTuple):
         >>> from shoal.protocol.plan import Promise
         >>> survey = Survey("s", (Flags("f", ("a",)),))
         >>> plan = Plan(survey, FlipProbability(1, 2), Promise("local", "9"), crowd_size=50_000)
-        >>> Limits.of(plan, Settings())
-        Limits(of_request=100, of_connection=500)
+        >>> ReportLimits.of(plan, Settings())
+        ReportLimits(of_request=100, of_connection=500)
         """
-        share = max(plan.reports_needed * settings.largest_share // 100, 1)
+        share = max(plan.reports_needed * settings.max_share_percent // 100, 1)
         return cls(min(settings.reports_per_request, share), share)
 
 
 def limits_document(plan: Plan, settings: Settings) -> dict[str, object]:
     """Return the limits that keep one sender from filling a plan's crowd alone."""
-    limits = Limits.of(plan, settings)
+    limits = ReportLimits.of(plan, settings)
     shared = {"reports_per_second_at": "each process"} if settings.database else {}
     return {
         "token_needed": settings.ingest == "token",
@@ -332,7 +334,7 @@ class Sender:
             self._allowance = Allowance(per_second)
         return self._allowance
 
-    def room(self, plan_id: str, limits: Limits) -> int:
+    def room(self, plan_id: str, limits: ReportLimits) -> int:
         """Return how many reports of a plan the connection may still send, at least one.
 
         The answer to the last of them closes the connection in an orderly way. So a proxy that

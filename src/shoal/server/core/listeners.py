@@ -107,8 +107,8 @@ async def _serve(
         for name, _, app, _ in listeners:
             server = HttpServer(
                 app(),
-                max_connections=settings.most_connections,
-                timeout=settings.patience,
+                max_connections=settings.max_connections,
+                timeout=settings.request_timeout,
                 refused=service.refused,
             )
             await server.start(sockets[name])

@@ -1,9 +1,11 @@
-"""Prometheus metrics that are silent about open crowds.
+"""Metrics and logs, which show nothing about open crowds.
 
-A counter of reports, read every second, would tell when each came; so reports are counted when
-their crowd is sealed or given up, of the latter only the tenths. For the same reason the time of
-commits is the longest of a while, the queue is told in tenths and the size of the data in
-megabytes. Refusals are counted as they happen, since refused reports are not counted.
+A counter of reports, read every second, would show when each report arrived. So reports are counted
+when their crowd is released or discarded, in the latter case rounded down to a tenth of the crowd.
+For the same reason the duration of commits is the longest of a period, the queue is rounded to
+tenths and the size of the data to megabytes. Refusals are counted as they happen, since refused
+reports are not counted. Logs are JSON lines about the service and never about a report; times are
+rounded to the minute, since a line may mark the report that completed a crowd.
 """
 
 from __future__ import annotations
@@ -42,18 +44,18 @@ class Metrics:
         self._refusals = self._counter(
             "shoal_refusals", "Requests and connections refused, by problem.", ["problem"]
         )
-        self._sealed = self._counter("shoal_crowds_sealed", "Crowds sealed.")
-        self._reports = self._counter("shoal_reports_sealed", "Reports in sealed crowds.")
-        self._given_up = self._counter("shoal_crowds_given_up", "Crowds given up.")
+        self._released = self._counter("shoal_crowds_released", "Crowds released.")
+        self._reports = self._counter("shoal_reports_released", "Reports in released crowds.")
+        self._discarded = self._counter("shoal_crowds_discarded", "Crowds discarded.")
         self._lost = self._counter(
-            "shoal_reports_given_up", "Reports in crowds given up, down to a tenth of each crowd."
+            "shoal_reports_discarded", "Reports in discarded crowds, down to a tenth of each crowd."
         )
         self._unreadable = self._counter(
-            "shoal_messages_unreadable", "Messages of sealed crowds that could not be read."
+            "shoal_messages_unreadable", "Messages of released crowds that could not be read."
         )
         self._steps = self._counter("shoal_clock_steps", "How often the clock jumped.")
         self._held = self._gauge("shoal_clock_held", "Whether the clock is distrusted.")
-        self._queue = self._gauge("shoal_queue_tenths", "Tenths of the reports that may wait.")
+        self._queue = self._gauge("shoal_queue_fill", "How full the queue for the disk is, 0 to 1.")
         self._commit = self._gauge(
             "shoal_commit_seconds",
             "The longest commit of the last half minute, up to a power of 2.",
@@ -75,12 +77,12 @@ class Metrics:
 
     def released(self, reports: int) -> None:
         """Count a released crowd and its reports."""
-        self._sealed.inc()
+        self._released.inc()
         self._reports.inc(reports)
 
     def discarded(self, reports: int) -> None:
         """Count a discarded crowd, and its reports down to a tenth of the crowd."""
-        self._given_up.inc()
+        self._discarded.inc()
         self._lost.inc(reports)
 
     def unreadable(self, messages: int) -> None:
@@ -109,7 +111,7 @@ class Metrics:
         """Return all metrics in Prometheus' text format; `plans` counts plans by state."""
         for state, count in plans.items():
             self._plans.labels(state).set(count)
-        self._queue.set(int(10 * queue))
+        self._queue.set(int(10 * queue) / 10)
         self._size.set(-(-data_bytes // 10**6) * 10**6)
         self._held.set(int(clock_is_held))
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""What can be wrong with a request: RFC 9457 problem documents that never repeat the request."""
+"""Problem documents (RFC 9457) for requests that are refused; they never repeat the request."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ WINDOW_NOT_OPEN = Problem(
 )
 BAD_REQUEST = Problem(400, "bad-request", "The request cannot be parsed.")
 OBLIVIOUS_KEY = Problem(
-    400, "ohttp-key", "The request was sealed for another key; fetch the key again."
+    400, "ohttp-key", "The request was encrypted for another key; fetch the key again."
 )
 HUNG_UP = Problem(400, "bad-request", "The connection was closed, so the plan was not computed.")
-UNOPENED = Problem(400, "ohttp-unopened", "The sealed request cannot be opened.")
+UNOPENED = Problem(400, "ohttp-unopened", "The encrypted request cannot be decrypted.")
 BAD_PARAMETER = Problem(400, "bad-parameter", "Invalid parameter value.")
 NO_TOKEN = Problem(401, "token-needed", "This needs a token.")
 WRONG_ROLE = Problem(403, "not-allowed", "The token does not allow this.")
@@ -124,11 +124,12 @@ CLOCK_HELD = Problem(
 LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be revoked.")
 PLAN_CLOSED = Problem(410, "plan-closed", "The plan accepts no more reports.")
 WINDOW_EXPIRED = Problem(410, "window-expired", "A report belongs to a window that is over.")
-CROWD_GONE = Problem(410, "crowd-gone", "The crowd was given up or destroyed.")
+CROWD_GONE = Problem(410, "crowd-gone", "The crowd was discarded or destroyed.")
 KEY_CHANGED = Problem(
     412,
     "key-changed",
-    "The reports are not sealed for the open crowd; fetch its key, seal them again, and send them.",
+    "The reports are not encrypted for the open crowd; fetch its key, encrypt them again, and send"
+    " them.",
 )
 TOO_SLOW = Problem(408, "too-slow", "The request was too slow, or its answer was not read.")
 TOO_LARGE = Problem(413, "too-large", "The request is too large.")

@@ -352,7 +352,7 @@ class Service:
     def clock_line(self) -> dict[str, object]:
         """Return the trusted time and the time that the clock shows, to the minute."""
         shown = self.clock.wall() if isinstance(self.clock, GuardedClock) else self.clock()
-        times = {"believed": self.clock(), "shown": shown}
+        times = {"trusted": self.clock(), "shown": shown}
         lines = {
             name: time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(seconds))
             for name, seconds in times.items()
@@ -379,7 +379,7 @@ class Service:
         log = log_size(self.folder)
         if log > LONGEST_LOG:
             LOG.error("the write-ahead log cannot be emptied: another process is reading the data")
-        spare = self.settings.spare_megabytes << 20
+        spare = self.settings.min_free_megabytes << 20
         self.has_space = self.free_bytes >= spare and log <= LONGEST_LOG
 
     async def obstacle(self) -> Problem | None:

@@ -57,11 +57,11 @@ def setting(
 class ServiceSettings:
     """The settings of every service; a subclass adds its own, as fields made by `setting`."""
 
-    smallest_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
-    most_connections: int = setting(
+    min_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
+    max_connections: int = setting(
         2000, "Most connections per listener; the slowest is closed for a new one.", lowest=1
     )
-    patience: int = setting(20, "Request timeout in seconds.", lowest=1)
+    request_timeout: int = setting(20, "Request timeout in seconds.", lowest=1)
     store_timeout: int = setting(
         10,
         "Seconds that a request waits for the data, and the service for PostgreSQL to respond.",
@@ -74,7 +74,7 @@ class ServiceSettings:
         lowest=2,
         highest=3600,
     )
-    spare_megabytes: int = setting(64, "Disk space in MB below which no reports are accepted.")
+    min_free_megabytes: int = setting(64, "Disk space in MB below which no reports are accepted.")
     log_level: str = setting("info", "Log level.", among=("debug", "info", "warning", "error"))
 
     @classmethod
@@ -114,13 +114,13 @@ class SenderLimits:
     """Settings of a service that accepts reports of devices: how much one sender may send."""
 
     reports_per_request: int = setting(100, "Most reports in one request of a device.", lowest=1)
-    largest_share: int = setting(
+    max_share_percent: int = setting(
         1, "Most per cent of a crowd from one connection of a device.", lowest=1, highest=100
     )
     reports_per_second: int = setting(
         0, "Most reports per second from one token, or one connection without; 0 for no limit."
     )
-    largest_body: int = setting(32 << 20, "Largest request, in bytes.", lowest=1024)
+    max_body_bytes: int = setting(32 << 20, "Largest request, in bytes.", lowest=1024)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Settings(SenderLimits, ServiceSettings):
     deadline_days: int = setting(
         90, "Days after which an incomplete crowd is discarded; 0 for never."
     )
-    most_waiting: int = setting(200_000, "Most reports that wait for the disk.", lowest=1)
+    max_queued_reports: int = setting(200_000, "Most reports that wait for the disk.", lowest=1)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class AnalyzerSettings(ServiceSettings):
 class RelaySettings(SenderLimits, ServiceSettings):
     """Settings of a relay.
 
-    >>> RelaySettings.read({"SHOAL_LARGEST_SHARE": "2"}, patience=5).largest_share
+    >>> RelaySettings.read({"SHOAL_MAX_SHARE_PERCENT": "2"}, request_timeout=5).max_share_percent
     2
     """
 
@@ -204,10 +204,10 @@ class RelaySettings(SenderLimits, ServiceSettings):
         "Days after which an incomplete crowd is discarded, and a complete one that the analyzer"
         " does not take; 0 for never.",
     )
-    most_waiting: int = setting(
+    max_queued_megabytes: int = setting(
         64, "Most megabytes of reports that wait for the disk.", lowest=1, highest=1 << 20
     )
-    forward_patience: int = setting(
+    forward_timeout: int = setting(
         600, "Seconds that the analyzer may take to answer one chunk.", lowest=1
     )
     forward_alarm: int = setting(
@@ -215,7 +215,7 @@ class RelaySettings(SenderLimits, ServiceSettings):
         "Seconds without progress in forwarding a complete crowd until /readyz reports it.",
         lowest=1,
     )
-    spare_megabytes: int = setting(
+    min_free_megabytes: int = setting(
         64, "Disk space in MB that must be left beside room for three crowds of a plan."
     )
 
@@ -233,7 +233,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def setting_of(name: str, environment: Mapping[str, str], file: Path | None) -> object:
-    """Return one setting as it was given, whoever's settings they are; None if it was not."""
+    """Return one setting of any service as it was given; None if it was not."""
     given = {} if file is None else _file(file)
     return environment.get(_PREFIX + name.upper(), given.get(name))
 

@@ -126,7 +126,7 @@ class Token:
 class Tokens:
     """The tokens of a collector, in memory and in the database; `clock` tells which have ended.
 
-    Where a clock that jumped is not believed, a token has ended if it has by either time.
+    Where a clock that jumped is not trusted, a token has ended if it has by either time.
     """
 
     def __init__(self, database: Connection, clock: Callable[[], float] = time.time) -> None:

@@ -50,7 +50,7 @@ _FLEETING = ("tmpfs", "ramfs")
 _LONG_LOG = 64 << 20
 
 
-def check_folder(folder: Path, spare_megabytes: int, url: str = "") -> Iterator[Finding]:
+def check_folder(folder: Path, min_free_megabytes: int, url: str = "") -> Iterator[Finding]:
     """Check the folder, if there is one, and what is in it, or the database at a URL."""
     if not folder.is_dir():
         yield Finding(
@@ -65,7 +65,7 @@ def check_folder(folder: Path, spare_megabytes: int, url: str = "") -> Iterator[
         )  # fmt: skip
         return
     yield from _files(folder)
-    yield _disk(folder, spare_megabytes)
+    yield _disk(folder, min_free_megabytes)
     yield _file_system(folder)
     yield _key(folder)
     yield from check_database(folder, url) if url else _database(folder)

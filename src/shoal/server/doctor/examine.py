@@ -40,7 +40,7 @@ _WRITTEN = 1_767_225_600
 _CLOCK_SLACK = 300
 
 _LARGE_SHARE = 10
-"""Per cent of a crowd; whoever may send more in one go decides what a release says."""
+"""Per cent of a crowd; a sender with more than that decides what a release says."""
 
 
 def examine(
@@ -78,7 +78,7 @@ def examine(
         given, file
     )
     settings, findings = _settings(file, given, RelaySettings if is_relay else Settings)
-    findings += check_folder(folder, settings.spare_megabytes, settings.database)
+    findings += check_folder(folder, settings.min_free_megabytes, settings.database)
     findings += _clock(folder, clock())
     findings += _addresses(settings, url, bool(proxies))
     relays = registered_relays(folder)
@@ -197,10 +197,12 @@ def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Iterator[Fi
     who = "Only apps and relays with a token" if needs_token else "Anybody"
     sentence = (
         f"{who} may send reports: {settings.reports_per_request:,} a request, and"
-        f" {settings.largest_share} % of a crowd from one request or connection; relays more."
+        f" {settings.max_share_percent} % of a crowd from one request or connection; relays more."
     )
-    if settings.largest_share > _LARGE_SHARE:
-        yield Finding("limits", "warn", sentence, f"Set largest_share to {_LARGE_SHARE} or less.")
+    if settings.max_share_percent > _LARGE_SHARE:
+        yield Finding(
+            "limits", "warn", sentence, f"Set max_share_percent to {_LARGE_SHARE} or less."
+        )
     elif not needs_token and not with_proxy:
         yield Finding(
             "limits", "warn", f"{sentence} Limits per address were not checked.",

@@ -162,7 +162,7 @@ class OpsHandlers(ServiceHandlers):
                         "window": crowd.window,
                         "crowd": crowd.place,
                         "state": crowd.state,
-                        "tenths": crowd.tenths,
+                        "progress": None if crowd.tenths is None else 10 * crowd.tenths,
                     }
                     for crowd in crowds
                 ]
@@ -189,14 +189,14 @@ class OpsHandlers(ServiceHandlers):
 
 
 async def _openapi(handlers: OpsHandlers, request: Request) -> Response:
-    summary = "Health, metrics, and crowds in tenths."
+    summary = "Health, metrics, and the progress of crowds."
     return json_response(openapi(OPERATIONS, "Shoal relay, operations", summary))
 
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/plans", "viewer", "List plans and their states.", OpsHandlers.plans),
     Operation(
-        "GET", "/v1/plans/{plan_id}/crowds", "viewer", "A plan's crowds, open ones in tenths.",
+        "GET", "/v1/plans/{plan_id}/crowds", "viewer", "A plan's crowds; progress in per cent.",
         OpsHandlers.crowds, (_PLAN,), problems=(problems.UNKNOWN_PLAN,),
     ),
     Operation(

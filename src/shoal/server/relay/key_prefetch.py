@@ -25,7 +25,7 @@ from shoal.server.core.observability import LOG
 from shoal.server.core.service import Service, WorkerThread
 from shoal.server.relay.analyzer_client import AnalyzerClient, Refused
 from shoal.server.relay.open_plan import Document, Wanted
-from shoal.server.relay.plan_cache import PlanCache
+from shoal.server.relay.plan_cache import RelayPlans
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
 
@@ -60,7 +60,7 @@ class KeyPrefetcher:
         self,
         service: Service,
         store: RelayStore,
-        cache: PlanCache,
+        cache: RelayPlans,
         client: AnalyzerClient,
         thread: WorkerThread,
         deadline_days: int,

@@ -24,10 +24,10 @@ from shoal.server.storage.database import StorageError
 from shoal.server.storage.records import PlanRecord
 from shoal.server.storage.windows import OpenWindows
 
-__all__ = ["PlanCache", "refresh_on_miss"]
+__all__ = ["RelayPlans", "refresh_on_miss"]
 
 
-class PlanCache:
+class RelayPlans:
     """What devices and operators are shown, in memory.
 
     Parameters
@@ -68,7 +68,7 @@ class PlanCache:
         return problems.ANALYZER_SILENT if known else problems.UNKNOWN_PLAN
 
     def crowd_key(self, plan_id: str, window: int) -> Document | Problem:
-        """Return the key that reports of a window are sealed for now, or why there is none."""
+        """Return the key that reports of a window are encrypted for now, or why there is none."""
         if not self.knows(plan_id):
             return problems.UNKNOWN_PLAN
         record = self._plans[plan_id]
@@ -104,7 +104,7 @@ class PlanCache:
         self.open_keys = self._store.known_keys(self.open_keys)
 
     async def look_again(self) -> None:
-        """Read all of it; whoever asks while another reads shares the next reading."""
+        """Read all of it; callers that come while it is read share the next reading."""
         if self._next_reading is None:
             self._next_reading = asyncio.ensure_future(self._read_next())
         await asyncio.shield(self._next_reading)
@@ -130,7 +130,7 @@ _PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(/crowd-key)?(?:/|$)")
 
 def refresh_on_miss(
     public: App,
-    cache: PlanCache,
+    cache: RelayPlans,
     service: Service,
     clock: Callable[[], float] = time.monotonic,
 ) -> App:

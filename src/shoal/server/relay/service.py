@@ -29,7 +29,7 @@ from shoal.server.relay.chunk_files import ChunkRows, ShuffledChunks, crowd_byte
 from shoal.server.relay.endpoints import EncryptedIngest, kilobytes, make_ops, make_public
 from shoal.server.relay.forwarding import Forwarder
 from shoal.server.relay.key_prefetch import KeyPrefetcher
-from shoal.server.relay.plan_cache import PlanCache, refresh_on_miss
+from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
 
@@ -106,7 +106,7 @@ class Relay:
     public: App
     ops: App
     store: RelayStore
-    cache: PlanCache
+    cache: RelayPlans
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Relay:
             is_shared=bool(self.settings.database),
         )
         if isinstance(analyzer, str):
-            analyzer = HttpAnalyzerTransport(analyzer, self.settings.forward_patience)
+            analyzer = HttpAnalyzerTransport(analyzer, self.settings.forward_timeout)
         self._transport: AnalyzerTransport = analyzer
         self._given_key = None if analyzer_key is None else check_public_key(analyzer_key)
         self._token_file = token_file or self.service.folder / TOKEN_FILE
@@ -140,7 +140,7 @@ class Relay:
         pinned = store.pinned_key() if self._given_key is None else self._given_key
         if service.is_shared and pinned is not None:
             store.pin_key(pinned, True)  # other relays need not be told the key
-        self.cache = PlanCache(service, store)
+        self.cache = RelayPlans(service, store)
         self._files = self._make_files()
         # Those that ask the store for something end before it.
         keys_thread, forward_thread = service.add_thread("keys"), service.add_thread("forward")
@@ -154,7 +154,7 @@ class Relay:
             service, store, self._files, self.client, forward_thread, self.metrics, self.prefetcher
         )
         committer = Committer(
-            self._accept, settings.most_waiting << 10, kilobytes, settings.store_timeout
+            self._accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
         )
         ingest = EncryptedIngest(service, settings, self, committer)
         self.public, self.ops = make_public(self, ingest), make_ops(self)
@@ -204,16 +204,16 @@ class Relay:
             raise PlanError(
                 f"{name} has no relay and no analyzer; collect its reports with shoal serve."
             )
-        if plan.reports_needed < self.settings.smallest_crowd:
+        if plan.reports_needed < self.settings.min_crowd:
             raise PlanError(
                 f"{name} has a crowd of {plan.reports_needed}, below this relay's smallest of"
-                f" {self.settings.smallest_crowd}; see smallest_crowd."
+                f" {self.settings.min_crowd}; see min_crowd."
             )
         size = EncryptedIngest.bytes_of(plan, 1)
-        if size > self.settings.largest_body:
+        if size > self.settings.max_body_bytes:
             raise InputError(
                 f"an encrypted report of {name} has {size:,} bytes, more than the largest request"
-                f" of {self.settings.largest_body:,}; raise largest_body."
+                f" of {self.settings.max_body_bytes:,}; raise max_body_bytes."
             )
 
     async def check_deadlines(self) -> None:
@@ -240,7 +240,7 @@ class Relay:
 
     def _has_room(self, plan: Plan) -> bool:
         crowds = 1 if self.service.is_shared else _CROWDS_OF_ROOM
-        room = (self.settings.spare_megabytes << 20) + crowds * crowd_bytes(plan)
+        room = (self.settings.min_free_megabytes << 20) + crowds * crowd_bytes(plan)
         return self.service.has_space and self.service.free_bytes >= room
 
     async def _accept(self, uploads: Sequence[EncryptedReports]) -> list[Problem | None]:
@@ -268,7 +268,7 @@ class Relay:
 
     def _discarded(self, plan_id: str, tenths: int) -> None:
         self.metrics.discarded(self._reports_needed(plan_id) * tenths // 10)
-        LOG.warning("crowd discarded", extra={"facts": {"plan": plan_id, "tenths": tenths}})
+        LOG.warning("crowd discarded", extra={"facts": {"plan": plan_id, "progress": 10 * tenths}})
 
     def _reports_needed(self, plan_id: str) -> int:
         record = self.cache.plan(plan_id) or self.store.plan(plan_id)  # another one published it
@@ -368,7 +368,7 @@ def serve_relay(
         signing key by the name `key`.
     """
     settings = settings or RelaySettings()
-    transport = HttpAnalyzerTransport(analyzer, settings.forward_patience, allow_plain=allow_plain)
+    transport = HttpAnalyzerTransport(analyzer, settings.forward_timeout, allow_plain=allow_plain)
     relay = Relay(folder, transport, settings, analyzer_key=analyzer_key, token_file=token_file)
 
     async def begin() -> None:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Certificate", "certify", "check_crowd_hides", "check_promise", "compute_promise"]
 
+_NEAR_MISS = 1.001
+"""A delta of at most so many times the promised one is computed once more, more finely."""
+
 
 def certify(
     plan: Plan | Survey,
@@ -404,10 +407,6 @@ def _checked_epsilon(epsilon: float) -> float:
     if check_number("epsilon", epsilon) < 0:
         raise InputError(f"epsilon must not be negative, got epsilon={epsilon}.")
     return float(epsilon)
-
-
-_NEAR_MISS = 1.001
-"""A delta of at most so many times the promised one is computed once more, more finely."""
 
 
 def check_promise(plan: Plan) -> ComputedPromise:

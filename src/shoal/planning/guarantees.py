@@ -68,6 +68,15 @@ _MAX_COMPOSED = 10**6
 _LAYER_DIGITS = 26
 """The most digits that a layer of flips can have in a plan with memory that was planned here."""
 
+HoldsFor = Literal[
+    "one report",
+    "one release",
+    "one answer, every release",
+    "answers that change, every release",
+    "same crowd, every release",
+    "changing crowds, every release",
+]
+
 
 @dataclass(frozen=True)
 class Guarantee:
@@ -188,16 +197,6 @@ def _loosened(q: FlipProbability, digits: int) -> FlipProbability:
     finest = 2 ** max(digits, USUAL_DIGITS)
     whole = Fraction(int((q.fraction + unit) * finest), finest)
     return FlipProbability.of_fraction(min(max(whole, q.fraction), Fraction(1, 2)))
-
-
-HoldsFor = Literal[
-    "one report",
-    "one release",
-    "one answer, every release",
-    "answers that change, every release",
-    "same crowd, every release",
-    "changing crowds, every release",
-]
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,15 @@ MIN_DIGITS, MAX_DIGITS = 16, 26
 
 _HALF = Fraction(1, 2)
 
+_DAY = 86_400
+_RATES = {"hourly": 3600, "daily": _DAY, "weekly": 7 * _DAY, "monthly": 30 * _DAY}
+_SPANS = {"day": 1, "week": 7, "month": 31, "year": 366}
+_WORDS = re.compile(
+    r"(?:(hourly|daily|weekly|monthly)|every ([1-9][0-9]{0,3}) days) for"
+    r" (an?|[1-9][0-9]{0,3}) (day|week|month|year)s?"
+)
+_MAX_BITS = 256
+
 
 def plan_with_memory(
     survey: Survey,
@@ -197,15 +206,6 @@ def _within(
     return FlipProbability.of_fraction(Fraction(smallest(fits, low + 1, high), 2**digits))
 
 
-_DAY = 86_400
-_RATES = {"hourly": 3600, "daily": _DAY, "weekly": 7 * _DAY, "monthly": 30 * _DAY}
-_SPANS = {"day": 1, "week": 7, "month": 31, "year": 366}
-_WORDS = re.compile(
-    r"(?:(hourly|daily|weekly|monthly)|every ([1-9][0-9]{0,3}) days) for"
-    r" (an?|[1-9][0-9]{0,3}) (day|week|month|year)s?"
-)
-
-
 class Horizon(NamedTuple):
     """The window in seconds, one report in each, and how many windows the horizon can overlap."""
 
@@ -251,9 +251,6 @@ def _windows_touched(seconds: int, window: int) -> int:
     the first and the last window may both be partial: ceil(seconds / window) + 1.
     """
     return -(-seconds // window) + 1
-
-
-_MAX_BITS = 256
 
 
 def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:

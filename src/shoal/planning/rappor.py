@@ -40,6 +40,10 @@ from shoal.support.files import unique_keys
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.binomial import smallest_cohort
 
+FIELDS = ("k", "h", "m", "p", "q", "f")
+Odds = float | Fraction
+"""A ratio of probabilities: a fraction, or the float infinity."""
+
 
 @dataclass(frozen=True)
 class Migration:
@@ -241,11 +245,6 @@ def _flips(parameters: RapporParameters) -> tuple[FlipProbability, Memory | None
 
 def _up(value: float) -> float | None:
     return None if math.isinf(value) else round_up(value)
-
-
-FIELDS = ("k", "h", "m", "p", "q", "f")
-Odds = float | Fraction
-"""A ratio of probabilities: a fraction, or the float infinity."""
 
 
 @dataclass(frozen=True)

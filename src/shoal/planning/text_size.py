@@ -43,6 +43,8 @@ _NEAR_BEST = 1.05
 _FEWEST: dict[View, int] = {"reports": 16, "counts": 4}
 """The fewest cohorts that are proposed, if so many are allowed."""
 
+_COHORTS = 64
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -178,9 +180,6 @@ def _expected(
         detectable = max((cutoff + float(ndtri(RECALL))) * sigma, 1.0)
         detected = (detected + min(most / detectable, dictionary)) / 2
     return Proposal(bits, hashes, cohorts, q, sigma, math.ceil(detectable))
-
-
-_COHORTS = 64
 
 
 def discovery_survey(

@@ -72,6 +72,12 @@ _UNIT_ROUNDOFF = 2.0**-53
 _SMALL = 4096
 """Binomials of so many trials are kept: a search asks for the same ones again and again."""
 
+_ROUNDS = 8
+"""Maximum number of steps; two or three are enough where delta falls exponentially."""
+
+_UNDERFLOW = 1e-290
+"""What floats may have lost of a tail, at most."""
+
 
 class BinomialWindow(NamedTuple):
     """The pmf of a binomial around its mean.
@@ -200,10 +206,6 @@ def _sum_tails(s: int, ones: BinomialWindow, zeros: BinomialWindow) -> Tails:
     return Tails(min(at_most, 1.0), min(at_least, 1.0), error, omitted)
 
 
-_ROUNDS = 8
-"""Maximum number of steps; two or three are enough where delta falls exponentially."""
-
-
 def chance_of_fewer(N: int, m: int, t: int) -> float:
     """Upper bound of P[n < t] in one of m cohorts of N people; 0 for t = 1.
 
@@ -286,10 +288,6 @@ def _model_minimum(
         return price(t + 1) - price(t) >= gain
 
     return smallest(rises, 1, most, start=at)
-
-
-_UNDERFLOW = 1e-290
-"""What floats may have lost of a tail, at most."""
 
 
 def overflow_chance(bits: int, max_set: int, messages: int, q: float) -> float:

@@ -58,6 +58,11 @@ _SPARSEST = 8
 _MAX_BANDS = 3
 """Into so many bands of logarithms the masses of a table may be cut."""
 
+_MAX_CLASSES = 16
+_FEW_BITS = 200
+_LEAST_GAIN = 0.02
+_MAX_POWERS = 250
+
 
 class Doubt(NamedTuple):
     """How far off masses may be: by ``8 u (flat + slope |ln m|)`` of themselves, u = 2^-53.
@@ -255,12 +260,6 @@ def power(table: Ratios, count: int, q: float) -> Ratios:
     half = power(table, count // 2, q)
     square = product(half, half, q)
     return product(square, table, q) if count % 2 else square
-
-
-_MAX_CLASSES = 16
-_FEW_BITS = 200
-_LEAST_GAIN = 0.02
-_MAX_POWERS = 250
 
 
 _BINOMIAL = Doubt(0.5, 0.5)

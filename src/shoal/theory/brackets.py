@@ -21,6 +21,11 @@ UNIT = 2.0**-53
 
 FloatArray = npt.NDArray[np.float64]
 
+ComplexArray = npt.NDArray[np.complex128]
+_FLOOR = 4.0
+_LOST = 1.2
+"""ln(3.25) rounded up: see `log_one_plus`."""
+
 
 class _Ends(NamedTuple):
     low: float
@@ -74,13 +79,6 @@ class Bracket(_Ends):
     def capped(self, ceiling: float) -> Bracket:
         """Cut both ends at a value that the number is known not to exceed."""
         return Bracket(min(self.low, ceiling), min(self.high, ceiling))
-
-
-ComplexArray = npt.NDArray[np.complex128]
-
-_FLOOR = 4.0
-_LOST = 1.2
-"""ln(3.25) rounded up: see `log_one_plus`."""
 
 
 def log_one_plus(a: ComplexArray, error: FloatArray) -> tuple[ComplexArray, FloatArray]:

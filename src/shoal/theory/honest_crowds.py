@@ -41,6 +41,11 @@ _STEPS = 60
 _FIRST_SUPPORT = 48
 _PRIOR = 0.5  # Jeffreys
 
+MAX_EXACT = 10**11
+"""Up to so many bits the distribution of a sum of bits is computed, beyond it is bounded."""
+
+_ROUNDING = 1 + 1e-9  # the incomplete beta function is good to about 1e-12
+
 
 def set_bit_pmfs(bits: int, fewest: int, most: int, q: float) -> Floats:
     """Return the pmfs of the number of set bits in a report, one row per number of true bits.
@@ -183,12 +188,6 @@ def _rescaled(weights: Floats, slopes: Floats, groups: NDArray[np.int_]) -> Floa
     for group in range(int(groups.max()) + 1):
         raised[groups == group] /= raised[groups == group].sum()
     return None if np.allclose(raised, weights, rtol=1e-9, atol=0) else raised
-
-
-MAX_EXACT = 10**11
-"""Up to so many bits the distribution of a sum of bits is computed, beyond it is bounded."""
-
-_ROUNDING = 1 + 1e-9  # the incomplete beta function is good to about 1e-12
 
 
 def at_least(count: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> NDArray[np.float64]:

@@ -22,12 +22,14 @@ from typing import Literal
 import numpy as np
 
 from shoal.theory.brackets import Bracket
-from shoal.theory.calibration import NoValueError, largest
+from shoal.theory.calibration import NoValueError, check_target, largest, q_of_log_odds
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import local_epsilon, local_q, log_theta
 from shoal.theory.stop_loss import stop_loss_of
 from shoal.theory.stop_loss.reduction import Draw
+
+_MAX_LOG_ODDS = 27.0
 
 
 def three_symbol_delta(
@@ -77,9 +79,6 @@ def stronger_clones_delta(
     return three_symbol_delta(-local - math.log1p(math.exp(-local)), local, N, epsilon, rtol)
 
 
-_MAX_LOG_ODDS = 27.0
-
-
 def published_q(
     domain: Iterable[Block],
     N: int,
@@ -100,21 +99,16 @@ def published_q(
     blocks = check_domain(domain)
     if bound not in ("clones", "stronger clones"):
         raise ValueError(f'bound must be "clones" or "stronger clones", got {bound!r}.')
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must be strictly between 0 and 1, got {delta}.")
+    check_target(delta)
     measure = clones_delta if bound == "clones" else stronger_clones_delta
     safe = local_q(differing_bits(blocks), epsilon)
 
     def passes(log_odds: float) -> bool:
-        return measure(blocks, N, _q_of(log_odds), epsilon, 0.01).high <= delta
+        return measure(blocks, N, q_of_log_odds(log_odds), epsilon, 0.01).high <= delta
 
     local = max(log_theta(safe), 1e-9)  # passes without a crowd, whatever the bound says
     try:
         most = max(local, _MAX_LOG_ODDS)
-        return _q_of(largest(passes, local, most, start=2.0 * local, rtol=xtol))
+        return q_of_log_odds(largest(passes, local, most, start=2.0 * local, rtol=xtol))
     except NoValueError:
-        return _q_of(local)
-
-
-def _q_of(log_odds: float) -> float:
-    return min(1.0 / (1.0 + math.exp(log_odds)), 0.5)
+        return q_of_log_odds(local)

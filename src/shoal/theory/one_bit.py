@@ -37,6 +37,10 @@ from shoal.theory.brackets import UNIT, Bracket, FloatArray, log_one_plus, power
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import log_theta
 
+IntArray = npt.NDArray[np.int64]
+_EXPONENT = 45.0
+_CHUNK = 1 << 20
+
 
 class OneBitWorst(NamedTuple):
     """The worst change of one record: from m ones to m + 1 (`up`), or from m + 1 to m."""
@@ -145,12 +149,6 @@ def worst_one_bit_delta(
         first, last = np.concatenate([first, middle + 1]), np.concatenate([middle, last])
         keep = first <= last
         first, last = first[keep], last[keep]
-
-
-IntArray = npt.NDArray[np.int64]
-
-_EXPONENT = 45.0
-_CHUNK = 1 << 20
 
 
 class Ends(NamedTuple):

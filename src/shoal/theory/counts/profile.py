@@ -98,6 +98,30 @@ _TRIED = 8
 _MAX_NOISE = 1e11
 """People beyond this variance are left out: round-off would eat what they add."""
 
+_USABLE = 1e-6
+"""Relative error up to which a step is worth a point of the curve."""
+
+_LITTLE_NOISE = 900.0
+"""Variance up to which two binomials are convolved term by term."""
+
+_EXPONENT = 140.0
+"""Bernstein's exponent of what is outside a window: e^-140 = 1.6e-61."""
+
+_TILTS = 8
+_FINENESS = 24
+"""Places per standard deviation where there is much noise."""
+
+_HALF = 1.25
+"""Places of one tilt reach so many standard deviations to both sides of its mean."""
+
+_PERIODS = {1: 48.0, 3: 26.0}
+"""Standard deviations after which a tilted distribution repeats; 20 where it is tilted more."""
+
+_HIGHEST = 10.0
+"""Frequencies go up to this, times a standard deviation."""
+
+CountArray = npt.NDArray[np.int64]
+
 
 class Profile(NamedTuple):
     """Upper bounds `high` of delta* at the losses 0, step, 2 step, ..., and the crowds behind it.
@@ -200,10 +224,6 @@ def _nodes(others: int, q: float, fineness: int) -> tuple[FloatArray, bool]:
     end = float(trial[small[0]]) if small.size else end
     count = min(max(math.ceil(end / step), 2), _MAX_NODES)
     return end / count * np.arange(count + 1, dtype=np.float64), end == largest
-
-
-_USABLE = 1e-6
-"""Relative error up to which a step is worth a point of the curve."""
 
 
 class Atoms(NamedTuple):
@@ -321,28 +341,6 @@ def _between(tails: FloatArray) -> FloatArray:
     """Both ends of the masses between places that rise, and beyond the last one."""
     low, high = tails
     return np.array([low - np.append(high[1:], 0.0), high - np.append(low[1:], 0.0)])
-
-
-_LITTLE_NOISE = 900.0
-"""Variance up to which two binomials are convolved term by term."""
-
-_EXPONENT = 140.0
-"""Bernstein's exponent of what is outside a window: e^-140 = 1.6e-61."""
-
-_TILTS = 8
-_FINENESS = 24
-"""Places per standard deviation where there is much noise."""
-
-_HALF = 1.25
-"""Places of one tilt reach so many standard deviations to both sides of its mean."""
-
-_PERIODS = {1: 48.0, 3: 26.0}
-"""Standard deviations after which a tilted distribution repeats; 20 where it is tilted more."""
-
-_HIGHEST = 10.0
-"""Frequencies go up to this, times a standard deviation."""
-
-CountArray = npt.NDArray[np.int64]
 
 
 class Steps(NamedTuple):

@@ -27,6 +27,9 @@ _LARGE_LAW = 1000
 _TERMS_OF_A_LARGE_LAW = 1 << 16
 """More atoms take longer for each sample; brackets are then a few times wider."""
 
+TINY = 5e-324
+"""What a positive number that is too small for float64 is rounded up to."""
+
 
 def stop_loss(
     atoms: npt.ArrayLike,
@@ -133,10 +136,6 @@ def _refined(
             current, price = soft.problem, safe_exp(soft.log_price)
             known = _known(problem, safe_exp(soft.log_extra))
     return best
-
-
-TINY = 5e-324
-"""What a positive number that is too small for float64 is rounded up to."""
 
 
 def safe_exp(value: float) -> float:

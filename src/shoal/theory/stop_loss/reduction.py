@@ -26,6 +26,8 @@ from shoal.theory.brackets import UNIT, Bracket, FloatArray, log_sum
 _MARGIN = 1e-9
 """Slack, in logarithms, kept on the safe side of both cuts."""
 
+_FEW = 20_000
+
 
 class Reduced(NamedTuple):
     """Atoms in [-1, 1] around threshold 0, with what was already settled exactly.
@@ -178,9 +180,6 @@ class Draw(NamedTuple):
             raise ValueError("atoms must be finite, weights must not be negative and sum to 1.")
         with np.errstate(divide="ignore"):
             return cls(np.log(np.maximum(y, 0.0)), np.log(np.maximum(-y, 0.0)), np.log(w))
-
-
-_FEW = 20_000
 
 
 def compositions(n: int, parts: int) -> npt.NDArray[np.int64]:

@@ -33,6 +33,9 @@ import numpy as np
 from shoal.theory.brackets import UNIT, FloatArray, dot, log_sum
 from shoal.theory.stop_loss.reduction import Draw, Reduced, reduce_draw
 
+_SPEEDS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
+_RATIOS = (1.5, 4.0, 16.0, 64.0, 256.0)
+
 
 class Tilt(NamedTuple):
     """A point t, ``n K(t)``, and the standard deviation of the tilted sum."""
@@ -193,10 +196,6 @@ def reach(
         else:
             leak += 1.01 * math.exp(exponent) / -math.expm1(-fall)
     return Reach(period, leak)
-
-
-_SPEEDS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
-_RATIOS = (1.5, 4.0, 16.0, 64.0, 256.0)
 
 
 class Soft(NamedTuple):

@@ -216,7 +216,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "shoal.planning.memory:_windows_touched",
         "// window) + 1",
         "// window)",
-        "planning/test_over_time.py::TestPlanning::test_a_horizon_counts_the_windows_it_cuts_at_both_ends",
+        "planning/test_memory.py::TestPlanning::test_a_horizon_counts_the_windows_it_cuts_at_both_ends",
     ),
     Mutant(
         "an edit is not judged by what it reveals",
@@ -360,7 +360,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "shoal.planning.guarantees:_one_release",
         "plan.q, crowd)",
         "plan.q, 2 * crowd)",
-        "planning/test_over_time.py::TestStatementsHold::test_one_release",
+        "planning/test_guarantees.py::TestStatementsHold::test_one_release",
     ),
     Mutant(
         "many reports of one answer reveal as much as one",
@@ -381,14 +381,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "shoal.planning.guarantees:_same_crowd",
         "_certificate(plan, memory.q1,",
         "_certificate(plan, plan.q,",
-        "planning/test_over_time.py::TestStatementsHold::test_the_same_crowd",
+        "planning/test_guarantees.py::TestStatementsHold::test_the_same_crowd",
     ),
     Mutant(
         "permanent flips protect changing crowds",
         "shoal.planning.guarantees:changing_crowds_epsilon",
         "plan.memory.q2",
         "plan.q",
-        "planning/test_over_time.py::TestStatementsHold::test_crowds_that_change",
+        "planning/test_guarantees.py::TestStatementsHold::test_crowds_that_change",
     ),
     Mutant(
         "fresh flips protect an answer for ever",

@@ -1,6 +1,6 @@
 """The judge of samplers: p-values that convict a randomizer that does not do what it says.
 
-Every check draws with `shoal.randomize` as it is at that moment, so that the honest
+Every check draws with `shoal.device.randomize.flip` as it is at that moment, so that the honest
 sampler and the mutants of `test_randomize.py` stand before the same judge. A p-value is exact:
 the smallest two-sided binomial one, times how many were looked at (Bonferroni), at most 1. An
 honest sampler gets below `alarm` with probability at most `alarm`.

@@ -84,7 +84,7 @@ def randomize(
     Examples
     --------
     >>> from shoal import Flags, Survey, plan, randomize
-    >>> agreed = plan(Survey("tools", (Flags("used", ("a", "b")),)), epsilon=1, q=0.25)
+    >>> agreed = plan(Survey("tools", (Flags("used", ("a", "b")),)), q=0.25)
     >>> randomize(agreed, [{"used": ["a"]}, {"used": []}])
     Synthetic(2 x 2 bits)
     """

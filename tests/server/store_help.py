@@ -19,7 +19,7 @@ from shoal.device.arrays.randomize import pack
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.wire import Synthetic
-from shoal.server.storage.database import NAME, Connection
+from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.encryption import FileKey, Keyring
 from shoal.server.storage.open_plan import OpenPlan
 from shoal.server.storage.store import Store
@@ -182,7 +182,7 @@ def summed(tallies: Sequence[Tally]) -> Tally:
 TABLES = ("facts", "plans", "crowds", "counts", "wrapped_keys", "seen")
 
 
-def content(database: Connection) -> dict[str, list[Any]]:
+def content(database: SqlConnection) -> dict[str, list[Any]]:
     """Return everything the database holds about plans and reports."""
     return {
         table: database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()

@@ -14,7 +14,7 @@ from shoal.errors import InputError
 from shoal.server.core.backup import back_up, restore
 from shoal.server.core.tokens import Token, Tokens
 from shoal.server.doctor.data_folder import check_database
-from shoal.server.storage.database import NAME, Connection, StorageError, transaction, write_fact
+from shoal.server.storage.database import NAME, SqlConnection, StorageError, transaction, write_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.import_sqlite import move
 from shoal.server.storage.key_file import Signer
@@ -78,7 +78,7 @@ def go_on(store: Store) -> None:
 def test_open_crowds_go_on_exactly(old: Path, url: str, tmp_path: Path, capsys):
     key = Signer(old).public_key
     assert run(["collector", "move", str(old), str(tmp_path / "new"), "--database", url]) == 0
-    assert "Moved 3 plans, 1 sealed and" in capsys.readouterr().out
+    assert "Moved 3 plans, 1 complete and" in capsys.readouterr().out
     assert Signer(tmp_path / "new").public_key == key
     with closing(store_in(url, tmp_path / "new")) as store:
         assert Tokens(store.database.connection).find("secret") is not None
@@ -103,12 +103,12 @@ def test_interrupted_it_goes_on(when: str, old: Path, url: str, tmp_path: Path, 
     """The old folder is marked by then, and the database has nothing, or everything."""
     from shoal.server.storage import import_sqlite as moving
 
-    def writing(database: Connection, name: str, value: str) -> None:
+    def writing(database: SqlConnection, name: str, value: str) -> None:
         if name == "moved_from":
             raise StorageError("the connection to PostgreSQL was lost.")
         write_fact(database, name, value)
 
-    def counting(database: Connection) -> None:
+    def counting(database: SqlConnection) -> None:
         raise StorageError("the connection to PostgreSQL was lost.")
 
     if when == "before the commit":

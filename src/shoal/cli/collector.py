@@ -316,7 +316,7 @@ def move(source: Path, folder: Path, database: str, as_json: bool) -> None:
         out.print_json(moved._asdict())
         return
     click.echo(
-        f"Moved {moved.plans} plans, {moved.sealed} complete and {moved.open} open crowds. Serve"
+        f"Moved {moved.plans} plans, {moved.released} complete and {moved.open} open crowds. Serve"
         f" them with --data {folder} --database URL; {source} refuses to start."
     )
 

@@ -17,7 +17,7 @@ from shoal.protocol.encryption import Chunk, CrowdKey, message_bytes
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import Connection
+from shoal.server.storage.database import SqlConnection
 from shoal.server.storage.encryption import Keyring
 from shoal.server.storage.open_plan import destroy_releases, end_crowd
 from shoal.server.storage.records import Reason, Signatures, State
@@ -76,7 +76,7 @@ class AnalyzerPlan(WindowedPlan):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: SqlConnection,
         keys: Keyring,
         plan: Plan,
         state: State,

@@ -35,7 +35,7 @@ from shoal.server.core.clock import read_moment
 from shoal.server.core.tokens import TOKEN_FILE, Token, add_token, new_secret
 from shoal.server.storage.database import (
     NAME,
-    Connection,
+    SqlConnection,
     StorageError,
     data_lock,
     storage_errors,
@@ -134,7 +134,7 @@ def _signed(content: bytes) -> bytes:
     return b"shoal backup\0" + content
 
 
-def _source(folder: Path, url: str) -> Connection:
+def _source(folder: Path, url: str) -> SqlConnection:
     """Return one state of the data, whatever is written meanwhile."""
     if url:
         from shoal.server.storage.postgres_connection import PostgresConnection
@@ -154,7 +154,7 @@ def _source(folder: Path, url: str) -> Connection:
     return source
 
 
-def _schema_of(source: Connection, schemas: Sequence[Schema]) -> Schema:
+def _schema_of(source: SqlConnection, schemas: Sequence[Schema]) -> Schema:
     name = schema_name(source)
     for schema in schemas:
         if schema.name == name:

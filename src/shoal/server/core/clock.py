@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.server.storage.database import Connection, write_fact
+from shoal.server.storage.database import SqlConnection, write_fact
 
 __all__ = ["GuardedClock", "Moment", "read_moment", "write_moment"]
 
@@ -144,7 +144,7 @@ def _boot() -> str:
         return ""
 
 
-def read_moment(database: Connection) -> Moment | None:
+def read_moment(database: SqlConnection) -> Moment | None:
     """Return what the data know of the time, if they know anything."""
     facts = dict(
         database.execute("SELECT name, value FROM facts WHERE name IN ('time', 'origin', 'boot')")
@@ -154,7 +154,7 @@ def read_moment(database: Connection) -> Moment | None:
     return Moment(float(facts["time"]), float(facts["origin"]), str(facts["boot"]))
 
 
-def write_moment(database: Connection, moment: Moment) -> None:
+def write_moment(database: SqlConnection, moment: Moment) -> None:
     """Keep a moment in the data, in a transaction; to the minute, which is all that is needed."""
     write_fact(database, "time", int(moment.seconds // 60 * 60))
     write_fact(database, "origin", moment.origin)

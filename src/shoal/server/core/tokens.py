@@ -23,7 +23,7 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import Connection, storage_errors, transaction
+from shoal.server.storage.database import SqlConnection, storage_errors, transaction
 
 __all__ = [
     "COOKIE",
@@ -129,7 +129,7 @@ class Tokens:
     Where a clock that jumped is not trusted, a token has ended if it has by either time.
     """
 
-    def __init__(self, database: Connection, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: SqlConnection, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
         self.failures = 0
         """How often a secret was shown that is nobody's, or of a token that has ended."""
@@ -241,7 +241,7 @@ def new_secret(role: Role) -> str:
     return f"shoal_{role}_{SystemBits().draw(32).hex()}"
 
 
-def add_token(database: Connection, token: Token, secret: str) -> None:
+def add_token(database: SqlConnection, token: Token, secret: str) -> None:
     """Write a token to a database, in a transaction."""
     expires = None if token.expires is None else token.expires.isoformat()
     plans = None if token.plans is None else json.dumps(token.plans)
@@ -331,7 +331,7 @@ class Action:
 class Actions:
     """The list of actions, in the collector's database; used by the store's thread."""
 
-    def __init__(self, database: Connection, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: SqlConnection, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
     def add(self, by: str, action: str, subject: str = "") -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from shoal.errors import ShoalError
 from shoal.server.core.clock import STEP
 from shoal.server.doctor import Finding, Verdict
-from shoal.server.storage.database import NAME, Connection
+from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.records import Records, Signatures
@@ -257,7 +257,7 @@ def check_database(folder: Path, url: str) -> Iterator[Finding]:
     try:
         from shoal.server.storage.postgres_connection import PostgresConnection
 
-        with closing[Connection](PostgresConnection(url)) as database:
+        with closing[SqlConnection](PostgresConnection(url)) as database:
             version = version_of(database)
             row = database.execute(
                 "SELECT ssl, host(inet_server_addr()),"
@@ -299,7 +299,7 @@ def check_database(folder: Path, url: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def check_signatures(database: Connection, folder: Path) -> Iterator[Finding]:
+def check_signatures(database: SqlConnection, folder: Path) -> Iterator[Finding]:
     """Check that stored plans, certificates and releases match their ids and signatures."""
     if not (folder / SIGNING_FILE).exists():
         return  # another finding says so

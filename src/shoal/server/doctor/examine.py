@@ -27,7 +27,7 @@ from shoal.server.doctor.data_folder import check_folder, public_key, registered
 from shoal.server.doctor.probes import check_console, check_public
 from shoal.server.doctor.proxies import check_proxy
 from shoal.server.relay.schema import RELAY
-from shoal.server.storage.database import NAME, Connection
+from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.schema import application_of, schema_name
 from shoal.support.checks import is_loopback
 from shoal.support.files import first_line
@@ -120,7 +120,7 @@ def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bo
         if isinstance(url, str) and url:
             from shoal.server.storage.postgres_connection import PostgresConnection
 
-            with closing[Connection](PostgresConnection(url)) as database:
+            with closing[SqlConnection](PostgresConnection(url)) as database:
                 return schema_name(database) == RELAY.name
     return False
 

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 
 from shoal.protocol.random_bits import SystemBits, draw_below
-from shoal.server.storage.database import Connection, Database
+from shoal.server.storage.database import Database, SqlConnection
 from shoal.server.storage.encryption import decrypt, encrypt
 
 __all__ = ["EncryptedPool", "first_row", "read_rows", "remove_rows"]
@@ -95,7 +95,9 @@ class EncryptedPool:
         )
 
     @staticmethod
-    def catch_up(connection: Connection, plan_id: str, pools: Mapping[int, EncryptedPool]) -> None:
+    def catch_up(
+        connection: SqlConnection, plan_id: str, pools: Mapping[int, EncryptedPool]
+    ) -> None:
         """Read how many reports the crowds of a plan have by now; other relays write to them."""
         rows = connection.execute(
             "SELECT fills.number, content FROM fills JOIN crowds ON crowds.number = fills.number"
@@ -186,7 +188,7 @@ def _about_fill(number: int) -> str:
 
 
 def read_rows(
-    connection: Connection, key: bytes, number: int, after: int, most: int
+    connection: SqlConnection, key: bytes, number: int, after: int, most: int
 ) -> tuple[list[bytes], int | None]:
     """Return reports of a crowd from a row on, and the row to go on from; None at the end."""
     found = connection.execute(
@@ -198,7 +200,7 @@ def read_rows(
     return [content[1:] for content in contents if content[:1] == _USED], following
 
 
-def _decrypted(connection: Connection, key: bytes, number: int) -> Iterator[tuple[int, bytes]]:
+def _decrypted(connection: SqlConnection, key: bytes, number: int) -> Iterator[tuple[int, bytes]]:
     """Yield all rows of a crowd with their content."""
     cursor = connection.execute(
         "SELECT id, content FROM messages WHERE id >= ? AND id < ? ORDER BY id",
@@ -210,7 +212,7 @@ def _decrypted(connection: Connection, key: bytes, number: int) -> Iterator[tupl
             yield row, decrypt(key, encrypted, _about(number, row))
 
 
-def remove_rows(connection: Connection, number: int, most: int) -> bool:
+def remove_rows(connection: SqlConnection, number: int, most: int) -> bool:
     """Remove rows of a crowd, in a transaction; return whether there may be more.
 
     How many were removed does not tell: another process may remove the same ones.

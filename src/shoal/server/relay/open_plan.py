@@ -21,7 +21,7 @@ from shoal.protocol.wire import ID_BYTES
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.relay.encrypted_pool import EncryptedPool
-from shoal.server.storage.database import NAME, Connection, Database, StorageError
+from shoal.server.storage.database import NAME, Database, SqlConnection, StorageError
 from shoal.server.storage.encryption import Keyring
 from shoal.server.storage.records import Reason, State
 from shoal.server.storage.windows import (
@@ -69,7 +69,7 @@ class RelayPlan(WindowedPlan):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: SqlConnection,
         keys: Keyring,
         plan: Plan,
         state: State,

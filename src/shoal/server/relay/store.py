@@ -20,7 +20,7 @@ from shoal.server.relay.open_plan import Document, RelayPlan, Wanted
 from shoal.server.relay.schema import ANALYZER_KEY, DATA_NAME, RELAY
 from shoal.server.storage.database import (
     Database,
-    PlanCache,
+    OpenPlans,
     read_fact,
     storage_errors,
     write_fact,
@@ -80,7 +80,7 @@ class RelayStore:
         self.database: Database = open_data(folder, RELAY, clock, url=url, timeout=timeout)
         self._connection = self.database.connection
         self._records = Records(self._connection, Signatures(self._connection, folder))
-        self._plans: PlanCache[RelayPlan] = PlanCache(self.database, self._read_plan)
+        self._plans: OpenPlans[RelayPlan] = OpenPlans(self.database, self._read_plan)
         self.frozen = FrozenCrowds(self.database, discarded)
 
     def _read_plan(self, plan_id: str) -> RelayPlan | None:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NAME",
-    "Connection",
     "DataInUse",
     "Database",
-    "PlanCache",
+    "OpenPlans",
+    "SqlConnection",
     "StorageError",
     "StorageFull",
     "StorageTimeout",
@@ -65,7 +65,7 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Connection(Protocol):
+class SqlConnection(Protocol):
     """A connection to SQLite or PostgreSQL.
 
     Statements are written so that both understand them; ``?`` stands for a value.
@@ -110,7 +110,7 @@ class CachedPlan(Protocol):
 P = TypeVar("P", bound=CachedPlan)
 
 
-class PlanCache(Generic[P]):
+class OpenPlans(Generic[P]):
     """Plans in memory, as the database has them.
 
     A transaction that fails drops the plans it touched: they may be ahead of the database. In a
@@ -167,9 +167,9 @@ class Database(ABC):
     """Whether other processes use the data at the same time."""
 
     folder: Path
-    connection: Connection
+    connection: SqlConnection
     keys: Keyring
-    plans: PlanCache[Any]
+    plans: OpenPlans[Any]
     begun_anew: Restoration | None = None
     """What a start without the key of open crowds ended."""
 
@@ -252,13 +252,13 @@ class Database(ABC):
             raise
 
 
-def read_fact(connection: Connection, name: str) -> str | None:
+def read_fact(connection: SqlConnection, name: str) -> str | None:
     """Return a fact about the data by its name, or None."""
     row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 
-def write_fact(connection: Connection, name: str, value: float | str) -> None:
+def write_fact(connection: SqlConnection, name: str, value: float | str) -> None:
     """Store a fact about the data, as text, in a transaction."""
     connection.execute(
         "INSERT INTO facts (name, value) VALUES (?, ?)"
@@ -268,7 +268,7 @@ def write_fact(connection: Connection, name: str, value: float | str) -> None:
 
 
 @contextmanager
-def transaction(connection: Connection) -> Iterator[None]:
+def transaction(connection: SqlConnection) -> Iterator[None]:
     """Do everything inside, durably, or nothing of it."""
     if not isinstance(connection, sqlite3.Connection):
         with cast(Any, connection).transaction():  # PostgreSQL's has its own

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
-from shoal.server.storage.database import NAME, Connection, StorageError, read_fact, write_fact
+from shoal.server.storage.database import NAME, SqlConnection, StorageError, read_fact, write_fact
 from shoal.support.disk import Disk
 
 __all__ = [
@@ -99,7 +99,7 @@ class Keyring:
     Everything but `settle` happens inside a transaction.
     """
 
-    def __init__(self, connection: Connection, root: RootKey) -> None:
+    def __init__(self, connection: SqlConnection, root: RootKey) -> None:
         self._connection, self._root = connection, root
 
     def rotate(self) -> None:
@@ -154,7 +154,7 @@ class Keyring:
 class FileKey:
     """The root key of data that one process uses, in the folder of the data."""
 
-    def __init__(self, folder: Path, connection: Connection) -> None:
+    def __init__(self, folder: Path, connection: SqlConnection) -> None:
         self._path, self._connection = folder / CROWD_KEY_FILE, connection
         self._by_generation: dict[Generation, bytes] = {}
         self._unlogged: list[Generation] = []
@@ -246,7 +246,7 @@ def generation_without_log(path: Path) -> Generation:
         return _generation(connection)
 
 
-def _generation(connection: Connection) -> Generation:
+def _generation(connection: SqlConnection) -> Generation:
     name = read_fact(connection, "key")
     return None if name is None else bytes.fromhex(name)
 

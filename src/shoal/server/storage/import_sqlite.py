@@ -19,7 +19,7 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.server.core.tokens import TOKEN_FILE
 from shoal.server.storage.database import (
     NAME,
-    Connection,
+    SqlConnection,
     data_lock,
     read_fact,
     storage_errors,
@@ -62,7 +62,7 @@ class Move(NamedTuple):
     """What was moved: how many plans, releases and open crowds."""
 
     plans: int
-    sealed: int
+    released: int
     open: int
 
 
@@ -116,7 +116,7 @@ def move(source: Path, folder: Path, url: str) -> Move:
             return _counted(new)
 
 
-def _identity(new: Connection) -> str:
+def _identity(new: SqlConnection) -> str:
     """Return what tells a database from all others, whatever URL leads to it."""
     query = (
         "SELECT system_identifier, oid, current_schema() FROM pg_control_system(), pg_database"
@@ -125,7 +125,7 @@ def _identity(new: Connection) -> str:
     return " ".join(map(str, new.execute(query).fetchone()))
 
 
-def _settle(folder: Path, new: Connection) -> None:
+def _settle(folder: Path, new: SqlConnection) -> None:
     """Turn the new file on: a key of the first generation would begin an empty database."""
     keys = Ratchet(folder, new)
     with transaction(new):
@@ -134,13 +134,13 @@ def _settle(folder: Path, new: Connection) -> None:
     keys.settle()
 
 
-def _has_arrived(new: Connection, mark: str) -> bool:
+def _has_arrived(new: SqlConnection, mark: str) -> bool:
     """Whether the data were copied before, by a command that did not come to its end."""
     (exists,) = new.execute("SELECT to_regclass('facts') IS NOT NULL").fetchone()
     return bool(exists) and read_fact(new, "moved_from") == mark
 
 
-def _check_empty(new: Connection) -> None:
+def _check_empty(new: SqlConnection) -> None:
     (exists,) = new.execute("SELECT to_regclass('generations') IS NOT NULL").fetchone()
     if exists and new.execute("SELECT 1 FROM generations").fetchone():
         raise InputError("the database holds a collector's data; name an empty one.")
@@ -153,7 +153,7 @@ def _check_new(folder: Path, *, is_first: bool) -> None:
     (folder / CROWD_KEY_FILE).unlink(missing_ok=True)  # of a move that did not come to its end
 
 
-def _copy(old: Connection, new: Connection, keys: Keyring, folder: Path, mark: str) -> None:
+def _copy(old: SqlConnection, new: SqlConnection, keys: Keyring, folder: Path, mark: str) -> None:
     with transaction(new):
         lock_all(new)
         make_tables(new, COLLECTOR)
@@ -176,7 +176,7 @@ def _copy(old: Connection, new: Connection, keys: Keyring, folder: Path, mark: s
         write_fact(new, "moved_from", mark)
 
 
-def _counted(new: Connection) -> Move:
+def _counted(new: SqlConnection) -> Move:
     (plans,) = new.execute("SELECT count(*) FROM plans").fetchone()
     states = dict(new.execute("SELECT state, count(*) FROM crowds GROUP BY state").fetchall())
     return Move(plans, states.get("released", 0), states.get("open", 0))

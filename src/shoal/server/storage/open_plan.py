@@ -22,7 +22,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import Cohorts, Rows
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import NAME, Connection, StorageError
+from shoal.server.storage.database import NAME, SqlConnection, StorageError
 from shoal.server.storage.encryption import Keyring, decrypt, encrypt
 from shoal.server.storage.records import Reason, Signatures, State
 from shoal.server.storage.windows import (
@@ -52,7 +52,7 @@ class OpenPlan(WindowedPlan):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: SqlConnection,
         keys: Keyring,
         plan: Plan,
         state: State,
@@ -288,7 +288,7 @@ class OpenPlan(WindowedPlan):
 
 
 def end_crowd(
-    connection: Connection,
+    connection: SqlConnection,
     keys: Keyring,
     crowd: tuple[str, int],
     *,
@@ -308,7 +308,7 @@ def end_crowd(
     keys.forget(crowd[0], "crowd", crowd[1])
 
 
-def destroy_releases(connection: Connection, plan_id: str) -> None:
+def destroy_releases(connection: SqlConnection, plan_id: str) -> None:
     """Destroy the releases of a plan, and their signatures."""
     connection.execute(
         "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (plan_id,)

@@ -21,8 +21,8 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.server.core.clock import SETTLING, STEP, GuardedClock, read_moment
 from shoal.server.storage.database import (
     NAME,
-    Connection,
     Database,
+    SqlConnection,
     data_lock,
     read_fact,
     transaction,
@@ -179,13 +179,13 @@ class PostgresDatabase(Database):
         return self._size
 
 
-def _database_time(connection: Connection) -> float:
+def _database_time(connection: SqlConnection) -> float:
     query = "SELECT extract(epoch FROM clock_timestamp())::float8"
     (there,) = connection.execute(query).fetchone()
     return float(there)
 
 
-def _agreed_time(connection: Connection, here: float) -> float:
+def _agreed_time(connection: SqlConnection, here: float) -> float:
     """Return the later one of two times that agree; refuse others."""
     there = _database_time(connection)
     if abs(here - there) > STEP:
@@ -196,7 +196,7 @@ def _agreed_time(connection: Connection, here: float) -> float:
     return max(here, there)
 
 
-def lock_all(connection: Connection) -> None:
+def lock_all(connection: SqlConnection) -> None:
     """Make all other processes wait until the end of the transaction."""
     connection.execute("SELECT pg_advisory_xact_lock(?)", (_lock_number("all plans"),))
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
-from shoal.server.storage.database import Connection, StorageError
+from shoal.server.storage.database import SqlConnection, StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE, name_of
 from shoal.support.disk import Disk
 
@@ -71,7 +71,7 @@ class Ratchet:
     `service` says what shares it: "collector" or "relay".
     """
 
-    def __init__(self, folder: Path, connection: Connection, service: str = "collector") -> None:
+    def __init__(self, folder: Path, connection: SqlConnection, service: str = "collector") -> None:
         self._path, self._connection, self._service = folder / CROWD_KEY_FILE, connection, service
         self._way_out = (
             f"copy {CROWD_KEY_FILE} and signing-key from a {service} that runs. If there is none,"

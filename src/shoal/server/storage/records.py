@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key, check_signature
-from shoal.server.storage.database import Connection, StorageError, read_fact, storage_errors
+from shoal.server.storage.database import SqlConnection, StorageError, read_fact, storage_errors
 from shoal.server.storage.key_file import Signer
 from shoal.support.files import canonical_json
 
@@ -109,7 +109,7 @@ class SignedRelease(NamedTuple):
 class Records:
     """Reads plans, crowds and releases; those that do not match their signature are errors."""
 
-    def __init__(self, connection: Connection, signatures: Signatures) -> None:
+    def __init__(self, connection: SqlConnection, signatures: Signatures) -> None:
         self._connection, self._signatures = connection, signatures
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
@@ -216,7 +216,7 @@ def _crowd_record(row: tuple[Any, ...]) -> CrowdRecord:
     return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
 
 
-def read_origins(connection: Connection) -> dict[str, tuple[str, ...]]:
+def read_origins(connection: SqlConnection) -> dict[str, tuple[str, ...]]:
     """Return the origins of the web pages that may send reports, by plan."""
     every = json.loads(read_fact(connection, ORIGINS) or "{}")
     return {plan_id: tuple(origins) for plan_id, origins in every.items()}
@@ -311,7 +311,7 @@ class Signatures:
     The key is read when it is first needed.
     """
 
-    def __init__(self, connection: Connection, folder: Path) -> None:
+    def __init__(self, connection: SqlConnection, folder: Path) -> None:
         self._connection, self._folder = connection, folder
 
     @cached_property

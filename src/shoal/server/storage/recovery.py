@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.server.storage.database import NAME, Connection, read_fact, write_fact
+from shoal.server.storage.database import NAME, SqlConnection, read_fact, write_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.records import read_plan
@@ -54,7 +54,7 @@ def check_whole(folder: Path) -> None:
             )
 
 
-def check_signer(connection: Connection, folder: Path, clock: Callable[[], float]) -> Signer:
+def check_signer(connection: SqlConnection, folder: Path, clock: Callable[[], float]) -> Signer:
     """Return the folder's signer, made if the data are new; refuse one of other data."""
     known = read_fact(connection, "signer")
     published = connection.execute("SELECT 1 FROM plans WHERE state <> 'draft'").fetchone()
@@ -73,7 +73,7 @@ def check_signer(connection: Connection, folder: Path, clock: Callable[[], float
     return signer
 
 
-def check_role(connection: Connection, folder: Path, role: str) -> None:
+def check_role(connection: SqlConnection, folder: Path, role: str) -> None:
     """Refuse data of another role: one accepts what people sent, the other what a relay sent."""
     known = read_fact(connection, "role")
     found = known or "collector"
@@ -83,7 +83,7 @@ def check_role(connection: Connection, folder: Path, role: str) -> None:
         write_fact(connection, "role", role)
 
 
-def begin_anew(connection: Connection, now: int) -> Restoration:
+def begin_anew(connection: SqlConnection, now: int) -> Restoration:
     """Close what could count a report twice, in a transaction."""
     restored = Restoration()
     write_fact(connection, "restored", now)
@@ -100,7 +100,7 @@ def begin_anew(connection: Connection, now: int) -> Restoration:
     return restored
 
 
-def restored_at(connection: Connection) -> int | None:
+def restored_at(connection: SqlConnection) -> int | None:
     """Return when the data lost their memory, if they ever did."""
     moment = read_fact(connection, "restored")
     return None if moment is None else int(moment)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.errors import InputError
-from shoal.server.storage.database import Connection, read_fact, write_fact
+from shoal.server.storage.database import SqlConnection, read_fact, write_fact
 
 __all__ = [
     "ANALYZER",
@@ -215,7 +215,7 @@ class Schema:
             yield statement.replace("INTEGER", "BIGINT").replace("BLOB", "BYTEA")
         yield from self.functions
 
-    def forget_crowds(self, connection: Connection) -> None:
+    def forget_crowds(self, connection: SqlConnection) -> None:
         """Discard all open crowds, in a transaction: they cannot be read any more."""
         for statement in self.forget:
             connection.execute(statement)
@@ -265,7 +265,7 @@ ANALYZER = replace(
 """An analyzer has a collector's tables; its role is a fact."""
 
 
-def make_tables(connection: Connection, schema: Schema | None) -> None:
+def make_tables(connection: SqlConnection, schema: Schema | None) -> None:
     """Make the tables of new data, or check the version of known ones, in a transaction.
 
     Without a schema, the data may be those of any service, and must exist.
@@ -293,7 +293,7 @@ def make_tables(connection: Connection, schema: Schema | None) -> None:
         )
 
 
-def version_of(connection: Connection) -> int:
+def version_of(connection: SqlConnection) -> int:
     """Return the version of the data; 0 if there are none, negative for a backup."""
     if isinstance(connection, sqlite3.Connection):
         return int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -330,19 +330,19 @@ def application_of(path: Path) -> int:
         return 0
 
 
-def schema_name(connection: Connection) -> str | None:
+def schema_name(connection: SqlConnection) -> str | None:
     """Return the name of the schema that data have; None if there are no data."""
     return read_fact(connection, "schema") if version_of(connection) else None
 
 
-def schema_in(connection: Connection, schemas: Iterable[Schema]) -> Schema:
+def schema_in(connection: SqlConnection, schemas: Iterable[Schema]) -> Schema:
     """Return the schema that data have; the first one if there are no data."""
     first, *others = schemas
     name = schema_name(connection)
     return next((one for one in others if one.name == name), first)
 
 
-def copy_rows(source: Connection, target: Connection, table: str, query: str) -> None:
+def copy_rows(source: SqlConnection, target: SqlConnection, table: str, query: str) -> None:
     """Copy the rows that a query returns into a table, some at a time."""
     cursor = source.execute(query)
     columns = [column[0] for column in cursor.description]

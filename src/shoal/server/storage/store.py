@@ -20,7 +20,7 @@ from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock, write_moment
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import Database, PlanCache, StorageError, write_fact
+from shoal.server.storage.database import Database, OpenPlans, StorageError, write_fact
 from shoal.server.storage.open_plan import OpenPlan
 from shoal.server.storage.records import (
     ORIGINS,
@@ -82,7 +82,7 @@ class Store:
         self._connection = self.database.connection
         self._signatures = Signatures(self._connection, folder)
         self._records = Records(self._connection, self._signatures)
-        self._plans: PlanCache[Any] = PlanCache(self.database, self._read_plan)
+        self._plans: OpenPlans[Any] = OpenPlans(self.database, self._read_plan)
 
     def _read_plan(self, plan_id: str) -> Any:
         """Read what is kept in memory of a plan."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import Connection, StorageError
+from shoal.server.storage.database import SqlConnection, StorageError
 from shoal.server.storage.encryption import Keyring, decrypt, encrypt
 from shoal.server.storage.records import Reason, State, read_plan
 
@@ -65,7 +65,7 @@ class WindowedPlan(ABC):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: SqlConnection,
         keys: Keyring,
         plan: Plan,
         state: State,
@@ -76,7 +76,9 @@ class WindowedPlan(ABC):
         self._seen: dict[int, SeenReports] = {}
 
     @classmethod
-    def read(cls, connection: Connection, keys: Keyring, plan_id: str, **more: Any) -> Self | None:
+    def read(
+        cls, connection: SqlConnection, keys: Keyring, plan_id: str, **more: Any
+    ) -> Self | None:
         """Read a plan from the database by its id."""
         row = connection.execute(
             "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
@@ -164,7 +166,7 @@ class SeenReports:
     bounded length, so that no step grows with the window.
     """
 
-    def __init__(self, connection: Connection, keys: Keyring, plan_id: str, window: int) -> None:
+    def __init__(self, connection: SqlConnection, keys: Keyring, plan_id: str, window: int) -> None:
         self._connection, self._where = connection, (plan_id, window)
         key = keys.key(plan_id, "window", window)
         self._key = keys.draw(plan_id, "window", window) if key is None else key

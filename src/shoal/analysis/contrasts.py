@@ -25,7 +25,13 @@ from itertools import combinations, groupby
 from typing import Literal, get_args
 
 from shoal.analysis.estimates import Estimate
-from shoal.analysis.intervals import FEW_STEPS, CrowdLimits, Limits, PopulationLimits, staircase
+from shoal.analysis.intervals import (
+    FEW_STEPS,
+    CrowdLimits,
+    OneSidedLimits,
+    PopulationLimits,
+    staircase,
+)
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 
@@ -193,23 +199,23 @@ def _miss(level: float, kind: str) -> float:
     return 1 - check_level(level)
 
 
-def _crowd(ones: int, like: Estimate, bits: int) -> Limits:
+def _crowd(ones: int, like: Estimate, bits: int) -> OneSidedLimits:
     return CrowdLimits(ones, bits * like.reports, float(like.q))
 
 
-def _limits_of(one: Estimate) -> Limits:
+def _limits_of(one: Estimate) -> OneSidedLimits:
     if one.target == "crowd":
         return _crowd(one.ones, one, 1)
     return PopulationLimits(one.ones, one.reports, float(one.q))
 
 
-def _exclusive(estimates: Sequence[Estimate]) -> list[Limits]:
+def _exclusive(estimates: Sequence[Estimate]) -> list[OneSidedLimits]:
     """Return limits for the options of each question with one answer, and for each other bit."""
 
     def shared(one: Estimate) -> tuple[str, str]:
         return one.question.name, "" if one.question.takes_one else one.label
 
-    limits: list[Limits] = []
+    limits: list[OneSidedLimits] = []
     for _, group in groupby(sorted(estimates, key=shared), key=shared):
         options = list(group)
         n, q = options[0].reports, float(options[0].q)
@@ -218,7 +224,7 @@ def _exclusive(estimates: Sequence[Estimate]) -> list[Limits]:
     return limits
 
 
-def _sum_limits(parts: Sequence[Limits], miss: float) -> tuple[float, float]:
+def _sum_limits(parts: Sequence[OneSidedLimits], miss: float) -> tuple[float, float]:
     """Return the limits of a sum: each part's at its share of the miss, as misses at most add."""
     ends = [_ends(part, miss / 2 / len(parts)) for part in parts]
     return sum(low for low, _ in ends), sum(high for _, high in ends)
@@ -226,8 +232,8 @@ def _sum_limits(parts: Sequence[Limits], miss: float) -> tuple[float, float]:
 
 def _extremes(
     value: Callable[[float, float], float],
-    first: Limits,
-    second: Limits,
+    first: OneSidedLimits,
+    second: OneSidedLimits,
     corners: Sequence[tuple[float, float]],
 ) -> tuple[float, float]:
     """Return the extremes of a value that rises with the first count and falls with the second."""
@@ -240,7 +246,7 @@ def _halves(miss: float) -> tuple[tuple[float, float]]:
     return ((miss / 4, miss / 4),)
 
 
-def _ends(of: Limits, miss: float) -> tuple[float, float]:
+def _ends(of: OneSidedLimits, miss: float) -> tuple[float, float]:
     """Return both limits; where no truth fits, the nearest one."""
     low, high = of.low(miss), of.high(miss)
     return (high if low == math.inf else low), (low if high == -math.inf else high)

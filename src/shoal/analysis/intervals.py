@@ -168,7 +168,7 @@ def _populations_within(ones: int, reports: int, q: float, factor: float) -> tup
     return low, high
 
 
-class Limits(Protocol):
+class OneSidedLimits(Protocol):
     """One-sided limits of a truth between 0 and some size, given what was seen."""
 
     def low(self, miss: float) -> float:

@@ -137,7 +137,9 @@ class Tally:
         if self.by_set_bits is not None and other.by_set_bits is not None:
             set_bits = self.by_set_bits + other.by_set_bits
         if self.by_vector is not None and other.by_vector is not None:
-            vectors = dict(sorted((Counter(self.by_vector) + Counter(other.by_vector)).items()))
+            mine, theirs = self.by_vector, other.by_vector
+            keys = sorted(mine.keys() | theirs.keys())
+            vectors = {key: mine.get(key, 0) + theirs.get(key, 0) for key in keys}
         if self.cohorts is not None and other.cohorts is not None:
             cohorts = tuple(a + b for a, b in zip(self.cohorts, other.cohorts, strict=True))
         return Tally(

@@ -59,7 +59,7 @@ def crossed(random: Random, asked: list[Json]) -> Json | None:
     for one in asked:
         if one["kind"] in ("choice", "number", "yes/no"):
             sides.append(one["name"])
-        elif one["kind"] == "flags":
+        elif one["kind"] == "flags" and "at_most" not in one:
             sides.append(f"{one['name']}={random.choice(one['options'])}")
     if len(sides) < 2:
         return None

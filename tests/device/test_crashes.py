@@ -244,6 +244,7 @@ class TestOncePerAnswer:
 KILLS = """
 import json, os, random, signal, sys, time
 from pathlib import Path
+import cryptography.hazmat.primitives.ciphers.aead  # before the forks, whose lives are short
 from shoal import Outbox, Plan
 from shoal.device.encode import encode
 from shoal.device.ledger import Ledger

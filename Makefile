@@ -39,6 +39,7 @@ lint: .venv/.ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: .venv/.ready-bench
 	$(BIN)/python -m bench

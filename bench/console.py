@@ -55,12 +55,17 @@ async def _measure(agreed: Plan, folder: Path, options: Options) -> list[tuple[A
     async with AsyncExitStack() as stack:
         settings = Settings(min_free_megabytes=0, max_body_bytes=1 << 30)
         collector = await stack.enter_async_context(Collector(folder / "data", settings))
-        assert await collector.add_plan(agreed) is None
+        assert await collector.administration.add_plan(agreed) is None
         assert (
-            await collector.move_plan(agreed.id, "published", Declaration(all_honest=True)) is None
+            await collector.administration.move_plan(
+                agreed.id, "published", Declaration(all_honest=True)
+            )
+            is None
         )
         await _fill(collector, agreed, options.size(1000))
-        token = await collector.in_store(collector.tokens.add, Token.new("admin", "bench"))
+        token = await collector.service.in_store(
+            collector.service.tokens.add, Token.new("admin", "bench")
+        )
         ask = await _client(stack, collector.console, {"authorization": f"Bearer {token}"})
         plain = await _client(stack, Starlette(routes=[Route("/", bare)]), {})
         base = f"/surveys/{agreed.id}"
@@ -93,9 +98,9 @@ async def _fill(collector: Collector, agreed: Plan, crowds: int) -> None:
         rows = np.packbits(random.random((count, agreed.bits)) < 0.3, axis=1, bitorder="little")
         ids = random.integers(0, 256, (count, 16), np.uint8)
         batch = Batch(agreed.id, ids, np.zeros(count, np.uint32), None, rows)
-        (problem,) = await collector.in_store(collector.store.accept, [batch])
+        (problem,) = await collector.service.in_store(collector.store.accept, [batch])
         assert problem is None
-        await collector.in_store(collector.store.sweep)
+        await collector.service.in_store(collector.store.sweep)
 
 
 async def _client(

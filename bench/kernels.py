@@ -12,7 +12,7 @@ from bench.randomizing import Q, aes_ni, aes_rounds, shoal_randomize
 from bench.tallying import random_rows, shoal_counter, shoal_tally
 from bench.without_kernels import without_kernels
 from shoal.analysis import count_table
-from shoal.device.arrays import randomizing
+from shoal.device.arrays import randomize as randomizing
 
 _TEXT = (
     "Reports of 40 bits. Each run takes a few milliseconds, and there are {rounds} rounds, 5 times"

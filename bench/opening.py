@@ -67,7 +67,7 @@ def _rows(name: str, fragments: int, options: Options) -> Iterator[list[object]]
     with tempfile.TemporaryDirectory() as scratch, closing(AnalyzerStore(Path(scratch))) as store:
         crowd = _crowd(store, _plan(options.size(80_000) // fragments, fragments))
         received = _spent(lambda: _receive(store, crowd))
-        whole = store.next_complete(set())
+        whole = store.next_complete()
         assert whole is not None
         ways: dict[str, Callable[[], object]] = {
             f"**Shoal**, {name}, one process": (
@@ -111,7 +111,7 @@ def _crowd(store: AnalyzerStore, plan: Plan) -> _Crowd:
     """Publish a plan and seal a crowd of it."""
     store.add_plan(plan)
     assert store.move(plan.id, "published", b"{}")
-    document = store.crowd_key(plan.id, Place(0, 1))
+    document = store.crowd_key(plan.id, Place(0, 1), "relay")
     assert isinstance(document, bytes)
     key = CrowdKey.from_bytes(document)
     public, info = public_key_of(key.public_key), encryption_info(plan, 0)

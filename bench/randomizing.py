@@ -24,7 +24,7 @@ from bench.measuring import (
     compare_rates,
 )
 from bench.without_kernels import without_kernels
-from shoal.device.arrays import randomizing
+from shoal.device.arrays import randomize as randomizing
 from shoal.device.arrays.randomize import Original
 from shoal.device.randomize import flip
 from shoal.protocol.flip_probability import FlipProbability

@@ -517,7 +517,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # Services
     Mutant(
         "a collector publishes a plan that breaks its promise",
-        "shoal.server.collector.plan_review:objection",
+        "shoal.server.core.administration:objection",
         "compute_promise(plan).holds",
         "True",
         "server/test_publication.py::test_objections",
@@ -531,16 +531,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a crowd is complete one report early",
-        "shoal.server.storage.open_plan:OpenCrowd.is_whole",
+        "shoal.server.storage.open_plan:OpenCrowd.is_complete",
         "== self._plan.reports_needed",
         ">= self._plan.reports_needed - 1",
         "server/test_store.py::TestSealing::test_exactly_at_the_crowd",
     ),
     Mutant(
         "the key of a released crowd is kept",
-        "shoal.server.storage.open_plan:OpenPlan._end",
-        "    self._keys.forget(self.plan.id, 'crowd', number)",
-        "",
+        "shoal.server.storage.open_plan:end_crowd",
+        "keys.forget(crowd[0], 'crowd', crowd[1])",
+        "pass",
         "server/test_encryption.py::test_the_key_of_a_crowd_goes_with_it",
     ),
     Mutant(
@@ -566,7 +566,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a relay uses a key that the pinned key did not sign",
-        "shoal.server.relay.analyzer_client:Analyzer._signed",
+        "shoal.server.relay.analyzer_client:AnalyzerClient._signed",
         (
             "        if self._pinned == known:\n"
             "            raise\n"
@@ -584,19 +584,19 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hollow crowd is released with its promise",
-        "shoal.server.analyzer.store:AnalyzerStore.seal",
+        "shoal.server.analyzer.store:AnalyzerStore.release_crowd",
         "opened.complete >= max(crowd.plan.crowd_size or 0, 1)",
         "opened.complete",
         "server/analyzer/test_garbage.py::TestWholeReports::test_a_hollow_crowd_is_discarded_and_promises_nothing",
     ),
     Mutant(
         "the analyzer keeps the private key of a released crowd",
-        "shoal.server.analyzer.plan:AnalyzerPlan.seal",
-        "            self._end(number, 'sealed', reports, 10, release)",
+        "shoal.server.analyzer.plan:AnalyzerPlan.release",
+        "            self._end(number, reports=reports, tenths=10, release=release)",
         (
             "            kept = self._keys.key(self.plan.id, 'crowd', number)\n"
-            "            self._end(number, 'sealed', reports, 10, release)\n"
-            "            self._database.execute(\"INSERT INTO facts VALUES ('kept', ?)\", (kept,))"
+            "            self._end(number, reports=reports, tenths=10, release=release)\n"
+            "            self._connection.execute(\"INSERT INTO facts VALUES ('kept', ?)\", (kept,))"
         ),
         "server/analyzer/test_disk.py::test_after_the_release_neither_key_nor_message_is_left",
     ),

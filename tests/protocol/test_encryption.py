@@ -122,7 +122,6 @@ class TestFragments:
 
 
 class TestKeyDocument:
-    @pytest.mark.slow
     def test_round_trip(self):
         assert CrowdKey.from_bytes(KEY.to_bytes()) == KEY
         assert KEY.digest == key_digest(KEY.public_key)

@@ -596,7 +596,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "            kept = self._keys.key(self.plan.id, 'crowd', number)\n"
             "            self._end(number, reports=reports, tenths=10, release=release)\n"
-            "            self._connection.execute(\"INSERT INTO facts VALUES ('kept', ?)\", (kept,))"
+            "            sql = \"INSERT INTO facts VALUES ('kept', ?)\"\n"
+            "            self._connection.execute(sql, (kept,))"
         ),
         "server/analyzer/test_disk.py::test_after_the_release_neither_key_nor_message_is_left",
     ),

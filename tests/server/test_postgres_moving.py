@@ -179,7 +179,7 @@ def published_folder(tmp_path: Path) -> Path:
 
 
 def test_a_backup_of_the_database_restores_into_a_folder(url: str, tmp_path: Path):
-    """Releases come back; open crowds are given up, as from any backup."""
+    """Releases come back; open crowds are discarded, as from any backup."""
     store = store_in(url, tmp_path / "first", FLAGS)
     Signer(tmp_path / "first")
     store.accept([upload(FLAGS, 70, 1)])

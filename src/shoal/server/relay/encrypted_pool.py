@@ -33,20 +33,10 @@ _FILL = struct.Struct("<QQ")
 
 
 class EncryptedPool:
-    """The rows of one open crowd.
+    """The rows of one open crowd, under its key on the relay's disk.
 
-    Parameters
-    ----------
-    database
-        The relay's data.
-    key
-        The crowd's key, of the relay's disk.
-    number
-        The crowd's number.
-    length
-        Bytes of the messages of one report.
-    needed
-        How many reports make the crowd complete.
+    `length` is how many bytes the messages of a report have, `needed` how many reports make the
+    crowd complete.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ Messages = NDArray[np.uint8]
 
 
 def permutation(count: int) -> NDArray[np.intp]:
-    """Return a uniformly random order of so many things."""
+    """Return a uniformly random order of `count` things."""
     words = np.empty(count, np.uint64)
     while True:
         SystemBits().fill(words)
@@ -52,14 +52,8 @@ def shuffled(
 ) -> Iterator[Messages]:
     """Yield all messages in a uniformly random order, some at a time.
 
-    Parameters
-    ----------
-    parts
-        Messages of one length, a row each.
-    total_bytes
-        How many bytes they have together.
-    folder, name
-        Where to write what does not fit into memory, and how the files' names begin.
+    Each message is a row of `parts`; together they have `total_bytes`. If they do not fit into
+    memory, files in `folder` whose names begin with `name` hold the rest.
     """
     buckets = _Buckets(_bucket_count(total_bytes), folder, name)
     try:

@@ -79,16 +79,9 @@ class StoredKey(NamedTuple):
 
 
 class KeyFile:
-    """The keys in a file, the newest first. A file that is missing is made with a first key.
+    """The keys in a file, the newest first; one process at a time changes it.
 
-    Parameters
-    ----------
-    path
-        The file; one process at a time changes it.
-    public_of
-        Returns the public half of a secret of 32 bytes.
-    clock
-        Seconds since 1970.
+    A missing file is made with a first key. `public_of` returns the public half of a secret.
     """
 
     def __init__(
@@ -143,12 +136,8 @@ class KeyFile:
     def rotate(self, overlap: int, pending: int = 0) -> StoredKey:
         """Make a new key and return it.
 
-        Parameters
-        ----------
-        overlap
-            Seconds for which the current key stays active alongside the new one.
-        pending
-            Seconds after which the new key becomes active.
+        It becomes active after `pending` seconds; the current key stays active for `overlap`
+        seconds more.
         """
         now = int(self._clock())
         present, *earlier = self._keys

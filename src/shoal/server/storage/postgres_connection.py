@@ -97,12 +97,8 @@ def _shut(descriptor: int) -> None:
 class PostgresConnection:
     """A connection by its URL, opened when it is needed.
 
-    Parameters
-    ----------
-    url
-        The database, as libpq understands it; with several hosts, the first that answers is used.
-    timeout
-        Seconds to wait for a response from the server before the connection is closed.
+    With several hosts in the URL, the first that responds is used. If the server does not respond
+    within `timeout` seconds, the connection is closed.
     """
 
     def __init__(self, url: str, timeout: float = COMMAND_TIMEOUT) -> None:

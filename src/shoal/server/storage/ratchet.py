@@ -5,7 +5,7 @@ in archives and on replicas. The difference of two states of an open crowd is a 
 database holds of open crowds is encrypted, and the key changes all the time, as in a folder (see
 `shoal.server.storage.encryption`). Old states cannot be read with the key of today.
 
-The collectors have no channel but the database. So the key of each generation is computed from the
+Collectors communicate only through the database. So the key of each generation is computed from the
 one before and a salt that stands in the database: a ratchet, which turns in one direction only. A
 collector whose file is behind turns it on, and destroys the older key. The database says which
 generation it is of. One that is older than the file cannot be of use, and is refused; neither is

@@ -283,14 +283,7 @@ class Signature(NamedTuple):
 def signed_release(plan_id: str, number: int, unreadable: int | None, release: bytes) -> bytes:
     """Return the bytes that are signed for a release; no document begins like that.
 
-    Parameters
-    ----------
-    plan_id, number
-        The plan and the number of the crowd.
-    unreadable
-        How many messages of the crowd an analyzer could not read; None at a collector.
-    release
-        The tally, as it is stored.
+    `unreadable` counts messages that an analyzer could not read; it is None at a collector.
     """
     about = {"plan": plan_id, "number": number, "unreadable": unreadable}
     return b"shoal release\0" + canonical_json(about | {"sha256": _sha256(release)})

@@ -15,6 +15,7 @@ from shoal import Flags, Plan, Text, estimate
 from shoal.analysis.tally import Tally
 from shoal.protocol.encryption import DUMMY, CrowdKey, message_bytes
 from shoal.protocol.random_bits import SystemBits
+from shoal.server.core.observability import LOG
 from tests.server.analyzer.relay_help import (
     COUNTS,
     PARTIES,
@@ -250,7 +251,10 @@ class TestWholeReports:
         assert (listed[0]["state"], listed[0]["unreadable"]) == ("discarded", 1)
 
 
-def test_the_log_says_how_many(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_the_log_says_how_many(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(LOG, "propagate", True)  # a server in this process may have changed it
     refused_with(WHOLE, lambda key: strangers(WHOLE, 20), tmp_path)
     found = [record for record in caplog.records if "could not be read" in record.getMessage()]
     assert [record.getMessage() for record in found] == ["20 messages could not be read"]

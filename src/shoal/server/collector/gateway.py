@@ -1,4 +1,4 @@
-"""The endpoint for reports, and Oblivious HTTP in front of it (RFC 9458).
+"""Oblivious HTTP in front of the endpoint for reports (RFC 9458).
 
 An oblivious request holds a whole request for the endpoint of reports, encrypted, and comes through
 somebody else's relay, which hides the sender. It is decrypted, handed to the same endpoint with the
@@ -36,7 +36,7 @@ from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.service import Service
 from shoal.server.storage.key_file import OBLIVIOUS_FILE, open_keys
 
-__all__ = ["ObliviousGateway", "ReportsEndpoint"]
+__all__ = ["ObliviousGateway"]
 
 PATH = "/v1/oblivious"
 
@@ -61,25 +61,8 @@ _OBLIVIOUS = (
 )  # fmt: skip
 
 
-class ReportsEndpoint:
-    """Accepts reports at the public listener, plain and, if there is a gateway, through OHTTP."""
-
-    title, summary = "Shoal collector", "Signed plans out, reports in."
-
-    def __init__(self, ingest: Ingest, gateway: ObliviousGateway | None = None) -> None:
-        self._ingest, self._gateway = ingest, gateway
-        oblivious = () if gateway is None else _OBLIVIOUS
-        self.operations: tuple[Operation, ...] = (ingest.operation, *oblivious)
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Respond to a request if its path is the endpoint's; return whether it was."""
-        if await self._ingest.handle(scope, receive, send):
-            return True
-        return self._gateway is not None and await self._gateway.handle(scope, receive, send)
-
-
 class ObliviousGateway:
-    """Decrypts requests and hands them to the endpoint that accepts all others.
+    """The endpoint for reports, plain and through Oblivious HTTP.
 
     Parameters
     ----------
@@ -100,11 +83,13 @@ class ObliviousGateway:
         self.keys = open_keys(service.folder, OBLIVIOUS_FILE, service.clock)
         self._service, self._ingest, self._plans, self._trusted = service, ingest, plans, trusted
         self._in_thread = service.upload_thread.run
+        self.title, self.summary = ingest.title, ingest.summary
+        self.operations = (*ingest.operations, *_OBLIVIOUS)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Respond to a request if it is for this path; return whether it was."""
+        """Respond to a request if its path is the endpoint's; return whether it was."""
         if scope["path"] != PATH:
-            return False
+            return await self._ingest.handle(scope, receive, send)
         if scope["method"] in ("GET", "HEAD"):
             await self._send_keys(send)
         elif scope["method"] != "POST":

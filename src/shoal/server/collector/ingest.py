@@ -63,6 +63,7 @@ def plan_id_of(path: str) -> str | None:
 class Ingest(DeviceIngest[Batch]):
     """Accepts reports from devices, and from relays, which may send far more at once."""
 
+    title, summary = "Shoal collector", "Signed plans out, reports in."
     path = _PATH
     media = frozenset({*(media.encode() for media in BINARY), JSON})
 
@@ -80,15 +81,16 @@ class Ingest(DeviceIngest[Batch]):
         self._relay_budget = BodyBudget(LARGE_BODIES * settings.max_body_bytes)
 
     @property
-    def operation(self) -> Operation:
-        """The operation, for the OpenAPI document."""
-        return Operation(
+    def operations(self) -> tuple[Operation, ...]:
+        """The operations, for the OpenAPI document."""
+        operation = Operation(
             "POST", "/v1/plans/{plan_id}/reports", "app" if self.needs_token else None,
             "Send reports. Each is counted once; a repeated report gets the same response. The"
             " response to a relay lists its refused reports as JSON.",
             None, (PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
             problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
         )  # fmt: skip
+        return (operation,)
 
     @staticmethod
     def parse(plan: Plan, body: bytes) -> Batch:

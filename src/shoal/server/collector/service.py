@@ -8,7 +8,7 @@ from typing import Self
 
 from shoal.analysis.report_files import Batch
 from shoal.protocol.plan import Plan
-from shoal.server.collector.gateway import ObliviousGateway, ReportsEndpoint
+from shoal.server.collector.gateway import ObliviousGateway
 from shoal.server.collector.ingest import Ingest
 from shoal.server.console.app import make_console
 from shoal.server.core import problems
@@ -19,7 +19,7 @@ from shoal.server.core.ingest import Allowance
 from shoal.server.core.listeners import Listener, bind, leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem, Send
-from shoal.server.core.public import make_public
+from shoal.server.core.public import PublicEndpoint, make_public
 from shoal.server.core.service import Service
 from shoal.server.core.settings import Settings
 from shoal.server.storage.database import StorageError
@@ -85,12 +85,12 @@ class Collector:
             self._accept, settings.max_queued_reports, len, settings.store_timeout
         )
         ingest = Ingest(service, settings, self.administration, committer)
-        gateway = None
+        endpoint: PublicEndpoint = ingest
         if settings.oblivious != "off":
             trusted = settings.oblivious == "trusted"
-            gateway = ObliviousGateway(service, ingest, self.administration, trusted=trusted)
-            service.key_files.append(gateway.keys)
-        self.public = make_public(self.administration, ReportsEndpoint(ingest, gateway))
+            endpoint = ObliviousGateway(service, ingest, self.administration, trusted=trusted)
+            service.key_files.append(endpoint.keys)
+        self.public = make_public(self.administration, endpoint)
         if service.is_shared:
             self.public = self._look_up_unknown(self.public)
         self.console = make_console(self.administration)

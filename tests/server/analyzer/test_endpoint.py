@@ -14,6 +14,7 @@ from shoal.protocol.encryption import Chunk, CrowdKey
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server import Collector, Settings
 from shoal.server.core import problems
+from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import Token
 from shoal.server.storage.key_file import Signer
@@ -283,8 +284,9 @@ class TestDamage:
 
 
 def test_a_foreign_file_among_the_chunks_is_left_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(LOG, "propagate", True)  # a server in this process may have changed it
     (tmp_path / "chunks" / "a folder").mkdir(parents=True)
     foreign = tmp_path / "chunks" / ".DS_Store"
     foreign.write_bytes(b"x")

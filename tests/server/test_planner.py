@@ -217,7 +217,7 @@ class TestProcess:
     @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux limits memory")
     def test_memory_is_limited(self) -> None:
         with pytest.raises(Refusal) as caught:
-            asyncio.run(Planner(megabytes=16)._answer(["#" * (64 << 20)]))
+            asyncio.run(Planner(megabytes=16)._compute(["#" * (64 << 20)]))
         assert caught.value.problem == problems.TOO_COSTLY
 
     @needs_proc

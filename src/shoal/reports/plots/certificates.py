@@ -181,12 +181,12 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     )
     mean, variance = homogeneous.ratio_moments(differ, crowd, q)
     sigma = math.sqrt(variance)
-    law = homogeneous.ratio_distribution(differ, crowd, q, 512)
+    distribution = homogeneous.ratio_distribution(differ, crowd, q, 512)
     first = max(0.0, mean - 4.5 * sigma)
     last = max(1.15 * lam, mean + 4.5 * sigma)
-    density = law.probabilities / float(law.values[1] - law.values[0])
-    inside = (law.values >= first) & (law.values <= last)
-    x, y = law.values[inside], density[inside]
+    density = distribution.probabilities / float(distribution.values[1] - distribution.values[0])
+    inside = (distribution.values >= first) & (distribution.values <= last)
+    x, y = distribution.values[inside], density[inside]
     axes.fill_between(x, 0.0, y, color=canvas.BLUE, alpha=0.15, linewidth=0)
     axes.fill_between(x, 0.0, y, where=x > lam, color=canvas.RED, alpha=0.45, linewidth=0)
     axes.plot(x, y, color=canvas.BLUE, linewidth=1.8)

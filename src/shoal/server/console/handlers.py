@@ -87,7 +87,7 @@ OTHER = Parameter("with_plan", "query", "The plan of the second crowd, if it is 
 
 
 class Handlers(ServiceHandlers):
-    """One method for each operation: a request to its answer."""
+    """One method for each operation of the API."""
 
     def __init__(self, collector: Administration) -> None:
         super().__init__(collector)
@@ -439,10 +439,10 @@ class Handlers(ServiceHandlers):
 
     async def accept_clock(self, request: Request) -> Response:
         """Trust the clock, and store who said so."""
-        answer = await super().accept_clock(request)
+        response = await super().accept_clock(request)
         by = token_of(request).label
         await self._collector.in_store(self._collector.actions.add, by, "clock accepted")
-        return answer
+        return response
 
 
 def moves_to(wanted: State) -> Callable[[Handlers, Request], Awaitable[Response]]:

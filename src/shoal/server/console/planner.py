@@ -56,13 +56,13 @@ class Planner:
         if token in self._busy:
             raise Refusal(problems.PLANNER_BUSY)
         self._busy.add(token)
-        work = asyncio.create_task(self._answer(wanted))
+        work = asyncio.create_task(self._compute(wanted))
         gone = asyncio.create_task((hung_up or asyncio.Event()).wait())
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise Refusal(problems.HUNG_UP)
-            answer = work.result()
+            result = work.result()
         finally:
             try:
                 for task in (work, gone):
@@ -70,13 +70,13 @@ class Planner:
                 await asyncio.wait({work, gone})  # the process is gone before the next may start
             finally:
                 self._busy.discard(token)
-        if "mistake" not in answer:
-            return answer
-        if answer["parameter"] is not None:
-            raise PlanRequestError(answer["parameter"], answer["mistake"])
-        raise InputError(answer["mistake"])
+        if "error" not in result:
+            return result
+        if result["parameter"] is not None:
+            raise PlanRequestError(result["parameter"], result["error"])
+        raise InputError(result["error"])
 
-    async def _answer(self, wanted: object) -> dict[str, Any]:
+    async def _compute(self, wanted: object) -> dict[str, Any]:
         limits = (str(self._seconds), str(self._megabytes))
         async with self._room:
             process = await asyncio.create_subprocess_exec(
@@ -101,8 +101,8 @@ class Planner:
             raise Refusal(problems.TOO_COSTLY)
         if code:
             raise RuntimeError(f"the planner failed: {errors.decode(errors='replace')[-2000:]}")
-        answer: dict[str, Any] = json.loads(out)
-        return answer
+        result: dict[str, Any] = json.loads(out)
+        return result
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

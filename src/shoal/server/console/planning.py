@@ -87,7 +87,7 @@ class PlanRequestError(InputError):
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody wants to ask, how many people, and with which promise.
+    """A survey, the size of its crowd, and the promise it should have.
 
     `share` is the group of interest, as a part of the crowd. `compare` also asks for a trusted
     curator and for how many people are needed, which takes longer.
@@ -240,13 +240,13 @@ def main(seconds: int, megabytes: int) -> None:
     """Read a request from stdin and write the result, or the error."""
     _limit(seconds, megabytes)
     try:
-        answer = prospect(check_request(json.load(sys.stdin.buffer)))
+        result = prospect(check_request(json.load(sys.stdin.buffer)))
     except ShoalError as error:
         parameter = error.parameter if isinstance(error, PlanRequestError) else None
-        answer = {"mistake": str(error), "parameter": parameter}
+        result = {"error": str(error), "parameter": parameter}
     except MemoryError:
         sys.exit(OUT_OF_MEMORY)
-    sys.stdout.write(json.dumps(answer))
+    sys.stdout.write(json.dumps(result))
 
 
 def _limit(seconds: int, megabytes: int) -> None:

@@ -27,7 +27,7 @@ from shoal.support.files import first_line, strict_json
 __all__ = ["TokenAdmin", "open_token_admin"]
 
 _TIMEOUT = 10.0
-_LARGEST = 4 << 20
+_MAX_SIZE = 4 << 20
 
 
 class TokenAdmin(Protocol):
@@ -139,8 +139,8 @@ class _Console:
         connection = kind(self._split.hostname or "", self._split.port, timeout=_TIMEOUT)
         try:
             connection.request(method, self._split.path.rstrip("/") + path, body, headers)
-            with connection.getresponse() as answer:
-                status, content = answer.status, answer.read(_LARGEST)
+            with connection.getresponse() as response:
+                status, content = response.status, response.read(_MAX_SIZE)
             reply: Any = strict_json(content) if content else {}
         except (OSError, HTTPException) as error:
             raise InputError(f"no console answers at {self._url}: {first_line(error)}.") from error

@@ -30,12 +30,12 @@ CONFIGURATION = HEX(
 )
 REQUEST = HEX("00034745540568747470730b6578616d706c652e636f6d012f")
 EPHEMERAL = HEX("bc51d5e930bda26589890ac7032f70ad12e4ecb37abb1b65b1256c9c48999c73")
-SEALED_REQUEST = HEX(
+ENCRYPTED_REQUEST = HEX(
     "010020000100014b28f881333e7c164ffc499ad9796f877f4e1051ee6d31bad19dec96c208b472"
     "6374e469135906992e1268c594d2a10c695d858c40a026e7965e7d86b83dd440b2c0185204b4d63525"
 )
 NONCE = HEX("c789e7151fcba46158ca84b04464910d")
-SEALED_RESPONSE = HEX("c789e7151fcba46158ca84b04464910d86f9013e404feea014e7be4a441f234f857fbd")
+ENCRYPTED_RESPONSE = HEX("c789e7151fcba46158ca84b04464910d86f9013e404feea014e7be4a441f234f857fbd")
 
 
 def key_pair(secret: bytes) -> KEMKeyPair:
@@ -57,13 +57,13 @@ class TestKnownAnswers:
             "37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431"
         )
         text = HEX("4265617574792069732074727574682c20747275746820626561757479")
-        sealed = context.seal(text, b"Count-0")
-        assert sealed.hex() == (
+        encrypted = context.seal(text, b"Count-0")
+        assert encrypted.hex() == (
             "f938558b5d72f1a23810b4be2ab4f84331acc02fc97babc53a52ae8218a355a9"
             "6d8770ac83d07bea87e13c512a"
         )
         other = SUITE.create_recipient_context(encapsulated, receiver.private_key, info)
-        assert other.open(sealed, b"Count-0") == text
+        assert other.open(encrypted, b"Count-0") == text
         for context_text, value in (
             (b"", "3853fe2b4035195a573ffc53856e77058e15d9ea064de3e59f4961d0095250ee"),
             (b"\0", "2e8f0b54673c7029649d4eb9d5e33bf1872cf76d623ff164ac185da9e88c21a5"),
@@ -88,13 +88,13 @@ class TestKnownAnswers:
         """RFC 9458, appendix A: a request and its response."""
         key, gateway = KeyConfiguration.from_bytes(CONFIGURATION), GatewayKey(SECRET, 1)
         assert gateway.configuration == key
-        sealed, client = key.seal(REQUEST, ephemeral=key_pair(EPHEMERAL))
-        assert sealed == SEALED_REQUEST
-        assert len(sealed) == len(REQUEST) + OVERHEAD
-        opened, server = gateway.open(SEALED_REQUEST)
+        encrypted, client = key.encrypt(REQUEST, ephemeral=key_pair(EPHEMERAL))
+        assert encrypted == ENCRYPTED_REQUEST
+        assert len(encrypted) == len(REQUEST) + OVERHEAD
+        opened, server = gateway.decrypt(ENCRYPTED_REQUEST)
         assert opened == REQUEST
-        assert server.seal(HEX("0140c8"), nonce=NONCE) == SEALED_RESPONSE
-        assert client.open(SEALED_RESPONSE) == HEX("0140c8")
+        assert server.encrypt(HEX("0140c8"), nonce=NONCE) == ENCRYPTED_RESPONSE
+        assert client.decrypt(ENCRYPTED_RESPONSE) == HEX("0140c8")
 
     def test_binary_http(self):
         """The messages of RFC 9458; RFC 9292 lets what is empty at the end be left out."""
@@ -166,34 +166,34 @@ class TestObliviousHttp:
     @bounded(100)
     def test_only_our_errors_come_out(self, content: bytes):
         gateway = GatewayKey(SECRET, 1)
-        for sealed in (content, gateway.configuration.header + content):
+        for encrypted in (content, gateway.configuration.header + content):
             with pytest.raises(ReportError):
-                gateway.open(sealed)
-        _, exchange = gateway.configuration.seal(b"request")
+                gateway.decrypt(encrypted)
+        _, exchange = gateway.configuration.encrypt(b"request")
         with pytest.raises(ReportError):
-            exchange.open(content)
+            exchange.decrypt(content)
         with contextlib.suppress(InputError):
             KeyConfiguration.from_list(content)
 
     def test_every_request_and_answer_looks_new(self):
         key, gateway = GatewayKey(SECRET, 1).configuration, GatewayKey(SECRET, 1)
-        sealed = [key.seal(REQUEST)[0] for _ in range(2)]
-        assert sealed[0] != sealed[1]
-        _, exchange = gateway.open(sealed[0])
-        assert exchange.seal(b"202") != exchange.seal(b"202")
+        encrypted = [key.encrypt(REQUEST)[0] for _ in range(2)]
+        assert encrypted[0] != encrypted[1]
+        _, exchange = gateway.decrypt(encrypted[0])
+        assert exchange.encrypt(b"202") != exchange.encrypt(b"202")
 
     def test_an_answer_is_for_one_request(self):
         gateway = GatewayKey(SECRET, 1)
-        (first, mine), (_, other) = (gateway.configuration.seal(REQUEST) for _ in range(2))
-        answer = gateway.open(first)[1].seal(b"202")
-        assert mine.open(answer) == b"202"
+        (first, mine), (_, other) = (gateway.configuration.encrypt(REQUEST) for _ in range(2))
+        answer = gateway.decrypt(first)[1].encrypt(b"202")
+        assert mine.decrypt(answer) == b"202"
         with pytest.raises(ReportError):
-            other.open(answer)
+            other.decrypt(answer)
 
     def test_a_damaged_request_is_not_opened(self):
         gateway = GatewayKey(SECRET, 1)
-        for place in (0, 3, 6, 10, len(SEALED_REQUEST) - 1):
-            damaged = bytearray(SEALED_REQUEST)
+        for place in (0, 3, 6, 10, len(ENCRYPTED_REQUEST) - 1):
+            damaged = bytearray(ENCRYPTED_REQUEST)
             damaged[place] ^= 1
             with pytest.raises(ReportError):
-                gateway.open(bytes(damaged))
+                gateway.decrypt(bytes(damaged))

@@ -46,11 +46,11 @@ async def through(
 ) -> tuple[httpx.Response, BinaryResponse]:
     """Send a request as a relay would forward it, and open the answer."""
     content = request if isinstance(request, bytes) else request.to_bytes()
-    sealed, exchange = (await key_of(world)).seal(content)
+    sealed, exchange = (await key_of(world)).encrypt(content)
     answer = await world.ask("public", "POST", "/v1/oblivious", headers, sealed)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "message/ohttp-res"
-    return answer, BinaryResponse.from_bytes(exchange.open(answer.content))
+    return answer, BinaryResponse.from_bytes(exchange.decrypt(answer.content))
 
 
 async def on_connection(world: World, sender: Sender, sealed: bytes) -> bytes:
@@ -155,7 +155,7 @@ class TestGateway:
     def test_what_cannot_be_opened_is_refused_outside(self, tmp_path: Path):
         async def work(world: World) -> None:
             key = await key_of(world)
-            sealed, _ = key.seal(b"request")
+            sealed, _ = key.encrypt(b"request")
             other = bytes([key.number ^ 1]) + sealed[1:]
             damaged = sealed[:-1] + bytes([sealed[-1] ^ 1])
             for content, headers, status, name in (
@@ -197,9 +197,9 @@ class TestGateway:
             key = await key_of(world)
             statuses = []
             for seed in range(4):
-                sealed, exchange = key.seal(of_reports(some(large, 1, seed)).to_bytes())
+                sealed, exchange = key.encrypt(of_reports(some(large, 1, seed)).to_bytes())
                 answer = await on_connection(world, sender, sealed)
-                statuses.append(BinaryResponse.from_bytes(exchange.open(answer)).status)
+                statuses.append(BinaryResponse.from_bytes(exchange.decrypt(answer)).status)
             return statuses
 
         narrow: dict[str, Any] = {"reports_per_request": 100, "max_share_percent": 1}
@@ -326,9 +326,9 @@ class Dishonest:
     def take(self, sealed: bytes) -> bytes:
         for gateway in list(self.gateways.values()):
             with suppress(ReportError):
-                _, exchange = gateway.open(sealed)
+                _, exchange = gateway.decrypt(sealed)
                 self.used.append(gateway.configuration.public_key)
-                return exchange.seal(BinaryResponse(202).to_bytes())
+                return exchange.encrypt(BinaryResponse(202).to_bytes())
         raise AssertionError("sealed for a key that nobody was given")
 
     @contextmanager
@@ -430,12 +430,12 @@ class TestRotation:
                 held.append(KeyConfiguration.from_list(answer.content))
                 for place, key in enumerate(held):
                     request = of_reports(some(FLAGS_PLAN, 1, seed=len(held) * 100 + place))
-                    sealed, exchange = key.seal(request.to_bytes())
+                    sealed, exchange = key.encrypt(request.to_bytes())
                     answer = await world.ask("public", "POST", "/v1/oblivious", SEALED, sealed)
                     if place < expired:
                         assert answer.json()["type"].endswith("ohttp-key")
                     else:
-                        inner = BinaryResponse.from_bytes(exchange.open(answer.content))
+                        inner = BinaryResponse.from_bytes(exchange.decrypt(answer.content))
                         assert inner.status == 202
 
             await send_with_all()

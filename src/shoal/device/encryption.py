@@ -106,7 +106,7 @@ def check_parties(parties: Parties, transport: Transport, *, one_operator: bool 
 
 
 class ReportEncryptor:
-    """Seals the reports of one folder for the crowds that are open at the relay."""
+    """Encrypts the reports of one queue for the crowds that are open at the relay."""
 
     def __init__(self, folder: ReportQueue, transport: Transport) -> None:
         self._folder, self._transport = folder, transport

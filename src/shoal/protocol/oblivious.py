@@ -41,7 +41,7 @@ _HEADER = struct.Struct(">BHHH")
 _REQUEST_LABEL, _RESPONSE_LABEL = b"message/bhttp request", b"message/bhttp response"
 
 
-def _unopened() -> ReportError:
+def _undecryptable() -> ReportError:
     return ReportError("this was not encrypted for this key of Oblivious HTTP.")
 
 
@@ -124,13 +124,13 @@ class KeyConfiguration:
         """Return the first usable key of a list."""
         return cls.read_list(content)[0]
 
-    def seal(self, request: bytes, *, ephemeral: Any = None) -> tuple[bytes, Exchange]:
+    def encrypt(self, request: bytes, *, ephemeral: Any = None) -> tuple[bytes, Exchange]:
         """Encrypt a request; return it and the exchange that decrypts its response."""
         key = _suite().kem.deserialize_public_key(self.public_key)
         info = _REQUEST_LABEL + b"\0" + self.header
         encapsulated, context = _suite().create_sender_context(key, info, eks=ephemeral)
-        sealed = self.header + encapsulated + context.seal(request)
-        return sealed, Exchange(context, encapsulated)
+        encrypted = self.header + encapsulated + context.seal(request)
+        return encrypted, Exchange(context, encapsulated)
 
 
 class GatewayKey:
@@ -143,23 +143,23 @@ class GatewayKey:
         public = X25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
         self.configuration = KeyConfiguration(public[0] if number is None else number, public)
 
-    def knows(self, sealed: bytes) -> bool:
+    def knows(self, encrypted: bytes) -> bool:
         """Whether a request was encrypted for this key, by its header."""
-        return sealed.startswith(self.configuration.header)
+        return encrypted.startswith(self.configuration.header)
 
-    def open(self, sealed: bytes) -> tuple[bytes, Exchange]:
+    def decrypt(self, encrypted: bytes) -> tuple[bytes, Exchange]:
         """Decrypt a request; return it and the exchange that encrypts its response."""
         from pyhpke import PyHPKEError
 
-        if not self.knows(sealed) or len(sealed) < OVERHEAD:
-            raise _unopened()
-        encapsulated, ciphertext = sealed[7 : 7 + KEY_BYTES], sealed[7 + KEY_BYTES :]
+        if not self.knows(encrypted) or len(encrypted) < OVERHEAD:
+            raise _undecryptable()
+        encapsulated, ciphertext = encrypted[7 : 7 + KEY_BYTES], encrypted[7 + KEY_BYTES :]
         info = _REQUEST_LABEL + b"\0" + self.configuration.header
         try:
             context = _suite().create_recipient_context(encapsulated, self._key, info)
             return context.open(ciphertext), Exchange(context, encapsulated)
         except (PyHPKEError, ValueError) as error:
-            raise _unopened() from error
+            raise _undecryptable() from error
 
 
 @dataclass(frozen=True)
@@ -169,24 +169,24 @@ class Exchange:
     context: ContextInterface
     encapsulated: bytes
 
-    def seal(self, response: bytes, *, nonce: bytes | None = None) -> bytes:
+    def encrypt(self, response: bytes, *, nonce: bytes | None = None) -> bytes:
         """Encrypt the response for the sender of the request."""
         nonce = SystemBits().draw(SECRET_BYTES) if nonce is None else nonce
         cipher, iv = self._cipher(nonce)
-        sealed: bytes = cipher.encrypt(iv, response, None)
-        return nonce + sealed
+        encrypted: bytes = cipher.encrypt(iv, response, None)
+        return nonce + encrypted
 
-    def open(self, sealed: bytes) -> bytes:
+    def decrypt(self, encrypted: bytes) -> bytes:
         """Decrypt the response; anything else raises `ReportError`."""
         from cryptography.exceptions import InvalidTag
 
-        if len(sealed) < 2 * SECRET_BYTES:
-            raise _unopened()
-        cipher, iv = self._cipher(sealed[:SECRET_BYTES])
+        if len(encrypted) < 2 * SECRET_BYTES:
+            raise _undecryptable()
+        cipher, iv = self._cipher(encrypted[:SECRET_BYTES])
         try:
-            opened: bytes = cipher.decrypt(iv, sealed[SECRET_BYTES:], None)
+            opened: bytes = cipher.decrypt(iv, encrypted[SECRET_BYTES:], None)
         except InvalidTag as error:
-            raise _unopened() from error
+            raise _undecryptable() from error
         return opened
 
     def _cipher(self, nonce: bytes) -> tuple[Any, bytes]:

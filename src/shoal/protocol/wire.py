@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 MAGIC, REPORTS_TYPE = b"SHOAL\x01", "application/vnd.shoal.reports"
 ENCRYPTED_MAGIC, ENCRYPTED_TYPE = b"ENCRYP\x01", "application/vnd.shoal.encrypted"
-"""How content begins, and its media type; `shoal.protocol.encryption` has the sealed form."""
+"""How content begins, and its media type; `shoal.protocol.encryption` has the encrypted form."""
 
 MAX_REPORTS = 1 << 20
 """The most reports one batch may hold."""

@@ -129,7 +129,7 @@ class ObliviousTransport(HttpTransport):
         authority = f"{self._origin.host}:{self._origin.port}"
         request = BinaryRequest(method, self._origin.scheme, authority, path, headers, body)
         length = -(-len(request.to_bytes()) // STEP) * STEP
-        return self._known_key().seal(request.to_bytes(length))
+        return self._known_key().encrypt(request.to_bytes(length))
 
     def _known_key(self) -> KeyConfiguration:
         if self._key is None:
@@ -179,7 +179,7 @@ class ObliviousTransport(HttpTransport):
                 f"the relay answered {response.status} instead of an encrypted response.{advice}"
             )
         try:
-            inner = BinaryResponse.from_bytes(exchange.open(content))
+            inner = BinaryResponse.from_bytes(exchange.decrypt(content))
         except ReportError as error:
             raise TransportError(f"the answer is not the collector's: {error}") from error
         return _Response(inner, response.will_close)

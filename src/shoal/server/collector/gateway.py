@@ -127,7 +127,7 @@ class ObliviousGateway:
             await self._refuse(problems.OBLIVIOUS_KEY, send)
             return
         try:
-            opened, exchange = await self._in_thread(opener.open, encrypted)
+            opened, exchange = await self._in_thread(opener.decrypt, encrypted)
         except ReportError:
             await self._refuse(problems.UNOPENED, send)
             return
@@ -160,7 +160,7 @@ class ObliviousGateway:
         inner = BinaryResponse(answer.status, kept, answer.body).to_bytes(RESPONSE_BYTES)
         if len(inner) > RESPONSE_BYTES:
             inner = BinaryResponse(answer.status).to_bytes(RESPONSE_BYTES)
-        content = await self._in_thread(exchange.seal, inner)
+        content = await self._in_thread(exchange.encrypt, inner)
         headers = [
             (b"content-type", RESPONSE_TYPE.encode()),
             (b"content-length", b"%d" % len(content)),

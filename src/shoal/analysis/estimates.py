@@ -100,8 +100,15 @@ class Estimate:
     def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
         """Return the numbers as plain JSON values, low and high in counts."""
         bounds = self.interval(level, kind)
-        numbers = (self.count, self.share, self.sigma, bounds.low, bounds.high, self.constrained)
-        row = dict(zip(NUMBERS, numbers, strict=True))
+        count = self.count
+        row = {
+            "count": count,
+            "share": count / self.reports,
+            "sigma": self.sigma,
+            "low": bounds.low,
+            "high": bounds.high,
+            "constrained": self.constrained,
+        }
         return row if bounds.compatible else row | {"incompatible": True}
 
 

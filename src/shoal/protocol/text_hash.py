@@ -2,7 +2,7 @@
 
 A text answer sets `hashes` bits of a Bloom filter of `bits` bits. Which ones depends on the survey,
 the question and the cohort, so that two texts that share bits in one cohort do not in the next, and
-tables made for one survey are useless for another. Version 1, for every language:
+tables made for one survey are useless for another. Version 1, for every language::
 
     message   = "shoal-text-1" NUL  survey digest (32)  length of the name (u16 LE)  name
                 cohort (u16 LE)  text

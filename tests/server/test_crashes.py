@@ -49,6 +49,8 @@ from tests.server.store_help import (
     upload,
 )
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("SHOAL_KILLS", "4"))
 LOGS = int(os.environ.get("SHOAL_LOGS", "60"))
 

@@ -56,6 +56,8 @@ from tests.server.store_help import (
     upload,
 )
 
+pytestmark = pytest.mark.slow
+
 DEADLINE = 10
 WEEK = 7 * DAY
 ENDLESS = make_plan(crowd=7)

@@ -50,7 +50,7 @@ from tests.server.store_help import (
 from tests.server.test_crashes import WIDE, filled_up
 from tests.server.test_model import DEADLINE, ENDLESS, WEEK, WEEKLY, Life
 
-pytestmark = [needs_postgres, pytest.mark.system]
+pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
 
 FLAGS = PLANS["flags"]
 

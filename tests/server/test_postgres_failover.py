@@ -22,7 +22,7 @@ from tests.server.postgres_help import (
 )
 from tests.server.store_help import make_plan, open_reports, upload
 
-pytestmark = [needs_postgres, pytest.mark.system]
+pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
 
 SMALL = make_plan(crowd=3)
 NEEDED = SMALL.reports_needed
@@ -93,8 +93,8 @@ class TestSealing:
         disconnect(one, two)
         standby = standby_of(url)
         one.sweep()
-        with two._reading():  # it has seen it, and was not yet able to write it down
-            pass
+        # It has seen it, and was not yet able to write it down.
+        two.database.read("look", lambda: None)
         assert (two.folder / CROWD_KEY_FILE).read_text() == filed
         one.close()
         fail_over(url, standby)

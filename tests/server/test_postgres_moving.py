@@ -35,7 +35,7 @@ from tests.server.store_help import (
 )
 from tests.server.test_model import WEEK, WEEKLY
 
-pytestmark = [needs_postgres, pytest.mark.system]
+pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
 
 FLAGS, TEXT = PLANS["flags"], PLANS["text and flags"]
 NOW = int(NOON // WEEK)

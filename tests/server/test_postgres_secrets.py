@@ -39,7 +39,7 @@ from tests.server.store_help import (
 )
 from tests.server.test_model import WEEK, WEEKLY
 
-pytestmark = [needs_postgres, pytest.mark.system]
+pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
 
 FLAGS = PLANS["flags"]
 WIDE = make_plan(Flags("f", tuple(f"option {number}" for number in range(80))), crowd=300)

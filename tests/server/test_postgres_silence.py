@@ -44,7 +44,7 @@ from tests.server.test_crashes import WIDE
 from tests.server.test_model import ENDLESS, WEEK, WEEKLY
 from tests.server.test_postgres import KILLS, check
 
-pytestmark = [needs_postgres, pytest.mark.system]
+pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
 
 FLAGS = PLANS["flags"]
 SHORT = 1.0

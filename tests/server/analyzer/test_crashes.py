@@ -43,6 +43,8 @@ from tests.server.analyzer.relay_help import (
 from tests.server.crash_help import LONGEST, Served
 from tests.server.store_help import DAY, Clock, counted_by_hand, make_plan, upload
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("SHOAL_KILLS", "4"))
 FIRST = Place(0, 1)
 DAILY = PLANS["whole, daily"]

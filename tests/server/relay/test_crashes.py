@@ -26,6 +26,8 @@ from .relay_help import (
 )
 from .relay_process import Process
 
+pytestmark = pytest.mark.slow
+
 KILLS = max(int(os.environ.get("SHOAL_KILLS", "4")) // 2, 2)
 MOST = 150
 """Reports of one sender: a start of the process takes far longer than they do."""

@@ -33,6 +33,8 @@ from .relay_help import (
     until,
 )
 
+pytestmark = pytest.mark.slow
+
 WEEK = 7 * 86_400
 PLAN = party_plan("model", bits=3, messages=2, crowd=5, window=WEEK)
 STORIES = int(os.environ.get("SHOAL_STORIES", "10"))

@@ -27,7 +27,7 @@ from tests.server.privacy_help import NOW
 from .relay_help import PIECES, WEEKLY, WHOLE, FakeAnalyzer, check_once, made, party_plan, sealed
 from .shared_help import SharedRelay, two_relays
 
-pytestmark = [needs_postgres, pytest.mark.system]
+pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
 
 LARGE = party_plan("large", bits=2, crowd=700)
 WEEK = 7 * 86_400

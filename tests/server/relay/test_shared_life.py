@@ -27,7 +27,7 @@ from .test_crashes import MOST, Devices, all_arrived, losing_answers
 from .test_crashes import PLAN as KILLED
 from .test_model import PLAN, STORIES, Step, Story, tell
 
-pytestmark = [needs_postgres, pytest.mark.system]
+pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
 
 KILLS = int(os.environ.get("TEST_POSTGRES_KILLS", "4"))
 """How often a relay is killed; no setting of a service has such a name."""

@@ -23,7 +23,7 @@ from tests.server.postgres_help import Server, needs_postgres, second_folder, th
 from .relay_help import PIECES, WEEKLY, WHOLE, FakeAnalyzer, check_once, made
 from .shared_help import SharedRelay, two_relays
 
-pytestmark = [needs_postgres, pytest.mark.system]
+pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
 
 WEEK = 7 * 86_400
 

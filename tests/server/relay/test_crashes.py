@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from shoal.protocol.encryption import CrowdKey
 
 from .relay_help import (

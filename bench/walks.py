@@ -1,7 +1,8 @@
 """Count the code, and the files that a reader walks through to follow one operation.
 
 `python -m bench.walks` prints the figures; `--files` also names the files of each walk, and
-`--check` exits with 1 if a figure is over its limit. A walk enters a file if a function of it is
+`--check` exits with 1 if a figure is over its limit. CPU times include starting Python; they are
+the best of several, and need an idle machine. A walk enters a file if a function of it is
 called; code that runs because a module is imported does not count. Each walk has a process of its
 own, and all of its threads are watched.
 """
@@ -13,6 +14,7 @@ import ast
 import inspect
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -37,6 +39,24 @@ LIMITS = {
     "one answer to a stored report": 18,
     "one report at the collector": 18,
     "a page of the console": 35,
+    "one report, CPU ms": 60,
+    "a tool with telemetry, CPU ms": 25,
+}
+SCRIPTS = {
+    "one report, CPU ms": """
+from shoal import Flags, Outbox, Plan, Survey
+from shoal.device.outbox import HttpTransport
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+plan = Plan(Survey("s", (Flags("f", ("a",)),)), FlipProbability(1, 2), Promise("local", "2"))
+Outbox(sys.argv[1], HttpTransport("http://127.0.0.1:9")).answer(plan, {"f": ["a"]})
+""",
+    "a tool with telemetry, CPU ms": """
+from shoal import Telemetry
+telemetry = Telemetry("t", plan=b"", to="", environ={"HOME": "/nowhere"})
+telemetry.record(a="b")
+telemetry.flush()
+""",
 }
 SURVEY = """\
 name = "app"
@@ -224,6 +244,21 @@ def walks() -> dict[str, list[str]]:
         }
 
 
+def cpu_times() -> dict[str, float]:
+    """Return the CPU time of each script in milliseconds, the best of several processes."""
+    best = dict.fromkeys(SCRIPTS, float("inf"))
+    with tempfile.TemporaryDirectory() as place:
+        for turn in range(15):
+            for name, script in SCRIPTS.items():
+                code = f"import sys; sys.path.append({str(SOURCE.parent)!r}){script}"
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                subprocess.run([sys.executable, "-ISc", code, f"{place}/{turn}"], check=True)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                best[name] = min(best[name], 1000 * used)
+    return best
+
+
 def sizes() -> dict[str, float]:
     """Return counts of lines, files and classes."""
     lengths = [len(path.read_text("utf-8").splitlines()) for path in SOURCE.rglob("*.py")]
@@ -249,7 +284,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="fail if a figure is over its limit")
     options = parser.parse_args()
     found = walks()
-    figures = sizes() | {name: len(files) for name, files in found.items()}
+    figures = sizes() | {name: len(files) for name, files in found.items()} | cpu_times()
     over = False
     for name, figure in figures.items():
         limit = LIMITS.get(name)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 import shoal
 
@@ -66,33 +63,3 @@ def test_a_tool_with_telemetry_loads_next_to_nothing(tmp_path: Path):
         *(f"shoal.device.telemetry.{name}" for name in ("environment", "state", "telemetry")),
     }
     assert not loaded & {"dataclasses", "json", "argparse", "pathlib", "decimal", "hashlib"}
-
-
-STANDARD = "import base64, dataclasses, decimal, fractions, hashlib, json, pathlib, struct, typing"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="measures with getrusage")
-@pytest.mark.parametrize(
-    ("script", "limit", "reference", "times"),
-    [(ONE_REPORT, 0.060, STANDARD, 2.2), (TELEMETRY, 0.025, "", 3.2)],
-    ids=["one report", "telemetry"],
-)
-def test_cpu_time(script: str, limit: float, reference: str, times: float, tmp_path: Path):
-    """The best of several runs in CPU seconds, interpreter included.
-
-    On a busy machine everything takes longer, so a multiple of a reference script is allowed too.
-    """
-
-    def cpu(code: str, number: int) -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        loaded_by(code, tmp_path / str(number))
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    best, allowed = float("inf"), float("inf")
-    for number in range(15):
-        best = min(best, cpu(script, number))
-        if best <= limit:
-            return
-        allowed = min(allowed, times * cpu(reference, number))
-    assert best <= allowed

@@ -335,6 +335,7 @@ def pages_of(plan: Plan, folder: Path) -> list[httpx.Response]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", NASTY)
 def test_the_planner_shows_what_was_typed_as_text(word: str, tmp_path: Path) -> None:
     """In every field, and in the result of a survey whose names are hostile."""

@@ -408,6 +408,7 @@ class TestChanges:
         self.refused(made, tmp_path / "new", capsys)
 
 
+@pytest.mark.slow
 class TestUnderLoad:
     def test_every_backup_is_a_moment_of_the_collector(self, tmp_path: Path):
         """Whole crowds, the same that the collector shows in the end, and ever more of them."""

@@ -441,6 +441,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
 # Slow ones
 
 
+@pytest.mark.slow
 def test_slow_connections_do_not_stop_the_others(server: Server) -> None:
     """Three hundred connections of all kinds owe something; all are closed, and others served."""
     kinds = [

@@ -261,6 +261,7 @@ def test_a_lost_crowd_key_gives_open_crowds_up(history: Path, tmp_path: Path):
         assert store.database.begun_anew is None
 
 
+@pytest.mark.slow
 def test_a_second_collector_though_the_lock_was_deleted(tmp_path: Path):
     with Served(tmp_path / "data", PLAN) as served:
         served.start()

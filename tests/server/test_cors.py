@@ -173,6 +173,7 @@ def test_a_plan_has_no_pages_until_an_admin_names_them(tmp_path: Path) -> None:
     in_world(live, tmp_path / "data")
 
 
+@pytest.mark.slow
 def test_origins_are_kept(tmp_path: Path) -> None:
     """A start without the option leaves them, one with it sets them anew."""
 

@@ -48,6 +48,7 @@ def signers_at_relay(parties: Parties) -> list[str]:
     return json.loads(content)["ed25519"] if status == 200 else []
 
 
+@pytest.mark.slow
 @pytest.mark.real_random
 def test_the_analyzer_s_key_changes_under_load(tmp_path: Path):
     agreed, relay, analyzer = planned("reports")

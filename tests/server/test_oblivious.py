@@ -458,6 +458,7 @@ class TestRotation:
 
         in_world(work, tmp_path / "data", clock=lambda: now[0], oblivious="reports")
 
+    @pytest.mark.slow
     def test_a_device_that_sends_all_the_time_notices_nothing(self, tmp_path: Path):
         """A collector is stopped, its key changed, and it is started again, twice."""
         agreed = small_plan()
@@ -523,6 +524,7 @@ class TestRotation:
 
 
 class TestEndToEnd:
+    @pytest.mark.slow
     def test_send_through_a_relay(
         self,
         tmp_path: Path,
@@ -550,6 +552,7 @@ class TestEndToEnd:
         assert agreed.id.encode() not in one
         assert KeyConfiguration.from_list(content).header == one[:7]
 
+    @pytest.mark.slow
     def test_the_relay_sees_no_token(self, tmp_path: Path):
         agreed = small_plan()
         with (

@@ -228,6 +228,7 @@ class TestMetrics:
         texts = in_world(story, tmp_path / "data")
         assert len(set(texts)) == 1
 
+    @pytest.mark.slow
     def test_refusals_at_the_connection_are_counted(self, tmp_path: Path):
         with served(tmp_path / "data", small_plan()) as collector:
             host, port = collector.public.removeprefix("http://").split(":")

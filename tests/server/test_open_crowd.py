@@ -259,6 +259,7 @@ def first_difference(one: list[Seen], other: list[Seen]) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["other reports", "all bits zero", "four of them repeated"])
 def test_different_open_crowds_look_the_same(base: Base, which: str, tmp_path: Path) -> None:
     one, other = pairs_of_contents(base.plan)[which]
@@ -268,6 +269,7 @@ def test_different_open_crowds_look_the_same(base: Base, which: str, tmp_path: P
     assert first_difference(*looks) is None
 
 
+@pytest.mark.slow
 def test_there_is_something_to_see(flags_base: Base, tmp_path: Path) -> None:
     """The looks hold what they are meant to hold: otherwise equality says nothing."""
     looks = history(flags_base, tmp_path / "one", pairs_of_contents(FLAGS_PLAN)["other reports"][0])
@@ -458,6 +460,7 @@ MUTANTS: list[tuple[Patch, str, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mutant", "which", "where"), MUTANTS)
 def test_every_mutant_is_seen(
     mutant: Patch,

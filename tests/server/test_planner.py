@@ -35,6 +35,7 @@ JSON = {"content-type": "application/json"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
+@pytest.mark.slow
 def test_its_numbers_are_those_of_the_functions() -> None:
     survey = Survey.from_toml(EXAMPLE)
     found = prospect(check_request(form_request(FIELDS | {"compare": "yes"})))
@@ -83,6 +84,7 @@ def test_what_cannot_be_planned(change: dict[str, str], words: str, tmp_path: Pa
     in_world(live, tmp_path / "data")
 
 
+@pytest.mark.slow
 def test_the_page_the_api_and_a_draft(tmp_path: Path) -> None:
     async def live(world: World) -> None:
         admin = world.admin()
@@ -162,6 +164,7 @@ needs_proc = pytest.mark.skipif(
 class TestProcess:
     """What somebody sends is parsed and planned elsewhere, with limits."""
 
+    @pytest.mark.slow
     def test_nothing_is_parsed_in_the_process_that_takes_reports(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -209,6 +212,7 @@ class TestProcess:
 
         return asyncio.run(ask())
 
+    @pytest.mark.slow
     @needs_proc
     def test_time_is_limited(self) -> None:
         assert self.refused(Planner(seconds=5), SLOW) == problems.TOO_COSTLY.name
@@ -268,6 +272,7 @@ def sent(server: Server, token: str) -> socket.socket:
     return connection
 
 
+@pytest.mark.slow
 @needs_proc
 def test_many_requests_and_a_hang_up_do_not_block_the_console(tmp_path: Path) -> None:
     with serving(tmp_path, FLAGS_PLAN) as server, ExitStack() as held:

@@ -23,6 +23,7 @@ from tests.server.test_crashes import WIDE
 FLAGS = PLANS["flags"]
 
 
+@pytest.mark.slow
 def test_a_store_that_hangs(tmp_path: Path):
     """In a folder as in PostgreSQL: everybody is answered, and the service stops."""
     answered = threading.Event()
@@ -73,6 +74,7 @@ def test_work_that_was_refused_does_not_happen_later(tmp_path: Path):
     assert begun == ["next"]
 
 
+@pytest.mark.slow
 def test_a_busy_store_is_ready(tmp_path: Path):
     """Much work waits, and the data answer all of it, one after the other."""
 
@@ -87,6 +89,7 @@ def test_a_busy_store_is_ready(tmp_path: Path):
     in_world(story, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_process_ends_though_a_thread_does_not(tmp_path: Path):
     """Another process holds the data for longer than the process may take to stop."""
     with Served(tmp_path / "data", WIDE, "--shutdown-timeout", "2") as served:

@@ -154,6 +154,7 @@ def judge(line: Line, requests: int, random: np.random.Generator) -> Verdict:
     return Verdict(told_apart(one, other), float(np.median(one)), float(np.median(other)))
 
 
+@pytest.mark.slow
 def test_answer_times_of_fresh_and_repeated_reports_do_not_differ() -> None:
     """False alarm: 1e-18, since three rounds of their own would all have to reject at 1e-6.
 
@@ -170,6 +171,7 @@ def test_answer_times_of_fresh_and_repeated_reports_do_not_differ() -> None:
     pytest.fail(f"repeated reports are told by the time of the answer: {verdicts}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [RETURNS_EARLY, WRITES_NO_FILLER][: 1 + (REQUESTS >= 5000)])
 def test_less_work_for_repeated_reports_is_seen_every_time(mutant: str) -> None:
     random = np.random.default_rng(9)
@@ -206,6 +208,7 @@ def judge_sealing(line: Line, plan: Plan, requests: int, random: np.random.Gener
     return min(1.0, 2 * min(told_apart(times[:, place], others) for place in (0, -1)))
 
 
+@pytest.mark.slow
 def test_answer_times_do_not_tell_when_a_crowd_is_complete() -> None:
     """False alarm: 1e-18, since three rounds of their own would all have to reject at 1e-6."""
     random = np.random.default_rng(int.from_bytes(os.urandom(8)))

@@ -220,6 +220,7 @@ class Devices:
             waiting = left
 
 
+@pytest.mark.slow
 @pytest.mark.real_random
 @pytest.mark.parametrize("view", ["reports", "counts"])
 def test_every_bit_arrives_once_whoever_is_killed(view: str, tmp_path: Path):
@@ -253,6 +254,7 @@ def test_every_bit_arrives_once_whoever_is_killed(view: str, tmp_path: Path):
     assert counts.tolist() == devices.bits.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["folder", pytest.param("database", marks=needs_postgres)])
 @pytest.mark.parametrize("view", ["reports", "counts"])
 def test_a_relay_is_replaced_as_documented(view: str, data: str, tmp_path: Path):
@@ -284,6 +286,7 @@ def test_a_relay_is_replaced_as_documented(view: str, data: str, tmp_path: Path)
     assert [tally["by_bit"] for tally in tallies] == [first.bits.tolist(), second.bits.tolist()]
 
 
+@pytest.mark.slow
 def test_a_relay_whose_deadline_does_not_fit_does_not_start(tmp_path: Path):
     agreed, relay, analyzer = planned("reports")
     with Parties(tmp_path, agreed, relay, analyzer) as parties:

@@ -41,6 +41,7 @@ def workers_of(served: Served) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 @needs_postgres
 @pytest.mark.system
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import pytest
+
 import shoal
 from shoal import Flags, Plan, Survey, Tally
 from shoal.analysis.estimates import Estimate
@@ -52,6 +54,7 @@ def through_both_parties(plan: Plan, chosen: list[list[str]], folder: Path) -> l
     return list(shoal.estimate(plan, Tally.from_json(release, plan))["f"].values())
 
 
+@pytest.mark.slow
 def test_whole_and_fragmented_reports_of_the_same_answers(tmp_path: Path) -> None:
     chance = Random(7)
     shares = [(bit + 0.5) / BITS for bit in range(BITS)]

@@ -223,6 +223,7 @@ class TestEndedCrowds:
 
         in_relay(closes, tmp_path, analyzer)
 
+    @pytest.mark.slow
     def test_only_the_analyzer_says_that_it_knows_of_no_crowd(self, tmp_path: Path) -> None:
         """A proxy in front of it that answers 404 does not count."""
         analyzer = FakeAnalyzer(WHOLE)

@@ -120,6 +120,7 @@ class TestOneSender:
             assert answer.split()[1] == b"413"
             assert relay.resident() - before < 16 << 20
 
+    @pytest.mark.slow
     def test_a_request_without_end_is_timed_out(self, tmp_path: Path) -> None:
         with (
             reachable(FakeAnalyzer(PIECES)) as url,

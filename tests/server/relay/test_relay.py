@@ -53,6 +53,7 @@ def test_a_whole_crowd_arrives_and_nothing_else(plan: Plan, tmp_path: Path) -> N
     assert len(analyzer.crowds) == 1
 
 
+@pytest.mark.slow
 def test_keys_are_asked_for_in_the_order_of_crowds(tmp_path: Path) -> None:
     """The analyzer numbers crowds as they are asked for, whatever request fails."""
     failing = [problem(401, "token-needed"), problem(401, "token-needed")]

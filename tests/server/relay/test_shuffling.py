@@ -33,6 +33,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch, bucket: int, buffered: int) -
     monkeypatch.setattr(shuffling, "BUFFERED_BYTES", buffered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buckets", [1, 2, 4])
 def test_every_order_is_equally_likely(
     buckets: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

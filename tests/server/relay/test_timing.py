@@ -75,6 +75,7 @@ def judge(relay: Process, line: Line, random: np.random.Generator) -> float:
     return min(1.0, 2 * float(both))
 
 
+@pytest.mark.slow
 def test_answer_times_of_fresh_and_repeated_reports_do_not_differ() -> None:
     """False alarm: 1e-18, since three rounds of their own would all have to reject at 1e-6."""
     random = np.random.default_rng(int.from_bytes(os.urandom(8)))
@@ -88,6 +89,7 @@ def test_answer_times_of_fresh_and_repeated_reports_do_not_differ() -> None:
     pytest.fail(f"the answer tells whether a report is new: {pvalues}")
 
 
+@pytest.mark.slow
 def test_less_work_for_repeated_reports_would_be_seen() -> None:
     random = np.random.default_rng(1)
     with line_to(WITHOUT_TICKS + RETURNS_EARLY) as (relay, line):

@@ -82,7 +82,7 @@ def measure(options: Options) -> Table:
 
 def _write_answers(folder: Path, answers: int) -> None:
     folder.mkdir()
-    options = flags_plan(40).survey.questions[0].options  # type: ignore[union-attr]
+    options = flags_plan(40).survey.questions[0].options  # type: ignore[attr-defined]
     column = [[options[0], options[7]], [], [options[39]], [options[20]]]
     table = pa.table({"answer": pa.array(column * (answers // _FILES // 4), pa.list_(pa.string()))})
     for number in range(_FILES):

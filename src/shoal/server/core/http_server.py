@@ -3,7 +3,7 @@
 It parses with httptools and does what no server offers as public API: it never reads the address of
 the other side, it limits how long and how much a connection may owe, and when all connections are
 taken it closes the one that has kept it waiting longest. So a request that arrives at once always
-finds room. See `docs/decisions/0013-http-server.md`.
+finds room. See `docs/decisions/0012-http-server.md`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,10 @@ from shoal.planning.certificate import certify
 from . import oracle
 from .kinds import KINDS, run
 
+SLOW = {"plan for a larger crowd": pytest.mark.slow}
 
-@pytest.mark.parametrize("name", KINDS)
+
+@pytest.mark.parametrize("name", [pytest.param(kind, marks=SLOW.get(kind, ())) for kind in KINDS])
 def test_no_claim_is_false(name, capsys):
     result = run(name)
     with capsys.disabled():

@@ -694,6 +694,7 @@ class TestSizing:
             sigmas.append(predicted_sigma(10**6, q, bits=256, hashes=hashes, cohorts=64))
         assert sigmas == sorted(sigmas)
 
+    @pytest.mark.slow
     def test_detectable_is_detected(self):
         """A text at the predicted smallest count is found about 95 times in 100.
 

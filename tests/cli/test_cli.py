@@ -745,6 +745,7 @@ def process(at: Path, *words: str, **options: Any) -> subprocess.CompletedProces
 
 
 class TestProcess:
+    @pytest.mark.slow
     def test_the_path_in_real_processes(self, at: Path):
         for words in (
             ["plan", "survey.toml", "--q", "0.25", "--json", "-o", "p.json"],

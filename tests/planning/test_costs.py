@@ -40,6 +40,7 @@ def forty() -> Comparison:
     return compare(flags(40), crowd_size=10_000_000, epsilon=2, delta="1e-6")
 
 
+@pytest.mark.slow
 class TestThePaper:
     @pytest.mark.slow
     def test_five_flags(self, five: Comparison):

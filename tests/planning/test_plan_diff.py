@@ -452,6 +452,7 @@ class TestGuarantees:
         assert year.weaker
         assert year.new.kind == "local"
 
+    @pytest.mark.slow
     def test_memory_and_several_reports_of_which_nothing_is_proven(self):
         several = replace(REMEMBERING, max_reports_per_person=2)
         diff = plan_diff(REMEMBERING, several)

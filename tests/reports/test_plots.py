@@ -78,6 +78,7 @@ def test_every_picture_has_words_for_all_it_shows(figures):
         assert axes.get_legend() is None, name
 
 
+@pytest.mark.slow
 def test_no_texts_overlap_or_leave_the_paper(figures):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

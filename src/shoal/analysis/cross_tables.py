@@ -142,7 +142,7 @@ class CrossTable(TableExport):
 
     @cached_property
     def association(self) -> Association:
-        """How the two questions go together; see `shoal.associate`. A slice has only a `test`."""
+        """How the two questions go together; see `associate`. A slice has only a `test`."""
         self._check_two()
         if self.given:
             raise InputError("a slice has a test of independence, and no other measure.")

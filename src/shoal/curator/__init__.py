@@ -1,12 +1,12 @@
 """A trusted curator, who holds everybody's data and adds Laplace noise (LEC 2-3).
 
-`Curator`     holds a table, the neighbours and a budget; its methods `count`, `fraction`, `sum`,
-              `mean`, `histogram` and `vector` (any l1 sensitivity you know) each give a `Release`
-`Release`     the noisy values, the scale, and how far off they may be (`Accuracy`)
-`Neighbours`  ``"replace"`` (one person's row becomes another; how many rows there are is public) or
-              ``"add-remove"`` (the person is there or not)
-`Budget`      the epsilon that a series of releases draws from and cannot overspend
-`Predicate`   which rows count
+- `Curator` holds a table, the neighbours and a budget; its methods `count`, `fraction`, `sum`,
+  `mean`, `histogram` and `vector` (any l1 sensitivity you know) each give a `Release`.
+- `Release` has the noisy values, the scale, and how far off they may be (`Accuracy`).
+- `Neighbours` is ``"replace"`` (one person's row becomes another; how many rows there are is
+  public) or ``"add-remove"`` (the person is there or not).
+- `Budget` is the epsilon that a series of releases draws from and cannot overspend.
+- `Predicate` says which rows count.
 
 The noise comes from OpenDP, exactly sampled: ``pip install 'shoal[curator]'``.
 """

@@ -167,7 +167,8 @@ def publish(
     remarks
         Sentences about this release that stand beside its assumptions.
     texts
-        What `shoal.decode` found for text questions, to be listed with its false-discovery rate.
+        What `shoal.text.decode` found for text questions, to be listed with its false-discovery
+        rate.
 
     Examples
     --------

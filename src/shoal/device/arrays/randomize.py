@@ -250,7 +250,7 @@ def _refuse(rows: Rows, survey: Survey, before: int) -> None:
 def pack_rows(
     plan: Plan, synthetic: Synthetic, window: int, cohorts: Cohorts | None
 ) -> wire.Reports:
-    """Wrap vectors that `shoal.device.packing.pack_reports` has looked at as reports."""
+    """Wrap vectors that `shoal.device.randomize.pack_reports` has checked as reports."""
     cohorts = synthetic.cohorts if cohorts is None else cohorts
     if (plan.cohorts is None) != (cohorts is None):
         raise ReportError("cohorts are given exactly when the plan has them.")

@@ -6,7 +6,7 @@ backup was made, so reports that it counted then could be counted again, in a se
 releases that overlap can be told apart, and each hides less than it promises. So a restore gives
 open crowds up, closes plans that have no window, and takes reports of the others only from the
 first window that nobody can have sent a report for. The same holds for plans that may have been
-published since: see `consistency`.
+published since: see `shoal.server.storage.recovery`.
 
 A relay is backed up and restored by the same commands. Its backup holds no message: crowds that had
 not arrived at the analyzer are discarded, open or complete.

@@ -148,6 +148,93 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(echo, get()).startswith(b"HTTP/1.1 200")
 
 
+def test_an_idle_connection_with_an_unread_response_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Closing an idle connection waits until the response is read; the timeout still counts."""
+    monkeypatch.setattr("shoal.server.core.http_server.KEEP_ALIVE", 0.2)
+    content = bytes(32 << 20)
+    refused: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        length = (b"content-length", b"%d" % len(content))
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
+        await send({"type": "http.response.body", "body": content})
+
+    async def live() -> None:
+        server = HttpServer(
+            app,
+            max_connections=10,
+            timeout=1.5,
+            refused=lambda problem: refused.append(problem.name),
+        )
+        bound = socket.create_server(("127.0.0.1", 0))
+        await server.start(bound)
+        with socket.create_connection(bound.getsockname()) as client:
+            client.sendall(get())
+            await asyncio.sleep(0.2)
+            assert server.connections
+            for _ in range(100):
+                await asyncio.sleep(0.1)
+                if not server.connections:
+                    break
+            assert refused == ["too-slow"]
+        await server.stop(1)
+
+    asyncio.run(live())
+
+
+def test_a_refused_body_that_has_filled_the_buffer_does_not_reset_the_connection() -> None:
+    """The rest of the body is read and dropped, otherwise the system would send a reset."""
+
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        await asyncio.sleep(0.3)  # meanwhile the buffer fills and reading is paused
+        headers = [(b"content-length", b"0"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body"})
+
+    head = get("/", "Content-Length: 800000").replace(b"GET", b"POST")
+    assert ask(app, head + bytes(799_999)).startswith(b"HTTP/1.1 413")
+
+
+def test_trailers_are_not_headers() -> None:
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        content = repr(scope["headers"]).encode()
+        length = (b"content-length", b"%d" % len(content))
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
+        await send({"type": "http.response.body", "body": content})
+
+    head = get("/", "Transfer-Encoding: chunked", CLOSE).replace(b"GET", b"POST")
+    found = ask(app, head + b"2\r\nab\r\n0\r\nAuthorization: Bearer canary\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 200")
+    assert b"transfer-encoding" in found
+    assert b"canary" not in found
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Content-Length: 4", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding: chunked", "Content-Length: 4"),
+        ("Content-Length: 4", "Content-Length: 5"),
+        ("Content-Length: +4",),
+        ("Content-Length : 4",),
+        ("Content-Length: 4, 4",),
+        ("Transfer-Encoding: chunked, identity",),
+        ("Transfer-Encoding: xchunked",),
+        ("X: a\0b",),
+    ],
+)
+def test_ambiguous_requests_are_refused(headers: tuple[str, ...]) -> None:
+    """A proxy in front might see another end of the body, and thus another next request."""
+    head = get("/", *headers).replace(b"GET", b"POST")
+    found = ask(echo, head + b"0\r\n\r\n" + get("/canary", CLOSE))
+    assert [part[:3] for part in found.split(b"HTTP/1.1 ")[1:]] == [b"400"]
+    assert b"canary" not in found
+
+
 def test_an_app_is_told_that_nobody_waits() -> None:
     async def live() -> None:
         hung_up, empty = asyncio.Event(), asyncio.get_running_loop().create_future()

@@ -273,6 +273,7 @@ class HttpConnection(asyncio.Protocol):
         keep_alive = version != "1.0" and parser.should_keep_alive()
         exchange = _Exchange(self, scope, keep_alive, self._expects_continue)
         self._current = exchange
+        self._headers = []  # trailers are not headers: a proxy may have checked only these
         self._queue.append(exchange)
         if len(self._queue) == 1:
             self._start(exchange)
@@ -351,12 +352,11 @@ class HttpConnection(asyncio.Protocol):
 
     def check(self, timeout: float) -> None:
         """Close the connection if it is idle, or if the other side is too slow."""
-        now = self._loop.time()
-        if self._idle_since is not None and now - self._idle_since > KEEP_ALIVE:
-            self.transport.close()
-        elif self.is_stuck(timeout):
+        if self.is_stuck(timeout):  # first: `close` waits until the response is read
             self._limiter.refused(problems.TOO_SLOW)
             self.transport.abort()
+        elif self._idle_since is not None and self._loop.time() - self._idle_since > KEEP_ALIVE:
+            self.transport.close()
 
     def is_stuck(self, timeout: float) -> bool:
         """Return whether the other side neither sends what it owes nor reads what it got."""
@@ -391,6 +391,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Send no more, and drop what still arrives, until the other side has the response."""
+        self.resume_reading()
         self._ended = True
         # If it were closed at once, the system would discard the response while data still arrive.
         self.transport.write_eof()

@@ -29,6 +29,8 @@ from hypothesis import strategies as st
 from shoal.analysis.report_files import Batch
 from shoal.protocol.wire import MAGIC
 from shoal.server.console.app import OPERATIONS
+from shoal.server.console.planning import PlanRequest
+from shoal.server.console.schemas import NewToken, TextSearch
 from shoal.server.core.problems import PROBLEMS
 
 from ..strategies import bounded
@@ -44,11 +46,10 @@ from .privacy_help import (
 )
 
 PATH = f"/v1/plans/{FLAGS_PLAN.id}/reports"
+FIELDS = {name for kind in (NewToken, PlanRequest, TextSearch) for name in kind.__struct_fields__}
+NAMES = FIELDS | {one.name for operation in OPERATIONS for one in operation.parameters}
 DOCUMENTS = {problem.body for problem in PROBLEMS} | {
-    problem.about(one.name).body
-    for problem in PROBLEMS
-    for operation in OPERATIONS
-    for one in operation.parameters
+    problem.about(name).body for problem in PROBLEMS for name in NAMES
 }
 """Every problem, and with the name of each parameter: nothing of a request is in them."""
 LARGEST_BODY = 2 << 20
@@ -535,6 +536,32 @@ def test_bad_plans(server: Server) -> None:
                 assert check(client.post(path, content=body), b"canary") in (400, 422)
         large = client.post("/v1/plans", content=b" " * (5 << 20))
         assert check(large) == 413
+
+
+WISH = {"survey": "", "crowd": 1, "epsilon": "1", "delta": "1e-6"}
+BAD_FIELDS: list[tuple[str, dict[str, Any]]] = [
+    # Unknown names and values may look like the words of an error about a field.
+    ("/v1/prospect", WISH | {"canary - at `$.canary": 1}),
+    ("/v1/prospect", WISH | {"view": "canary - at `$.canary`"}),
+    ("/v1/prospect", WISH | {"crowd": 10**400, "share": 10**400}),
+    ("/v1/tokens", {"role": "canary - at `$.canary`", "label": "x"}),
+    ("/v1/tokens", {"role": "viewer", "label": "x", "y - at `$.canary": 1}),
+    # JSON may hold half a surrogate pair.
+    ("/v1/prospect", WISH | {"\ud800": 1}),
+    ("/v1/prospect", WISH | {"view": "\ud800"}),
+    ("/v1/tokens", {"role": "\ud800", "label": "x"}),
+    ("/v1/tokens", {"role": "viewer", "label": "\ud800"}),
+    ("/v1/tokens", {"role": "viewer", "label": "x\n"}),
+    ("/v1/tokens", {"role": "viewer", "label": "x", "\ud800": 1}),
+]
+
+
+@pytest.mark.parametrize(("path", "document"), BAD_FIELDS)
+def test_bad_fields(server: Server, path: str, document: dict[str, Any]) -> None:
+    headers = server.admin() | {"content-type": "application/json"}
+    body = json.dumps(document).encode()
+    answer = server.client.post(f"{server.console}{path}", content=body, headers=headers)
+    assert check(answer, b"canary") in (400, 422)
 
 
 @given(

@@ -29,7 +29,7 @@ from shoal.planning.plan import plan
 from shoal.planning.threats import observers, single_report
 from shoal.protocol.plan import VIEWS, Plan, Promise, View
 from shoal.protocol.survey import Cross, Survey
-from shoal.server.core.parameters import invalid_field
+from shoal.server.core.parameters import INVALID, invalid_field
 from shoal.support.checks import shown
 from shoal.theory.randomized_response import count_sigma, normal_factor
 
@@ -118,8 +118,8 @@ def check_request(document: object) -> PlanRequest:
     """Return a request from JSON values, all checked but the survey, which may take long."""
     try:
         wanted = msgspec.convert(document, PlanRequest)
-    except msgspec.ValidationError as error:
-        name = invalid_field(error)
+    except INVALID as error:
+        name = invalid_field(PlanRequest, error)
         if name is None:
             raise InputError(f"a plan to be computed has {', '.join(_RULES)}.") from error
         raise PlanRequestError(name, _RULES[name]) from error

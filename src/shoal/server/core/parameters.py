@@ -25,7 +25,9 @@ LEVELS = (0.5, 0.999999)
 """The lowest and the highest confidence level. A level is split between the options of a question,
 and its complement is the level of tests: closer to 0 or 1, one of them would vanish."""
 
-_FIELD = re.compile(r"(?:missing required field `|at `\$\.)(\w+)")
+INVALID = (msgspec.ValidationError, UnicodeEncodeError)
+"""Errors of `msgspec.convert`: the second for half a surrogate pair, which JSON can hold."""
+_FIELD = re.compile(r"(?:^Object missing required field `| - at `\$\.)(\w+)[^`]*`$")
 
 
 class Parameter:
@@ -133,13 +135,16 @@ def read_as(kind: type[S], document: object) -> S:
     """Return a request's JSON document as a Struct; a refusal names the invalid field."""
     try:
         return msgspec.convert(document, kind)
-    except msgspec.ValidationError as error:
-        name = invalid_field(error)
+    except INVALID as error:
+        name = invalid_field(kind, error)
         about = problems.BAD_REQUEST if name is None else problems.BAD_PARAMETER.about(name)
         raise Refusal(about) from error
 
 
-def invalid_field(error: msgspec.ValidationError) -> str | None:
-    """Return the field of a Struct that an error is about; None for an unknown field."""
+def invalid_field(kind: type[msgspec.Struct], error: Exception) -> str | None:
+    """Return the field of a Struct that an error is about; None for an unknown field.
+
+    The error repeats unknown fields and values of the request, so only names of fields count.
+    """
     found = _FIELD.search(str(error))
-    return None if found is None else found[1]
+    return found[1] if found is not None and found[1] in kind.__struct_fields__ else None

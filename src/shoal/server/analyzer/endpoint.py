@@ -29,8 +29,7 @@ from shoal.server.core.http import (
 )
 from shoal.server.core.ingest import ReportPlans
 from shoal.server.core.observability import LOG
-from shoal.server.core.openapi import Operation
-from shoal.server.core.parameters import Integer
+from shoal.server.core.openapi import Integer, Operation
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Service

@@ -30,13 +30,14 @@ from shoal.server.core import problems
 from shoal.server.core.auth import ServiceHandlers, read_document, token_of
 from shoal.server.core.http import Refusal, check_origins
 from shoal.server.core.observability import LOG
-from shoal.server.core.openapi import json_response, signed_response
-from shoal.server.core.parameters import (
+from shoal.server.core.openapi import (
     Integer,
     Level,
     OneOf,
     Parameter,
+    json_response,
     read_as,
+    signed_response,
 )
 from shoal.server.core.tokens import Action, Token
 from shoal.server.storage.records import Declaration, PlanRecord, State

@@ -29,7 +29,7 @@ from shoal.planning.plan import plan
 from shoal.planning.threats import observers, single_report
 from shoal.protocol.plan import VIEWS, Plan, Promise, View
 from shoal.protocol.survey import Cross, Survey
-from shoal.server.core.parameters import INVALID, invalid_field
+from shoal.server.core.openapi import INVALID, invalid_field
 from shoal.support.checks import shown
 from shoal.theory.randomized_response import count_sigma, normal_factor
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from shoal.protocol.plan import Plan
 from shoal.server.console.formatting import progress, window_times
 from shoal.server.core.http import MOST_ORIGINS
-from shoal.server.core.parameters import LEVELS
+from shoal.server.core.openapi import LEVELS
 from shoal.server.core.tokens import LABEL, MOST_PLANS, Role
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason, State
 

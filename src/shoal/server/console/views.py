@@ -47,8 +47,7 @@ from shoal.server.console.schemas import TextSearch
 from shoal.server.core import problems
 from shoal.server.core.auth import LARGEST_DOCUMENT, check_same_origin, token_of
 from shoal.server.core.http import Refusal, cookie
-from shoal.server.core.openapi import Operation
-from shoal.server.core.parameters import read_as
+from shoal.server.core.openapi import Operation, read_as
 from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import COOKIE, ROLES, Sessions, Token, cookie_header
 from shoal.server.storage.records import CrowdRecord, Declaration, PlanRecord, State

@@ -11,8 +11,14 @@ from starlette.responses import Response
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration
 from shoal.server.core.http import App, Receive, Refusal, Scope, with_cors
-from shoal.server.core.openapi import Operation, json_response, make_app, openapi, signed_response
-from shoal.server.core.parameters import Parameter
+from shoal.server.core.openapi import (
+    Operation,
+    Parameter,
+    json_response,
+    make_app,
+    openapi,
+    signed_response,
+)
 from shoal.server.core.problems import Send
 from shoal.server.storage.records import PlanRecord
 

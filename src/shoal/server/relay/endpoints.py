@@ -21,8 +21,14 @@ from shoal.server.core import problems
 from shoal.server.core.auth import ServiceHandlers, guarded_app, token_of
 from shoal.server.core.http import App, Receive, Refusal, Scope, read_origins, with_cors
 from shoal.server.core.ingest import DeviceIngest
-from shoal.server.core.openapi import Operation, json_response, make_app, openapi
-from shoal.server.core.parameters import Integer, Parameter
+from shoal.server.core.openapi import (
+    Integer,
+    Operation,
+    Parameter,
+    json_response,
+    make_app,
+    openapi,
+)
 from shoal.server.core.problems import Problem, Send
 from shoal.server.relay.open_plan import Document
 

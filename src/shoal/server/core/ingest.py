@@ -1,8 +1,9 @@
-"""The address that many devices use: `POST` of a few reports of one plan.
+"""The endpoint that devices post reports to: a few of one plan in a request.
 
-It is written directly for ASGI, because a report is small and a framework would cost more than the
-report. Four headers of the request are read, and none of them is stored. The size limit of a
-request is known before its body is read: a few reports.
+The collector's `Ingest` and the relay's `EncryptedIngest` build on it. It is written directly for
+ASGI, because a report is small and a framework would cost more than the report. Four headers of the
+request are read, and none of them is stored. The size limit of a request is known before its body
+is read: a few reports.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class DeviceIngest(ABC, Generic[U]):
         """Return how many bytes so many reports of a plan have."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Answer a request if it is for this address; return whether it was."""
+        """Respond to a request if its path is this endpoint's; return whether it was."""
         matched = self.path.fullmatch(scope["path"])
         if matched is None:
             return False

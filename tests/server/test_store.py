@@ -1015,6 +1015,7 @@ class TestFile:
     @pytest.mark.parametrize("version", [99, 2])
     def test_data_of_another_version_are_refused(self, tmp_path: Path, version: int):
         store = Store(tmp_path)
+        store.database.execute("UPDATE facts SET value = ?", (b"as another version has it",))
         store.database.execute(f"PRAGMA user_version = {version}")
         store.close()
         with pytest.raises(InputError, match=f"have version {version}; .*wrote them"):

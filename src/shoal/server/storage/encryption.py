@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.storage.database import NAME, SqlConnection, StorageError, read_fact, write_fact
+from shoal.server.storage.schema import VERSION, version_of
 from shoal.support.disk import Disk
 
 __all__ = [
@@ -235,15 +236,16 @@ _WAY_OUT = (
 
 
 def generation_without_log(path: Path) -> Generation:
-    """Return the generation of a database file as it is without its write-ahead log."""
+    """Return the generation of a database file as it is without its write-ahead log.
+
+    It is None if the file has no tables yet, or those of a version that is refused later.
+    """
     if not path.exists():
         return None
     with closing(
         sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
     ) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'facts'").fetchone():
-            return None
-        return _generation(connection)
+        return _generation(connection) if version_of(connection) == VERSION else None
 
 
 def _generation(connection: SqlConnection) -> Generation:

@@ -11,8 +11,15 @@ import pytest
 CROWD = ["--flags", "3", "--crowd", "100", "--epsilon", "1", "--delta", "1e-3"]
 SERVE = ["serve", "--data", "x", "--honest", "all"]
 PLOT = ["plan", *CROWD, "--plot", "x.png"]
-PLOT = ["plan", *CROWD, "--plot", "x.png"]
 RELAY = ["relay", "--data", "x", "--analyzer", "https://a.example"]
+AGREED = """
+from shoal import Flags, Plan, Survey, randomize
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+
+survey, promise = Survey("s", (Flags("f", ("a", "b")),)), Promise("local", "2.2")
+agreed = Plan(survey, FlipProbability.at_least(0.25), promise, crowd_size=100)
+"""
 
 
 def without(libraries: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -70,3 +77,20 @@ def test_python_names_the_extra(libraries: str, code: str, extra: str, tmp_path:
     done = without(libraries, catch + "print(caught)", tmp_path)
     assert done.stderr == ""
     assert done.stdout.startswith(f"{extra}: pip install 'shoal[")
+
+
+@pytest.mark.parametrize(
+    ("libraries", "code", "extra"),
+    [
+        ("numpy", "agreed.certificate()", "a certificate needs numpy"),
+        ("scipy", "agreed.certificate()", "a certificate needs scipy"),
+        ("numpy", "randomize(agreed, [{'f': ['a']}])", "encoding a table of answers needs numpy"),
+        ("pyarrow", "randomize(agreed, [{'f': []}])", "encoding a table of answers needs pyarrow"),
+    ],
+)
+def test_a_plan_names_the_extra(libraries: str, code: str, extra: str, tmp_path: Path):
+    done = without(
+        libraries, f"{AGREED}\nassert randomize(agreed, {{'f': ['a']}})\n{code}", tmp_path
+    )
+    name = "shoal.errors.MissingExtraError"
+    assert done.stderr.splitlines()[-1] == f"{name}: {extra}: pip install 'shoal[analysis]'."

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from shoal.device.vectors import OriginalVector
-from shoal.errors import AnswerError, InputError
+from shoal.errors import AnswerError, InputError, missing_extra
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import OptionsQuestion, folded
 from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
@@ -98,17 +98,18 @@ def encode(
         from shoal.support.table_format import TableFormat
 
         table_format = TableFormat()
-    if isinstance(answers, Sequence) and not isinstance(answers, (str, bytes)):
-        from shoal.device.arrays.encode import encode_rows
-
+    is_list = isinstance(answers, Sequence) and not isinstance(answers, (str, bytes))
+    is_table = hasattr(answers, "__arrow_c_stream__") or hasattr(answers, "__arrow_c_array__")
+    if not is_list and not is_table:
+        found = type(answers).__name__
+        raise InputError(f"answers must be a mapping, a list of mappings or a table, got {found}.")
+    try:
+        from shoal.device.arrays.encode import encode_rows, encode_table
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "encoding a table of answers") from None
+    if isinstance(answers, Sequence) and is_list:
         return encode_rows(asked, answers, random_bits=source, table_format=table_format)
-    if hasattr(answers, "__arrow_c_stream__") or hasattr(answers, "__arrow_c_array__"):
-        from shoal.device.arrays.encode import encode_table
-
-        return encode_table(asked, answers, random_bits=source, table_format=table_format)
-    raise InputError(
-        f"answers must be a mapping, a list of mappings or a table, got {type(answers).__name__}."
-    )
+    return encode_table(asked, answers, random_bits=source, table_format=table_format)
 
 
 def _encode_one(

@@ -461,14 +461,10 @@ def shortfall(plan: Plan) -> float:
 
 @lru_cache(maxsize=256)
 def _delta(plan: Plan, rtol: float = 1e-4) -> float:
-    from shoal.planning.certificate import certify
-
     return certify(plan).delta(epsilon=float(plan.promise.epsilon), rtol=rtol).high
 
 
 def _eta(plan: Plan) -> float:
-    from shoal.planning.certificate import certify
-
     return certify(plan).eta(epsilon=float(plan.promise.epsilon)).high
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from shoal.errors import InputError, PlanError, SurveyError
+from shoal.errors import InputError, PlanError, SurveyError, require
 from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
 from shoal.protocol.survey import Survey
 from shoal.support.checks import (
@@ -286,7 +286,8 @@ class Plan:
         >>> certificate.delta(epsilon=1).high <= 1e-6, certificate.epsilon(delta=1e-6) <= 1
         (True, True)
         """
-        from shoal.planning.certificate import certify  # computing needs SciPy, a plan does not
+        require("numpy", "scipy", purpose="a certificate")
+        from shoal.planning.certificate import certify  # a plan itself needs no library
 
         return certify(self)
 

@@ -122,8 +122,6 @@ def check_decimal_text(
 
 
 def _as_written(text: str) -> str:
-    from shoal.support.checks import decimal_text  # which uses this module
-
     try:
         return decimal_text(text)
     except InputError:

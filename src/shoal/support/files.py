@@ -86,8 +86,6 @@ def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
     except ValueError as problem:
         if isinstance(problem, error):
             raise
-        from shoal.support.files import explain_wrong_file
-
         other = explain_wrong_file(path, what)
         raise error(other or f"{path} is not a {what}: {first_line(problem)}.") from problem
 

@@ -400,7 +400,7 @@ class TestWherePlanAndTallyMeet:
         for text in (publication.to_html(), publication.to_markdown()):
             assert "how many reports set each bit, and nothing that links the bits of one" in text
             assert "0.00002092, once in 47,798 bits" in text
-            assert "Whoever sees a single report learns the answer: each bit is true" in text
+            assert "An observer of a single report learns the answer: each bit is true" in text
         other = plan_of(FLAGS, view="reports")
         assert "nothing that links" not in publish(other, tally(other, crowd_of(other))).to_html()
         assert "each bit of each cohort" in release_note(PLANS["text"])[0]
@@ -422,7 +422,7 @@ class TestWherePlanAndTallyMeet:
     def test_a_local_promise_has_no_table(self):
         survey, q = Survey("s", (FLAGS,)), FlipProbability.at_least(0.25)
         plan = Plan(survey, q, Promise("local", "9"))
-        assert "Who sees what" not in publish(plan, tally(plan, crowd_of(plan))).to_html()
+        assert 'id="observers"' not in publish(plan, tally(plan, crowd_of(plan))).to_html()
 
     def test_the_page_has_no_links(self):
         plan = PLANS["questions"]

@@ -93,7 +93,7 @@ class TestExample:
             "V_2",
             "V_3",
         ]
-        assert "epsilon_1         2.198, against whoever sees one report" in printed
+        assert "epsilon_1         2.198, against an observer of one report" in printed
         assert "epsilon_infinity  no bound" in printed
         assert "theorem; RAPPOR, Theorem 2" in " ".join(printed.split())
 

@@ -189,7 +189,7 @@ def test_the_command(tmp_path: Path, capsys, monkeypatch):
     assert run(["survey", "from", "data.csv", "-o", "survey.toml"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "user id left out 200 values for 200 people" in said
-    assert "learns that somebody gave them" in said
+    assert "learns that someone gave them" in said
     assert run(["survey", "from", "data.csv", "-o", "survey.toml"]) == 2
     assert "--force" in capsys.readouterr().err
     assert run(["survey", "from", "data.csv"]) == 0

@@ -98,7 +98,9 @@ class TestChecking:
         plan = shoal.plan(survey, **wish, view="counts")
         check_promise(plan)
         assert plan.local_epsilon > 5
-        with pytest.raises(PrivacyRefusal, match=r"limit of 5; its promise is for .* only counts"):
+        with pytest.raises(
+            PrivacyRefusal, match=r"limit of 5; its promise holds only against .* counts"
+        ):
             check_plan(plan, limit=5)
         lower = shoal.plan(survey, **wish, view="counts", local_epsilon=5)
         assert check_plan(lower, limit=5) is lower

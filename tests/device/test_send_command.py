@@ -139,7 +139,7 @@ class TestCommand:
     def test_a_refusal_is_told(self, server, capsys):
         server.answers = [reply(400)]
         words = ["plan.json", "--answer", "features=f1", "--to", server.url, "--outbox", "box"]
-        assert "refused it (400: it is not what the plan says)" in self.send(
+        assert "refused it (400: it does not match the plan)" in self.send(
             capsys, *words, "--now", code=1
         )
 

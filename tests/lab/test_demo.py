@@ -101,7 +101,7 @@ class TestDemonstrate:
         monkeypatch.setattr(
             "shoal.device.outbox.http._Flush.post_report", lambda *_: PostResult(503)
         )
-        with pytest.raises(ShoalError, match="report is waiting: nobody took it"):
+        with pytest.raises(ShoalError, match="report is waiting: it was not accepted"):
             demonstrate(agreed, seed=1)
         assert left_behind(at) == []
 

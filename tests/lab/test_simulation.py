@@ -302,9 +302,7 @@ class TestCommand:
         assert shares == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.005)
         assert Tally.read("tally.json", made).reports == 1_000_000
         assert command([*words, "words.txt", "--zipf", "0"]) == 0
-        assert (
-            "3 of 3 texts found, 0 of them false (nobody answered them)" in capsys.readouterr().out
-        )
+        assert "3 of 3 texts found, 0 of them false (given by no person)" in capsys.readouterr().out
         assert command([*words, "words.csv"]) == 0
         assert "2 of 2 texts found" in capsys.readouterr().out
         assert command("estimate plan.json tally.json --json".split()) == 0

@@ -186,7 +186,7 @@ def test_people_who_do_not_get_through(
     agreed: Plan, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*about: object, **more: object) -> None:
-        raise ShoalError("a device's report is waiting: nobody took it.")
+        raise ShoalError("a device's report is waiting: it was not accepted.")
 
     monkeypatch.setattr("shoal.lab.web_demo.people.send_one", refused)
     with web_demonstration(agreed, seed=SEED) as address:
@@ -194,7 +194,7 @@ def test_people_who_do_not_get_through(
         end = time.monotonic() + 120
         while (found := state(address))["state"] != "failed":
             assert time.monotonic() < end
-        assert found["reason"] == "a device's report is waiting: nobody took it."
+        assert found["reason"] == "a device's report is waiting: it was not accepted."
 
 
 def test_the_client_is_found_where_shoal_is_installed(

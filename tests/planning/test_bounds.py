@@ -324,8 +324,8 @@ class TestObservers:
         for who in ("analyzer of anonymized reports", "collector", "several of them together"):
             assert (rows[who]["holds"], rows[who]["delta"]) == ("local", 0.0)
             assert AGREED.local_epsilon <= rows[who]["epsilon"] < 1.01 * AGREED.local_epsilon
-            assert "Whoever sees a single report learns the answer" in rows[who]["assumption"]
-        assert "No crowd promise" in rows["analyzer of anonymized reports"]["assumption"]
+            assert "An observer of a single report learns the answer" in rows[who]["assumption"]
+        assert "No promise for the crowd" in rows["analyzer of anonymized reports"]["assumption"]
 
     def test_of_a_plan_for_reports(self):
         rows = self.rows(certify(FIVE, q="0.2147", crowd_size=10_000))
@@ -454,7 +454,7 @@ def test_counts_protect_less_than_reports():
     reports = replace(AGREED, view="reports")
     step = plan_diff(reports, AGREED)
     assert step.kind == "forbidden"
-    assert "The promise is about whoever sees counts only" in step.reasons[0]
+    assert "The promise is about an observer of counts only" in step.reasons[0]
     back = plan_diff(AGREED, reports)  # with the same flips, whole reports tell more than counts
     assert back.kind == "forbidden"
     assert back.reasons[0].startswith("One release reveals epsilon")

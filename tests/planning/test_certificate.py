@@ -87,7 +87,7 @@ def test_colluders_make_the_crowd_smaller():
     assert fewer.crowd_size == 5000
     assert fewer.delta(epsilon=1).low > certificate.delta(epsilon=1).high
     assert any("At least 10,000 reports are released" in one for one in fewer.assumptions)
-    assert any("5,000 people tell what they sent" in one for one in fewer.assumptions)
+    assert any("5,000 people reveal their reports" in one for one in fewer.assumptions)
     with pytest.raises(InputError):
         certificate.with_colluders(10_000)
 

@@ -197,7 +197,7 @@ class TestCommand:
         target = tmp_path / "costs.svg"
         assert run(["compare", "--choice", "4", *self.ARGUMENTS, "--plot", str(target)]) == 0
         said = capsys.readouterr().out
-        assert "somebody who sees all answers" in said
+        assert "a curator who sees all answers" in said
         assert "rule of thumb" in said
         assert target.read_text("utf-8").startswith("<?xml")
 

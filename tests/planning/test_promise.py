@@ -228,7 +228,7 @@ class TestVerbs:
         for agreed in (SUFFICIENT, RULE):
             said = publish(agreed, counted(agreed)).to_json()["promise"]
             assert said["guarantee"] is False
-            assert "What is proven at epsilon 1 is a delta of" in said["plain"]
+            assert "At epsilon 1 a delta of" in said["plain"]
             assert "theorem" not in said["plain"]
 
     def test_no_certificate(self):

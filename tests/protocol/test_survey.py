@@ -145,7 +145,7 @@ class TestCrosses:
             (["features=vpn", "features=vpn"], "two or more different"),
             (["age", "languages"], "at_most and cannot be crossed"),
             (["age", "languages=en"], "at_most and cannot be crossed"),
-            (["age", "features"], "cross chosen flags of it, such as 'features=sync'"),
+            (["age", "features"], "cross some of its flags, such as 'features=sync'"),
             (["age", "features=tabs"], "has no option 'tabs'"),
             (["age", "channel=beta"], "crossed as a whole, without '=beta'"),
             (["age", "colour"], "no question 'colour' to cross"),

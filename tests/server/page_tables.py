@@ -32,12 +32,10 @@ def tables() -> dict[str, str]:
     """Every table by its name on the page."""
     settings = ((f"`{name}`", shown(default), text) for name, default, text in Settings.table())
     operations = (
-        (f"`{one.method} {one.path}`", one.role or "anybody", one.summary) for one in OPERATIONS
+        (f"`{one.method} {one.path}`", one.role or "anyone", one.summary) for one in OPERATIONS
     )
     pages = (
-        (f"`{one.path}`", one.role or "anybody", one.summary)
-        for one in PAGES
-        if one.method == "GET"
+        (f"`{one.path}`", one.role or "anyone", one.summary) for one in PAGES if one.method == "GET"
     )
     problems = (
         (one.status, f"`{one.name}`", one.title)

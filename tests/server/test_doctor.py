@@ -70,7 +70,7 @@ class TestLimits:
     def test_they_are_said(self, data: Path, tmp_path: Path):
         alone = self.limits(data, tmp_path)
         assert alone.verdict == "warn"
-        assert "Anybody may send reports: 100 a request, and 1 % of a crowd" in alone.sentence
+        assert "Anyone may send reports: 100 a request, and 1 % of a crowd" in alone.sentence
         assert "Limits per address were not checked" in alone.sentence
         assert self.limits(data, tmp_path, proxy=True).verdict == "ok"
         with_token = self.limits(data, tmp_path, ingest="token", reports_per_request=7)

@@ -235,7 +235,7 @@ class TestLostState:
         second.close()
         for _ in range(10):
             first.sweep()
-        with pytest.raises(StorageError, match="older than what the database remembers"):
+        with pytest.raises(StorageError, match="older than the state in the database"):
             store_in(url, behind)
         shutil.copy(first.folder / CROWD_KEY_FILE, behind)
         store_in(url, behind).close()

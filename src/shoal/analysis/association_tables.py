@@ -93,7 +93,7 @@ def side_of(survey: Survey, name: SideName) -> TableSide:
         return TableSide(question, option, (option, f"not {option}"), (position,))
     if not whole.takes_one:
         raise InputError(
-            f"question {question!r} has many answers at once; name one option of it, such as"
+            f"question {question!r} takes several answers; name one of its options, such as"
             f" {question}={whole.labels[0]}."
         )
     start = survey.slice_of(question).start

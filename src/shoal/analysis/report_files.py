@@ -177,7 +177,9 @@ def _read_arrow(plan: Plan, path: Path, batches: range | None) -> Iterator[Synth
 def _check_schema(plan: Plan, path: Path, schema: Any) -> bool:
     """Refuse a file without reports of the plan; return whether they are simulated."""
     if schema.names == ["original"]:
-        raise ReportError(f"{path} holds originals, the truth; count what randomize makes.")
+        raise ReportError(
+            f"{path} holds originals, the truth; count the output of randomize instead."
+        )
     if schema.names != ["report"]:
         raise ReportError(f"{path} must have exactly one column, report.")
     metadata = schema.metadata or {}

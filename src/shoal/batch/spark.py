@@ -266,9 +266,9 @@ def _computed_once(context: SparkContext, compute: Callable[[], Any]) -> Any:
         context.setLocalProperty(_GROUP, before)
     if results and _repeated_stages(context, group):
         raise PrivacyRefusal(
-            "Spark lost what it had computed and computed it again, perhaps in another order, so"
+            "Spark lost results and recomputed them, perhaps in another order, so"
             " that an answer may be reported twice; nothing was published; write the answers to"
-            " files first, and randomize these."
+            " files first, and randomize those files."
         )
     return results
 
@@ -287,8 +287,8 @@ def _repeated_stages(context: SparkContext, group: str) -> bool:
 
 
 _TWO_VERSIONS = (
-    "no answer may be reported in two versions: use what is there, or name a new folder for other"
-    " answers"
+    "no answer may be reported in two versions: use the existing reports, or name a new folder"
+    " for other answers"
 )
 
 
@@ -347,8 +347,8 @@ class Staging(AbstractContextManager["Staging"]):
             disk.sync_folder(self._folder.parent)
         except FileNotFoundError as error:
             raise InputError(
-                f"another process has begun to write {self._folder} and removed what this one"
-                " wrote; nothing of it was published."
+                f"another process has begun to write {self._folder} and removed the files of this"
+                " one; none of them were published."
             ) from error
         except OSError as error:
             raise InputError(

@@ -75,11 +75,11 @@ def audit(
     picture: Any,
     as_json: bool,
 ) -> None:
-    """Certify what a plan guarantees, or test a randomizer.
+    """Certify the guarantees of a plan, or test a randomizer.
 
     Without --epsilon or --delta a plan is certified at the epsilon that it promises. The exit code
     is 3 if it does not keep its promise. With --releases the releases compose. For a plan with
-    memory they do not: what holds over time is stated instead, by default for a year.
+    memory they do not: guarantees over time are stated instead, by default for a year.
 
     With --randomizer, your function gets an array of 0 and 1 with one row per report (or one row
     at a time) and returns the randomized array. Its flips are tested against --q. With --pairs,
@@ -272,14 +272,14 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             words += f", the largest found of {worst['kinds']} kinds of such crowds"
         yield "sufficient", f"eta   {eta}", f"{words}; not a guarantee"
     observer = "the collector too" if document["parties"] is None else "relay and analyzer together"
-    local = f"what one report alone reveals, to {observer}"
+    local = f"revealed by one report alone, to {observer}"
     yield "local", f"epsilon {text_up(document['local']['epsilon'])}", local
     if pieces is not None:
         cost = "every bit fits"
         if pieces["price"]:
             cost = (
-                f"what does not fit costs {text_up(pieces['price'], 3)} of the proven delta, and"
-                f" biases a count by at most {text_up(pieces['bias'], 3)} people"
+                f"dropped bits cost {text_up(pieces['price'], 3)} of the proven delta and"
+                f" bias a count by at most {text_up(pieces['bias'], 3)} people"
             )
         yield "messages", f"{pieces['messages']} a report", cost
     if document["sigma_count"] is not None:
@@ -303,7 +303,7 @@ def _show_observers(console: Console, observers: list[dict[str, Any]]) -> None:
     """Print what each observer sees, and what holds against them."""
     from rich.padding import Padding
 
-    console.print("\nWho sees what, and what holds against them:")
+    console.print("\nObservers, and the guarantee against each:")
     width = max(8, *(len(one["holds"]) for one in observers))
     for one in observers:
         delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""

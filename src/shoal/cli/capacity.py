@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from shoal.server.storage.store import Store
 
 _REST = (
-    "Not measured: TLS, which a proxy does; what TCP adds to the network; what a relay needs to"
-    " shuffle and forward; the machine of a database. One process takes one core: more than one"
-    " core are several collectors or relays, with a share of the devices each."
+    "Not measured: TLS, which runs in a proxy; the overhead of TCP; the shuffling and forwarding of"
+    " a relay; the database server. A process uses one core: to use more, run several collectors or"
+    " relays, each with a share of the devices."
 )
 _UNITS = ("", "k", "M", "G", "T", "P")
 
@@ -48,14 +48,14 @@ def capacity(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Measure this machine, and compute what many devices a day need.
+    """Measure this machine, and size it for many devices a day.
 
     Real reports go through the real code: a collector over HTTP, the stores of a collector and a
     relay, the decryption of messages, and the tally. The needs of a million, a hundred million and
     a billion devices a day follow by formulas that are printed too.
 
-    The plan says how long a report is, and as how many messages it goes through a relay; without
-    one, it has 40 flags and one message. All files that are written are deleted, and existing data
+    The plan determines the length of a report and its number of messages; without a plan, a
+    report has 40 flags and one message. All files that are written are deleted, and existing data
     in a database are not touched.
     """
     from shoal.lab.capacity import measure_capacity

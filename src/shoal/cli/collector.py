@@ -124,7 +124,7 @@ def _admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
     example='shoal collector token make collector --role viewer --label "weekly report"',
 )
 @_admin_options
-@cli.option("--role", "What the token allows.", type=click.Choice(_ROLES), required=True)
+@cli.option("--role", "Permissions of the token.", type=click.Choice(_ROLES), required=True)
 @cli.option("--label", "Who has it; shown in lists and logs.", required=True)
 @cli.option(
     "--expires",
@@ -278,7 +278,7 @@ def rotate(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool) 
 
     Works for the folder of a collector, an analyzer or a relay; stop it first. During the overlap
     the old and the new key both sign. Ship the new key to devices meanwhile: afterwards the old key
-    is destroyed, and devices that still pin it refuse all documents. If somebody else may have the
+    is destroyed, and devices that still pin it refuse all documents. If someone else may have the
     old key, end the overlap with --end as soon as you can.
     """
     from shoal.server.storage.key_file import OBLIVIOUS_FILE, SIGNING_FILE, change_key, end_overlap
@@ -316,7 +316,7 @@ def move(source: Path, folder: Path, database: str, as_json: bool) -> None:
         out.print_json(moved._asdict())
         return
     click.echo(
-        f"Moved {moved.plans} plans, {moved.released} complete and {moved.open} open crowds. Serve"
+        f"Moved {moved.plans} plans, {moved.released} released and {moved.open} open crowds. Serve"
         f" them with --data {folder} --database URL; {source} refuses to start."
     )
 

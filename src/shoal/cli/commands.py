@@ -22,10 +22,10 @@ GROUPS = {
         "completion": "Print the script that completes commands and options.",
     },
     "Agree on a plan": {
-        "survey": "Show what each question of a survey costs, or infer a survey.",
+        "survey": "Show the cost of each question of a survey, or infer a survey.",
         "plan": "Choose how often each device flips a bit.",
-        "audit": "Certify what a plan guarantees, or test a randomizer.",
-        "compare": "Show what each kind of trust costs for a survey.",
+        "audit": "Certify the guarantees of a plan, or test a randomizer.",
+        "compare": "Compare the cost of each trust model for a survey.",
         "migrate": "Turn RAPPOR parameters into a plan, and state its promise.",
     },
     "On the device": {
@@ -39,7 +39,7 @@ GROUPS = {
         "analyzer": "Decrypt and count whole crowds that a relay forwards.",
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
         "relay": "Forward whole crowds of encrypted reports to an analyzer.",
-        "capacity": "Measure this machine, and compute what many devices a day need.",
+        "capacity": "Measure this machine, and size it for many devices a day.",
     },
     "From reports to answers": {
         "tally": "Count reports, and add tallies.",
@@ -47,7 +47,7 @@ GROUPS = {
         "decode": "Find which texts a crowd answered, from a list of candidates.",
         "discover": "Find frequent words without a list of candidates.",
         "associate": "Test whether two answers go together.",
-        "screen": "Look for traces of fake reports in a whole crowd.",
+        "screen": "Search a complete crowd for traces of fake reports.",
         "preview": "Open the pages of crowds in a browser, from files.",
         "publish": "Write a report page or tables of the estimates.",
     },
@@ -56,7 +56,7 @@ GROUPS = {
     },
     "Evidence": {
         "simulate": "Try a plan on simulated people.",
-        "paper": "Recompute what the papers print, errors included.",
+        "paper": "Recompute the numbers in the papers, errors included.",
         "search": "Search for crowds that break the papers' conjecture.",
     },
 }

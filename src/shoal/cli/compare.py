@@ -18,8 +18,8 @@ _TRUST = {
     "proven": "that reports are anonymized, the others honest",
     "sufficient": "the same; not a guarantee",
     "three-sigma": "the same; a rule of thumb",
-    "counts": "that nobody sees a report, only counts",
-    "curator": "somebody who sees all answers; Laplace noise",
+    "counts": "that only counts are seen, never a report",
+    "curator": "a curator who sees all answers; Laplace noise",
     "curator_gaussian": "the same; normal noise",
 }
 
@@ -43,7 +43,7 @@ _TRUST = {
 @cli.plot_option
 @cli.json_option
 def compare(survey: Survey, crowd: int, plot: Path | None, as_json: bool, **question: Any) -> None:
-    """Show what each kind of trust costs for a survey.
+    """Compare the cost of each trust model for a survey.
 
     The same survey at the same epsilon: with local noise, in an anonymous crowd, and with a
     trusted curator. For `--promise sufficient`, delta is used as eta.

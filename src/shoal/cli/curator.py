@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @cli.option("--histogram", "Rows per category; needs --categories.", metavar="COLUMN")
 @cli.option(
     "--bounds",
-    "Lowest and highest value anybody may have, known before the data.",
+    "Lowest and highest possible value, known before the data.",
     type=cli.DECIMAL,
     nargs=2,
     metavar="LOW HIGH",
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 @cli.option("--categories", "Every category, known before the data.", metavar="A;B;C")
 @cli.option("--categories-file", "The categories, one per line.", type=cli.IN_FILE)
 @cli.option("--other", "Add a cell for values that are not declared.", is_flag=True)
-@cli.option("--epsilon", "What this release spends.", metavar="E", required=True)
+@cli.option("--epsilon", "Epsilon spent by this release.", metavar="E", required=True)
 @cli.option(
     "--neighbours",
     "Neighbouring tables: one row replaced, or one row added or removed.  [required]",
     type=click.Choice(["replace", "add-remove"]),
 )
-@cli.option("--budget", "A file that records what all releases spend.", type=cli.OUT_FILE)
+@cli.option("--budget", "A file that records the epsilon spent by all releases.", type=cli.OUT_FILE)
 @cli.option("--budget-total", "Start the budget file with this epsilon.", metavar="E")
 @cli.option(
     "--miss",
@@ -77,7 +77,7 @@ def curator(
     Counts, fractions, sums, means and histograms get Laplace noise from OpenDP. PREDICATE is
     COLUMN=value, COLUMN!=value, COLUMN<number, <=, > or >=, joined by `and`.
 
-    The curator sees everybody's data. If nobody should, use `shoal plan`. `shoal compare` shows
+    The curator sees everyone's data. To avoid that, use `shoal plan`. `shoal compare` shows
     how much precision the trust buys.
     """
     from shoal.curator import Curator

@@ -155,7 +155,7 @@ def _show_one_device(console: Console, made: Plan, seed: int) -> None:
     console.print(
         f"One person in ten uses a screen reader. A reader of this one report, with that bit"
         f" {'set' if sent[4] else 'clear'}, now believes {believed:.0%} instead of {prior:.0%} that"
-        " Ada does. In the counts of a crowd nobody can even find her report."
+        " Ada does. The counts of a crowd do not even show her report."
     )
 
 
@@ -179,7 +179,7 @@ def _show_after(
     console.print(
         f"One report says little. But each bit of all {plan.reports_needed:,} was flipped at a"
         " known rate, so the counts can be corrected. That noise protects against observers of"
-        " every report without its sender. If nobody ever sees more than the counts, the same"
+        " every report without its sender. If only the counts are ever seen, the same"
         " promise takes fewer flips. Here are the same people in both views, beside the truth that"
         " the maker never sees:\n"
     )
@@ -263,20 +263,20 @@ def show_parties(shown: TwoParties) -> None:
     assert plan.parties is not None
     label, row = next(iter(next(iter(shown.estimates["questions"].values())).items()))
     body = shown.request[-plan.parties.messages * 68 :][:_SHOWN_BYTES].hex(" ", 2)
-    console.rule("[bold]2. What each of them saw")
+    console.rule("[bold]2. The view of each party")
     rows = [
         ("who sent", f"the address of each of {users:,} devices", "the relay's address"),
         (
-            "what came",
+            "received",
             f"{users:,} requests of {shown.request_bytes:,} bytes, all equally long",
             f"{shown.messages:,} shuffled messages of one bit or none, once the crowd was complete",
         ),
         (
-            "what it says",
+            "can read",
             f"nothing: {body} ...",
             f"the counts of bits, from which {label} is estimated at {round(row['count']):,}",
         ),
-        ("who answered what", "no", "no"),
+        ("who gave which answer", "no", "no"),
         ("which bits are one person's", "no", "no"),
     ]
     views = out.table(["", "the relay", "the analyzer"], rows, left=3)
@@ -292,8 +292,9 @@ def show_parties(shown: TwoParties) -> None:
     console.print(out.table(columns, _estimate_rows([shown.estimates])))
     console.print(
         f"\n{check_promise(plan).in_words}. It holds against the analyzer, as long as the relay"
-        f" does not show it who sent what. A count is off by {text_near(certify(plan).sigma, 3)}"
-        " people (one sigma). Relay and analyzer together see each report, and then only the local"
+        f" does not tell it who sent which report. A count is off by"
+        f" {text_near(certify(plan).sigma, 3)} people (one sigma). Relay and analyzer"
+        " together see each report, and then only the local"
         f" epsilon of {text_up(plan.local_epsilon, 3)} holds."
     )
 

@@ -178,7 +178,7 @@ def _show_difference(document: dict[str, Any]) -> None:
 )
 @cli.json_option
 def screen(plan: Plan, tally: Tally, alarm: float, as_json: bool) -> None:
-    """Look for traces of fake reports in a whole crowd.
+    """Search a complete crowd for traces of fake reports.
 
     The p-value holds for every honest crowd, whatever its people answered. Fakes that flip bits as
     honest devices do cannot be detected. A tally of fewer reports than the plan's crowd is refused

@@ -283,7 +283,7 @@ def parties_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `--relay`, `--analyzer` and `--messages`, given to the command as `parties`."""
 
     @option("--relay", "Origin of the relay: it sees who sends.", metavar="URL")
-    @option("--analyzer", "Origin of the analyzer: it sees what is sent.", metavar="URL")
+    @option("--analyzer", "Origin of the analyzer: it sees the reports.", metavar="URL")
     @option(
         "--messages",
         "With --view counts: messages of one report.  [default: as few as will do]",
@@ -396,7 +396,7 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
             file = "a plan or survey file" if takes_plan else "a survey file"
             raise InputError(f"give one of {file}, --flags and --choice.")
         if at_most is not None and flags is None:
-            raise InputError("--at-most is for --flags: at most so many of them are set.")
+            raise InputError("--at-most K needs --flags: it limits how many flags are set.")
         survey: Survey | None = None
         if takes_plan:
             kwargs["plan"] = None

@@ -29,7 +29,7 @@ _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
 )
 @cli.json_option
 def paper(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> None:
-    """Recompute what the papers print, errors included.
+    """Recompute the numbers in the papers, errors included.
 
     Every number and claim of SDP, KR, LEC and BITVEC (docs/sources.md) beside the computed one.
     """

@@ -86,9 +86,9 @@ def plan(
     rounded in the safe direction and certified. Devices and the analyst agree on the plan file.
 
     With --view counts the promise holds against observers who see only how many reports set each
-    bit. That needs far less noise, but nobody may see a single report.
+    bit. That needs far less noise, but no observer may see a single report.
 
-    With --relay and --analyzer two parties share the work, so that neither sees who sent what.
+    With --relay and --analyzer two parties share the work: neither sees who sent which report.
 
     With --within the crowd is computed: as many people as it takes to know every share that well,
     in the chosen view. The number for the other view is printed beside it.
@@ -178,8 +178,8 @@ def over_time(
 ) -> None:
     """Plan for people who report again and again.
 
-    Some flips become permanent, so that they do not average away. The plan states what holds for
-    one release and what holds over time. Give --horizon or --releases.
+    Some flips become permanent, so that they do not average away. The plan states the
+    guarantees for one release and over time. Give --horizon or --releases.
     """
     from shoal.planning.guarantees import guarantees_over_time
     from shoal.planning.memory import parse_horizon, plan_with_memory
@@ -206,7 +206,7 @@ def over_time(
 )
 @cli.json_option
 def diff(old_file: Path, new_file: Path, weaker_is_intended: bool, as_json: bool) -> None:
-    """State what a change of a plan means for the people who answer.
+    """Show how a change of a plan affects the people who answer.
 
     The result is one of: same, label, new plan (needs new consent), forbidden (protects less under
     the same name; exit code 3).
@@ -371,5 +371,5 @@ def _messages(plan: Plan) -> str:
         return "1, a whole report"
     assert plan.crowd_size is not None
     price = overflow.price(plan.crowd_size, float(plan.q), float(plan.promise.epsilon))
-    cost = f"what does not fit costs {text_up(price, 2)} of delta" if price else "every bit fits"
+    cost = f"dropped bits cost {text_up(price, 2)} of delta" if price else "every bit fits"
     return f"{overflow.messages} for {plan.bits} bits; {cost}"

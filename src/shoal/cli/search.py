@@ -21,7 +21,9 @@ from shoal.support.rounding import text_down, text_near, text_up
 @cli.option(
     "--epsilon", "Search at this epsilon, 0 or more.", type=cli.DECIMAL, metavar="E", required=True
 )
-@cli.option("--measure", "What to maximize.", type=click.Choice(["delta", "eta"]), default="delta")
+@cli.option(
+    "--measure", "Quantity to maximize.", type=click.Choice(["delta", "eta"]), default="delta"
+)
 @cli.option("--state", "Save progress to this file and continue from it.", type=cli.OUT_FILE)
 @cli.json_option
 def search(

@@ -286,6 +286,6 @@ def ledger(ledger_file: Path, set_limit: str | None, no_limit: bool, as_json: bo
     limit = "none" if account.limit is None else f"{account.limit}, left {account.left}"
     console.print(f"limit            {limit}")
     console.print(
-        "This holds against anybody who sees every report and knows who sent it, the collector"
+        "This holds against anyone who sees every report and knows who sent it, the collector"
         " too. With times: for the answers and for the times at which they changed."
     )

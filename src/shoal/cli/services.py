@@ -39,7 +39,7 @@ def _service_options(table: type[ServiceSettings]) -> Callable[[Any], Any]:
 
 _honest_option = cli.option(
     "--honest",
-    "For plans without an honest fraction: state that nobody sends fake reports.",
+    "For plans without an honest fraction: state that no fake reports are sent.",
     type=click.Choice(["all"]),
 )
 

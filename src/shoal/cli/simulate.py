@@ -141,7 +141,7 @@ def _show_texts(question: str, decoded: dict[str, Any], shown: int = 20) -> None
     console.print(out.table(["text", "truth", "count", "low", "high"], rows, title=question))
     console.print(
         f"{len(found):,} of {len(decoded['candidates']):,} texts found,"
-        f" {len(false):,} of them false (nobody answered them)"
+        f" {len(false):,} of them false (given by no person)"
     )
 
 

@@ -35,7 +35,7 @@ def survey(
     view: Any,
     as_json: bool,
 ) -> None:
-    """Show what each question of a survey costs, or infer a survey.
+    """Show the cost of each question of a survey, or infer a survey.
 
     Every question adds flips to all bits. With --crowd, --epsilon and --delta the cost of each
     question is computed: the error of all other counts if it were not asked. Without them only the

@@ -182,7 +182,7 @@ def _show_promises(document: dict[str, Any]) -> None:
     )
     numbers = document["rappor"]
     shown = ", ".join(f"{name} = {text_near(numbers[name], 6)}" for name in ("h", "p", "q", "f"))
-    console.print(f"\nWhat was promised to each person, with {shown}:")
+    console.print(f"\nPromise to each person, with {shown}:")
     for promise in document["promises"]:
         epsilon = promise["epsilon"]
         bound = "no bound" if epsilon is None else text_near(epsilon, 6)

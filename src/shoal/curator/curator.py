@@ -382,7 +382,7 @@ def checked_bounds(query: str, bounds: Any, whole: bool) -> tuple[float, float]:
     if bounds is None:
         raise PrivacyRefusal(
             f"without bounds one person can change a {query} by any amount and no noise hides it;"
-            " declare the lowest and the highest value that anybody may have."
+            " declare the lowest and the highest possible value."
         )
     try:
         low, high = bounds

@@ -140,7 +140,7 @@ def measure_capacity(
     database: Callable[[Path], Store] | None = None,
     step: Callable[[int, int], object] = lambda done, total: None,
 ) -> Capacity:
-    """Measure this machine, and compute what many devices a day need.
+    """Measure this machine, and size it for many devices a day.
 
     Parameters
     ----------

@@ -171,7 +171,7 @@ def send_one(
     outbox.answer(outbox.plan(plan_id), answer)
     (ticket,) = outbox.finish(TIMEOUT)
     if ticket.state != "sent":
-        why = ticket.reason or f"nobody took it within {TIMEOUT:g} s"
+        why = ticket.reason or f"it was not accepted within {TIMEOUT:g} s"
         raise ShoalError(f"a device's report is {ticket.state}: {why}.")
     shutil.rmtree(folder)
 

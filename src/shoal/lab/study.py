@@ -207,7 +207,7 @@ def study(
     if through not in get_args(Through):
         raise InputError(f"through must be distribution or reports, got {through!r}.")
     if any(question.kind == "text" for question in plan.survey):
-        raise InputError("text questions are not supported here: a study looks at bits one by one.")
+        raise InputError("text questions are not supported here: a study examines bits one by one.")
     name, grid = _grid(plan, users, vary)
     if seed is None:
         seed = fresh_seed()

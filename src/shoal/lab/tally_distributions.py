@@ -54,12 +54,12 @@ def draw_tally(
     check_integer("users", users, lowest=1)
     if plan.joint:
         raise InputError(
-            "the plan declares joint counts, which are not drawn from their law; simulate through"
+            "the plan declares joint counts, which cannot be sampled directly; simulate through"
             " the path."
         )
     if plan.survey.crosses:
         raise InputError(
-            "the survey crosses questions, whose cells are not drawn from their law; simulate"
+            "the survey crosses questions, whose cells cannot be sampled directly; simulate"
             " through the path."
         )
     cohorts = plan.cohorts or 1

@@ -400,7 +400,7 @@ class CountsBound(Bound):
             return q
         raise PrivacyRefusal(
             f"{overflow.messages} messages are too few for a report of {overflow.bits} bits: with"
-            f" q = {q:.3g} what does not fit costs a delta of {text_up(price(q), 3)}, of"
+            f" q = {q:.3g} dropped bits cost a delta of {text_up(price(q), 3)}, of"
             f" {text_up(delta, 3)} in all; allow more messages, or leave the number to the planner."
         )
 

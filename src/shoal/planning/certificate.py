@@ -260,8 +260,8 @@ class Certificate:
 
         if self.memory is not None:
             raise PrivacyRefusal(
-                "releases with permanent flips do not compose: their coins are not fresh; see"
-                " shoal.planning.guarantees for what holds over time."
+                "releases with permanent flips do not compose: their coins are not fresh; use"
+                " shoal.planning.guarantees for bounds over time."
             )
         return Composition(self, releases)
 
@@ -283,19 +283,20 @@ class Certificate:
         return (
             "The promise compares any two answers that one person could give.",
             f"At least {self._released:,} reports are released together; their number is public.",
-            "The reports are perfectly anonymized: nobody can tell who sent which."
+            "The reports are perfectly anonymized: no report can be linked to its sender."
             if self.view == "reports"
             else "Only how many reports set each bit is seen: no single report, and nothing that"
             " links the bits of one.",
-            f"{self.colluders:,} people tell what they sent; {self.crowd_size:,} reports hide."
+            f"{self.colluders:,} people reveal their reports; {self.crowd_size:,} reports remain to"
+            " hide a person."
             if self.colluders
             else f"The other people are honest; with t colluders the crowd is smaller by {each}.",
             f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, "
             + (
                 "with fresh flips; each further release reveals more."
                 if self.memory is None
-                else "with flips that are partly permanent; more releases do not compose, and the"
-                " statements say what holds for them."
+                else "with flips that are partly permanent; more releases do not compose; the"
+                " guarantees over time cover them."
             ),
             *(
                 [
@@ -315,8 +316,8 @@ class Certificate:
         words = []
         if self.parties is not None:
             words.append(
-                "The relay and the analyzer do not tell each other what they see; nobody but the"
-                " analyzer decrypts what was encrypted for it (HPKE, a computational assumption)."
+                "The relay and the analyzer do not share what they see; only the analyzer can"
+                " decrypt messages encrypted for it (HPKE, a computational assumption)."
             )
         if self.overflow is not None:
             chance = self.overflow.chance(self._q)

@@ -275,7 +275,8 @@ def _one_report(plan: Plan) -> GuaranteeOverTime:
         "one report",
         float(local_epsilon(plan.survey.differing_bits, plan.q)),
         0.0,
-        "A single report, to whoever sees it and knows its sender, the collector too.",
+        "A single report, against any observer who sees it and knows its sender, the collector"
+        " too.",
     )
 
 
@@ -298,9 +299,9 @@ def _one_answer(plan: Plan, memory: Memory, reports: int) -> GuaranteeOverTime:
         "one answer, every release",
         float(repeated_epsilon(differ, memory, reports)),
         0.0,
-        f"All {reports:,} reports about one answer, to whoever sees them and knows their sender;"
-        f" however many there are, at most {most}. Distinct answers add up. It covers"
-        " what was answered, not when that changed.",
+        f"All {reports:,} reports about one answer, against any observer who sees them and knows"
+        f" their sender; however many there are, at most {most}. The bounds of distinct answers add"
+        " up. This covers the answers, not the times at which they changed.",
     )
 
 
@@ -310,8 +311,8 @@ def _any_answers(plan: Plan, memory: Memory, reports: int) -> GuaranteeOverTime:
         "answers that change, every release",
         float(changing_epsilon(plan.survey.differing_bits, plan.bits, memory, reports)),
         0.0,
-        f"All {reports:,} reports of a person, to whoever sees them and knows their sender, about"
-        " all answers and the times at which they changed.",
+        f"All {reports:,} reports of a person, against any observer who sees them and knows their"
+        " sender, for all answers and the times at which they changed.",
     )
 
 
@@ -352,15 +353,15 @@ def _changing(
             delta,
             f"All {releases:,} releases{_only(plan)} together, each with {crowd:,} reports of any"
             " people: the fresh flips of each release compose, as if the permanent vectors were the"
-            " answers. It covers all of a person's answers and when they changed.",
+            " answers. This covers all of a person's answers and when they changed.",
         )
     return GuaranteeOverTime(
         "local",
         "changing crowds, every release",
         one_answer.epsilon,
         0.0,
-        "Where other people report from release to release, no crowd is counted on; for one answer"
-        " the local bound is all that is claimed.",
+        "Where other people report from release to release, no crowd is relied on; for one answer"
+        " only the local bound is claimed.",
     )
 
 
@@ -389,8 +390,9 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[Gu
             "answers that change, every release",
             float(local),
             0.0,
-            f"All {reports:,} reports of a person, each with fresh flips, to whoever sees them and"
-            " knows their sender. It grows with every report: the same answer averages out.",
+            f"All {reports:,} reports of a person, each with fresh flips, against any observer who"
+            " sees them and knows their sender. It grows with every report: if the answer stays the"
+            " same, the flips average out.",
         )
     ]
     if crowd is None:

@@ -44,10 +44,10 @@ STRENGTH: dict[PromiseKind, int] = {"three-sigma": 0, "sufficient": 1, "proven":
 """Which promise is stronger: a rule of thumb, an attack, a theorem, one that needs nobody."""
 
 _VIEWS: dict[View, str] = {
-    "reports": "whoever sees all reports without their senders",
-    "counts": "whoever sees counts only",
+    "reports": "an observer of all reports without their senders",
+    "counts": "an observer of counts only",
 }
-"""Against whom a promise holds: whoever sees less learns less."""
+"""Against whom a promise holds: an observer who sees less learns less."""
 
 _SHOWN = 8
 
@@ -257,10 +257,11 @@ def _parties(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
         if old.parties is not None:
             yield (
                 True,
-                "One collector sees who sends what, which a relay and an analyzer shared before.",
+                "One collector sees senders and reports; a relay and an analyzer divided them"
+                " before.",
             )
         elif new.parties is not None:
-            yield False, "A relay and an analyzer share what one collector saw before."
+            yield False, "A relay and an analyzer divide what one collector saw before."
         return
     if (old.parties.relay, old.parties.analyzer) != (new.parties.relay, new.parties.analyzer):
         yield False, "Other parties relay and analyze the reports."
@@ -373,9 +374,9 @@ def _change_in_words(covers: Covered, was: Guarantee, now: Guarantee, old: Plan,
         f"{now_:,} instead of {then:,}" if now_ != then else f"{now_:,}"
         for now_, then in (years, sent)
     )
-    known = "to anybody who knows their sender"
+    known = "to anyone who knows their sender"
     subject = {
-        "one report": "One report reveals {} to anybody who knows its sender, the collector too",
+        "one report": "One report reveals {} to anyone who knows its sender, the collector too",
         "one release": "One release reveals {} to its readers",
         "a year of releases": f"All releases of a year ({releases}) together reveal {{}} about one"
         " answer to their readers",

@@ -1,10 +1,10 @@
-"""Who sees what and what holds against each observer, and what fake reports can do.
+"""Observers of a release, the guarantee against each of them, and the effect of fake reports.
 
 *Observers.* A promise is a statement about an observer. The reader of a release sees counts. An
 analyzer may see every report of a crowd without its sender. The collector sees each report as it
-arrives, and so do several parties who share what they know; against them only the local epsilon
-holds. A relay and an analyzer divide what a collector sees: the relay knows who sends, the analyzer
-what. Against each of them alone more holds than against a collector.
+arrives, and so do several parties who pool their knowledge; against them only the local epsilon
+holds. A relay and an analyzer divide the view of a collector: the relay knows the senders, the
+analyzer the reports. The bound against each of them alone is stronger than against a collector.
 
 *Poisoning.* An honest report moves the estimate of an option by one person on average. A fake one
 flips nothing: a one that was never randomized moves it by p / (p - q), a zero by -q / (p - q), and
@@ -46,12 +46,12 @@ _NO_PROMISE = 0.5
 
 @dataclass(frozen=True)
 class Observer:
-    """Who sees what, and the epsilon and delta that hold against them, rounded up.
+    """An observer, what they see, and the epsilon and delta that hold against them, rounded up.
 
     `holds` is `theorem` where the crowd hides a person, and `local` where only the flips of a
     single report do. It is `encrypted` where an observer has only encrypted messages, which tell
-    nothing about an answer unless the encryption is broken. `assumption` is what that rests on, in
-    a sentence.
+    nothing about an answer unless the encryption is broken. `assumption` states in a sentence what
+    that relies on.
     """
 
     who: str
@@ -67,7 +67,7 @@ class Observer:
 
 
 def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
-    """Return what holds at an epsilon against each observer of one release.
+    """Return the guarantee at an epsilon against each observer of one release.
 
     >>> from shoal import Flags, Survey
     >>> from shoal.planning.certificate import certify
@@ -85,11 +85,12 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
         "reader of a release",
         "how many reports set each bit"
         if certificate.view == "counts"
-        else "what is counted from whole reports",
+        else "statistics computed from whole reports",
         epsilon,
         proven,
         "theorem",
-        f"{certificate.crowd_size:,} honest people are in the release, and nothing but it is seen.",
+        f"{certificate.crowd_size:,} honest people are in the release, and only the release is"
+        " seen.",
     )
     if certificate.parties is not None:
         return [reader, *_parties(certificate, epsilon, proven)]
@@ -102,7 +103,7 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
 
 
 def oblivious_collector(certificate: Certificate) -> Observer:
-    """Return what holds against a collector that reports reach through an oblivious relay."""
+    """Return the guarantee against a collector that receives reports through an oblivious relay."""
     observer = _alone(
         certificate,
         "collector, oblivious relay",
@@ -110,15 +111,15 @@ def oblivious_collector(certificate: Certificate) -> Observer:
     )
     words = (
         "Addresses are hidden if all devices use one key, shipped or compared with the relay's"
-        " copy, and if the relay keeps addresses to itself. It neither waits for a crowd nor"
-        " shuffles, so no crowd is counted on, and times can point to people."
+        " copy, and if the relay keeps addresses to itself. The relay neither waits for a crowd"
+        " nor shuffles, so no crowd is relied on, and times can point to people."
         f" {observer.assumption}"
     )
     return replace(observer, assumption=words)
 
 
 def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
-    """Return what holds against a relay, an analyzer, and those who watch or join them."""
+    """Return the guarantees against a relay, an analyzer, and those who watch or join them."""
     size, fakes = certificate.crowd_size, _fakes(certificate)
     messages = (
         "every report of a crowd, whole, shuffled"
@@ -132,7 +133,7 @@ def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Ob
             epsilon,
             proven,
             "theorem",
-            f"The relay forwards {size:,} honest reports at once, and does not say whose.",
+            f"The relay forwards {size:,} honest reports at once and reveals no sender.",
         ),
         _with_fakes(certificate, epsilon, messages, fakes),
         Observer(
@@ -141,8 +142,8 @@ def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Ob
             0.0,
             0.0,
             "encrypted",
-            "HPKE is not broken. Who takes part is no secret from it. If it reads the release too,"
-            " what holds against readers holds.",
+            "HPKE is not broken. The relay knows who takes part. If it also reads the release, the"
+            " bound for readers applies.",
         ),
         _alone(
             certificate,
@@ -156,8 +157,8 @@ def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Ob
             0.0,
             0.0,
             "encrypted",
-            "HPKE is not broken. Times are not hidden: whoever reports only because something"
-            " happened shows that it did.",
+            "HPKE is not broken. Times are not hidden: a person who reports only because something"
+            " happened reveals that it did.",
         ),
     ]
 
@@ -170,12 +171,12 @@ def _fakes(certificate: Certificate) -> int:
 
 def _with_fakes(certificate: Certificate, epsilon: float, messages: str, fakes: int) -> Observer:
     who = "analyzer with fake devices"
-    sees = f"{messages}; and what {fakes:,} of its own devices sent"
+    sees = f"{messages}; and the reports of {fakes:,} devices of its own"
     left = certificate.with_colluders(fakes)
     delta = left.delta(epsilon=epsilon).high
     if not fakes or delta > _NO_PROMISE:
         return _alone(certificate, who, sees)
-    words = f"{left.crowd_size:,} honest reports hide each other; each more fake is one fewer."
+    words = f"{left.crowd_size:,} honest reports hide each other; each further fake removes one."
     return Observer(who, sees, epsilon, delta, "theorem", words)
 
 
@@ -184,14 +185,14 @@ def _analyzer(certificate: Certificate, epsilon: float, proven: float) -> Observ
     delta = proven if certificate.view == "reports" else _delta_of_reports(certificate, epsilon)
     if delta > _NO_PROMISE:
         observer = _alone(certificate, who, sees)
-        words = f"No crowd promise; local epsilon. {observer.assumption}"
+        words = f"No promise for the crowd; only the local epsilon. {observer.assumption}"
         return Observer(who, sees, observer.epsilon, 0.0, "local", words)
     words = f"{certificate.crowd_size:,} honest reports arrive without their senders."
     return Observer(who, sees, epsilon, delta, "theorem", words)
 
 
 def _delta_of_reports(certificate: Certificate, epsilon: float) -> float:
-    """Return what is proven for whole reports where the plan counts on counts."""
+    """Return the proven delta for whole reports under a plan with view counts."""
     reports = certificate.reports_per_person
     from shoal.planning.bounds import bound_of  # the words of a page need none of the theory
 
@@ -206,39 +207,39 @@ def _alone(certificate: Certificate, who: str, sees: str) -> Observer:
     """Return an observer against whom no crowd counts: every report of a person does."""
     epsilon = round_up(certificate.reports_per_person * certificate.local_epsilon)
     warning = single_report(epsilon, float(certificate.q))
-    words = warning or "Devices flip bits as the plan says; nobody is trusted."
+    words = warning or "Devices flip bits as the plan says; no other party is trusted."
     return Observer(who, sees, epsilon, 0.0, "local", words)
 
 
 def single_report(local_epsilon: float, q: float) -> str | None:
-    """Return what a single report tells whoever sees it, in words, where that is much.
+    """Describe how much a single report reveals to an observer; None if it reveals little.
 
     >>> single_report(23.0, 0.00997)
-    'Whoever sees a single report learns the answer: each bit is true with probability 0.990.'
+    'An observer of a single report learns the answer: each bit is true with probability 0.990.'
     >>> single_report(20.0, 0.3775)
-    'Whoever sees a single report learns much about the answer.'
+    'An observer of a single report learns much about the answer.'
     >>> single_report(6.9, 0.001)
-    'Whoever sees a single report learns the answer: each bit is true with probability 0.999.'
+    'An observer of a single report learns the answer: each bit is true with probability 0.999.'
     >>> single_report(5.0, 0.075)
     """
     if local_epsilon <= _MUCH and q > _BARE:
         return None
     if q > _PLAIN:
-        return "Whoever sees a single report learns much about the answer."
+        return "An observer of a single report learns much about the answer."
     return (
-        "Whoever sees a single report learns the answer: each bit is true with probability"
+        "An observer of a single report learns the answer: each bit is true with probability"
         f" {truth_text(q)}."
     )
 
 
 @dataclass(frozen=True)
 class Poisoning:
-    """What fakes can do to the estimates of one plan.
+    """The effect of fake reports on the estimates of one plan.
 
     `up` and `down` are people by which one fake report moves the estimate of an option, and
-    `options` how many it moves at once. `messages` is as how many messages a report is sent: with
-    more than one, a fake can spend all of them on one option. `up_if_local` is what one fake would
-    do under local differential privacy at the epsilon that the plan promises; infinite at q = 1/2.
+    `options` how many it moves at once. A report is sent as `messages` messages: with more than
+    one, a fake can spend all of them on one option. `up_if_local` is the effect of one fake under
+    local differential privacy at the epsilon that the plan promises; infinite at q = 1/2.
     `reports` and `sigma` are those of a whole crowd, if the plan has one and something can be
     estimated.
     """
@@ -308,7 +309,7 @@ class Poisoning:
 
 
 def poisoning(plan: Plan) -> Poisoning:
-    """Return what fake reports can do under a plan.
+    """Return the effect of fake reports under a plan.
 
     >>> from shoal import Flags, Survey, plan
     >>> agreed = plan(Survey("s", (Flags("f", ("a", "b")),)), q="0.25")

@@ -352,7 +352,7 @@ class Plan:
         """Read a plan from a JSON file, which must name the plan's id."""
         document = read_json(pathlib.Path(path), "plan", PlanError)
         if isinstance(document, Mapping) and "survey" in document and "id" not in document:
-            raise PlanError(f"{path} has no field 'id', so nobody can tell whether it was changed.")
+            raise PlanError(f"{path} has no field 'id', so a change would go unnoticed.")
         try:
             return cls.from_json(document)
         except PlanError as error:
@@ -486,7 +486,7 @@ def read_plan(content: bytes, plan_id: str) -> Plan:
     except InputError:
         raise
     except (ValueError, RecursionError) as problem:
-        raise PlanError(f"what came is not a plan: {first_line(problem)}.") from problem
+        raise PlanError(f"the response is not a plan: {first_line(problem)}.") from problem
     if actual_id != plan_id:
         raise PlanError(f"asked for plan {plan_id}, got plan {actual_id}.")
     return plan

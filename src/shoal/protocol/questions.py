@@ -574,13 +574,13 @@ def _check_side(side: CrossSide) -> None:
     if isinstance(question, Flags):
         if question.at_most is not None:
             raise SurveyError(
-                f"{called} has at_most and cannot be crossed: nobody is in one cell; ask it as a"
-                " choice, or without at_most and cross its flags."
+                f"{called} has at_most and cannot be crossed: a person can be in several"
+                " cells; ask it as a choice, or without at_most and cross its flags."
             )
         if flag is None:
             first = question.options[0]
             raise SurveyError(
-                f"{called} has many answers at once; cross chosen flags of it, such as"
+                f"{called} takes several answers; cross some of its flags, such as"
                 f" '{question.name}={first}'."
             )
         if flag not in question.options:

@@ -91,7 +91,7 @@ def style_sheet() -> str:
 def observers_table(observers: Sequence[Mapping[str, Any]], about: str = "") -> Table:
     """Return who sees what, from a certificate's JSON."""
     rows = [TableRow(who, cells) for who, *cells in observer_rows(observers)]
-    return Table(f"What holds against each observer{about}", OBSERVER_HEADS, rows)
+    return Table(f"Guarantee against each observer{about}", OBSERVER_HEADS, rows)
 
 
 def page(plan: Plan, document: Mapping[str, Any]) -> str:

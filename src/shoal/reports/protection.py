@@ -56,8 +56,7 @@ def plain_promise(computed: ComputedPromise) -> str:
     proven = (
         ""
         if computed.delta is None
-        else f" What is proven at epsilon {promise.epsilon} is a delta of"
-        f" {text_up(computed.delta, 3)}."
+        else f" At epsilon {promise.epsilon} a delta of {text_up(computed.delta, 3)} is proven."
     )
     return (
         "In a crowd where all others gave the same answer, the counts make one answer of a person"
@@ -199,7 +198,7 @@ def facts(
         Fact(
             "Local",
             f"epsilon {text_up(plan.local_epsilon)}",
-            alone or "What one report reveals by itself, to the collector too.",
+            alone or "Revealed by one report alone, to the collector too.",
         )
     )
     if plan.memory is not None:
@@ -294,7 +293,7 @@ def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> li
         sentences = [
             "The promise compares any two answers that one person could give.",
             "Each person sends one report, with fresh flips; the epsilons of more reports add up.",
-            "The device does what the plan says; nobody else needs to be trusted.",
+            "The device follows the plan; no other party needs to be trusted.",
         ]
     else:
         sentences = list(certificate.assumptions)
@@ -348,7 +347,7 @@ def citation(document: Mapping[str, Any]) -> str:
     return ". ".join(parts) + "."
 
 
-OBSERVER_HEADS = ("who", "what they see", "what holds", "in words")
+OBSERVER_HEADS = ("observer", "sees", "guarantee", "assumption")
 
 
 def what_holds(observer: Mapping[str, Any]) -> str:

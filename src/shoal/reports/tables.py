@@ -89,7 +89,7 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
         promise["plain"],
         "",
         *_observers(document),
-        "| what | number | meaning |",
+        "| name | number | meaning |",
         "|---|---|---|",
         *(
             f"| {fact.name} | {fact.value} | {fact.meaning} |"
@@ -112,7 +112,7 @@ def _observers(document: Mapping[str, Any]) -> list[str]:
     """Return the table of who sees what, where there is a certificate."""
     if document["certificate"] is None:
         return []
-    title = f"What holds against each observer{one_crowd(document['promise']['sum'])}:"
+    title = f"Guarantee against each observer{one_crowd(document['promise']['sum'])}:"
     rows = observer_rows(document["certificate"]["observers"])
     lines = [OBSERVER_HEADS, ("---",) * len(OBSERVER_HEADS), *rows]
     return [title, "", *(f"| {' | '.join(cells)} |" for cells in lines), ""]

@@ -62,7 +62,7 @@ class Discovery:
         decoded = () if self.decoded is None else self.decoded.discoveries
         if left := len(decoded) - len(self.all_words):
             notes.append(
-                f"{left} more words decoded, but perhaps nobody has them: other words share bits."
+                f"{left} more words decoded, but they may be absent: other words share their bits."
             )
         if empty := [place + 1 for place, here in enumerate(self.pairs) if not here]:
             notes.append(f"no pair is frequent at letter {', '.join(map(str, empty))}.")

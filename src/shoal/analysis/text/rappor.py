@@ -66,8 +66,8 @@ def personal_promises(parameters: RapporParameters) -> tuple[PersonalPromise, ..
     [('epsilon_1', 2.197), ('epsilon_infinity', inf)]
     """
     one, every = (
-        "whoever sees one report and knows whose it is",
-        "whoever sees all reports that a person ever sends about one value",
+        "an observer of one report who knows its sender",
+        "an observer of all reports that a person ever sends about one value",
     )
     first, last = parameters.epsilon_1, parameters.epsilon_infinity
     return (

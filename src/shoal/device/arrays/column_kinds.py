@@ -135,24 +135,24 @@ def _not_asked(
 ) -> str | None:
     """Say why a column must not become a question, or None."""
     if not people:
-        return "nobody has a value"
+        return "the column is empty"
     if len(counts) == 1 and not missing:
         return "everybody has the same value"
     if _PERSON.fullmatch(column.strip()):
-        return "by its own name, it says who somebody is; rename the column if it does not"
+        return "its name suggests that it identifies people; rename the column if it does not"
     for what, pattern in _PATTERNS.items():
         if sum(counts[value] for value in counts if pattern.fullmatch(value)) > people / 2:
-            return f"{what}: they say who somebody is"
+            return f"{what}: they identify people"
     own = len(counts) > max(OWN * people, 1) and people >= RARE
     if own and all(_is_number(value, decimal_comma) for value in counts):
         whole = [value for value in counts if value.isdigit()]
         if len(whole) == len(counts) and (_ID_NAME.search(column) or _in_a_row(counts)):
-            return f"{len(counts):,} values for {people:,} people: numbers that say who somebody is"
+            return f"{len(counts):,} values for {people:,} people: numbers that identify people"
         return None
     if own and not all(_DATE.fullmatch(value) for value in counts):
         return (
-            f"{len(counts):,} values for {people:,} people: (nearly) everybody has their own, so it"
-            " says who somebody is"
+            f"{len(counts):,} values for {people:,} people: nearly everyone has their own, so it"
+            " identifies people"
         )
     return None
 

@@ -32,8 +32,8 @@ from shoal.support.files import explain_wrong_file, first_line, kind_of
 from shoal.support.table_format import COMMA_NUMBER, DELIMITERS, POINT_NUMBER, TableFormat
 
 WARNING = (
-    "Options and ranges are taken from people's answers: whoever reads this survey learns that"
-    f" somebody gave them. Values of fewer than {RARE} people are not listed. Read it before you"
+    "Options and ranges are taken from people's answers: a reader of this survey learns that"
+    f" someone gave them. Values of fewer than {RARE} people are not listed. Read it before you"
     " publish it, and prefer options that you would have asked for anyway."
 )
 """What a survey from data reveals."""
@@ -130,7 +130,7 @@ def infer_survey(
 
 def _notes(survey: Survey, table: Any, whole: bool, found: TableFormat | None) -> tuple[str, ...]:
     looked = f"{table.num_rows:,} rows" if whole else f"the first {table.num_rows:,} rows only"
-    notes = [f"Looked at {looked}" + (f"; {format_words(found)}" if found else "") + "."]
+    notes = [f"Read {looked}" + (f"; {format_words(found)}" if found else "") + "."]
     if found is not None and (note := format_note(found)):
         notes.append(note)
     notes.append(WARNING)

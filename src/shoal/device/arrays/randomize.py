@@ -244,7 +244,7 @@ def _refuse(rows: Rows, survey: Survey, before: int) -> None:
             raise outside_domain(
                 f"original {before + first + 1}", question, part, int(count[first])
             )
-    raise AssertionError("a look at whole words and a look at single bits disagree")
+    raise AssertionError("the checks of whole words and of single bits disagree")
 
 
 def pack_rows(

@@ -128,7 +128,8 @@ def warning_of(plan: Plan) -> str:
     truth = truth_text(float(plan.q))
     return (
         f"each row of this file is the whole report of one person, each bit true with probability"
-        f" {truth}: against whoever sees it only local epsilon {text_up(plan.local_epsilon)} holds."
+        f" {truth}: against anyone who sees it only local epsilon {text_up(plan.local_epsilon)}"
+        " holds."
     )
 
 

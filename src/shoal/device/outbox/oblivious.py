@@ -72,7 +72,7 @@ class ObliviousTransport(HttpTransport):
             raise InputError(f"reports travel over https, got {shown(relay_url)}.")
         if self._relay == self._origin:
             raise InputError(
-                f"the relay must be somebody else's, got {shown(relay_url)}: the collector itself"
+                f"the relay must not be the collector itself, got {shown(relay_url)}: it"
                 " would see who sends."
             )
         self._given = keys is not None
@@ -159,8 +159,8 @@ class ObliviousTransport(HttpTransport):
         finally:
             connection.close()
         raise TransportError(
-            f"the relay answered {response.status} instead of the collector's key, so nobody can"
-            " tell whether all devices use one key; ship the key: --oblivious-keys, or keys=."
+            f"the relay answered {response.status} instead of the collector's key, so it"
+            " is unknown whether all devices use one key; ship the key: --oblivious-keys, or keys=."
         )
 
     def _opened(

@@ -144,7 +144,9 @@ def check_plan(
         q = plan.memory.q1 if plan.memory else plan.q
         revealed = reports * local_epsilon(plan.survey.differing_bits, q, places=EXACT)
         if revealed > most:
-            only = "; its promise is for whoever sees only counts" * (plan.view == "counts")
+            only = "; its promise holds only against an observer of counts" * (
+                plan.view == "counts"
+            )
             shown_up = revealed.quantize(decimal.Decimal("0.0001"), rounding=decimal.ROUND_CEILING)
             raise PrivacyRefusal(
                 f"{'one report' if reports == 1 else f'{reports} reports'} of this plan"

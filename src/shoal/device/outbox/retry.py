@@ -152,11 +152,11 @@ KEY_CHANGED = 412
 """The report was encrypted for another crowd than the one that is open now."""
 
 REFUSALS = {
-    400: "it is not what the plan says",
+    400: "it does not match the plan",
     404: "it does not know the plan",
     413: "it is too large",
     415: "it does not take this kind of report",
-    422: "it is not what the plan says",
+    422: "it does not match the plan",
 }
 
 

@@ -98,7 +98,7 @@ def off(telemetry: Telemetry) -> str:
                 file.unlink()
         if (within / "outbox").is_dir():
             _drop_waiting(ReportQueue(within / "outbox", Disk()))
-    return f"Telemetry of {telemetry.tool} is off. What was recorded or waited was deleted."
+    return f"Telemetry of {telemetry.tool} is off. Recorded and unsent data were deleted."
 
 
 def _drop_waiting(box: ReportQueue) -> None:
@@ -145,16 +145,16 @@ def delete(telemetry: Telemetry) -> str:
         # If it is turned on again, this window must not have a second report.
         state.store_file(str(folder), QUIET, b"%d" % rest)
     return (
-        f"Everything that {telemetry.tool} kept for telemetry was deleted, and it is off. What was"
-        " sent cannot be deleted: it has no id by which anybody could find it."
+        f"Everything that {telemetry.tool} kept for telemetry was deleted, and it is off. Reports"
+        " already sent cannot be deleted: they have no id by which they could be found."
     )
 
 
 COMMANDS: dict[str, tuple[str, Callable[[Telemetry], str]]] = {
-    "status": ("Say whether telemetry is on, and what it asks.", status),
+    "status": ("Show whether telemetry is on, and its questions.", status),
     "on": ("Say yes.", on),
-    "off": ("Say no, and delete what was not sent.", off),
-    "show": ("Show every byte that left, and what it said.", show),
+    "off": ("Say no, and delete unsent data.", off),
+    "show": ("Show every byte that was sent, and its meaning.", show),
     "delete": ("Say no, and delete everything that is kept here.", delete),
 }
 
@@ -269,7 +269,7 @@ def question_text(telemetry: Telemetry) -> str:
     tool = telemetry.tool
     changed = telemetry.choice() == "changed"
     first = (
-        f"{tool} asks something else than what you said yes to."
+        f"{tool} asks different questions than those you said yes to."
         if changed
         else f"{tool} would like to report how it is used. Nothing was sent so far."
     )

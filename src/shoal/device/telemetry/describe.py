@@ -40,7 +40,7 @@ def terms_in_words(terms: Terms) -> list[str]:
         " report would have too.",
         *revealed,
         *([limit] if limits else []),
-        f"To: {terms.to}. Whoever runs it sees the network address that a report comes from.",
+        f"To: {terms.to}. Its operator sees the network address of each sender.",
     ]
 
 

@@ -40,7 +40,7 @@ def why_not_here(folder: str | None) -> str | None:
         while not os.path.exists(above):
             above = os.path.dirname(above)
         if os.stat(above).st_uid != 0:
-            return "root is at work in somebody else's home folder"
+            return "root is writing to another user's home folder"
     return None
 
 

@@ -156,7 +156,7 @@ def _sigma(plt: Any) -> Any:
     axes.set_ylim(0.06, 40)
     axes.set_xlabel("flip probability q")
     axes.set_ylabel("standard deviation of an estimated count, in √N")
-    axes.set_title("What flipping costs: the error of a count among N people (SDP 4)", fontsize=11)
+    axes.set_title("The cost of flipping: the error of a count among N people (SDP 4)", fontsize=11)
     return figure
 
 

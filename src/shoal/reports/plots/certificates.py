@@ -175,7 +175,7 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     differ = certificate.survey.differing_bits
     lam = math.exp(marked)
     figure, axes = sheet(
-        "What an observer learns: the privacy ratio when one person stands out",
+        "The privacy ratio when one person stands out",
         _subtitle(certificate),
         right=0.97,
     )
@@ -241,7 +241,7 @@ def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) 
     if q == 0.5 or local == 0.5:
         raise InputError("at q = 1/2 nothing can be estimated; there is nothing to plot.")
     figure, axes = sheet(
-        "What flips cost: the error of an estimated count",
+        "The cost of flips: the error of an estimated count",
         f"{certificate.survey.name}: {counted(certificate.survey.bits, 'bit')} a report, crowd of"
         f" {crowd:,}, epsilon {text_up(marked)}",
         right=0.9,

@@ -83,7 +83,7 @@ def plot_costs(comparison: Comparison) -> Figure:
     """
     group = comparison.share * comparison.crowd_size
     figure, axes = sheet(
-        f"What each kind of trust costs: {comparison.survey.name}",
+        f"The cost of each trust model: {comparison.survey.name}",
         f"{comparison.crowd_size:,} people, epsilon {comparison.epsilon}, delta"
         f" {comparison.delta}; a group of {comparison.share:.3g} of them is {group:,.4g} people",
         right=0.9,

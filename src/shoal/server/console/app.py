@@ -100,7 +100,7 @@ OPERATIONS: tuple[Operation, ...] = (
         )
     ),
     Operation(
-        "GET", f"{_PLAN}/certificate", "viewer", "What the plan promises, signed.",
+        "GET", f"{_PLAN}/certificate", "viewer", "The signed certificate of the plan.",
         Handlers.certificate, (PLAN,), problems=(problems.WRONG_STATE,),
     ),
     Operation(
@@ -168,7 +168,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (TOKEN,), status=204, media=(), problems=(problems.LAST_ADMIN,),
     ),
     Operation(
-        "POST", "/v1/prospect", "viewer", "What a plan would promise; nothing is stored.",
+        "POST", "/v1/prospect", "viewer", "Compute the promise of a plan; nothing is stored.",
         Handlers.prospect, body=PlanRequest, response=schemas.Prospect,
         problems=(problems.BAD_PLAN_REQUEST, problems.MALFORMED_PLAN, problems.TOO_COSTLY,
                   problems.PLANNER_BUSY),

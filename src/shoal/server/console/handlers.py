@@ -69,7 +69,7 @@ INTERVAL = OneOf("interval", "The kind of interval.", get_args(IntervalKind))
 LEVEL = Level("level", "The confidence level.", 0.95)
 HONEST = OneOf(
     "honest",
-    "The honest part of a crowd: what the plan says, or everybody.",
+    "The honest part of a crowd: as the plan states, or all of it.",
     ("plan", "all"),
 )
 NEVER_PUBLISHED = OneOf(

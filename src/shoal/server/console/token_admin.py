@@ -145,7 +145,7 @@ class _Console:
         except (OSError, HTTPException) as error:
             raise InputError(f"no console answers at {self._url}: {first_line(error)}.") from error
         except ValueError as error:
-            raise InputError(f"what answers at {self._url} is not a console.") from error
+            raise InputError(f"the server at {self._url} is not a console.") from error
         finally:
             connection.close()
         if not 200 <= status < 300:

@@ -438,7 +438,7 @@ PAGES: tuple[Operation, ...] = tuple(
         ("GET", f"{_ONE}/difference", "analyst", "Two crowds.", Views.difference),
         ("GET", "/drafts", "admin", "The form for a draft.", Views.drafts),
         ("POST", "/drafts", "admin", "Add a draft.", Views.add_draft),
-        ("GET", "/planner", "viewer", "What a plan would promise.", Views.planner),
+        ("GET", "/planner", "viewer", "Compute the promise of a plan.", Views.planner),
         ("POST", "/planner", "viewer", "Compute a plan.", Views.plan),
         ("GET", "/tokens", "admin", "Tokens.", Views.tokens),
         ("POST", "/tokens", "admin", "Make a token.", Views.make_token),

@@ -81,7 +81,7 @@ def make_public(administration: Administration, endpoint: PublicEndpoint) -> App
             "GET", "/v1/plans/{plan_id}", None, "A published plan, signed.", plan, (PLAN,)
         ),
         Operation(
-            "GET", "/v1/plans/{plan_id}/certificate", None, "What the plan promises, signed.",
+            "GET", "/v1/plans/{plan_id}/certificate", None, "The signed certificate of the plan.",
             certificate, (PLAN,),
         ),
         *endpoint.operations,

@@ -142,7 +142,7 @@ class Settings(SenderLimits, ServiceSettings):
     )
     ingest: str = setting(
         "open",
-        "Who may send reports: open (anybody), or token (apps and relays).",
+        "Who may send reports: open (anyone), or token (apps and relays).",
         among=("open", "token"),
     )
     oblivious: str = setting(

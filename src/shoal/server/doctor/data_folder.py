@@ -60,7 +60,7 @@ def check_folder(folder: Path, min_free_megabytes: int, url: str = "") -> Iterat
     yield _private(folder, "folder", 0o700)
     if not os.access(folder, os.R_OK | os.X_OK):
         yield Finding(
-            "owner", "fail", f"{folder} belongs to another user, so it is not looked into.",
+            "owner", "fail", f"{folder} belongs to another user, so it was not checked.",
             f"Run it as its owner: sudo -u {_owner(folder)} shoal collector doctor ...",
         )  # fmt: skip
         return
@@ -283,7 +283,9 @@ def check_database(folder: Path, url: str) -> Iterator[Finding]:
     yield from signatures
     encrypted, address, there = row
     if encrypted or address is None or is_loopback(address):
-        yield Finding("database connection", "ok", "Nobody between here and there can read it.")
+        yield Finding(
+            "database connection", "ok", "The connection to the database is encrypted or local."
+        )
     else:
         sentence = "The connection to the database is not encrypted, and it carries tokens' hashes."
         yield Finding(

@@ -194,7 +194,7 @@ def _addresses(
 def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Iterator[Finding]:
     """Say what keeps one sender from filling a crowd alone."""
     needs_token = isinstance(settings, Settings) and settings.ingest == "token"
-    who = "Only apps and relays with a token" if needs_token else "Anybody"
+    who = "Only apps and relays with a token" if needs_token else "Anyone"
     sentence = (
         f"{who} may send reports: {settings.reports_per_request:,} a request, and"
         f" {settings.max_share_percent} % of a crowd from one request or connection; relays more."

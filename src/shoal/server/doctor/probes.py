@@ -93,7 +93,7 @@ def check_console(url: str) -> Iterator[Finding]:
     running = _version(about)
     if running is None:
         yield Finding(
-            "version", "warn", f"What answers at {url} does not report its version.",
+            "version", "warn", f"The server at {url} does not report its version.",
             "Check that the address is the console's.",
         )  # fmt: skip
     elif running != __version__:
@@ -156,7 +156,7 @@ def _keys(url: str, key: str | None, answer: _Answer) -> Finding:
     keys = _document(answer).get("ed25519")
     if answer.status != 200 or not isinstance(keys, list):
         return Finding(
-            "public listener", "fail", f"What answers at {url} is not a collector.",
+            "public listener", "fail", f"The server at {url} is not a collector.",
             "Let the proxy forward /v1/ to the public listener.",
         )  # fmt: skip
     if key is not None and key not in keys:
@@ -179,11 +179,11 @@ def _tls(answer: _Answer, now: float) -> Finding:
 def _headers(answer: _Answer) -> Iterator[Finding]:
     if "set-cookie" in answer.headers:
         yield Finding(
-            "cookies", "fail", "The answers set a cookie, which identifies devices.",
-            "Find what sets it between the devices and the collector, and remove it.",
+            "cookies", "fail", "The responses set a cookie, which identifies devices.",
+            "Find the proxy that sets it between the devices and the collector, and remove it.",
         )  # fmt: skip
     else:
-        yield Finding("cookies", "ok", "The answers set no cookies.")
+        yield Finding("cookies", "ok", "The responses set no cookies.")
     talkative = [name for name in _TALKATIVE if name.lower() in answer.headers]
     if talkative:
         yield Finding(

@@ -109,7 +109,7 @@ def _nginx_logs(place: _Place) -> Iterator[Finding]:
     if targets:
         yield Finding(
             "access log", "fail",
-            f"What line {place.line} passes on is logged with its address ({targets[0]}).",
+            f"Requests forwarded by line {place.line} are logged with the address ({targets[0]}).",
             "access_log off;",
         )  # fmt: skip
     words = place.holds.get("error_log", [[]])[-1]
@@ -150,7 +150,7 @@ def _nginx_limits(place: _Place) -> Iterator[Finding]:
     if missing:
         yield Finding(
             "limits", "warn",
-            f"At line {place.line} nothing limits what one address sends ({', '.join(missing)}).",
+            f"At line {place.line} nothing limits requests of one address ({', '.join(missing)}).",
             "See deploy/nginx.conf.",
         )  # fmt: skip
 
@@ -167,7 +167,7 @@ def _nginx_directive(one: Directive) -> Iterator[Finding]:
             )  # fmt: skip
     elif name in ("real_ip_header", "set_real_ip_from", "proxy_protocol"):
         yield Finding(
-            "addresses", "fail", f"Line {line} brings in the address of the sender ({name}).",
+            "addresses", "fail", f"Line {line} restores the sender's address ({name}).",
             "Remove it.",
         )  # fmt: skip
     elif name == "proxy_cache_methods" and "POST" in one.words:

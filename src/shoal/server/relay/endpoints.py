@@ -95,7 +95,7 @@ def make_public(relay: Relay, ingest: EncryptedIngest) -> App:
         ),
         Operation(
             "GET", "/v1/plans/{plan_id}/certificate", None,
-            "What the plan promises, signed by the analyzer.", certificate, (_PLAN,),
+            "The certificate of the plan, signed by the analyzer.", certificate, (_PLAN,),
             problems=(problems.ANALYZER_SILENT,),
         ),
         Operation(

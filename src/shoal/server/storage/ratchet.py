@@ -150,7 +150,7 @@ class Ratchet:
         ).fetchall()
         if len(salts) != generation - step.generation:
             raise StorageError(
-                f"{self._path} is older than what the database remembers; {self._way_out}"
+                f"{self._path} is older than the state in the database; {self._way_out}"
             )
         for _, salt in salts:
             step = step.next(salt)

@@ -166,7 +166,7 @@ class Store:
         destroys the open crowds, and destroying all that was collected. After a restore, a plan
         without a window is published only if somebody states that it never was before.
         """
-        plan = self.database.read("look at a plan", lambda: self._plans.get(plan_id))
+        plan = self.database.read("read a plan", lambda: self._plans.get(plan_id))
         if plan is None:
             raise InputError("there is no such plan.")
         if not may_become(plan.state, wanted):
@@ -186,7 +186,7 @@ class Store:
         plan = self._plans.get(plan_id)
         assert plan is not None
         if not may_become(plan.state, wanted):  # another process was faster
-            raise StorageError(f"the plan is {plan.state} meanwhile; look again.")
+            raise StorageError(f"another process changed the plan; it is now {plan.state}.")
         released, ended = list[int](), list[IncompleteCrowd]()
         time = self._time(plan.plan)
         if plan.state == "draft" and wanted == "published":
@@ -221,7 +221,7 @@ class Store:
 
     def _release_complete(self, plan_id: str) -> Any:
         """Release the complete crowds of a plan, and return the plan in memory."""
-        plan = self.database.read("look at a plan", lambda: self._plans.get(plan_id))
+        plan = self.database.read("read a plan", lambda: self._plans.get(plan_id))
         self.database.settle()
         if plan is None or not plan.complete_crowds:
             return plan

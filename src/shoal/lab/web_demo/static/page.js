@@ -189,8 +189,8 @@ async function begin() {
       " any one of them. You are one of them; the others are made up.",
   );
   find("alone").textContent =
-    `Whoever sees this one report, as the collector does, can shift the odds between two answers by a factor of up` +
-    ` to e^${localEpsilon.toFixed(1)}, about ${whole(Math.exp(localEpsilon))} (the local epsilon). Whoever sees the` +
+    `An observer of this one report, such as the collector, can shift the odds between two answers by a factor of up` +
+    ` to e^${localEpsilon.toFixed(1)}, about ${whole(Math.exp(localEpsilon))} (the local epsilon). An observer of the` +
     " crowd's results learns far less.";
   find("others").textContent =
     `Now ${whole(crowd - 1)} simulated people answer. Each has a device of their own, which flips its bits as` +

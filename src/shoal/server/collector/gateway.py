@@ -189,7 +189,7 @@ class _InnerResponse:
 
 
 def _body(content: bytes) -> Receive:
-    """Return what hands over a body that is there already."""
+    """Return an ASGI `receive` for a body that is already in memory."""
 
     async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": content, "more_body": False}

@@ -99,7 +99,7 @@ class Ingest(DeviceIngest[Batch]):
 
     @staticmethod
     def bytes_of(plan: Plan, count: int) -> int:
-        """Return how many bytes so many reports have in the binary form."""
+        """Return the size in bytes of a number of reports in the binary form."""
         return batch_bytes(plan, count)
 
     async def _answer(
@@ -111,7 +111,7 @@ class Ingest(DeviceIngest[Batch]):
             await super()._answer(request, scope, receive, send)
 
     async def _answer_relay(self, request: ReportRequest, receive: Receive, send: Send) -> None:
-        """Accept what can be accepted of a relay's batch and say which reports were refused."""
+        """Accept the valid reports of a relay's batch and list the refused ones."""
         upload = await self._read(
             request, receive, self._relay_budget, self._settings.max_body_bytes, problems.TOO_LARGE
         )

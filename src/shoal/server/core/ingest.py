@@ -137,7 +137,7 @@ class DeviceIngest(ABC, Generic[U]):
     @staticmethod
     @abstractmethod
     def bytes_of(plan: Plan, count: int) -> int:
-        """Return how many bytes so many reports of a plan have."""
+        """Return the size in bytes of a number of reports of a plan."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Respond to a request if its path is this endpoint's; return whether it was."""
@@ -307,7 +307,7 @@ class Allowance:
         self._left, self._at = float(per_second), clock()
 
     def take(self, count: int) -> bool:
-        """Return whether so many reports may be sent now; if so, charge them."""
+        """Return whether a number of reports may be sent now; if so, charge them."""
         if not self._rate:
             return True
         now = self._clock()

@@ -18,7 +18,7 @@ _ORDER: tuple[Verdict, ...] = ("ok", "warn", "fail")
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: what was looked at, how it is, and what to do if it is not well."""
+    """The result of one check: its subject, its status, and the fix if it failed."""
 
     check: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""A collector's folder: who may look at it, what it is on, whether its data are whole."""
+"""Checks of a collector's data folder: permissions, file system and integrity."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LONG_LOG = 64 << 20
 
 
 def check_folder(folder: Path, min_free_megabytes: int, url: str = "") -> Iterator[Finding]:
-    """Check the folder, if there is one, and what is in it, or the database at a URL."""
+    """Check the folder and its files, or the database at a URL."""
     if not folder.is_dir():
         yield Finding(
             "folder", "fail", f"{folder} is not a folder.", "Name the one given to shoal serve."
@@ -253,7 +253,7 @@ def _owner(path: Path) -> str:
 
 
 def check_database(folder: Path, url: str) -> Iterator[Finding]:
-    """Check the database at a URL, and whether the folder has a key of it; nothing is changed."""
+    """Check the database at a URL, and whether the folder has its key; nothing is changed."""
     try:
         from shoal.server.storage.postgres_connection import PostgresConnection
 

@@ -40,7 +40,7 @@ _WRITTEN = 1_767_225_600
 _CLOCK_SLACK = 300
 
 _LARGE_SHARE = 10
-"""Per cent of a crowd; a sender with more than that decides what a release says."""
+"""Per cent of a crowd; a sender with more than that dominates a release."""
 
 
 def examine(
@@ -53,7 +53,7 @@ def examine(
     environment: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> list[Finding]:
-    """Check a deployment and return what was found, in the order in which it is looked at.
+    """Check a deployment and return the findings in the order of the checks.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _file(folder: Path, config: Path | None) -> Path | None:
 
 def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bool:
     """Whether the settings name a database that holds the data of relays."""
-    with suppress(ShoalError):  # what is wrong is said when the settings and the database are read
+    with suppress(ShoalError):  # reported when the settings and the database are read
         url = setting_of("database", environment, file)
         if isinstance(url, str) and url:
             from shoal.server.storage.postgres_connection import PostgresConnection
@@ -192,7 +192,7 @@ def _addresses(
 
 
 def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Iterator[Finding]:
-    """Say what keeps one sender from filling a crowd alone."""
+    """Check the limits that keep one sender from filling a crowd alone."""
     needs_token = isinstance(settings, Settings) and settings.ingest == "token"
     who = "Only apps and relays with a token" if needs_token else "Anyone"
     sentence = (

@@ -1,4 +1,4 @@
-"""What answers at a collector's addresses, and what the answers carry."""
+"""Probes of a collector's addresses, and checks of the responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the configuration of a reverse proxy for what would undo the collector's silence.
+"""Checks the configuration of a reverse proxy for settings that record or reveal senders.
 
 A proxy sees every address. It must not write them down, pass them on, or keep bodies on its disk.
 Since nobody behind it sees them, it is also the one to limit what each of them may send.
@@ -34,7 +34,7 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def check_proxy(path: Path) -> list[Finding]:
-    """Read one configuration and return what was found."""
+    """Read one configuration and return the findings."""
     name = f"proxy {path.name}"
     try:
         with path.open("rb") as file:
@@ -58,7 +58,7 @@ def check_proxy(path: Path) -> list[Finding]:
 
 @dataclass
 class _Place:
-    """A place in nginx's configuration where requests are passed on, and what holds there."""
+    """A place in nginx's configuration that forwards requests, and the directives in effect."""
 
     line: int
     holds: dict[str, list[list[str]]] = field(default_factory=dict)

@@ -66,7 +66,7 @@ class AnalyzerTransport(Protocol):
         ...
 
     def stop(self) -> None:
-        """End what is under way: the relay stops."""
+        """Cancel requests in progress: the relay stops."""
         ...
 
 
@@ -109,7 +109,7 @@ class AnalyzerClient:
         self._signers = ""
 
     def stop(self) -> None:
-        """End what is under way: the relay stops."""
+        """Cancel requests in progress: the relay stops."""
         self._transport.stop()
 
     # Documents that are passed on
@@ -186,7 +186,7 @@ class AnalyzerClient:
     def send_chunk(
         self, crowd: FrozenCrowd, number: int, content: bytes
     ) -> Literal["receiving", "complete"]:
-        """Send a chunk; return what the analyzer's signed receipt says of the crowd."""
+        """Send a chunk; return the state of the crowd from the analyzer's signed receipt."""
         path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/chunks/{number}"
         headers = {"Content-Type": CHUNK_TYPE, **self._signer.headers(content)}
         receipt = _json(self._signed("receipt", "PUT", path, content, headers).content, "receipt")
@@ -355,7 +355,7 @@ class HttpAnalyzerTransport:
             connection.close()
 
     def stop(self) -> None:
-        """End what is under way: the relay stops."""
+        """Cancel requests in progress: the relay stops."""
         self._stopped = True
         for wire in list(self._open):
             with suppress(OSError):

@@ -103,13 +103,13 @@ class ShuffledChunks:
         return count
 
     def read(self, crowd: FrozenCrowd, key: bytes, number: int) -> bytes:
-        """Return a chunk as it is forwarded."""
+        """Return the forwarded form of a chunk."""
         with storage_errors():
             piece = self._get(crowd, number)
         return decrypt(key, piece, _about(crowd.number, number))
 
     def _begin(self, crowd: FrozenCrowd) -> None:
-        """Remove what an earlier shuffle of a crowd left."""
+        """Remove the leftovers of an earlier shuffle of a crowd."""
         self.keep_only(crowd.number)
         if self._rows is not None:
             self._rows.begin(crowd)
@@ -153,7 +153,7 @@ class ShuffledChunks:
         total = 0
         with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # another thread removes what is not needed
+                with suppress(FileNotFoundError):  # another thread removes unneeded files
                     total += entry.stat().st_size
         return total
 
@@ -175,7 +175,7 @@ def _messages(reports: Reports, length: int) -> Iterator[Messages]:
 
 
 def _cut(parts: Iterable[Messages], each: int) -> Iterator[Messages]:
-    """Yield the messages of all parts again, so many at a time."""
+    """Yield the messages of all parts again, in batches of a given size."""
     held: list[Messages] = []
     count = 0
     for part in parts:

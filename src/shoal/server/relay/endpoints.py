@@ -57,7 +57,7 @@ class EncryptedIngest(DeviceIngest[EncryptedReports]):
 
     @staticmethod
     def bytes_of(plan: Plan, count: int) -> int:
-        """Return how many bytes so many reports have."""
+        """Return the size in bytes of a number of reports."""
         return encrypted_batch_bytes(plan, count)
 
 

@@ -50,7 +50,7 @@ _FOR_GOOD = {
 
 
 class ForwardingMetrics(Protocol):
-    """Counts what becomes of complete crowds."""
+    """Metrics of complete crowds, by outcome."""
 
     def forwarded(self) -> None:
         """Count a crowd that has arrived."""
@@ -68,11 +68,11 @@ class Forwarder:
     Parameters
     ----------
     service, store
-        Where crowds are, and what runs a function on the store's thread.
+        The store of crowds, and a function that runs work on its thread.
     files
         Where their chunks are.
     client, thread
-        The analyzer, and a thread for what takes long.
+        The analyzer, and a thread for long work.
     metrics
         Where arrivals and failures are counted.
     prefetcher
@@ -126,7 +126,7 @@ class Forwarder:
                 await asyncio.wait_for(self._wake.wait(), pause)
 
     async def forward(self) -> float:
-        """Try what is due; return after how many seconds to look again."""
+        """Try the crowds that are due; return the seconds until the next attempt."""
         loop = asyncio.get_running_loop()
         for crowd in await self._find_waiting():
             if self._due.get(crowd.number, 0.0) <= loop.time():
@@ -239,7 +239,7 @@ class Forwarder:
         return chunks if await self._in_store(self._store.frozen.shuffled, crowd, chunks) else None
 
     async def _tidy(self) -> None:
-        """Remove rows and files that nobody needs, a little at a time."""
+        """Remove unneeded rows and files, a little at a time."""
         while await self._in_store(self._store.frozen.tidy):
             await asyncio.sleep(0)
         needed = await self._in_store(self._store.frozen.with_chunks)

@@ -1,9 +1,9 @@
-"""Complete crowds of a relay, on their way to the analyzer, and what they leave behind.
+"""Complete crowds of a relay, on their way to the analyzer, and their leftovers.
 
 Where several relays share a database, any of them may shuffle a frozen crowd, and any other may
 forward it. The chunks of a shuffle are rows under a random name, its *attempt*. One transaction
 makes an attempt the crowd's, once and for all, and only if all its chunks are there. A relay that
-comes later with another one discards it. So the same bytes are forwarded, whoever forwards them.
+comes later with another one discards it. So the same bytes are forwarded by every process.
 
 A claim is a lock of the connection: it ends with its holder. It only keeps relays from doing the
 same work at the same time.
@@ -100,7 +100,7 @@ class FrozenCrowds:
         )
 
     def claim(self, crowd: FrozenCrowd) -> FrozenCrowd | None:
-        """Claim a crowd for this process; return it as it is now.
+        """Claim a crowd for this process; return its current state.
 
         None says that another process has it under way, or that it has ended.
         """
@@ -179,7 +179,7 @@ class FrozenCrowds:
         return bytes(rows[0][0])
 
     def shuffled(self, crowd: FrozenCrowd, chunks: int) -> bool:
-        """State that a crowd's chunks are stored: they are what is forwarded, for ever.
+        """State that a crowd's chunks are stored: only they are forwarded from now on.
 
         Return False if it was shuffled elsewhere: then other chunks are forwarded, or were.
         """
@@ -271,7 +271,7 @@ class FrozenCrowds:
         return [plan_id for _, plan_id in old]
 
     def tidy(self) -> bool:
-        """Remove some rows that nobody needs any more; return whether there may be others."""
+        """Remove some unneeded rows; return whether there may be more."""
         return self._database.run("tidy", self._tidy, exclusive=False)
 
     def _tidy(self) -> bool:

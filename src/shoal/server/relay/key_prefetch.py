@@ -1,6 +1,6 @@
-"""Keeps what only the analyzer can give at hand: its documents, and keys of the next crowds.
+"""Prefetches documents of the analyzer and the keys of the next crowds.
 
-Devices do not wait for the analyzer: what they ask for is here before they ask. If the analyzer is
+Devices do not wait for the analyzer: its documents are here before they ask. If the analyzer is
 silent, the relay goes on with the keys that it has, and asks again after a while.
 
 The analyzer is asked for its signing keys every time. If they changed, everything that it signed is
@@ -47,7 +47,7 @@ class KeyPrefetcher:
     Parameters
     ----------
     service, store
-        Where they go, and what runs a function on the store's thread.
+        The store, and a function that runs work on its thread.
     cache
         Read again when there is something new.
     client, thread
@@ -83,7 +83,7 @@ class KeyPrefetcher:
         self._wake.set()
 
     async def run(self) -> None:
-        """Fetch what is missing, again and again."""
+        """Fetch missing documents and keys periodically."""
         while True:
             self._wake.clear()
             pause = PAUSE_SECONDS
@@ -104,7 +104,7 @@ class KeyPrefetcher:
                 await asyncio.sleep(min(self._failures, 10))
 
     async def fetch(self) -> None:
-        """Fetch what is missing or was signed with other keys, once."""
+        """Fetch documents that are missing or were signed with other keys, once."""
         signers = await self._fetch_signers()
         failure = await self._fetch_documents(signers)
         failure = await self._tell_discarded() or failure

@@ -102,7 +102,7 @@ class RelayPlan(WindowedPlan):
             self._add(number, window, day, Document(*signed), key)
 
     def catch_up(self, state: State, oldest_window: int) -> None:
-        """Read what another process has written; what it says of the plan is given."""
+        """Read the changes of another process; the plan's own row is given."""
         self.state, self.oldest_window = state, oldest_window
         self._read_crowds()
         crowds = {crowd.number: crowd.rows for crowd in self._all()}
@@ -349,7 +349,7 @@ class RelayPlan(WindowedPlan):
         return [self._discard(one) for one in list(crowds) if _place_of(one) == ended.place]
 
     def make_room(self) -> None:
-        """Do between commits what would make a later commit longer than others."""
+        """Do work between commits that would make a later commit longer than others."""
         super().make_room()
         for crowd in self._all():
             crowd.rows.make_room()

@@ -1,7 +1,7 @@
 """What a relay shows: plans, documents of the analyzer, keys of open crowds, as last read.
 
 It is read again after every change here and at every sweep. Where other relays share the database,
-`refresh_on_miss` also reads it when somebody asks for what may have changed.
+`refresh_on_miss` also reads it on requests for documents that may have changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RelayPlans:
     Parameters
     ----------
     service
-        Runs what reads it from the store.
+        Runs functions that read from the store.
     store
         Where it is read from.
     """
@@ -92,19 +92,19 @@ class RelayPlans:
     # Reading
 
     def read(self) -> None:
-        """Read all of it, on the store's thread; of data that are refused, nothing."""
-        keys = self._store.open_keys()  # what else is read is not checked against the key
+        """Read everything, on the store's thread; nothing if the data are refused."""
+        keys = self._store.open_keys()  # other reads are not checked against the key
         plans = {record.plan.id: record for record in self._store.plans()}
         oldest, documents = self._store.oldest_windows(), self._store.documents()
         self._plans, self._oldest = plans, oldest
         self._documents, self.open_keys = documents, keys
 
     def note_keys(self) -> None:
-        """Take over which crowds reports go to now, on the store's thread, without a look."""
+        """Take over which crowds reports go to now, on the store's thread, from memory."""
         self.open_keys = self._store.known_keys(self.open_keys)
 
     async def look_again(self) -> None:
-        """Read all of it; callers that come while it is read share the next reading."""
+        """Read everything; callers that come during a read share the next one."""
         if self._next_reading is None:
             self._next_reading = asyncio.ensure_future(self._read_next())
         await asyncio.shield(self._next_reading)
@@ -148,7 +148,7 @@ def refresh_on_miss(
         named = _PLAN_PATH.match(scope.get("path", ""))
         is_new = named is not None and not cache.knows(named[1])
         if named is not None and is_new:
-            found = lookups.take(1)  # anybody can make up names
+            found = lookups.take(1)  # anyone can make up names
             if found:
                 try:
                     await cache.look_up(named[1])

@@ -44,7 +44,7 @@ buckets are in the folder if the data are in a database."""
 
 
 class RelayMetrics(Metrics):
-    """What a relay tells about itself; nothing of it is about an open crowd."""
+    """Status of a relay; it reveals nothing about an open crowd."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class Relay:
     # Plans
 
     async def publish(self, plan: Plan, *, never_published: bool = False) -> None:
-        """Accept reports of a plan from now on; a plan that is known stays as it is."""
+        """Accept reports of a plan from now on; a known plan is left unchanged."""
         self._check_plan(plan)
         await self.service.in_store(self.store.publish, plan, never_published=never_published)
         await self.cache.look_again()

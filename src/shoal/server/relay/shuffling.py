@@ -10,7 +10,7 @@ B is a power of two, so that some random bits name a bucket exactly. A permutati
 random words of 64 bits, one for each message, drawn again if two are equal: words that are all
 different are in each order equally often.
 
-What does not fit into memory is written to files under a key that is never on the disk.
+Data that do not fit into memory are written to files under a key that is never on the disk.
 """
 
 from __future__ import annotations
@@ -126,6 +126,6 @@ class _Buckets:
         return self._folder / f"{self._name}-{bucket}.part"
 
     def remove(self) -> None:
-        """Remove what is left in files."""
+        """Remove leftover files."""
         for bucket in range(self.count):
             self._file(bucket).unlink(missing_ok=True)

@@ -88,7 +88,7 @@ class RelayStore:
         return RelayPlan.read(self._connection, keys, plan_id, database=self.database)
 
     def close(self) -> None:
-        """Close the data; what was committed is stored."""
+        """Close the data; committed data are stored."""
         self.database.close()
 
     def _now(self, plan: RelayPlan) -> OpenWindows:
@@ -108,7 +108,7 @@ class RelayStore:
         """Take reports of a plan from now on; a plan that was closed stays so.
 
         After a restore, a plan that is new here may have been forgotten: one without a window is
-        published only if somebody states that it never was before.
+        published only on a declaration that it never was before.
         """
         add_plan(self.database, plan)
 
@@ -224,7 +224,7 @@ class RelayStore:
     def known_keys(
         self, keys: Mapping[tuple[str, int], Document]
     ) -> dict[tuple[str, int], Document]:
-        """Return such keys as far as this process knows them, without a look at the data."""
+        """Return such keys as far as this process knows them, without reading the data."""
         known = self._plans.known()
         return {where: one for where, one in keys.items() if where[0] not in known} | _keys_of(
             known
@@ -309,7 +309,7 @@ class RelayStore:
         """Freeze complete crowds, close expired windows, discard crowds past their deadline.
 
         The key of the data is changed and the log emptied each time, whether or not there is
-        anything to do: whoever measures answers would see it otherwise.
+        anything to do: otherwise response times would reveal it.
         """
         changes, late = self.database.run("sweep", self._sweep, new_key=True, scrub=True)
         for plan_id, (frozen, ended) in changes.items():

@@ -85,11 +85,11 @@ class SqlConnection(Protocol):
 
 
 class StorageError(ShoalError):
-    """The data could not be read or written now; nothing of what was asked has happened."""
+    """The data could not be read or written now; nothing has changed."""
 
 
 class StorageFull(StorageError):  # noqa: N818  an error of storage, as the name of its base says
-    """There is no space left for what was asked; nothing of it has happened."""
+    """There is no space left for the request; nothing has changed."""
 
 
 class StorageTimeout(StorageError):  # noqa: N818  as above
@@ -104,7 +104,7 @@ class CachedPlan(Protocol):
     """A plan in memory."""
 
     def catch_up(self, state: Any, oldest_window: int) -> None:
-        """Read what another process has written; the plan's own row is given."""
+        """Read the changes of another process; the plan's own row is given."""
 
 
 P = TypeVar("P", bound=CachedPlan)
@@ -185,10 +185,10 @@ class Database(ABC):
     ) -> R:
         """Run work in one transaction; its effects are durable when this returns.
 
-        If `work` raises, nothing of it has happened. `name` is for error messages. Other processes
+        If `work` raises, nothing has changed. `name` is for error messages. Other processes
         wait if the transaction is `exclusive`, otherwise only for the plans that it uses. With
         `new_key` an older copy of the data cannot be read any more. With `scrub` deleted data are
-        removed from the write-ahead log too, as soon as nobody reads it.
+        removed from the write-ahead log too, as soon as it has no readers.
         """
 
     @abstractmethod
@@ -237,7 +237,7 @@ class Database(ABC):
             self.keys.settle()
 
     def close(self) -> None:
-        """Close the connection; what was committed is stored."""
+        """Close the connection; committed data are stored."""
         self.connection.close()
 
     @contextmanager
@@ -269,7 +269,7 @@ def write_fact(connection: SqlConnection, name: str, value: float | str) -> None
 
 @contextmanager
 def transaction(connection: SqlConnection) -> Iterator[None]:
-    """Do everything inside, durably, or nothing of it."""
+    """Run a transaction: everything inside happens, durably, or nothing does."""
     if not isinstance(connection, sqlite3.Connection):
         with cast(Any, connection).transaction():  # PostgreSQL's has its own
             yield

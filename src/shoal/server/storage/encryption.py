@@ -68,7 +68,7 @@ def _encrypt(key: bytes, salt: bytes, content: bytes, about: str) -> bytes:
 
 
 def decrypt(key: bytes, encrypted: bytes, about: str) -> bytes:
-    """Decrypt what `encrypt` returned."""
+    """Decrypt the output of `encrypt`."""
     salt, content = encrypted[:_SALT], encrypted[_SALT:]
     try:
         return _cipher(key, salt).decrypt(bytes(12), content, about.encode())
@@ -145,7 +145,7 @@ class Keyring:
         return decrypt(self._root.current(), row[0], _about(plan_id, kind, number))
 
     def forget(self, plan_id: str, kind: Kind, number: int) -> None:
-        """Destroy a key, and with it what it encrypted, once the root key has changed."""
+        """Destroy a key, and with it the data it encrypted, once the root key has changed."""
         self._connection.execute(
             "DELETE FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
             (plan_id, kind, number),
@@ -236,7 +236,7 @@ _WAY_OUT = (
 
 
 def generation_without_log(path: Path) -> Generation:
-    """Return the generation of a database file as it is without its write-ahead log.
+    """Return the generation of a database file without its write-ahead log.
 
     It is None if the file has no tables yet, or those of a version that is refused later.
     """

@@ -117,7 +117,7 @@ def move(source: Path, folder: Path, url: str) -> Move:
 
 
 def _identity(new: SqlConnection) -> str:
-    """Return what tells a database from all others, whatever URL leads to it."""
+    """Return a unique identity of a database, independent of the URL that leads to it."""
     query = (
         "SELECT system_identifier, oid, current_schema() FROM pg_control_system(), pg_database"
         " WHERE datname = current_database()"

@@ -318,7 +318,7 @@ def _signature(key: StoredKey, document: bytes) -> str:
 def private_file(path: Path, text: str) -> None:
     """Write a new file that only its owner can read; it is there whole, or not at all.
 
-    An existing file is an error. The folder is one process's, so nobody comes in between.
+    An existing file is an error. The folder belongs to one process, so there is no race.
     """
     if path.exists():
         raise StorageError(f"{path} exists already and is not overwritten.")

@@ -83,7 +83,7 @@ class OpenPlan(WindowedPlan):
         ).fetchone()
 
     def catch_up(self, state: State, oldest_window: int) -> None:
-        """Read what another process has written; what it says of the plan is given."""
+        """Read the changes of another process; the plan's own row is given."""
         self.state, self.oldest_window = state, oldest_window
         self._read_crowds()
         self._seen = {window: one for window, one in self._seen.items() if window in self._crowds}
@@ -226,7 +226,7 @@ class OpenPlan(WindowedPlan):
     # Crowds
 
     def open_crowds(self, time: OpenWindows) -> None:
-        """Open a crowd for each window that is open now, whether or not anybody has reported."""
+        """Open a crowd for each window that is open now, whether or not reports have come."""
         for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
             if window not in self._crowds:
                 self._open_crowd(window, time.day)
@@ -326,7 +326,7 @@ def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:
 
 
 BLOCK_BYTES = 3840
-"""Bytes of a block, or fewer of the last: with what encryption adds, it fits in a page."""
+"""Bytes of a block, or fewer of the last: with the overhead of encryption, it fits in a page."""
 
 _FEW_BLOCKS = 16
 
@@ -335,7 +335,7 @@ class OpenCrowd:
     """The tally of an open crowd, written in blocks of a page each.
 
     Adding reports and adding nothing take the same steps and write the same blocks, because
-    somebody who measures the time of an answer must not learn whether a report was new. A crowd of
+    an observer of response times must not learn whether a report was new. A crowd of
     few blocks is always written whole. Of a larger one, which a plan with many cohorts has, only
     the blocks of the cohorts in the upload are written.
     """

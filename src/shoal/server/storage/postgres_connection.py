@@ -35,7 +35,7 @@ except ImportError as error:
 
 __all__ = ["PostgresConnection"]
 
-logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # what goes wrong is raised
+logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # errors are raised
 
 LONGEST_SILENCE = 30
 """Seconds after which the server ends a transaction whose client says nothing, for example because
@@ -190,7 +190,7 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Do everything inside, durably, or nothing of it.
+        """Run a transaction: everything inside happens, durably, or nothing does.
 
         Only what is read is waited for: the rest goes to the server in one stretch, with the commit
         at its end. What fails there is raised later, at the latest by the commit.

@@ -15,7 +15,7 @@ A collector may have seen nothing of what a standby lacks. So the database also 
 line of the server the key was turned. A standby that takes over begins another one, and so does a
 server that is restored; it is refused, unless the server waited for standbys with each commit.
 
-What this does not give: whoever has copied the file once can follow the ratchet as long as they
+Limitation: anyone who has copied the file once can follow the ratchet as long as they
 read the database. Only new keys (`renew`) end that.
 """
 
@@ -68,7 +68,7 @@ class Step(NamedTuple):
 class Ratchet:
     """The root key of a shared database, in this process's file.
 
-    `service` says what shares it: "collector" or "relay".
+    `service` is the kind of service that shares it: "collector" or "relay".
     """
 
     def __init__(self, folder: Path, connection: SqlConnection, service: str = "collector") -> None:

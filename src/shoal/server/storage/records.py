@@ -1,7 +1,7 @@
 """Reads plans, crowds and releases from the database, and signs and verifies them.
 
 A release is signed in the transaction that writes it, a certificate when its plan is published. A
-row that was damaged, or changed by somebody without the signing key, does not match its signature
+row that was damaged, or changed without the signing key, does not match its signature
 and is not used. Earlier keys stay valid: the signing key file lists their public keys.
 
 A plan's state goes forward only, except for a pause: draft, published, paused, closed, destroyed.
@@ -67,12 +67,12 @@ class PlanRecord:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The plan with its id, as it is published."""
+        """The plan with its id, as published."""
         return {"id": self.plan.id} | self.plan.to_json()
 
     @property
     def observers(self) -> list[dict[str, Any]] | None:
-        """Who sees what, as the certificate states it; None before there is one."""
+        """Observers and guarantees of the certificate; None before there is one."""
         if self.certificate is None:
             return None
         observers: list[dict[str, Any]] = json.loads(self.certificate)["certificate"]["observers"]
@@ -99,7 +99,7 @@ class CrowdRecord:
 
 
 class SignedRelease(NamedTuple):
-    """The tally of a released crowd, as it is stored, with its signature, which was verified."""
+    """The stored tally of a released crowd, with its verified signature."""
 
     content: bytes
     unreadable: int | None
@@ -249,9 +249,9 @@ STATES: dict[State, tuple[State, ...]] = {
 
 @dataclass(frozen=True)
 class Declaration:
-    """What whoever publishes a plan states about it, because the collector cannot know it.
+    """Declarations of the publisher about a plan, which the collector cannot verify.
 
-    `all_honest`: nobody sends false reports; needed where the plan does not say which part of a
+    `all_honest`: no false reports are sent; needed where the plan does not say which part of a
     crowd is honest. `never_published`: the plan was not published before; needed after a restore,
     whose backup may be older than the publication.
     """
@@ -299,7 +299,7 @@ def _sha256(content: bytes) -> str:
 
 
 class Signatures:
-    """Signs and verifies what a database holds, with the signing key of a folder.
+    """Signs and verifies the rows of a database with the signing key of a folder.
 
     The key is read when it is first needed.
     """

@@ -1,4 +1,4 @@
-"""Whether the files of a folder belong together, and what to do if that cannot be known.
+"""Checks that the files of a folder belong together, and recovers if that is unknown.
 
 A report must not be counted twice: two releases that share it reveal it by their difference. The
 database remembers which reports were counted. Data that lost this memory, because they were
@@ -74,7 +74,7 @@ def check_signer(connection: SqlConnection, folder: Path, clock: Callable[[], fl
 
 
 def check_role(connection: SqlConnection, folder: Path, role: str) -> None:
-    """Refuse data of another role: one accepts what people sent, the other what a relay sent."""
+    """Refuse data of another role: one accepts reports of devices, the other those of a relay."""
     known = read_fact(connection, "role")
     found = known or "collector"
     if (known or read_fact(connection, "signer")) and found != role:
@@ -84,7 +84,7 @@ def check_role(connection: SqlConnection, folder: Path, role: str) -> None:
 
 
 def begin_anew(connection: SqlConnection, now: int) -> Restoration:
-    """Close what could count a report twice, in a transaction."""
+    """Close windows and plans that could count a report twice, in a transaction."""
     restored = Restoration()
     write_fact(connection, "restored", now)
     taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
@@ -107,5 +107,5 @@ def restored_at(connection: SqlConnection) -> int | None:
 
 
 def first_window(plan: Plan, now: int) -> int:
-    """Return the first window that nobody can have sent a report for, though a clock be ahead."""
+    """Return the first window without any report so far, even if a clock is ahead."""
     return 0 if plan.window is None else now // plan.window + 2

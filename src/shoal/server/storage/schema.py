@@ -72,7 +72,7 @@ CREATE TABLE wrapped_keys (
 
 # PostgreSQL overwrites nothing: an updated row is written anew, in the same page if it has room. So
 # rows that change with every commit leave half of their page free. They are of one length and are
-# not compressed: their length would tell what is in them.
+# not compressed: their length would reveal their content.
 SHARED_POSTGRES = """
 ALTER TABLE plans SET (fillfactor = 50);
 ALTER TABLE seen SET (fillfactor = 50);

@@ -2,7 +2,7 @@
 
 Every commit is on the disk when it returns (write-ahead log, synchronous FULL), and deleted data
 are overwritten (secure_delete). Nothing in the file tells when or from where a report came, and
-what it says of open crowds is encrypted (see `encryption`).
+its data about open crowds are encrypted (see `encryption`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SqliteDatabase(Database):
             raise
 
     def _start(self, schema: Schema, clock: Callable[[], float], without_log: bytes | None) -> None:
-        """Check that the key fits the data; without it, end what only it could read."""
+        """Check that the key fits the data; without it, discard data that only it could read."""
         with storage_errors():
             if read_fact(self.connection, MOVED) is not None:
                 raise InputError(
@@ -123,7 +123,7 @@ class SqliteDatabase(Database):
         return result
 
     def read(self, name: str, work: Callable[[], R]) -> R:
-        """Run work that reads: nobody else writes."""
+        """Run work that reads: there is no other writer."""
         with storage_errors():
             return work()
 
@@ -135,8 +135,8 @@ class SqliteDatabase(Database):
     def _empty_log(self) -> bool:
         """Empty the write-ahead log of deleted data; return whether that was possible.
 
-        It is not while somebody else reads, for example a backup. Reports do not wait for it: the
-        next sweep tries again.
+        It is not while another connection reads, for example a backup. Reports do not wait for it:
+        the next sweep tries again.
         """
         with storage_errors():
             self.connection.execute("PRAGMA busy_timeout = 0")

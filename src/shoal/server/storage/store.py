@@ -60,7 +60,7 @@ class Store:
     released
         Called with a plan's id and a crowd's number when the crowd was released.
     discarded
-        Called with a plan's id and what is known of a crowd that was discarded.
+        Called with a plan's id and the record of a discarded crowd.
     """
 
     schema: Schema = COLLECTOR
@@ -85,7 +85,7 @@ class Store:
         self._plans: OpenPlans[Any] = OpenPlans(self.database, self._read_plan)
 
     def _read_plan(self, plan_id: str) -> Any:
-        """Read what is kept in memory of a plan."""
+        """Read the in-memory state of a plan."""
         keys = self.database.keys
         return OpenPlan.read(self._connection, keys, plan_id, signatures=self._signatures)
 
@@ -93,7 +93,7 @@ class Store:
         return OpenWindows.of(plan, self._clock())
 
     def close(self) -> None:
-        """Close the data; what was committed is stored."""
+        """Close the data; committed data are stored."""
         self.database.close()
 
     # Reports
@@ -164,7 +164,7 @@ class Store:
 
         The first publication needs the plan's certificate and opens the first crowds. Closing
         destroys the open crowds, and destroying all that was collected. After a restore, a plan
-        without a window is published only if somebody states that it never was before.
+        without a window is published only on a declaration that it never was before.
         """
         plan = self.database.read("read a plan", lambda: self._plans.get(plan_id))
         if plan is None:
@@ -311,7 +311,7 @@ class Store:
 
         Windows only go forward: once forgotten, a window stays closed though the clock went back.
         The key of the data is changed and the log emptied each time, whether or not there is
-        anything to do: whoever measures answers would see it otherwise.
+        anything to do: otherwise response times would reveal it.
         """
         self._tell(*self.database.run("sweep", self._sweep, new_key=True, scrub=True))
 

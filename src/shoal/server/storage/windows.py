@@ -1,4 +1,4 @@
-"""The windows of a plan: which are open, which reports came in them, and what ends with them.
+"""The windows of a plan: which are open, their reports, and the data that end with them.
 
 The collector's plans and the relay's are both made of this. People may be asked once in every
 window, and the promise counts the reports of one person in one release. So a crowd never mixes
@@ -51,7 +51,7 @@ class OpenWindows(NamedTuple):
 
 
 class IncompleteCrowd(NamedTuple):
-    """A crowd that was discarded: its number, and how many tenths of it had come."""
+    """A crowd that was discarded: its number and its progress in tenths."""
 
     number: int
     tenths: int
@@ -120,7 +120,7 @@ class WindowedPlan(ABC):
         self._seen = {window: one for window, one in self._seen.items() if window >= limit}
 
     def make_room(self) -> None:
-        """Do between commits what would make a later commit longer than others."""
+        """Do work between commits that would make a later commit longer than others."""
         for seen in self._seen.values():
             seen.make_room()
 
@@ -142,7 +142,7 @@ class WindowedPlan(ABC):
 
 _ID_BYTES = 16
 _ROW = 480
-"""Hashes in a row: with what encryption adds, it fits in a page of the database."""
+"""Hashes in a row: with the overhead of encryption, it fits in a page of the database."""
 
 _FIRST_ROWS = 16
 _MOST_HASHED = 1 << 16
@@ -156,9 +156,9 @@ _NONE: Digests = np.empty(0, np.uint64)
 class SeenReports:
     """The reports of one window that have come: keyed hashes of their ids, for the window's life.
 
-    An id is random and used once, so its hash says nothing about anybody; the key is drawn for the
-    window and destroyed with it. Hashes have 64 bits: of n reports in a window, one is taken for a
-    repetition and not counted with probability at most n^2 / 2^65, 3e-8 for a million.
+    An id is random and used once, so its hash reveals nothing about a person; the key is drawn for
+    the window and destroyed with it. Hashes have 64 bits: of n reports in a window, one is taken
+    for a repetition and not counted with probability at most n^2 / 2^65, 3e-8 for a million.
 
     On the disk, hashes are in encrypted rows of one length, a page each. A commit of n reports
     writes as many rows whether or not the reports are new, and there are always a quarter more rows
@@ -203,7 +203,7 @@ class SeenReports:
             self._digests.add(np.concatenate(digests))
 
     def catch_up(self, count: int | None = None) -> None:
-        """Read what another process has written; `count` is how many reports have come by then.
+        """Read the changes of another process; `count` is the number of reports so far.
 
         Where that is not known, rows are read up to the first that is not full.
         """

@@ -184,6 +184,35 @@ def test_an_idle_connection_with_an_unread_response_is_closed(
     asyncio.run(live())
 
 
+@pytest.mark.parametrize("sent", [get("/", CLOSE), get() + get()], ids=["last", "pipelined"])
+def test_a_response_that_nobody_reads_makes_room(sent: bytes) -> None:
+    """It makes room for others even if the client reads just enough to meet the timeout."""
+    content = bytes(32 << 20)
+
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        body = content if scope["path"] == "/" else b""
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def live() -> None:
+        server = HttpServer(app, max_connections=2, timeout=60)
+        bound = socket.create_server(("127.0.0.1", 0))
+        await server.start(bound)
+        slow = [await asyncio.open_connection(*bound.getsockname(), limit=1) for _ in range(2)]
+        for _, writer in slow:
+            writer.write(sent)
+        await asyncio.sleep(0.5)
+        reader, writer = await asyncio.open_connection(*bound.getsockname())
+        writer.write(get("/small", CLOSE))
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        for _, one in (*slow, (reader, writer)):
+            one.close()
+        await server.stop(1)
+
+    asyncio.run(live())
+
+
 def test_a_refused_body_that_has_filled_the_buffer_does_not_reset_the_connection() -> None:
     """The rest of the body is read and dropped, otherwise the system would send a reset."""
 

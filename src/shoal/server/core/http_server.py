@@ -46,7 +46,7 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class ConnectionLimiter:
-    """The connections that owe a request or the rest of one, the longest wait first.
+    """The connections that owe a request or its rest, or do not read, the longest wait first.
 
     `refused` is called with each problem that ends a connection.
     """
@@ -56,12 +56,12 @@ class ConnectionLimiter:
         self.refused = refused
 
     def begin_wait(self, connection: HttpConnection) -> None:
-        """Start to wait for a request or its rest, behind all other connections."""
+        """Start to wait for the other side, behind all other connections."""
         self._waiting.pop(connection, None)
         self._waiting[connection] = None
 
     def end_wait(self, connection: HttpConnection) -> None:
-        """Stop waiting: the request is complete, or the connection has closed."""
+        """Stop waiting: it is our turn, or the connection has closed."""
         self._waiting.pop(connection, None)
 
     def make_room(self) -> bool:
@@ -219,10 +219,13 @@ class HttpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Make responses wait: the other side does not read them."""
         self.writable.clear()
+        self._limiter.begin_wait(self)
 
     def resume_writing(self) -> None:
         """Let responses continue."""
         self.writable.set()
+        if self._queue and self.waiting_since is None:
+            self._limiter.end_wait(self)
 
     # Of the parser
 
@@ -297,7 +300,7 @@ class HttpConnection(asyncio.Protocol):
         exchange.end_body()
         if exchange.is_complete:  # the response came before the request was complete
             self._limiter.begin_wait(self)
-        else:
+        elif self.writable.is_set():
             self._limiter.end_wait(self)
 
     def _grow(self, count: int) -> None:
@@ -322,6 +325,7 @@ class HttpConnection(asyncio.Protocol):
             self._limiter.begin_wait(self)
             self._linger()
         elif not exchange.keep_alive:
+            self._limiter.begin_wait(self)  # until the response is read
             self.transport.close()
         else:
             self.resume_reading()

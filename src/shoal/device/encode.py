@@ -56,7 +56,7 @@ def encode(
     Parameters
     ----------
     survey
-        What was asked, or the plan that asks it.
+        The survey, or a plan for it.
     answers
         One answer as a mapping from question to value; a list of such; or a table with one row per
         person and one column per question: pandas, polars, pyarrow, anything that speaks the Arrow

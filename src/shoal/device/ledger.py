@@ -1,7 +1,7 @@
-"""The device's account of what its reports reveal, for the person whose device it is.
+"""The device's account of the privacy loss of its reports, kept for its owner.
 
 It counts the local epsilon: what the reports reveal about the answers to an observer who sees all
-of them and knows who sent them. It needs no crowd and no trust in anybody.
+of them and knows who sent them. It needs no crowd and no trust in anyone.
 
 Without memory reports add up. With memory all reports of one answer together never cost more than
 the local epsilon of q1, under whichever plans they were made, and distinct permanent vectors add
@@ -47,7 +47,7 @@ class Ledger:
     timeout
         For how many seconds to wait while another process uses it.
     disk
-        The file system; tests bring their own.
+        The file system; tests pass their own.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Ledger:
         *,
         token: str | None = None,
     ) -> decimal.Decimal:
-        """Count one report before it is randomized; return what it adds to the epsilon.
+        """Charge one report before it is randomized; return the epsilon that it adds.
 
         Raises `PrivacyRefusal`, and counts nothing, if the total would pass the person's limit.
         When this returns, the charge is on the disk. A report that is then not sent stays counted;
@@ -199,7 +199,7 @@ class PlanAccount:
 
     @property
     def epsilon(self) -> decimal.Decimal:
-        """What the reports of this plan alone reveal about the answers."""
+        """The epsilon of the reports of this plan alone, about the answers."""
         return Account((self,)).epsilon
 
     @property
@@ -229,7 +229,7 @@ class PlanAccount:
 
 @dataclass(frozen=True)
 class Account:
-    """What a device has revealed so far; epsilons are decimals, rounded up, and add."""
+    """The privacy loss of a device so far; epsilons are decimals, rounded up, and add."""
 
     plans: tuple[PlanAccount, ...] = ()
     limit: str | None = None
@@ -237,7 +237,7 @@ class Account:
 
     @property
     def epsilon(self) -> decimal.Decimal:
-        """What all reports reveal about the answers; each permanent vector counts once."""
+        """The epsilon of all reports about the answers; each permanent vector counts once."""
         total = self._fresh
         vectors: dict[tuple[Any, ...], list[tuple[FlipProbability, int]]] = {}
         for one in self._remembering:
@@ -270,7 +270,7 @@ class Account:
 
     @property
     def _fresh(self) -> decimal.Decimal:
-        """What reports without memory say."""
+        """The epsilon of reports without memory."""
         prices = (
             one.reports * local_epsilon(one.differing_bits, one.q)
             for one in self.plans
@@ -317,7 +317,7 @@ class Account:
 
 
 def account_to_json(account: Account) -> dict[str, Any]:
-    """Return the account as it is stored, digests included."""
+    """Return the stored form of the account, digests included."""
     return {
         "version": VERSION,
         "limit": account.limit,
@@ -340,7 +340,7 @@ def _plain(account: PlanAccount) -> dict[str, Any]:
 
 
 def account_from_json(document: object, path: pathlib.Path) -> Account:
-    """Read what `account_to_json` gave; anything else is an error, never an empty account."""
+    """Read the output of `account_to_json`; anything else is an error, never an empty account."""
     try:
         if not isinstance(document, dict) or document["version"] != VERSION:
             raise ValueError("another version")

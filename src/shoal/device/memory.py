@@ -82,7 +82,7 @@ class DeviceMemory:
     timeout
         For how many seconds to wait while another process uses the file.
     disk
-        The file system; tests bring their own.
+        The file system; tests pass their own.
 
     Examples
     --------
@@ -130,8 +130,8 @@ class DeviceMemory:
         """Return the permanent vector of an answer, drawing and keeping it the first time.
 
         When this returns the vector is on the disk. Of two processes that ask for the same answer
-        at once the first one draws, the other reads. A permanent vector that is sent as it is
-        identifies its sender: send what `report` returns.
+        at once the first one draws, the other reads. A permanent vector sent without
+        fresh flips identifies its sender: send the result of `report`.
         """
         self._check(plan, original)
         if plan.memory is None:
@@ -148,7 +148,7 @@ class DeviceMemory:
         token: str | None = None,
         random_bits: RandomBits | None = None,
     ) -> SyntheticVector:
-        """Return what may be sent: the permanent vector with fresh flips on top.
+        """Return a report to send: the permanent vector with fresh flips on top.
 
         Where the plan has no memory, each report gets fresh flips with the plan's q. With a
         `ledger` the report is charged to it, durably, before anything is randomized; `token` is

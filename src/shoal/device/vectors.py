@@ -57,9 +57,9 @@ class OriginalVector(_Vector):
 
 @dataclass(frozen=True, repr=False)
 class SyntheticVector(_Vector):
-    """One vector after randomizing: what may leave the device.
+    """One vector after randomizing, which may leave the device.
 
-    `simulated` marks a vector whose noise came from a seeded generator, and protects nobody.
+    `simulated` marks a vector whose noise came from a seeded generator, and gives no protection.
     """
 
     cohort: int | None = None

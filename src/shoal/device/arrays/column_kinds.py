@@ -1,16 +1,16 @@
-"""What a column of answers asks: a kind of question, or why it must not be one.
+"""Infer the kind of question of a column of answers, or the reason to leave it out.
 
 Rules, in this order; the first that fits decides. `n` people gave an answer.
 
 ==================  ==============================================================================
-left out            nobody answered, everybody answered the same; addresses, names, numbers of
-                    people and whatever else (nearly) everybody has of their own: an identifier
+left out            no answers, or all the same; addresses, names, numbers of people and other
+                    values that (nearly) everyone has of their own: an identifier
 yes/no              at most two words that mean yes or no
 flags               some cells hold several options, separated by ";"
 choice              at most ten different whole numbers, each of ten people or more
 number              numbers otherwise; edges are round numbers between the outer twentieths
 left out            dates: no kind of question takes them
-choice              words, few for so many people; what fewer than ten people have is `(other)`
+choice              words, few for the number of people; those of fewer than ten are `(other)`
 text                words otherwise
 ==================  ==============================================================================
 """
@@ -43,12 +43,12 @@ RARE = 10
 """A value of fewer people than this is not written into a survey."""
 
 MIN_FOR_RANGES = 50
-"""Of fewer people no ranges are taken: their places would be nearly somebody's number."""
+"""Of fewer people no ranges are taken: their edges would be close to one person's number."""
 
 MAX_OPTIONS = 50
 FEW_NUMBERS = 10
 OWN = 0.9
-"""From this share of different values on, a column says who somebody is."""
+"""From this share of different values on, a column identifies people."""
 
 TEXT_BITS, TEXT_COHORTS = 256, 32
 
@@ -80,7 +80,7 @@ _PERSON = re.compile(
 
 @dataclass(frozen=True)
 class ColumnProposal:
-    """What a column was taken for: a question, or None and the reason; and what was seen."""
+    """The inferred question of a column, or None and the reason; and its observed values."""
 
     column: str
     question: AskedQuestion | None
@@ -95,7 +95,7 @@ class ColumnProposal:
 def propose_question(
     column: str, cells: Sequence[str], *, whole: bool, decimal_comma: bool
 ) -> ColumnProposal:
-    """Return what a column of answers can be asked as.
+    """Return the question that fits a column of answers.
 
     `whole` is whether these are the answers of everybody, `decimal_comma` whether 3,5 is a number.
     """

@@ -1,4 +1,4 @@
-"""Encode tables: one look at each distinct value, then arrays.
+"""Encode tables: each distinct value once, then arrays.
 
 The arrays are a fast path to the bits that `encode_cells` gives each cell: where a value does not
 fit, the column is encoded cell by cell. So no row changes another row's bits.

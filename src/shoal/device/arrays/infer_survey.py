@@ -36,7 +36,7 @@ WARNING = (
     f" someone gave them. Values of fewer than {RARE} people are not listed. Read it before you"
     " publish it, and prefer options that you would have asked for anyway."
 )
-"""What a survey from data reveals."""
+"""A warning: a survey inferred from data reveals some of them."""
 
 MAX_ROWS = 1_000_000
 """So many rows are looked at."""
@@ -44,7 +44,7 @@ MAX_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class SurveyProposal:
-    """A survey that the answers of a table fit, and what each column was taken for."""
+    """A survey inferred from a table, and the kind inferred for each column."""
 
     survey: Survey
     columns: tuple[ColumnProposal, ...]
@@ -65,7 +65,7 @@ class SurveyProposal:
         return text if self.table_format is None else f"{text}\n{self.table_format.to_toml()}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the survey and what was seen as plain JSON values."""
+        """Return the survey and the observations as plain JSON values."""
         return {
             "survey": self.survey.to_json(),
             "rows": self.rows,
@@ -89,7 +89,7 @@ def infer_survey(
         table. The encoding (UTF-8 or Windows-1252), the delimiter and the decimal sign of a CSV
         file are guessed: see `SurveyProposal.table_format`.
     name
-        What the survey is called; otherwise as the file.
+        The name of the survey; by default that of the file.
     max_rows
         How many rows are looked at.
 

@@ -124,7 +124,7 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
 
 
 def warning_of(plan: Plan) -> str:
-    """Say what a file of whole reports of a plan with view counts is."""
+    """Return the warning for a file of whole reports of a plan with view counts."""
     truth = truth_text(float(plan.q))
     return (
         f"each row of this file is the whole report of one person, each bit true with probability"

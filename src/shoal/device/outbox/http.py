@@ -91,7 +91,7 @@ class HttpTransport:
 
     @property
     def address(self) -> str:
-        """Where reports go; what was made for one address is sent to no other."""
+        """Where reports go; a report made for one address is sent to no other."""
         return f"{self._origin}{self._path}"
 
     def fetch_plan(self, plan_id: str) -> bytes:
@@ -172,7 +172,7 @@ class HttpTransport:
 
     @contextmanager
     def kept_open(self) -> Iterator[_Flush]:
-        """Yield what posts several batches, those of one plan on one connection."""
+        """Yield a function that posts several batches, those of one plan on one connection."""
         flush = _Flush(self)
         try:
             yield flush

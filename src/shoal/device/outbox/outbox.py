@@ -49,7 +49,7 @@ class Outbox:
     folder
         Where reports wait; made if it is not there.
     transport
-        What carries plans and reports.
+        The transport of plans and reports.
     memory
         The device's `DeviceMemory`, for plans with memory.
     ledger
@@ -60,7 +60,7 @@ class Outbox:
     recompute
         Whether to compute a plan's promise before the first answer to it; this loads SciPy. By
         default wherever SciPy is installed. Without it a plan whose promise needs a crowd is
-        answered within a `limit`, or where the transport brings a certificate that a pinned key
+        answered within a `limit`, or where the transport fetches a certificate that a pinned key
         signed, and else refused.
     spread
         A report is first sent after a random wait below this many seconds, so that the time of its
@@ -72,7 +72,7 @@ class Outbox:
         report it reads.
     clock, sleep, jitter, disk
         The time, waiting, random numbers in [0, 1) for the waits (never for the flips) and the file
-        system; tests bring their own.
+        system; tests pass their own.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Outbox:
             return ticket
 
     def send_due(self, *, hurry: bool = False) -> list[Ticket]:
-        """Try every report whose time has come, once, and return what became of each.
+        """Try every report whose time has come, once, and return the outcome of each.
 
         With `hurry`, reports that wait for their first attempt do not wait any longer. If another
         process is sending from this folder, it is left to it.
@@ -185,7 +185,7 @@ class Outbox:
 
     @contextmanager
     def _sending(self) -> Iterator[Posting]:
-        """Yield what posts the reports of one go, kept open in between where it can be."""
+        """Yield a function that posts the reports of one round, on one connection if possible."""
         kept_open = getattr(self._transport, "kept_open", None)
         with (
             contextlib.nullcontext(self._transport) if kept_open is None else kept_open() as sending
@@ -217,7 +217,7 @@ class Outbox:
         return [one.due for one in waiting if one and one.address in (None, self._address)]
 
     def tickets(self) -> list[Ticket]:
-        """Return what became of every answer."""
+        """Return the outcome of every answer."""
         with self._folder.changing():
             return [self._folder.ticket(name) for name in self._folder.names()]
 
@@ -251,7 +251,7 @@ class Remembering(Protocol):
 
 
 class Charging(Protocol):
-    """The device's own account of what it reveals, as `shoal.device.ledger.Ledger` keeps it."""
+    """The device's own account of its privacy loss, as `shoal.device.ledger.Ledger` keeps it."""
 
     def charge(
         self, plan: Plan, answer_digest: str | None = None, *, token: str | None = None

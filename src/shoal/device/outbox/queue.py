@@ -127,7 +127,7 @@ class ReportQueue:
         )
 
     def confirm(self, name: str) -> Ticket:
-        """Return what became of a record, which is on the disk for good when this returns.
+        """Return the outcome of a record, which is durable when this returns.
 
         The process that stored it may have been killed before it synced the folder.
         """
@@ -172,7 +172,7 @@ class ReportQueue:
             self._disk.remove(file)
 
     def waiting(self, name: str) -> Record | None:
-        """Return a record that is to be sent; finish what a crash left half done."""
+        """Return a record that is to be sent; finish work that a crash interrupted."""
         file = self._file(name, "waiting")
         if any(self._file(name, state).exists() for state in SETTLED):
             self._disk.remove(file)
@@ -191,7 +191,7 @@ class ReportQueue:
             return None
 
     def ticket(self, name: str) -> Ticket:
-        """Return what became of a record."""
+        """Return the outcome of a record."""
         for state in (*SETTLED, "waiting"):
             file = self._file(name, state)
             if re.fullmatch(_FILE, file.name) and file.exists():
@@ -264,13 +264,13 @@ class Record:
         return replace(self, due=due, attempts=self.attempts + 1)
 
     def ticket(self, name: str, state: State, reason: str | None = None) -> Ticket:
-        """Return what may be told of the record."""
+        """Return the public state of the record."""
         due = self.due if state == "waiting" else None
         reason = reason or self.reason
         return Ticket(name, self.plan_id, self.window, state, self.attempts, due, reason)
 
     def to_bytes(self) -> bytes:
-        """Return the record as it is stored."""
+        """Return the stored form of the record."""
         return canonical_json(
             {
                 "address": self.address,
@@ -292,7 +292,7 @@ class Record:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Record:
-        """Read what `to_bytes` stored; anything else is a `ReportError`."""
+        """Read the output of `to_bytes`; anything else is a `ReportError`."""
         try:
             fields: Any = strict_json(content)
             if fields.pop("version") != VERSION or len(fields) != 11:
@@ -326,5 +326,5 @@ class Record:
 
 
 def key_digest(answer_key: str) -> str:
-    """Return what stands for the application's key in a file's name."""
+    """Return the part of a file's name that stands for the application's key."""
     return hashlib.sha256(answer_key.encode("utf-8", "surrogatepass")).hexdigest()[:32]

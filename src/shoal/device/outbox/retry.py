@@ -1,4 +1,4 @@
-"""When a stored report is sent, what the response means for it, and who carries it."""
+"""Retries of stored reports: schedule, meaning of responses, and transports."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Attempts:
                 self._folder.expire_failed(name, self._clock())
 
     def attempt(self, name: str, hurry: bool, transport: Posting) -> Ticket | None:
-        """Send one report if its time has come, and return what became of it."""
+        """Send one report if it is due, and return the outcome."""
         with self._folder.changing():
             record = self._folder.waiting(name)
             if record is None:
@@ -138,7 +138,7 @@ class Attempts:
 
 
 class PostResult(NamedTuple):
-    """What became of a report: a status as HTTP has it, and for how many seconds to wait."""
+    """The response to a report: an HTTP status, and the seconds to wait."""
 
     status: int
     retry_after: float | None = None
@@ -161,7 +161,7 @@ REFUSALS = {
 
 
 def outcome(reply: PostResult) -> tuple[State, str | None]:
-    """Return what becomes of a report, and why."""
+    """Return the next state of a report, and the reason."""
     status = reply.status
     if status == ACCEPTED:
         return "sent", None
@@ -195,7 +195,7 @@ class Transport(Posting, Protocol):
 
     A transport may have an `address`: a report that was made for one is sent to no other. It may
     have `kept_open()`, a context that gives a `Posting` for the reports that are sent in one go.
-    Both calls raise `shoal.errors.TransportError` or `OSError` where nobody can say what happened.
+    Both calls raise `shoal.errors.TransportError` or `OSError` where the outcome is unknown.
     One that can check signatures is a `CertifyingTransport`, and one that leads to a relay is a
     `RelayTransport`.
     """
@@ -207,7 +207,7 @@ class Transport(Posting, Protocol):
 
 @runtime_checkable
 class CertifyingTransport(Transport, Protocol):
-    """A transport that brings certificates too, each signed with the key that is pinned."""
+    """A transport that also fetches certificates, each signed with the key that is pinned."""
 
     @property
     def pinned_key(self) -> str | None:
@@ -221,7 +221,7 @@ class CertifyingTransport(Transport, Protocol):
 
 @runtime_checkable
 class RelayTransport(CertifyingTransport, Protocol):
-    """A transport to a relay, which also brings the keys that reports are encrypted for."""
+    """A transport to a relay, which also fetches the keys that reports are encrypted for."""
 
     @property
     def address(self) -> str:

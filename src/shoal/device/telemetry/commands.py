@@ -1,4 +1,4 @@
-"""What a person can do: ``mytool telemetry status|on|off|show|delete``, and the consent prompt.
+"""The commands ``mytool telemetry status|on|off|show|delete``, and the consent prompt.
 
 `click_group` and `add_commands` give the commands to a tool made with click or argparse. The prompt
 appears once, on a terminal; no answer means no.
@@ -45,7 +45,7 @@ _SAID = {
 
 
 def status(telemetry: Telemetry) -> str:
-    """Say whether telemetry is on, why, what it asks, and what it revealed so far."""
+    """Show whether telemetry is on, why, its questions, and the privacy loss so far."""
     why, folder = telemetry.why_off(), telemetry.folder
     agreement = telemetry.agreement()
     said = "not asked" if folder is None else state.read_choice(folder, agreement)
@@ -59,7 +59,7 @@ def status(telemetry: Telemetry) -> str:
 
 
 def _state(folder: Path, agreement: bytes, limit: object) -> list[str]:
-    """Say what was sent, what waits, and what went wrong."""
+    """Show sent and queued reports, and errors."""
     within = Path(state.agreement_folder(str(folder), agreement))
     states = [ticket.state for ticket in _tickets(within)]
     epsilon = Ledger(folder / "ledger.json").read().epsilon
@@ -89,7 +89,7 @@ def on(telemetry: Telemetry) -> str:
 
 
 def off(telemetry: Telemetry) -> str:
-    """Keep the person's no, and drop what was recorded or waits; the log and ledger stay."""
+    """Store the person's no, and delete recorded and unsent data; the log and ledger stay."""
     folder = _folder(telemetry)
     state.say_no(str(folder))
     for within in _agreements(folder):
@@ -126,7 +126,7 @@ def show_json(telemetry: Telemetry) -> str:
 
 
 def delete(telemetry: Telemetry) -> str:
-    """Turn it off and delete all files; what left cannot be called back, since it has no id."""
+    """Turn it off and delete all files; sent reports have no id and cannot be recalled."""
     folder = _folder(telemetry)
     rest = max(
         (_window_end(within, telemetry.clock()) for within in _agreements(folder)), default=0
@@ -206,7 +206,7 @@ def click_group(telemetry: Telemetry) -> click.Group:
     """Return ``telemetry status|on|off|show|delete`` as a group."""
     import click
 
-    group = click.Group("telemetry", help=f"What {telemetry.tool} reports about its use.")
+    group = click.Group("telemetry", help=f"Usage reports of {telemetry.tool}.")
     for name, (text, do) in COMMANDS.items():
         group.add_command(_command(telemetry, name, text, do))
     return group
@@ -261,11 +261,11 @@ def _runner(telemetry: Telemetry, do: Callable[[Telemetry], str]) -> Callable[[N
 
 
 PATIENCE = 60.0
-"""Seconds that a terminal may stay silent. Then nobody is there, and the answer is no."""
+"""Seconds that a terminal may stay silent. Then the answer is no."""
 
 
 def question_text(telemetry: Telemetry) -> str:
-    """Return what a person reads before they answer."""
+    """Return the text of the consent prompt."""
     tool = telemetry.tool
     changed = telemetry.choice() == "changed"
     first = (

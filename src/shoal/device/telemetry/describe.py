@@ -24,7 +24,7 @@ _SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"))
 
 
 def terms_in_words(terms: Terms) -> list[str]:
-    """Describe the questions, the reports and what they reveal, one line each."""
+    """Describe the questions, the reports and their privacy loss, one line each."""
     plan = terms.plan
     asked = [f"  {question.name}: {_asked(question)}" for question in plan.survey.asked]
     revealed = _revealed(plan)
@@ -45,7 +45,7 @@ def terms_in_words(terms: Terms) -> list[str]:
 
 
 def report_in_words(plan: Plan, request: LoggedRequest) -> list[str]:
-    """Return what a request said, a line for each question, as it left: after the flips."""
+    """Return the content of a request after the flips, a line for each question."""
     try:
         reports = split_batch(plan, request.body)
     except ReportError:
@@ -88,7 +88,7 @@ def _span(seconds: int) -> tuple[str, str]:
 
 
 def _revealed(plan: Plan) -> list[str]:
-    """Say what a report reveals to an observer who knows its sender; a theorem."""
+    """State the privacy loss of a report to an observer who knows its sender; a theorem."""
     epsilon = plan.local_epsilon
     first = (
         f"One report shifts the odds between two answers by a factor of at most {_factor(epsilon)}"
@@ -149,7 +149,7 @@ class Terms:
 
     @classmethod
     def read(cls, agreement: bytes) -> Terms:
-        """Read what `agreement_text` wrote; a plan that this device never answers is an error."""
+        """Read the output of `agreement_text`; a plan that this device refuses is an error."""
         head, _, content = agreement.partition(b"\n\n")
         lines = head.decode("utf-8", "replace").splitlines()[1:]
         fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -30,7 +30,7 @@ CI_VARIABLES = (
     "PYTEST_CURRENT_TEST",
     "TOX_ENV_NAME",
 )
-"""What services that build and test set, and tools that run tests: nobody is there."""
+"""Variables that CI services and test runners set: no person is present."""
 
 
 def switch_name(tool: str) -> str:
@@ -39,7 +39,7 @@ def switch_name(tool: str) -> str:
 
 
 def why_off(tool: str, environ: Mapping[str, str]) -> str | None:
-    """Return what speaks against telemetry in this run, or None."""
+    """Return the reason why telemetry is off in this run, or None."""
     if _is_set("DO_NOT_TRACK", environ):
         return "DO_NOT_TRACK is set"
     switch = switch_name(tool)

@@ -1,6 +1,6 @@
-"""The log of every byte that left, written before it left.
+"""The log of every byte that is sent, written before it is sent.
 
-It holds what was given to the network inside TLS: head and body of each request. It does not hold
+It holds the data inside TLS: head and body of each request. It does not hold
 the TLS handshake, nor name server queries. Lines are JSON; when the file grows large, the older
 half is deleted.
 """
@@ -39,7 +39,7 @@ class LoggedRequest:
 
     @property
     def body(self) -> bytes:
-        """What came after the head: of a report, the batch."""
+        """The body of the request: of a report, the batch."""
         return self.sent.partition(b"\r\n\r\n")[2]
 
     def to_json(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class LoggedRequest:
 
 
 class Log:
-    """The file that says what left."""
+    """The file of sent requests."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path, self._clock = path, clock

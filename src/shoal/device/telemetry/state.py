@@ -45,7 +45,7 @@ def why_not_here(folder: str | None) -> str | None:
 
 
 def agreement_folder(home: str, agreement: bytes) -> str:
-    """Return the folder of what a person says yes to: one plan, one address, one limit."""
+    """Return the folder of an agreement: one plan, one address, one limit."""
     return os.path.join(home, f"{crc32(agreement):08x}")
 
 
@@ -103,7 +103,7 @@ def agreement_text(plan: bytes, to: str, limit: str, public_key: str) -> bytes:
 
 
 def read_choice(home: str, agreement: bytes) -> Choice:
-    """Return what the person said about an agreement."""
+    """Return the person's choice about an agreement."""
     if os.path.exists(os.path.join(home, _OFF)):
         return "no"
     if agreed_window(home, agreement) is not None:
@@ -139,7 +139,7 @@ def say_no(home: str) -> None:
 
 
 MAX_EVENT_BYTES = 1 << 20
-"""Bytes of one window's events; what comes after that is dropped."""
+"""Bytes of one window's events; later events are dropped."""
 
 PREFIX = "events."
 """How the names of the files begin; the window's number follows."""

@@ -56,7 +56,7 @@ class Telemetry:
         A command that calls `worker.main` with the words that are added to it, for a tool that was
         frozen into one file. Leave it out otherwise.
     environ, clock, folder
-        The environment, the time and the place of the files; tests bring their own.
+        The environment, the time and the place of the files; tests pass their own.
 
     Examples
     --------
@@ -84,21 +84,21 @@ class Telemetry:
         self.clock = clock
         self.folder = state.state_folder(tool, self.environ) if folder is None else folder
         self.problem: str | None = None
-        """What kept the last call from doing its work; for the tool's own tests, and `status`."""
+        """The reason why the last call failed; for the tool's own tests, and `status`."""
         self._plan, self._ask, self._worker = plan, ask, worker
         self._held: list[bytes] = []
         self._child: int | None = None
 
     def record(self, **answers: object) -> None:
-        """Note what happened: a value, or several options, for each of some questions.
+        """Record an event: a value, or several options, for each of some questions.
 
-        What happens in one window becomes one answer. Options of flags add up; of a choice, or a
+        The events of one window become one answer. Options of flags add up; of a choice, or a
         text, the first one counts; of numbers the largest; a yes stays a yes.
         """
         self._note("record", answers)
 
     def count(self, **amounts: float) -> None:
-        """Add to the answer of number questions: what happened in one window is summed."""
+        """Add to the answer of number questions: the events of one window are summed."""
         self._note("count", amounts)
 
     def _note(self, kind: str, values: Mapping[str, object]) -> None:
@@ -108,12 +108,12 @@ class Telemetry:
             if choice == "yes":
                 self._write([line])
             elif choice in ("not asked", "changed"):
-                self._held.append(line)  # in memory, until somebody says yes
+                self._held.append(line)  # in memory, until the person says yes
         except Exception as error:
             self._excuse(error)
 
     def flush(self) -> None:
-        """Ask, if nobody was asked yet; start the process that sends, if anything is due.
+        """Ask, if the person was not asked yet; start the process that sends, if anything is due.
 
         Call it when the tool's own work is done.
         """
@@ -128,25 +128,25 @@ class Telemetry:
             self._excuse(error)
 
     def why_off(self) -> str | None:
-        """Return what speaks against telemetry in this run, whatever the person said, or None."""
+        """Return the reason why telemetry is off in this run regardless of consent, or None."""
         return environment.why_off(self.tool, self.environ) or state.why_not_here(self.folder)
 
     def choice(self) -> state.Choice:
-        """Return what counts in this run: `yes`, `no`, `not asked`, or `changed`."""
+        """Return the choice in effect in this run: `yes`, `no`, `not asked`, or `changed`."""
         if self.why_off() is not None:
             return "no"
         assert self.folder is not None
         return state.read_choice(self.folder, self.agreement())
 
     def agreement(self) -> bytes:
-        """Return what a person says yes to: the plan, the address and the limit, as one text."""
+        """Return the agreement as one text: the plan, the address and the limit."""
         limit, key = ("" if one is None else str(one) for one in (self.limit, self.public_key))
         return state.agreement_text(self._plan_bytes(), self.to, limit, key)
 
     def check(self, **answers: object) -> None:
         """Raise an error if the plan cannot be used, or if `record` would drop these answers.
 
-        For the tests of the tool: nothing is written, and nobody is asked.
+        For the tests of the tool: nothing is written, and no prompt is shown.
         """
         from shoal.device.telemetry.describe import Terms
         from shoal.device.telemetry.worker import check_answers

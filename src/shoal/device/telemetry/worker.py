@@ -57,7 +57,7 @@ class TelemetryWorker:
     tool, folder, name
         The tool, the folder of its telemetry, and of the agreement within.
     environ, clock
-        The environment and the time; tests bring their own.
+        The environment and the time; tests pass their own.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class TelemetryWorker:
         return off is None and state.read_choice(str(self._home), self._agreement) == "yes"
 
     def work(self) -> None:
-        """Make the report that is due, send what waits, and say when to come back."""
+        """Make the report that is due, send queued reports, and return when to run again."""
         if not self.permitted():
             return
         for folder in (self._home, self._folder):
@@ -166,7 +166,7 @@ class TelemetryWorker:
 
 
 def main(words: Sequence[str]) -> None:
-    """Run as the detached process; it prints nothing, since nobody would see it."""
+    """Run as the detached process; it prints nothing."""
     tool, folder, name = words
     os.chdir(folder)
     if sys.platform != "win32":
@@ -181,7 +181,7 @@ def main(words: Sequence[str]) -> None:
 
 
 Event = tuple[str, Mapping[str, object]]
-"""What was called, `record` or `count`, and with what."""
+"""The call, `record` or `count`, and its arguments."""
 
 
 def read_events(content: bytes) -> list[Event]:

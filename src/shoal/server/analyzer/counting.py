@@ -6,9 +6,10 @@ identifier of its own. Nothing else counts towards the size of the crowd:
 * Whole reports: each message is a report, so the readable messages are the readable reports.
 * Fragments: a report is W messages that nothing links. With u unreadable messages, at least N - u
   and at most N - u / W of the N reports arrived complete, and the messages do not say how many. The
-  promise relies on the lower bound: a report that may be incomplete hides nobody. The tally states
-  the upper bound, rounded down: that is how many reports the readable messages make up, which is
-  what an estimate needs. A position that more messages name counts once for each report.
+  promise relies on the lower bound: a report that may be incomplete is not counted as cover. The
+  tally states the upper bound, rounded down: that is how many reports the readable messages make
+  up, which is what an estimate needs. A position that more messages name counts once for each
+  report.
 
 A fake report with g unreadable messages moves a count by no more than one with valid messages only:
 it loses g votes for a bit, and the size of the crowd falls by g / W, which adds back q for each. So
@@ -76,7 +77,7 @@ class Counting:
 
 
 def counting_for(plan: Plan) -> Counting:
-    """Return what counts the messages of a plan."""
+    """Return a counter for the messages of a plan."""
     return _FragmentCounting(plan) if plan.view == "counts" else _ReportCounting(plan)
 
 
@@ -165,7 +166,7 @@ class Spilling:
 
     @classmethod
     def new(cls, messages: int, width: int) -> Spilling:
-        """Choose partitions for so many messages, with a hash and a key of their own."""
+        """Choose partitions for a number of messages, with a hash and a key of their own."""
         wanted = max(-(-messages * width // PARTITION_BYTES), 1)
         drawn = SystemBits().draw(48)
         low, high = (int.from_bytes(drawn[at : at + 8], "little") | 1 for at in (32, 40))

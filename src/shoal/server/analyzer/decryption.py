@@ -83,7 +83,7 @@ def open_crowd(crowd: CompleteCrowd, scratch: Path, processes: int, stop: Stop) 
     crowd
         The crowd, which is whole.
     scratch
-        A folder for what is written meanwhile; it is removed in the end.
+        A folder for temporary files; it is removed in the end.
     processes
         How many processes work; 0 for one per core.
     stop
@@ -125,7 +125,7 @@ def _folder_of_its_own(scratch: Path) -> Iterator[Path]:
 def _open_chunks(
     crowd: CompleteCrowd, keys: Keys, targets: list[Path], processes: int, stop: Stop
 ) -> list[dict[str, Any]]:
-    """Return what the workers answer about each chunk."""
+    """Return the workers' results for each chunk."""
     waiting: SimpleQueue[tuple[int, str, str, str]] = SimpleQueue()
     for file, target in zip(crowd.chunks, targets, strict=True):
         waiting.put((file.number, str(file.path), file.digest, str(target)))

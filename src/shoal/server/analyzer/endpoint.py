@@ -2,7 +2,7 @@
 
 A relay shows its token before anything of its request is read, and signs every chunk with its own
 key, whose public half was registered with the token. Receipts are signed with the analyzer's key.
-So each can prove what the other sent.
+So each party can prove what the other sent.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ OPERATIONS = (
                   problems.UNSIGNED, problems.PAUSED),
     ),
 )  # fmt: skip
-"""What relays may ask for, beside what everybody may."""
+"""Operations for relays, in addition to the public ones."""
 
 
 class KeyRequest(NamedTuple):
@@ -145,11 +145,11 @@ class RelayEndpoint:
     Parameters
     ----------
     service
-        Knows tokens, signs keys and receipts, and has a thread for what would block others.
+        Knows tokens, signs keys and receipts, and has a thread for blocking work.
     plans
         The published plans.
     crowds
-        Does what relays ask for.
+        Handles the requests of relays.
     """
 
     title = "Shoal analyzer"
@@ -183,7 +183,7 @@ class RelayEndpoint:
             answer = problems.UNAVAILABLE
         if isinstance(answer, Problem):
             self._service.refused(answer)
-            await answer.send(send, last=True)  # what is left of the body is not read
+            await answer.send(send, last=True)  # the rest of the body is not read
         else:
             await self._send_signed(answer, send)
         return True

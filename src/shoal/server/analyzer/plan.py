@@ -276,7 +276,7 @@ class AnalyzerPlan(WindowedPlan):
         return IncompleteCrowd(number, 0)
 
     def destroy(self) -> None:
-        """Destroy all that was collected, also what is being opened."""
+        """Destroy all collected data, including crowds being opened."""
         destroy_releases(self._connection, self.plan.id)
         for table in ("chunks", "damaged_chunks", "crowd_keys", "wrapped_keys"):
             self._connection.execute(f"DELETE FROM {table} WHERE plan = ?", (self.plan.id,))  # noqa: S608

@@ -49,7 +49,7 @@ class Receipt(NamedTuple):
 
 
 class CompleteCrowd(NamedTuple):
-    """A crowd that has all its chunks: what is needed to open it."""
+    """A crowd that has all its chunks, with the data needed to open it."""
 
     plan: Plan
     number: int
@@ -87,7 +87,7 @@ class AnalyzerStore(Store):
 
     @property
     def scratch(self) -> Path:
-        """The folder for what is written while a crowd is opened."""
+        """The folder for temporary files while a crowd is opened."""
         return self._files.scratch
 
     def _read_plan(self, plan_id: str) -> AnalyzerPlan | None:
@@ -284,7 +284,7 @@ class AnalyzerStore(Store):
     def sweep(self) -> None:
         """Close windows that are over, and discard crowds past their deadline, with their keys.
 
-        A damaged chunk that somebody put back is noticed.
+        A damaged chunk that was put back is detected.
         """
         super().sweep()
         self._sweep_files()
@@ -361,7 +361,7 @@ class ArrivedChunks:
             self._disk.store(path, content, "part")
 
     def check_space(self, wanted: int, spare: int) -> None:
-        """Refuse to begin what would leave less than `spare` bytes of the disk."""
+        """Refuse work that would leave less than `spare` bytes of the disk."""
         with storage_errors():
             free = shutil.disk_usage(self._folder.parent).free
         if free - wanted < spare:
@@ -387,5 +387,5 @@ class ArrivedChunks:
                     shutil.rmtree(path)
 
     def clear_scratch(self) -> None:
-        """Remove what an interrupted opening left, as far as none of its processes still writes."""
+        """Remove leftovers of an interrupted opening, unless one of its processes still writes."""
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -68,7 +68,7 @@ def promise_in_words(record: PlanRecord) -> str:
 
 
 def progress(crowd: CrowdRecord) -> int:
-    """Return how full a crowd is in per cent, rounded down to 10 %: nobody may learn more."""
+    """Return how full a crowd is in per cent, rounded down to 10 %, the most that may be shown."""
     return 10 * crowd.tenths
 
 
@@ -94,7 +94,7 @@ def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
 
 
 def unreadable_note(plan: Plan, unreadable: int) -> str:
-    """Return what became of messages that an analyzer could not read."""
+    """Describe the messages that an analyzer could not read."""
     if plan.view == "counts":
         return f"{unreadable:,} messages could not be read; each may have made a report incomplete."
     return f"{unreadable:,} reports could not be read, and are not counted."

@@ -307,7 +307,7 @@ class Handlers(ServiceHandlers):
         return json_response(as_document(schemas.TextsDocument, found))
 
     async def decoded(self, release: CrowdRelease, search: schemas.TextSearch) -> dict[str, Any]:
-        """Return the texts that were found; refuse what cannot be decoded."""
+        """Return the texts that were found; refuse a question that cannot be decoded."""
         texts = [one.name for one in release.plan.survey if one.kind == "text"]
         if not texts:
             raise Refusal(problems.NO_TEXT)
@@ -396,7 +396,7 @@ class Handlers(ServiceHandlers):
     # Actions and backups
 
     async def actions(self, request: Request) -> Response:
-        """List what people did."""
+        """List administrative actions."""
         lines = await self.actions_of(request)
         found = {"actions": [line.to_json() for line in lines]}
         return json_response(as_document(schemas.ActionList, found))
@@ -422,7 +422,7 @@ class Handlers(ServiceHandlers):
         return made
 
     async def prospect(self, request: Request) -> Response:
-        """Show what a plan would promise; nothing is stored."""
+        """Compute the promise of a plan; nothing is stored."""
         try:
             found = await self.prospect_of(request, await read_document(request, MAX_REQUEST_SIZE))
         except PlanRequestError as error:
@@ -432,7 +432,7 @@ class Handlers(ServiceHandlers):
         return json_response(as_document(schemas.Prospect, found))
 
     async def prospect_of(self, request: Request, wanted: object) -> dict[str, Any]:
-        """Return what a plan would promise, or refuse to compute it."""
+        """Return the promise of a plan, or refuse to compute it."""
         hung_up = request.scope.get("state", {}).get("hung_up")
         return await self._planner.prospect(wanted, token_of(request).id, hung_up)
 

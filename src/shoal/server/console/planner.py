@@ -1,6 +1,6 @@
 """Compute plans in separate processes, with limits on time and memory.
 
-A survey may come from anybody with access to the console. Parsing and planning it can take long,
+A survey may come from anyone with access to the console. Parsing and planning it can take long,
 so it never runs in the process that accepts reports. A computation ends, and its process with it,
 when it exceeds a limit or when the client closes the connection.
 """

@@ -1,4 +1,4 @@
-"""The planner's numbers: what a survey would promise, and how precise it would be.
+"""The planner's numbers: the promise of a survey, and its precision.
 
 They are computed by the same functions as `shoal plan`, `shoal audit` and `shoal compare`. The
 console runs this module as a process (see `planner`): a request comes in and the numbers go out, as
@@ -160,7 +160,7 @@ def _about(name: str, read: Callable[[], R]) -> R:
 
 
 def prospect(wanted: PlanRequest) -> dict[str, Any]:
-    """Return the plan for a request, its precision, and what other kinds of trust cost."""
+    """Return the plan for a request, its precision, and the cost of other trust models."""
     survey = _survey(wanted)
     agreed = plan(
         survey,

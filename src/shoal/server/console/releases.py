@@ -37,7 +37,7 @@ _CACHED = 256
 
 
 class CrowdRelease(NamedTuple):
-    """The release of a crowd: its tally, and its content as it is stored and signed."""
+    """The release of a crowd: its tally, and its content as stored and signed."""
 
     plan: Plan
     number: int

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 """A document with a format of its own: a plan, a tally, a cross table."""
 PlanId = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Progress = Annotated[int, Meta(ge=0, le=100, multiple_of=10)]
-"""How full a crowd is in per cent; rounded, so that nobody sees a single report arrive."""
+"""How full a crowd is in per cent; rounded, to hide the arrival of a single report."""
 Part = Annotated[float, Meta(gt=0, lt=1)]
 S = TypeVar("S", bound=Struct)
 
@@ -342,7 +342,7 @@ class EffectDocument(JsonObject):
 
 
 class Prospect(JsonObject):
-    """What a plan would promise, and what other kinds of trust would cost."""
+    """The promise of a prospective plan, and the cost of other trust models."""
 
     plan: Json
     q: float

@@ -34,7 +34,7 @@ class TokenAdmin(Protocol):
     """Makes, lists and revokes tokens."""
 
     def make(self, token: Token) -> tuple[Token, str]:
-        """Make a token; return it as it is listed, and its secret."""
+        """Make a token; return its public record and its secret."""
         ...
 
     def tokens(self) -> list[Token]:

@@ -294,7 +294,7 @@ class Views:
                       prospect=None)  # fmt: skip
 
     async def plan(self, request: Request) -> Response:
-        """Show what a plan would promise; nothing is stored."""
+        """Show the promise of a plan; nothing is stored."""
         token, form = token_of(request), await read_form(request, MAX_REQUEST_SIZE)
         fields = {name: form.text(name) for name in _PLANNER_FIELDS}
         show = partial(render, "planner", "Planner", token, fields=fields)

@@ -86,7 +86,7 @@ class Administration:
         return record.plan.reports_needed
 
     async def add_plan(self, plan: Plan) -> Problem | None:
-        """Add a plan as a draft, or return why not; a known plan stays as it is."""
+        """Add a plan as a draft, or return why not; a known plan is left unchanged."""
         if self.service.is_shared:
             await self.in_store(self.reload_all)
         if plan.id in self._plans:
@@ -157,7 +157,7 @@ class Administration:
             self._plans[plan_id] = record
 
     def reload_all(self) -> None:
-        """Read what others may have changed, plans and tokens, on the store's thread."""
+        """Reread plans and tokens, which others may have changed, on the store's thread."""
         self._plans = {record.plan.id: record for record in self.store.plans()}
         self.tokens.reload()
 

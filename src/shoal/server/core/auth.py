@@ -1,4 +1,4 @@
-"""Operations that ask for a token, on a listener that nobody but operators reaches."""
+"""Operations that ask for a token, on a listener that only operators can reach."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ SAFE = {
 
 
 def token_check(service: Service, sessions: Sessions | None = None) -> Check:
-    """Return what finds the token of a request, and stores once a day that it was used."""
+    """Return a function that finds the token of a request and records its use once a day."""
 
     async def check(request: Request, role: Role) -> None:
         token = check_token(service.tokens, request, role, sessions)
         request.state.token = token
         if service.tokens.is_unused_today(token):
-            with suppress(StorageError):  # a full disk must not keep anybody from looking
+            with suppress(StorageError):  # a full disk must not block reads
                 await service.in_store(service.tokens.mark_used, token)
 
     return check
@@ -65,7 +65,7 @@ def token_check(service: Service, sessions: Sessions | None = None) -> Check:
 def guarded(
     operation: Operation, handlers: object, check: Check, headers: Mapping[str, str]
 ) -> Endpoint:
-    """Return what answers an operation whose handler is a method of `handlers`."""
+    """Return the endpoint of an operation whose handler is a method of `handlers`."""
 
     async def answer(request: Request) -> Response:
         if operation.role is not None:
@@ -136,7 +136,7 @@ def _find_token(tokens: Tokens, request: Request, sessions: Sessions | None) -> 
 
 
 def check_same_origin(request: Request) -> None:
-    """Refuse what a page of another origin, another port included, made a browser send.
+    """Refuse requests that a page of another origin, another port included, made a browser send.
 
     Every browser that accepts the cookie sends this header, and no page can change it.
     """

@@ -1,20 +1,19 @@
 """Backup and restore: plans, released crowds, tokens and the signing key, in one file.
 
-Of an open crowd a backup has neither counts nor which reports have come, and not the key in
-`crowd-key`. After a restore they could do harm only. The collector may have gone on after the
+A backup holds neither the counts of an open crowd, nor which reports have come, nor the key in
+`crowd-key`. After a restore they could only do harm. The collector may have gone on after the
 backup was made, so reports that it counted then could be counted again, in a second crowd; two
-releases that overlap can be told apart, and each hides less than it promises. So a restore gives
-open crowds up, closes plans that have no window, and takes reports of the others only from the
-first window that nobody can have sent a report for. The same holds for plans that may have been
+releases that overlap can be told apart, and each hides less than it promises. So a restore discards
+open crowds, closes plans that have no window, and accepts reports of the others only from the first
+window for which no report can have been sent. The same holds for plans that may have been
 published since: see `shoal.server.storage.recovery`.
 
 A relay is backed up and restored by the same commands. Its backup holds no message: crowds that had
 not arrived at the analyzer are discarded, open or complete.
 
 A backup ends with a signature over all of it, and a restore refuses one that does not match. That
-detects damage, and changes by somebody who cannot read the signing key. The key is in the backup,
-so somebody who can read one backup can sign another: only its SHA-256, kept elsewhere, detects
-that.
+detects damage, and changes by anyone who cannot read the signing key. The key is in the backup, so
+anyone who can read one backup can sign another: only its SHA-256, kept elsewhere, detects that.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """A clock that does not jump: a wrong one would close windows and discard crowds for good.
 
-Windows pass by the clock, and what has passed is destroyed. So the wall clock is held against how
-long the machine has been running, which nobody sets. As long as both agree, the wall clock counts.
-Where they part by more than a step, time goes on from where they agreed, nothing is destroyed
-early, and somebody has to say that the wall clock is right.
+Windows end by the clock, and the data of a window that has ended are destroyed. So the wall clock
+is compared with the uptime of the machine, which cannot be set. As long as both agree, the wall
+clock is used. If they differ by more than a step, time continues from the last agreement, nothing
+is destroyed early, and an operator must confirm that the wall clock is right.
 
-A process that starts again asks the same of what the data know. If the machine has been restarted
-meanwhile, nobody can tell how long it was off: a wall clock that is behind the last time that the
-data know, or ahead of it by more than the longest outage, is not trusted. And since a machine may
-show a wrong time until it has asked others, nothing is destroyed for a quarter of an hour.
+A process that restarts compares the wall clock with the last time stored in the data. If the
+machine has been restarted in between, the length of the outage is unknown: a wall clock that is
+behind the stored time, or ahead of it by more than the longest outage, is not trusted. And since a
+machine may show a wrong time until it has synchronized, nothing is destroyed for a quarter of an
+hour.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class GuardedClock:
 
     @property
     def is_settled(self) -> bool:
-        """Whether what time asks for may be destroyed, because the clock was set since the boot."""
+        """Whether expired data may be destroyed, because the clock was set since the boot."""
         return self._uptime() >= self._settles_at
 
     def wall(self) -> float:
@@ -115,7 +116,7 @@ class GuardedClock:
         return Moment(self(), self._origin, self._boot)
 
     def resume(self, last: Moment) -> None:
-        """Go on from what the data know."""
+        """Continue from the time stored in the data."""
         if last.boot and last.boot == self._boot:
             self._origin = last.origin  # kept, so that small corrections do not add up
             return
@@ -145,7 +146,7 @@ def _boot() -> str:
 
 
 def read_moment(database: SqlConnection) -> Moment | None:
-    """Return what the data know of the time, if they know anything."""
+    """Return the time stored in the data, if any."""
     facts = dict(
         database.execute("SELECT name, value FROM facts WHERE name IN ('time', 'origin', 'boot')")
     )

@@ -1,4 +1,4 @@
-"""Group commit: what arrives while one transaction is being written goes into the next.
+"""Group commit: uploads that arrive during one transaction go into the next.
 
 A write to the disk takes as long for one report as for a thousand. So uploads wait while a commit
 is under way and then go together; they are answered when they are on the disk. If too many wait,
@@ -6,8 +6,8 @@ new ones are refused at once. Small uploads do not queue behind large ones: a si
 through however many full batches others send.
 
 Every commit does the same work, except when reports fall into two crowds, which cannot be avoided.
-By measuring response times one could count the reports of others. So a commit that nobody
-else waits for is answered at a tick, whatever it had to do.
+By measuring response times one could count the reports of others. So a commit behind which no other
+upload waits is answered at a tick, whatever it had to do.
 
 The data may be slow, or not respond at all. So every upload gets a response within `timeout`
 seconds: one that still waits is removed from the queue; for one that is being committed, it is
@@ -65,7 +65,7 @@ class Committer(Generic[U]):
     max_queued_reports
         How many reports may wait before new ones are refused.
     size
-        How much an upload is: its reports, or what else is limited.
+        The size of an upload: its reports, or another limited quantity.
     timeout
         Seconds until an upload is answered at the latest.
     """
@@ -114,11 +114,11 @@ class Committer(Generic[U]):
                 self._wake.clear()
                 while self._uploads:
                     await self._commit(self._next_group())
-        finally:  # if it is cancelled, nobody is left waiting
+        finally:  # if it is cancelled, no upload is left waiting
             self._expire(math.inf)
 
     def stop(self) -> None:
-        """Take no more; what waits is still committed."""
+        """Accept no more uploads; queued ones are still committed."""
         self._stopping = True
         self._wake.set()
 
@@ -129,7 +129,7 @@ class Committer(Generic[U]):
         return waiting > 0 and waiting + size > self._max_queued
 
     def _next_group(self) -> list[Waiting[U]]:
-        """Return what goes into the next commit, in turns the smallest and the oldest uploads."""
+        """Return the uploads of the next commit: the smallest and the oldest in turn."""
         queue = self._uploads
         self._smallest_first = not self._smallest_first
         if self._waiting <= MAX_PER_COMMIT:

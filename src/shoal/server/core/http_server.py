@@ -1,9 +1,9 @@
-"""An HTTP/1.1 server for ASGI apps that keeps no address and waits for nobody for long.
+"""An HTTP/1.1 server for ASGI apps that records no address and bounds every wait.
 
-It parses with httptools and does what no server offers as public API: it never reads the address of
-the other side, it limits how long and how much a connection may owe, and when all connections are
-taken it closes the one that has kept it waiting longest. So a request that arrives at once always
-finds room. See `docs/decisions/0012-http-server.md`.
+It parses with httptools and adds features that no server offers as public API: it never reads the
+address of the other side, it limits how long and how much a connection may owe, and when all
+connections are taken it closes the one that has kept it waiting longest. So a request that arrives
+at once always finds room. See `docs/decisions/0012-http-server.md`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class HttpConnection(asyncio.Protocol):
         self._limiter.begin_wait(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell all requests under way that nobody waits for a response."""
+        """Tell all requests in progress that the client has disconnected."""
         self._server.connections.discard(self)
         self._limiter.end_wait(self)
         self._hung_up.set()
@@ -181,7 +181,7 @@ class HttpConnection(asyncio.Protocol):
             exchange.disconnect()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived."""
+        """Parse received data."""
         if self._ended:
             self._dropped += len(data)
             if self._dropped > _MAX_DROPPED:
@@ -363,7 +363,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
 
     def is_stuck(self, timeout: float) -> bool:
-        """Return whether the other side neither sends what it owes nor reads what it got."""
+        """Return whether the client neither sends its request nor reads its response."""
         now = self._loop.time()
         if self.waiting_since is not None and now - self.waiting_since > timeout:
             return True
@@ -373,7 +373,7 @@ class HttpConnection(asyncio.Protocol):
         return unread > 0 and now - self._unread_since > timeout
 
     def _end_input(self) -> None:
-        """Ignore what follows the last request, and close after its response."""
+        """Ignore data after the last request, and close after its response."""
         self._ended = True
         if self._queue:
             self._queue[-1].keep_alive = False
@@ -433,7 +433,7 @@ class _Exchange:
             await problems.INTERNAL.send(self._send, last=True)
 
     def add_body(self, body: bytes) -> None:
-        """Take a part of the body, unless nobody asks for it any more."""
+        """Take a part of the body, unless the app no longer reads it."""
         if not self.is_complete:
             self._body += body
             if len(self._body) > _HIGH_WATER:
@@ -447,7 +447,7 @@ class _Exchange:
             self._arrived.set()
 
     def disconnect(self) -> None:
-        """Tell the app that nobody waits for the response."""
+        """Tell the app that the client has disconnected."""
         self.is_disconnected = True
         self._arrived.set()
 

@@ -58,7 +58,7 @@ def run(
     party, listeners
         What runs, and where it can be reached.
     begin
-        Called when the party runs, before anybody can reach it.
+        Called when the party runs, before it can be reached.
     ready
         Called with the addresses of the listeners, as URLs by their names.
     stopping

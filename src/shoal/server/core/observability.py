@@ -31,7 +31,7 @@ from shoal.server.core.problems import Problem
 
 __all__ = ["LOG", "Metrics", "log_to"]
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # the time of a first refusal is nobody's business
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the time of a first refusal is private
 
 
 class Metrics:
@@ -127,12 +127,12 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         minute = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(self._clock() // 60 * 60))
-        # The event loop's messages show the objects at hand, which hold what somebody sent.
+        # The event loop's messages show the objects at hand, which may hold request data.
         event = record.getMessage() if record.name != "asyncio" else "the event loop complains"
         line = {"time": minute, "level": record.levelname.lower(), "event": event}
         line |= getattr(record, "facts", {})
         if record.exc_info and record.exc_info[0] is not None:
-            # Where it failed, but no message: it might hold what somebody sent.
+            # Where it failed, but no message: it might hold request data.
             line["error"] = record.exc_info[0].__name__
             line["at"] = _place(record)
         return json.dumps(line, ensure_ascii=False)

@@ -30,7 +30,7 @@ _AN_HOUR = "public, max-age=3600"
 
 
 class PublicEndpoint(Protocol):
-    """Accepts what a party's public listener is for, such as reports.
+    """The endpoint of a party's public listener, such as that for reports.
 
     It is written directly for ASGI, so its operations have no handler.
     """

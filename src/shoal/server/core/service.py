@@ -189,7 +189,7 @@ class Service:
             self._held = held.pop_all()
         self._database = database
         # One thread for the database, one for long computations, and one for large uploads, since
-        # anybody can send those.
+        # anyone can send those.
         self.store_thread = self.add_thread("store")
         self._compute_thread = self.add_thread("compute")
         self.upload_thread = self.add_thread("upload")
@@ -248,10 +248,10 @@ class Service:
     # Work on threads
 
     async def in_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run work of a request on the store's thread, after what is running there now.
+        """Run work of a request on the store's thread, after the work running there now.
 
         If it does not end within `store_timeout` seconds, `StorageTimeout` is raised. Work that has
-        not begun by then never does; work that has begun continues, and nobody waits for it.
+        not begun by then never does; work that has begun continues in the background.
         """
         return await self._within(self.settings.store_timeout, lambda: work(*args, **kwargs))
 
@@ -328,7 +328,7 @@ class Service:
                 LOG.error("an expired key is still in its file", exc_info=error)
 
     def _log_failures(self) -> None:
-        """Log the number of failed sign-ins in one line, since anybody can cause many."""
+        """Log the number of failed sign-ins in one line, since anyone can cause many."""
         failures, self.tokens.failures = self.tokens.failures, 0
         if failures:
             LOG.warning("sign-ins failed", extra={"facts": {"times": failures}})

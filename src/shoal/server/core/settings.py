@@ -47,7 +47,7 @@ def setting(
     among: tuple[str, ...] = (),
     is_address: bool = False,
 ) -> Any:
-    """Return the field of a setting: its default, its help, and what it may be."""
+    """Return the field of a setting: its default, its help and its allowed values."""
     metadata = {"help": help, "lowest": lowest, "highest": highest, "among": among}
     metadata["is_address"] = is_address
     return field(default=default, metadata=metadata)

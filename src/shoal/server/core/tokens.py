@@ -1,4 +1,4 @@
-"""Tokens: who may do what at the console, and which applications may send reports.
+"""Tokens: permissions at the console, and which applications may send reports.
 
 A token is 256 random bits; the collector keeps its SHA-256 and compares in constant time. A token
 of the role `app` or `relay` belongs to an application, never to a person: it would undo their
@@ -47,7 +47,7 @@ MOST_PLANS = 100
 
 Role = Literal["app", "relay", "viewer", "analyst", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
-"""Each role of the console may do what those before it may; `app` and `relay` may only send."""
+"""Each console role includes the permissions of those before it; `app` and `relay` only send."""
 
 _SENDERS: tuple[Role, ...] = ("app", "relay")
 _PLAN_ID = re.compile(r"[0-9a-f]{64}")
@@ -58,10 +58,10 @@ _ALL = "SELECT id, role, label, expires, plans, key, digest, used_day FROM token
 
 @dataclass(frozen=True)
 class Token:
-    """A token as it is listed: not the token itself.
+    """The public record of a token, without its secret.
 
     `expires` is its last day (UTC), or None; `plans` are the only plans it is for, or None for all.
-    `key` is the public key that a relay signs with what it forwards to an analyzer.
+    `key` is the public key of a relay, which signs the chunks that it forwards to an analyzer.
     """
 
     id: str
@@ -97,7 +97,7 @@ class Token:
         return cls(SystemBits().draw(8).hex(), role, label, expires, plans, key)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the token as it is listed."""
+        """Return the public record of the token."""
         return {
             "id": self.id,
             "role": self.role,
@@ -132,7 +132,7 @@ class Tokens:
     def __init__(self, database: SqlConnection, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
         self.failures = 0
-        """How often a secret was shown that is nobody's, or of a token that has ended."""
+        """How many requests had an unknown secret, or that of an expired token."""
         self._kept: dict[str, tuple[Token, bytes]]
         self._used: dict[str, int]
         self.reload()
@@ -280,7 +280,7 @@ class Sessions:
         self._kept: dict[bytes, _Session] = {}
 
     def begin(self, token: Token) -> str:
-        """Sign somebody in and return the value of the new cookie."""
+        """Start a session and return the value of its cookie."""
         secret = SystemBits().draw(32).hex()
         while len(self._kept) >= _MAX_SESSIONS:
             del self._kept[next(iter(self._kept))]
@@ -288,7 +288,7 @@ class Sessions:
         return secret
 
     def find(self, secret: str) -> Token | None:
-        """Return the token that somebody signed in with, if it is still valid."""
+        """Return the token of a session, if it is still valid."""
         session = self._kept.get(_digest(secret)) if secret else None
         if session is None:
             return None
@@ -299,7 +299,7 @@ class Sessions:
         return token
 
     def end(self, secret: str) -> None:
-        """Sign somebody out."""
+        """End a session."""
         self._kept.pop(_digest(secret), None)
 
 

@@ -1,8 +1,8 @@
 """A connection to PostgreSQL that understands the statements of the store, with a deadline.
 
-It ends with any error of the network, and the next transaction begins a new one. Whether a commit
-happened on which the connection broke is not known. That is no harm: what is in memory is thrown
-away, senders are told to try again, and what was counted is recognized.
+It ends with any error of the network, and the next transaction begins a new one. If it breaks
+during a commit, the outcome is unknown. That does no harm: the state in memory is discarded,
+senders are told to retry, and reports already counted are recognized.
 
 A host that vanishes sends no error. So each round trip has a deadline, kept by the thread that
 waits: it shuts its own socket down, and the call fails like any other on a lost connection. Bytes

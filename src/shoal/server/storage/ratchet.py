@@ -1,19 +1,20 @@
-"""The key that all collectors of a database have and the database has not.
+"""The key that all collectors of a database share and the database does not have.
 
-PostgreSQL keeps what was overwritten: in its tables until they are cleaned, in its write-ahead log,
-in archives and on replicas. The difference of two states of an open crowd is a report. So what the
-database holds of open crowds is encrypted, and the key changes all the time, as in a folder (see
+PostgreSQL keeps overwritten data: in its tables until they are cleaned, in its write-ahead log,
+in archives and on replicas. The difference of two states of an open crowd is a report. So the
+data of open crowds are encrypted, and the key changes all the time, as in a folder (see
 `shoal.server.storage.encryption`). Old states cannot be read with the key of today.
 
 Collectors communicate only through the database. So the key of each generation is computed from the
 one before and a salt that stands in the database: a ratchet, which turns in one direction only. A
-collector whose file is behind turns it on, and destroys the older key. The database says which
-generation it is of. One that is older than the file cannot be of use, and is refused; neither is
-one whose salts lead to another key, because it went its own way from an earlier state.
+collector whose file is behind turns it on, and destroys the older key. The database records its
+generation. A database that is older than the file is refused, and so is one whose salts lead to
+another key, because it diverged from an earlier state.
 
-A collector may have seen nothing of what a standby lacks. So the database also says on which time
-line of the server the key was turned. A standby that takes over begins another one, and so does a
-server that is restored; it is refused, unless the server waited for standbys with each commit.
+A collector may not have seen the commits that a standby lacks. So the database also says on which
+time line of the server the key was turned. A standby that takes over begins another one, and so
+does a server that is restored; it is refused, unless the server waited for standbys with each
+commit.
 
 Limitation: anyone who has copied the file once can follow the ratchet as long as they
 read the database. Only new keys (`renew`) end that.

@@ -2,8 +2,9 @@
 
 A report must not be counted twice: two releases that share it reveal it by their difference. The
 database remembers which reports were counted. Data that lost this memory, because they were
-restored from a backup or lost their `crowd-key`, accept only reports that nobody can have sent
-before: those of windows that have not started. Nor do they know what was published meanwhile.
+restored from a backup or lost their `crowd-key`, accept only reports that cannot have been
+sent before: those of windows that have not started. Nor do they know which plans were published
+since.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ function showBits(questions, row, sent, q) {
   show(
     "flips",
     `This browser flipped each bit of your answer with probability ${q.toFixed(3)}: ${flipped} of ${rows.length}` +
-      " this time. Only the bits on the right left it, with a random number that tells one report from another.",
+      " this time. Only the bits on the right were sent, with a random id that distinguishes reports.",
   );
   show("left");
 }
@@ -93,7 +93,7 @@ function showProgress({ progress, early }) {
   if (find("progress").textContent != text) show("progress", text);
   show(
     "early",
-    `Asked for the estimates now, the collector answers ${early}. Of a crowd that is not complete it tells the progress, rounded to 10 %, and nothing else.`,
+    `Asked for the estimates now, the collector answers ${early}. For an incomplete crowd it reveals only the progress, rounded to 10 %.`,
   );
 }
 
@@ -143,7 +143,7 @@ function table(question, options, most) {
 }
 
 function showResults({ questions, reports }, promise) {
-  find("bar").value = 10;
+  find("bar").value = 100;
   show("progress", "complete");
   find("early").hidden = true;
   const tables = Object.entries(questions).map(([name, options]) => table(name, options, reports));
@@ -151,8 +151,8 @@ function showResults({ questions, reports }, promise) {
   show(
     "complete",
     `${whole(reports)} reports, yours among them. The rate of the flips is known, so their effect is taken out of the` +
-      ` counts. The promise: ${promise}. The truth is that of the ${whole(reports - 1)} simulated people; what you` +
-      " answered, this program does not know.",
+      ` counts. The promise: ${promise}. The truth is that of the ${whole(reports - 1)} simulated people; this` +
+      " program does not know your answer.",
   );
   show("results");
 }
@@ -186,7 +186,7 @@ async function begin() {
   show(
     "opening",
     `A browser maker wants to know what a crowd of ${whole(crowd)} people uses, and should learn little about` +
-      " any one of them. You are one of them; the others are made up.",
+      " any one of them. You are one of them; the others are simulated.",
   );
   find("alone").textContent =
     `An observer of this one report, such as the collector, can shift the odds between two answers by a factor of up` +
@@ -203,7 +203,7 @@ async function begin() {
     if (!ticket) return;
     find("survey").hidden = true;
     if (ticket.state != "sent") {
-      show("told", `Your report waits in this browser (${ticket.reason ?? "it is tried again soon"}).`);
+      show("told", `Your report waits in this browser (${ticket.reason ?? "it will be retried soon"}).`);
       setTimeout(send, 1000);
       return;
     }

@@ -35,7 +35,7 @@ def parse_file(document: object, plan: Plan) -> Tally:
         return parse_tally(document, plan)
     tally = parse_tally(document["tally"], plan)
     if hashlib.sha256(canonical_json(document["tally"])).hexdigest() != document["sha256"]:
-        raise TallyError("the crowd's tally does not have the SHA-256 beside it; fetch it again.")
+        raise TallyError("the crowd's tally does not match its SHA-256; fetch it again.")
     return tally
 
 

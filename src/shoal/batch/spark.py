@@ -130,7 +130,7 @@ def randomize(
         The answers: a column for each question; others are not read. Each part of it is computed by
         a task.
     plan
-        The plan. Whether it keeps its promise is not computed here: see `Plan.certificate`.
+        The plan. Whether it keeps its promise is not computed here: see `shoal.audit`.
     folder
         Where the reports are written, a path that the driver and all tasks can write to. It appears
         when all reports are in it. If it exists already, nothing is done: see
@@ -212,7 +212,7 @@ def _context(spark: SparkSession) -> SparkContext:
     context: SparkContext | None = getattr(spark, "sparkContext", None)
     if context is None:
         raise InputError(
-            "Spark Connect does not tell how its tasks went; use a session with a SparkContext."
+            "Spark Connect does not report task outcomes; use a session with a SparkContext."
         )
     return context
 

@@ -154,7 +154,7 @@ def _people_needed(
 )
 @cli.option(
     "--fresh",
-    "The part of the flips that is drawn anew for each report.",
+    "The part of the flips that is fresh in each report.",
     default="0.5",
     metavar="PART",
 )
@@ -299,7 +299,7 @@ def _document(plan: Plan, guarantees: list[GuaranteeOverTime]) -> dict[str, Any]
 def _show_needed(needed: PeopleNeeded) -> None:
     """Print how many people each view needs for the wanted error."""
     console = out.printer()
-    of = "of everybody who reports"
+    of = "of all who report"
     if needed.share is not None:
         of = f"of a population in which it is {text_near(100 * needed.share)} %"
     console.print(

@@ -200,7 +200,10 @@ def _show_promises(document: dict[str, Any]) -> None:
 @cli.top_option()
 @cli.fdr_option(0.0001)
 @cli.option(
-    "--candidates", "The most candidates to build from letter pairs.", type=cli.WHOLE, default=5000
+    "--candidates",
+    "Maximum number of candidates built from letter pairs.",
+    type=cli.WHOLE,
+    default=5000,
 )
 @cli.level_option
 @cli.option("--make", "Instead: write such a survey.", type=cli.OUT_FILE, metavar="SURVEY.toml")

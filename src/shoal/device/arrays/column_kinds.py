@@ -137,7 +137,7 @@ def _not_asked(
     if not people:
         return "the column is empty"
     if len(counts) == 1 and not missing:
-        return "everybody has the same value"
+        return "all values are the same"
     if _PERSON.fullmatch(column.strip()):
         return "its name suggests that it identifies people; rename the column if it does not"
     for what, pattern in _PATTERNS.items():

@@ -36,8 +36,8 @@ def terms_in_words(terms: Terms) -> list[str]:
         *asked,
         f"Sent: one report {often}, about the last {span} before in which you used it."
         f" Each of its {plan.bits} bits is flipped with probability"
-        f" {float(plan.q.fraction):.4g} before it leaves this machine. It has no id that a second"
-        " report would have too.",
+        f" {float(plan.q.fraction):.4g} before it leaves this machine. It has no id that"
+        " a second report would share.",
         *revealed,
         *([limit] if limits else []),
         f"To: {terms.to}. Its operator sees the network address of each sender.",
@@ -92,7 +92,7 @@ def _revealed(plan: Plan) -> list[str]:
     epsilon = plan.local_epsilon
     first = (
         f"One report shifts the odds between two answers by a factor of at most {_factor(epsilon)}"
-        f" (local epsilon {text_up(epsilon)}; proven, against everybody who sees it)."
+        f" (local epsilon {text_up(epsilon)}; proven, against everyone who sees it)."
     )
     if plan.memory is not None:
         from shoal.protocol.flip_probability import EXACT, local_epsilon

@@ -33,7 +33,7 @@ __all__ = ["DamagedCrowd", "Stop", "Stopped", "open_crowd"]
 
 
 class DamagedCrowd(ShoalError):  # noqa: N818  it names the state
-    """A chunk that had come is not on the disk as it came."""
+    """A chunk that had come on the disk does not match the received one."""
 
 
 class Stopped(Exception):  # noqa: N818  it names the state
@@ -169,5 +169,5 @@ def _run_worker(
             if "failed" in answer:
                 raise StorageError(f"a chunk cannot be opened: {answer['failed']}.")
             if "damaged" in answer:
-                raise DamagedCrowd(f"chunk {job[0]} is not on the disk as it came.")
+                raise DamagedCrowd(f"chunk {job[0]} on the disk does not match the received one.")
             answers.append(answer)

@@ -103,7 +103,7 @@ UNKNOWN_PLAN = Problem(404, "unknown-plan", "There is no such plan.")
 UNKNOWN_CROWD = Problem(404, "unknown-crowd", "The plan has no such crowd.")
 UNKNOWN_QUESTION = Problem(404, "unknown-question", "The survey has no such question of this kind.")
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
-NOT_FOUND = Problem(404, "not-found", "Nothing is at this address.")
+NOT_FOUND = Problem(404, "not-found", "There is nothing at this address.")
 WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not support this method.")
 ONLY_POST = Problem(405, "method-not-allowed", "Only POST is supported here.", allow="POST")
 ONLY_PUT = Problem(405, "method-not-allowed", "Only PUT is supported here.", allow="PUT")
@@ -181,7 +181,9 @@ TOO_FEW_CROWDS = Problem(
 NOTHING_IN_COMMON = Problem(
     409, "nothing-in-common", "The two surveys have no option in common, so nothing is compared."
 )
-NO_TEXT = Problem(409, "no-text", "The plan's survey asks for no text, so there is none to find.")
+NO_TEXT = Problem(
+    409, "no-text", "The plan's survey asks for no text, so there are no texts to find."
+)
 HONEST_UNSAID = Problem(
     422,
     "honest-fraction-unsaid",

@@ -59,7 +59,7 @@ class ServiceSettings:
 
     min_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
     max_connections: int = setting(
-        2000, "Most connections per listener; the slowest is closed for a new one.", lowest=1
+        2000, "Maximum connections per listener; the slowest is closed for a new one.", lowest=1
     )
     request_timeout: int = setting(20, "Request timeout in seconds.", lowest=1)
     store_timeout: int = setting(
@@ -113,12 +113,12 @@ class ServiceSettings:
 class SenderLimits:
     """Settings of a service that accepts reports of devices: how much one sender may send."""
 
-    reports_per_request: int = setting(100, "Most reports in one request of a device.", lowest=1)
+    reports_per_request: int = setting(100, "Maximum reports in one request of a device.", lowest=1)
     max_share_percent: int = setting(
-        1, "Most per cent of a crowd from one connection of a device.", lowest=1, highest=100
+        1, "Maximum per cent of a crowd from one connection of a device.", lowest=1, highest=100
     )
     reports_per_second: int = setting(
-        0, "Most reports per second from one token, or one connection without; 0 for no limit."
+        0, "Maximum reports per second from one token, or one connection without; 0: no limit."
     )
     max_body_bytes: int = setting(32 << 20, "Largest request, in bytes.", lowest=1024)
 
@@ -156,7 +156,7 @@ class Settings(SenderLimits, ServiceSettings):
     deadline_days: int = setting(
         90, "Days after which an incomplete crowd is discarded; 0 for never."
     )
-    max_queued_reports: int = setting(200_000, "Most reports that wait for the disk.", lowest=1)
+    max_queued_reports: int = setting(200_000, "Maximum reports that wait for the disk.", lowest=1)
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class RelaySettings(SenderLimits, ServiceSettings):
         " does not take; 0 for never.",
     )
     max_queued_megabytes: int = setting(
-        64, "Most megabytes of reports that wait for the disk.", lowest=1, highest=1 << 20
+        64, "Maximum megabytes of reports that wait for the disk.", lowest=1, highest=1 << 20
     )
     forward_timeout: int = setting(
         600, "Seconds that the analyzer may take to answer one chunk.", lowest=1
@@ -216,7 +216,7 @@ class RelaySettings(SenderLimits, ServiceSettings):
         lowest=1,
     )
     min_free_megabytes: int = setting(
-        64, "Disk space in MB that must be left beside room for three crowds of a plan."
+        64, "Disk space in MB to keep free in addition to three crowds of a plan."
     )
 
 

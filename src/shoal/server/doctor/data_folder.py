@@ -106,7 +106,7 @@ def _file_system(folder: Path) -> Finding:
         return Finding(
             "file system",
             "warn",
-            "This system does not tell on which kind of file system the data are.",
+            "The kind of file system of the data is unknown on this system.",
             "Make sure it is a local one: locks and syncs may fail over a network.",
         )
     if kind in _NETWORK:

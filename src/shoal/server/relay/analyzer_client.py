@@ -204,7 +204,7 @@ class AnalyzerClient:
             return "complete"
         if state == "receiving":
             return "receiving"
-        raise TransportError("the analyzer's receipt says nothing of the crowd.")
+        raise TransportError("the analyzer's receipt has no state of the crowd.")
 
     # Signatures
 

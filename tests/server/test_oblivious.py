@@ -610,7 +610,7 @@ class TestEndToEnd:
                 transport.post_report("0" * 64, b"report")
 
     def test_the_relay_is_somebody_else(self):
-        with pytest.raises(InputError, match="somebody else"):
+        with pytest.raises(InputError, match="the collector itself"):
             ObliviousTransport("https://collector.example", "https://collector.example/relay")
         with pytest.raises(InputError, match="https"):
             ObliviousTransport("https://collector.example", "http://relay.example")

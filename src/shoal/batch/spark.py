@@ -130,7 +130,7 @@ def randomize(
         The answers: a column for each question; others are not read. Each part of it is computed by
         a task.
     plan
-        The plan. Whether it keeps its promise is not computed here: see `shoal.audit`.
+        The plan. Whether it keeps its promise is not computed here: see `Plan.certificate`.
     folder
         Where the reports are written, a path that the driver and all tasks can write to. It appears
         when all reports are in it. If it exists already, nothing is done: see

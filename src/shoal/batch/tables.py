@@ -35,7 +35,7 @@ def randomize_table(
     Parameters
     ----------
     plan
-        The plan. Whether it keeps its promise is not computed here: see `shoal.audit`.
+        The plan. Whether it keeps its promise is not computed here: see `Plan.certificate`.
     answers
         A pandas, polars or Arrow table, or anything with ``__arrow_c_stream__``.
     table_format

@@ -147,7 +147,8 @@ def bound_of(
 class LocalBound(Bound):
     """What a single report reveals to an observer who knows its sender; no crowd helps.
 
-    Everything is exact and needs no search. A promise with a delta is kept without using it.
+    Nothing is searched for, and rounding is upward. A promise with a delta is kept without using
+    it.
     """
 
     domain: Domain
@@ -159,21 +160,24 @@ class LocalBound(Bound):
         return Proven(local_delta(self.domain, q, epsilon), "local")
 
     def epsilon(self, crowd_size: int, q: float, delta: float = 0.0) -> float:
-        """Return the local epsilon."""
+        """Return the local epsilon, rounded up."""
         del crowd_size, delta
-        return local_epsilon(self.differing, q)
+        return local_epsilon(self.differing, q) * (1.0 + 1e-13)
 
     def crowd_size(self, q: float, epsilon: float, delta: float = 0.0) -> float:
         """Return 1 where the promise holds without a crowd, and infinity where none helps."""
         del delta
-        return 1 if q >= local_q(self.differing, epsilon) else math.inf
+        return 1 if is_local(self.differing, q, epsilon) else math.inf
 
     def q(
         self, crowd_size: int, epsilon: float, delta: float = 0.0, *, rough: bool = False
     ) -> float:
-        """Return the smallest q with this local epsilon (SDP 4.2), up to rounding."""
+        """Return the smallest q with this local epsilon (SDP 4.2), rounded up."""
         del crowd_size, delta, rough
-        return local_q(self.differing, epsilon)
+        q = local_q(self.differing, epsilon * (1.0 - 1e-13))
+        while not is_local(self.differing, q, epsilon):
+            q = math.nextafter(q, 1.0)
+        return q
 
     def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
         """Return the exact delta: the attacker needs no crowd."""

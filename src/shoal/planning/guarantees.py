@@ -222,8 +222,8 @@ def guarantees_over_time(
     Parameters
     ----------
     plan
-        With memory or without; without a crowd only the local statements are made. A plan that
-        `shoal.audit` refuses, with memory and text or several reports in a release, is refused.
+        With memory or without; without a crowd only the local statements are made. A plan with
+        memory and text, or with memory and several reports in a release, is refused.
     releases
         How many releases hold a report of the same person.
     delta

@@ -62,6 +62,7 @@ def test_its_numbers_are_those_of_the_functions() -> None:
         ({"survey": EXAMPLE.replace("choice", "riddle")}, "riddle"),
         ({"crowd": "many"}, "crowd and share are numbers"),
         ({"share": "0"}, "share is a part"),
+        ({"share": "nan"}, "share is a part"),
         ({"view": "everything"}, "view is one of"),
         ({"crowd": "0"}, "crowd"),
         ({"epsilon": "-1"}, "epsilon"),

@@ -137,7 +137,7 @@ def test_texts_are_found_from_candidates(tmp_path: Path) -> None:
         assert (await world.ask("console", "POST", api, typed, other)).status_code == 404
         unknown = await world.ask("console", "POST", api, typed, b'{"candidates": ["a"], "x": 1}')
         assert unknown.status_code == 400
-        for fdr in ("x", "2"):
+        for fdr in ("x", "2", "nan"):
             wrong_form = urlencode(fields | {"fdr": fdr}).encode()
             refused = await world.ask(
                 "console", "POST", f"{where}/texts", reader | FORM, wrong_form

@@ -135,7 +135,7 @@ class TestAnswering:
                        crowd_size=100)  # fmt: skip
         outbox = box(tmp_path, Collector(plans=(plan,)), limit=30)
         for ask in (lambda: outbox.plan(plan.id), lambda: outbox.answer(plan, ANSWER)):
-            with pytest.raises(PrivacyRefusal, match="only counts"):
+            with pytest.raises(PrivacyRefusal, match="an observer of counts"):
                 ask()
         assert outbox.tickets() == []
 

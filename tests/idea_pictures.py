@@ -146,7 +146,7 @@ def estimate(scheme: Scheme) -> Drawing:
 
 
 def views(scheme: Scheme) -> Drawing:
-    """What holds against whoever sees what, with a relay and an analyzer."""
+    """The guarantee against each observer, with a relay and an analyzer."""
     plan = shoal.plan(
         SURVEY,
         crowd_size=PEOPLE,
@@ -156,10 +156,10 @@ def views(scheme: Scheme) -> Drawing:
         analyzer="https://analyzer.example",
     )
     local = f"{math.ceil(10 * plan.local_epsilon) / 10:.1f}"
-    drawing = Drawing(206, scheme, "Who sees what, and what holds against them")
+    drawing = Drawing(206, scheme, "Observers, and the guarantee against each")
     boxes = (
         ("device", "the answer", "stays here"),
-        ("relay", "who, sealed", "no answer"),
+        ("relay", "who, encrypted", "no answer"),
         ("analyzer", "no names", f"ε = {EPSILON}"),
         ("reader", "the counts", f"ε = {EPSILON}"),
     )
@@ -174,7 +174,7 @@ def views(scheme: Scheme) -> Drawing:
     drawing.line([(124, 132), (124, 140), (356, 140), (356, 132)], color="alarm")
     together = f"relay and analyzer together: only the local ε = {local}"
     drawing.text(240, 160, together, anchor="middle", size=13, color="alarm", bold=True)
-    drawing.text(0, 14, "What each sees, and what holds against it", bold=True)
+    drawing.text(0, 14, "What each observer sees, and the guarantee against it", bold=True)
     drawing.caption(
         196, f"{len(FEATURES)} flags, {PEOPLE:,} people, δ = {DELTA}. A small ε reveals little."
     )
@@ -182,17 +182,17 @@ def views(scheme: Scheme) -> Drawing:
 
 
 def trust(scheme: Scheme) -> Drawing:
-    """How far a count is off, for each kind of trust."""
+    """How far a count is off, for each trust model."""
     costs = compared()
     kinds = {
-        "local": "trust nobody",
+        "local": "trust no one",
         "proven": "anonymized reports",
         "counts": "only counts are seen",
         "curator": "a curator sees all",
     }
     sigmas = {kind: costs[kind].sigma or 0.0 for kind in kinds}
     rows = [(words, sigmas[kind], f"± {sigmas[kind]:.3g} people") for kind, words in kinds.items()]
-    drawing = Drawing(64 + 34 * len(rows), scheme, "What trust costs")
+    drawing = Drawing(64 + 34 * len(rows), scheme, "The cost of trust")
     drawing.text(0, 14, "How far a count is off (one σ), by whom you trust", bold=True)
     bars(drawing, rows, position=lambda sigma: 190 * math.log10(sigma) / math.log10(rows[0][1]),
          top=30, main={kinds["proven"], kinds["counts"]})  # fmt: skip

@@ -243,7 +243,7 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
   return {
     /**
      * What is asked and promised; `localEpsilon` is what one report, or with memory any number of
-     * reports of one answer, reveals to whoever sees it.
+     * reports of one answer, reveals to an observer.
      */
     plan: async () => (await agreed())[0],
 

@@ -26,7 +26,7 @@ import { layout } from "./survey.js";
  * @returns {Promise<[plan: Plan & {localEpsilon: number}, id: import("./bytes.js").Bytes,
  *   q1: number[], q2: number[], blocks: Map<string, import("./survey.js").Block>, bits: number]>}
  *   `localEpsilon` is what one report, or with memory any number of reports of one answer, reveals
- *   to whoever sees it; q1 flips permanently, where there is memory, and q2 each report
+ *   to an observer; q1 flips permanently, where there is memory, and q2 each report
  */
 export const readPlan = async (text, id, limit) => {
   const { id: _, ...plan } = JSON.parse(text);

@@ -1,10 +1,10 @@
 """Joint answers: combinations of chosen bits, counted and estimated, where the view allows it.
 
-A plan with view `counts` promises that nobody sees more than how many reports set each bit, in each
-cohort if there are cohorts. Its noise is far too small for anything that links the bits of one
+A plan with view `counts` promises that observers see no more than how many reports set each bit, in
+each cohort if there are cohorts. Its noise is far too small for anything that links the bits of one
 report: counts by number of set bits, whole vectors, and joint counts are refused wherever a plan
-and a tally meet. A cross in the survey is how to count answers jointly: its cells are bits of
-their own, and the plan's noise allows for them.
+and a tally meet. A cross in the survey is how to count answers jointly: its cells are bits of their
+own, and the plan's noise allows for them.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def plan_groups(plan: Plan) -> list[Bits]:
 
 
 def check_view(plan: Plan, tally: Tally) -> None:
-    """Refuse a tally that holds more than its plan lets anybody see, or less."""
+    """Refuse a tally that holds more than its plan allows, or less."""
     if plan.view == tally.view:
         return
     if plan.view == "counts":

@@ -237,7 +237,7 @@ def _show_verdict(verdict: Any) -> None:
 
 
 def _show(document: dict[str, Any], name: str) -> None:
-    """Print a certificate for somebody who decides on it."""
+    """Print a certificate."""
     console = out.printer()
     out.show_title(
         console,

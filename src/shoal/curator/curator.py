@@ -152,7 +152,7 @@ class Curator:
         column
             A column of numbers.
         bounds
-            The lowest and the highest value that anybody may have, known before the data are seen.
+            The lowest and the highest possible value, known before the data are seen.
             A value outside is an error, unless `clamp` moves it to the nearer bound.
         whole
             Declares that all values are whole numbers; then the noise is whole-number too.
@@ -205,7 +205,7 @@ class Curator:
             A column of texts; numbers are read as text, and a missing value as the empty text.
         categories
             Every value that may occur, known before the data are seen: a cell that appears because
-            somebody has a rare value gives that person away.
+            someone has a rare value gives that person away.
         other
             Adds a cell for everything that is not declared; without it such a value is an error.
 

@@ -34,7 +34,7 @@ _NOBODY = "say how many users to simulate, or give their answers."
 
 @dataclass(frozen=True)
 class Simulation:
-    """Estimates from simulated reports, and the true counts that nobody sees in real life.
+    """Estimates from simulated reports, and the true counts, which are unknown in practice.
 
     `texts` are the true counts of each text of each text question, where they are known.
     """

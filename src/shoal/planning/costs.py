@@ -1,15 +1,15 @@
 """What each kind of trust, and each question of a survey, costs in noise.
 
-The less anybody has to be trusted, the more noise an answer needs (SDP 4, LEC 2). For one survey
+The less trust is needed, the more noise an answer needs (SDP 4, LEC 2). For one survey
 and one privacy wanted:
 
 ================  =========================================  ====================================
-local             no trust in anybody                        q from epsilon alone
+local             no trust in anyone                         q from epsilon alone
 proven            the reports are anonymized                 q from epsilon, delta, crowd; theorem
 sufficient        the same; homogeneous crowds only          SDP's (epsilon, eta = delta)
 three-sigma       the same; SDP's rule for sufficient        q from epsilon and crowd
-counts            nobody sees a report, only counts          q from epsilon, delta, crowd; theorem
-curator           somebody sees every answer                 Laplace noise, epsilon alone
+counts            only counts are seen, no reports           q from epsilon, delta, crowd; theorem
+curator           a curator sees all answers                 Laplace noise, epsilon alone
 curator_gaussian  the same                                   normal noise, epsilon and delta
 ================  =========================================  ====================================
 
@@ -189,7 +189,7 @@ class PeopleNeeded:
     """How many people each view needs for a share within an error; None for more than 10^12.
 
     `within` is the error to either side, as a share of everybody, and `local` the number of people
-    if nobody is trusted.
+    if no one is trusted.
     """
 
     within: float

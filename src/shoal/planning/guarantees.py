@@ -130,7 +130,7 @@ def guarantees(plan: Plan, delta: str) -> dict[Covered, Guarantee]:
 
 
 def _local(plan: Plan, reports: int) -> Decimal:
-    """Return what a number of reports of one answer reveals to somebody who knows the sender."""
+    """Return the local epsilon of a number of reports of one answer."""
     differ = plan.survey.differing_bits
     if plan.memory is None:
         return reports * local_epsilon(differ, plan.q)

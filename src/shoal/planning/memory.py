@@ -77,7 +77,7 @@ def plan_with_memory(
         The same in words, such as "daily for a year"; it sets the plan's window too, in each of
         which an outbox makes one report.
     lifetime_epsilon
-        What a person's reports in all releases may reveal about the answers to somebody who sees
+        What a person's reports in all releases may reveal about the answers to an observer who sees
         every report and knows its sender; None sets no limit.
     distinct_answers
         How many different answers a person may have within the horizon.
@@ -90,7 +90,7 @@ def plan_with_memory(
         Only 1: several reports of one person in a release share permanent flips, and the proof for
         a single release needs independent ones.
     view
-        Against whom the promise of each release holds: whoever sees all `reports` without their
+        Against whom the promise of each release holds: an observer of all `reports` without their
         senders, or only the `counts` of bits.
     relay, analyzer, messages
         Two parties that share the work, as in `shoal.plan`. The price of reports that do not fit
@@ -256,11 +256,11 @@ def _windows_touched(seconds: int, window: int) -> int:
 def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:
     """Return how often two reports of one device are found to belong together.
 
-    Somebody holds one report and looks for the other report of its sender among `crowd_size`. All
-    senders have the same answer and the attacker knows it, so that only the permanent flips tell
-    them apart; the attacker takes the most likely report, and one of them at random where several
-    are. The value is exact for up to 256 bits; beyond, 1 is returned, an upper bound. People whose
-    answers differ are found more easily, with memory and without it.
+    An observer holds one report and searches for the other report of its sender among `crowd_size`.
+    All senders have the same answer and the attacker knows it, so that only the permanent flips
+    tell them apart; the attacker takes the most likely report, and one of them at random where
+    several are. The value is exact for up to 256 bits; beyond, 1 is returned, an upper bound.
+    People whose answers differ are found more easily, with memory and without it.
 
     Guessing succeeds with probability 1 / crowd_size; with q2 = 0 a long vector is always found.
 

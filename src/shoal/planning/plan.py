@@ -77,15 +77,15 @@ def plan(
         The part of every release that is taken to be honest, in (0, 1]: a release then holds
         crowd_size / honest_fraction reports, so that crowd_size of them are.
     view
-        Against whom a proven promise holds. ``"reports"``: whoever sees all reports of a crowd
-        without their senders. ``"counts"``: whoever sees only how many reports set each bit. That
-        needs far less noise, and somebody who makes sure that nobody sees a single report.
+        Against whom a proven promise holds. ``"reports"``: an observer of all reports of a crowd
+        without their senders. ``"counts"``: an observer who sees only how many reports set each
+        bit. That needs far less noise, and a trusted party that keeps single reports hidden.
     local_epsilon
-        The most that a single report may reveal to whoever sees it: q is at least as large as that
-        needs. By default there is no limit.
+        The most that a single report may reveal to an observer: q is at least
+        as large as that needs. By default there is no limit.
     relay, analyzer
-        The origins of two parties that share the work: the relay sees who sends, the analyzer
-        what. By default one collector does everything.
+        The origins of two parties that share the work: the relay sees the senders, the analyzer
+        the reports. By default one collector does everything.
     messages
         With a relay, an analyzer and view ``"counts"``: as how many messages a report is sent. By
         default the fewest for which the reports that do not fit cost at most 1 % of delta.

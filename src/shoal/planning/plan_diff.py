@@ -41,7 +41,7 @@ from shoal.support.rounding import float_up, text_up
 DiffKind = Literal["same", "label", "new plan", "forbidden"]
 
 STRENGTH: dict[PromiseKind, int] = {"three-sigma": 0, "sufficient": 1, "proven": 2, "local": 3}
-"""Which promise is stronger: a rule of thumb, an attack, a theorem, one that needs nobody."""
+"""Which promise is stronger: a rule of thumb, an attack, a theorem, one that needs no trust."""
 
 _VIEWS: dict[View, str] = {
     "reports": "an observer of all reports without their senders",

@@ -1,9 +1,9 @@
 """The flip probability q as an exact fraction, and the local epsilon of reports.
 
-*Local epsilon*: what one person's reports reveal to somebody who sees them all and knows who sent
-them. Without memory each report costs d ln((1-q)/q), where d is the number of bits in which two
-answers can differ, and reports add up (BITVEC 3.1). With memory all reports of one answer come from
-one permanent vector. The worst outcome of n of them is that all agree in a bit, so they cost
+*Local epsilon*: what one person's reports reveal to an observer who sees them all and knows who
+sent them. Without memory each report costs d ln((1-q)/q), where d is the number of bits in which
+two answers can differ, and reports add up (BITVEC 3.1). With memory all reports of one answer come
+from one permanent vector. The worst outcome of n of them is that all agree in a bit, so they cost
 
     d ln( (p1 p2^n + q1 q2^n) / (q1 p2^n + p1 q2^n) ),      p = 1 - q,
 

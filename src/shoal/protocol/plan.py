@@ -272,7 +272,7 @@ class Plan:
 
     @property
     def local_epsilon(self) -> float:
-        """What one report reveals with no crowd and no trust in anybody, rounded up."""
+        """The local epsilon of one report, with no crowd and no trust in anyone, rounded up."""
         from shoal.support.rounding import float_up
 
         return float_up(local_epsilon(self.survey.differing_bits, self.q, places=EXACT))

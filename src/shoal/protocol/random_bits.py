@@ -63,7 +63,7 @@ class RandomBits(Protocol):
 
     @property
     def simulated(self) -> bool:
-        """Whether the bits can be repeated, and so protect nobody."""
+        """Whether the bits can be repeated, and so give no protection."""
 
     def fill(self, out: Writable) -> None:
         """Fill a contiguous buffer with random bytes: a bytearray, or an array of any type."""

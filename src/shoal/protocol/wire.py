@@ -239,7 +239,7 @@ def check_cohorts(cohorts: Cohorts | None, count: int) -> None:
 class Synthetic:
     """Vectors after randomizing: what may leave the device.
 
-    `simulated` marks vectors whose noise came from a seeded generator. They protect nobody, and
+    `simulated` marks vectors whose noise came from a seeded generator. They give no protection, and
     whatever is computed from them carries the mark on. `window` is the window that all of them were
     reported in, where that is known.
     """

@@ -255,7 +255,7 @@ _UNITS = {
 
 
 def decimal_text(text: str) -> str:
-    """Return a number that somebody wrote in the one spelling of decimals; 5% is 0.05."""
+    """Return a number that a person wrote in the one spelling of decimals; 5% is 0.05."""
     bare = text.strip()
     percent = bare.endswith("%")
     bare = bare.removesuffix("%").rstrip()
@@ -266,7 +266,7 @@ def decimal_text(text: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Return a whole number that somebody wrote, with signs for thousands or an exponent."""
+    """Return a whole number that a person wrote, with signs for thousands or an exponent."""
     bare = text.strip()
     if _GROUPED.fullmatch(bare):
         bare = re.sub("[, ]", "", bare)

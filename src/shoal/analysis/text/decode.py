@@ -46,12 +46,12 @@ def decode(
         The plan, and the tally of its reports. A plan with a crowd refuses a tally of fewer
         reports.
     candidates
-        Texts that somebody may have answered: a list, or a column of a table. Empty ones and
+        Texts that people may have answered: a list, or a column of a table. Empty ones and
         repetitions, in normal form, are left out with a note.
     question
         Which text question; needed if the survey has several.
     fdr
-        The expected share, strictly between 0 and 1, of texts nobody answered among those found.
+        The expected share, strictly between 0 and 1, of texts answered by no one among those found.
     level
         The confidence level of the intervals.
     progress

@@ -167,7 +167,7 @@ def decode_rappor(
         The collection as google/rappor writes it: params.csv, counts.csv and map.csv, as paths or
         already read.
     fdr
-        The expected share, strictly between 0 and 1, of texts nobody reported among those found.
+        The expected share, strictly between 0 and 1, of texts reported by no one among those found.
     level
         The confidence level of the intervals.
     name

@@ -62,7 +62,7 @@ def web_demonstration(plan: Plan, *, seed: int) -> Iterator[str]:
 
 def _documents(plan: Plan, public: str, run: str) -> dict[str, tuple[str, bytes]]:
     """Return everything that does not change, by path, with its media type."""
-    # Imported here: whoever runs the other demonstrations needs no page.
+    # Imported here: the other demonstrations need no page.
     from shoal.server.console.pages import static_file
 
     own = files("shoal.lab.web_demo") / "static"

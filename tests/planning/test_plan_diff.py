@@ -410,7 +410,8 @@ class TestGuarantees:
         diff = plan_diff(two, one)
         assert diff.kind == "forbidden"
         collector = (
-            "The collector sees each report as it arrives. Against it holds epsilon 6.486 (local)."
+            "The collector sees each report as it arrives."
+            " The guarantee against it is epsilon 6.486 (local)."
         )
         assert collector in diff.reasons
         back = plan_diff(one, two)

@@ -422,10 +422,13 @@ def _observed(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
     for who, now in after.items():
         was = before.get(who)
         if was is None:
-            yield False, f"The {who} sees {now.sees}. Against it holds {_holds(now)}."
+            yield False, f"The {who} sees {now.sees}. The guarantee against it is {_holds(now)}."
         elif was.holds != now.holds:
             less = now.holds == "local"
-            yield less, f"Against the {who} holds {_holds(now)} instead of {_holds(was)}."
+            yield (
+                less,
+                (f"The guarantee against the {who} is {_holds(now)} instead of {_holds(was)}."),
+            )
 
 
 def _holds(one: Observer) -> str:

@@ -398,8 +398,8 @@ class TestGuarantees:
         assert diff.kind == "forbidden"
         assert any(
             reason.startswith(
-                "Against the analyzer of anonymized reports holds epsilon 23 (local) instead of"
-                " epsilon 1 at delta "
+                "The guarantee against the analyzer of anonymized reports is epsilon 23 (local)"
+                " instead of epsilon 1 at delta "
             )
             for reason in diff.reasons
         )

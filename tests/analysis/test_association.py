@@ -305,7 +305,7 @@ class TestWhatIsAsked:
     @pytest.mark.parametrize(
         ("first", "second", "message"),
         [
-            ("features", "channel", "name one option"),
+            ("features", "channel", "name one of its options"),
             ("channel", "channel", "share options"),
             ("channel=beta", "channel=release", "exclude each other"),
             ("features=sync", "features=sync", "share options"),
@@ -418,4 +418,4 @@ class TestCommand:
             assert run([*words, *asked]) == 0
             assert "independence: chi-square" in capsys.readouterr().out
         assert run([*words, "features", "system"]) == 2
-        assert "name one option" in capsys.readouterr().err
+        assert "name one of its options" in capsys.readouterr().err

@@ -36,8 +36,8 @@ from shoal.protocol.survey import Survey
 __all__ = ["TwoParties", "demonstrate_parties"]
 
 _ASK_EVERY = 0.2
-_DECRYPTION_TIMEOUT = 300.0
-"""Seconds until the analyzer must have decrypted the crowd."""
+_SERVICE_TIMEOUT = 300.0
+"""Seconds until the relay must have a crowd's key, and the analyzer must have decrypted a crowd."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ def demonstrate_parties(
         ):
             _register(data, relayed["key"])
             signing_key = _signing_key(plan.parties.analyzer)
+            _wait_for(relayed["public"], f"/v1/plans/{plan.id}/crowd-key?window=0", "")
             sent: list[bytes] = []
             guard = Lock()
 
@@ -131,16 +132,16 @@ def _signing_key(analyzer: str) -> str:
     return str(json.loads(content)["ed25519"][0])
 
 
-def _wait_for(console: str, path: str, token: str) -> dict[str, Any]:
-    """Return the estimates as soon as the analyzer has decrypted the crowd."""
-    end = time.monotonic() + _DECRYPTION_TIMEOUT
+def _wait_for(url: str, path: str, token: str) -> dict[str, Any]:
+    """Return a document as soon as the service has it."""
+    end = time.monotonic() + _SERVICE_TIMEOUT
     while True:
-        status, content = console_get(console, path, token)
+        status, content = console_get(url, path, token)
         if status == 200:
-            estimates: dict[str, Any] = json.loads(content)
-            return estimates
+            document: dict[str, Any] = json.loads(content)
+            return document
         if time.monotonic() > end:
-            raise ShoalError(f"the analyzer answered {status}, not with a crowd.")
+            raise ShoalError(f"{url}{path} still answers {status}.")
         time.sleep(_ASK_EVERY)
 
 

@@ -78,7 +78,7 @@ def go_on(store: Store) -> None:
 def test_open_crowds_go_on_exactly(old: Path, url: str, tmp_path: Path, capsys):
     key = Signer(old).public_key
     assert run(["collector", "move", str(old), str(tmp_path / "new"), "--database", url]) == 0
-    assert "Moved 3 plans, 1 complete and" in capsys.readouterr().out
+    assert "Moved 3 plans, 1 released and" in capsys.readouterr().out
     assert Signer(tmp_path / "new").public_key == key
     with closing(store_in(url, tmp_path / "new")) as store:
         assert Tokens(store.database.connection).find("secret") is not None

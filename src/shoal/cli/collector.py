@@ -16,7 +16,7 @@ from shoal.cli import output as out
 from shoal.cli.services import serve
 
 if TYPE_CHECKING:
-    from shoal.server.core.backup import Restoration
+    from shoal.server.storage.recovery import Restoration
 
 _ROLES = ("app", "relay", "viewer", "analyst", "admin")
 

@@ -29,8 +29,7 @@ from shoal.theory.counts.profile import bit_profile, merged_atoms, upper_curves
 from shoal.theory.domains import at_most, choice, differing_bits, flags
 from shoal.theory.proven import proven_delta
 from shoal.theory.randomized_response import local_q, log_theta
-
-from .oracle import bit_worst, collections_worst, count_law, product_worst
+from tests.theory.oracle import bit_worst, collections_worst, count_law, product_worst
 
 CELLS = int(os.environ.get("SHOAL_COUNTS_CELLS", "40"))
 

@@ -24,9 +24,8 @@ from shoal.theory.counts.profile import (
     upper_curves,
 )
 from shoal.theory.one_bit import worst_one_bit_delta
+from tests.theory.oracle import bit_worst, count_law, hockey_stick
 from tests.theory.single_changes import one_bit_delta
-
-from .oracle import bit_worst, count_law, hockey_stick
 
 
 @pytest.mark.parametrize("q", [Fraction(1, 1024), Fraction(1, 4), Fraction(31, 64)])

@@ -166,13 +166,13 @@ class Number(AskedQuestion):
         keep(self, edges=texts)
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    def labels(self) -> tuple[str, ...]:
         first, last = f"below {self.edges[0]}", f"{self.edges[-1]} and above"
         between = [f"{a} to below {b}" for a, b in pairwise(self.edges)]
         return (first, *between, last, *([MISSING] if self.missing else []))
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
+    def parts(self) -> tuple[QuestionPart, ...]:
         return (QuestionPart(len(self.edges) + 1 + bool(self.missing), 1, 1),)
 
 
@@ -229,16 +229,16 @@ class Text(AskedQuestion):
             )
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    def labels(self) -> tuple[str, ...]:
         pairs = self.pairs.labels if self.pairs else ()
         return (*(f"bit {position}" for position in range(self.filter_bits)), *pairs)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
+    def parts(self) -> tuple[QuestionPart, ...]:
         words = QuestionPart(self.filter_bits, 0, self.hashes)
         return (words, QuestionPart(self.pairs.bits, 1, 1)) if self.pairs else (words,)
 
-    def to_json(self) -> dict[str, Any]:  # noqa: D102
+    def to_json(self) -> dict[str, Any]:
         declared = super().to_json() | {"bits": self.filter_bits}
         del declared["filter_bits"]
         return declared | ({"pairs": self.pairs.to_json()} if self.pairs else {})
@@ -349,11 +349,11 @@ class Flags(OptionsQuestion):
             keep(self, at_most=at_most)
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    def labels(self) -> tuple[str, ...]:
         return self.options
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
+    def parts(self) -> tuple[QuestionPart, ...]:
         return (QuestionPart(len(self.options), 0, self.at_most or len(self.options)),)
 
 
@@ -381,12 +381,12 @@ class Choice(OptionsQuestion):
         return 1 if self.missing or self.other else 2
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    def labels(self) -> tuple[str, ...]:
         other, missing = [OTHER] * self.other, [MISSING] * bool(self.missing)
         return (*self.options, *other, *missing)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
+    def parts(self) -> tuple[QuestionPart, ...]:
         return (QuestionPart(len(self.options) + self.other + bool(self.missing), 1, 1),)
 
     def place(self, answer: str) -> int | None:
@@ -411,11 +411,11 @@ class YesNo(AskedQuestion):
         check_missing(self.name, self.missing)
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    def labels(self) -> tuple[str, ...]:
         return ("yes", "no", MISSING) if self.missing else ("yes",)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
+    def parts(self) -> tuple[QuestionPart, ...]:
         return (QuestionPart(3, 1, 1) if self.missing else QuestionPart(1, 0, 1),)
 
 
@@ -528,7 +528,7 @@ class Cross(Question):
         return cls(called, sides)
 
     @cached_property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    def labels(self) -> tuple[str, ...]:
         return tuple(BETWEEN.join(cell) for cell in product(*(side.values for side in self.sides)))
 
     @cached_property
@@ -537,10 +537,10 @@ class Cross(Question):
         return tuple(len(side.values) for side in self.sides)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
+    def parts(self) -> tuple[QuestionPart, ...]:
         return (QuestionPart(math.prod(self.sizes), 1, 1),)
 
-    def to_json(self) -> dict[str, Any]:  # noqa: D102
+    def to_json(self) -> dict[str, Any]:
         names = [side.name for side in self.sides]
         return {"kind": self.kind, "name": self.name, "questions": names}
 

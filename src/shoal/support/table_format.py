@@ -160,36 +160,3 @@ class TableFormat:
 
 
 DEFAULT_FORMAT = TableFormat()
-
-
-def python_cells(column: Any) -> list[Any]:
-    """Return the cells of an Arrow column; bytes stand for a text that is not valid UTF-8."""
-    try:
-        return list(column.to_pylist())
-    except UnicodeDecodeError:
-        return [_python_cell(cell) for cell in column]
-
-
-def _python_cell(scalar: Any) -> Any:
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
-        return b""
-
-
-def python_series(series: Any) -> list[Any] | None:
-    """Return the cells of a pandas column without a fixed type; None if it has one.
-
-    The type of such a column depends on all its cells, so each cell must be read by itself.
-    """
-    kind = getattr(series.dtype, "kind", "O")
-    if kind in "iuf" or str(series.dtype) in ("str", "string"):
-        return None
-    return [None if is_absent(cell) else cell for cell in series.tolist()]
-
-
-def is_absent(cell: object) -> bool:
-    """Whether a cell of a data frame is None, NaN, NaT or NA."""
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(cell, float) and math.isnan(cell)

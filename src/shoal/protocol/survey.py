@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import hashlib
 import json
@@ -24,7 +25,6 @@ from shoal.protocol.questions import (
     Text,
     YesNo,
     checked_sequence,
-    keep,
 )
 from shoal.protocol.text_hash import Pairs, TextHash
 from shoal.support.checks import check_text, exact_fields, listed
@@ -42,7 +42,6 @@ __all__ = [
     "Survey",
     "Text",
     "YesNo",
-    "question_from_json",
 ]
 
 _MAX_TOML = 4 << 20
@@ -72,7 +71,8 @@ class Survey:
 
     def __post_init__(self) -> None:
         name = check_text("a survey's name", self.name, error=SurveyError)
-        keep(self, name=name, questions=tuple(self.questions))
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "questions", tuple(self.questions))
         if not self.questions:
             raise SurveyError(f"survey {self.name!r} must ask at least one question.")
         start = 0
@@ -266,7 +266,7 @@ class Survey:
         name = check_text("a survey's name", fields["name"], error=SurveyError)
         read: list[Question] = []
         for question in questions:
-            read.append(question_from_json(question, read))
+            read.append(_question_from_json(question, read))
         return cls(name, tuple(read))
 
     @cached_property
@@ -347,23 +347,13 @@ def _toml(value: str | int | list[str] | dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-_FIELDS: dict[type[AskedQuestion], tuple[str, str]] = {
-    Flags: ("options", "at_most fold"),
-    Choice: ("options", "missing other fold"),
-    YesNo: ("", "missing"),
-    Number: ("edges", "missing"),
-    Text: ("bits hashes cohorts", "pairs"),
+_KINDS: dict[str, type[AskedQuestion]] = {
+    question.kind: question for question in (Flags, Choice, YesNo, Number, Text)
 }
-"""The fields that a question's table must have and may have, besides kind, name and column."""
-
-_KINDS = {question.kind: question for question in _FIELDS}
 
 
-def question_from_json(document: object, before: Sequence[Question]) -> Question:
-    """Build a question from its table; unknown or missing keys are errors.
-
-    `before` are the questions before it, which a cross is made of.
-    """
+def _question_from_json(document: object, before: Sequence[Question]) -> Question:
+    """Build a question from its table; `before` are the questions that a cross can be made of."""
     kind = document.get("kind") if isinstance(document, Mapping) else None
     if kind == Cross.kind:
         needed, optional = {"kind", "questions"}, {"name"}
@@ -372,13 +362,13 @@ def question_from_json(document: object, before: Sequence[Question]) -> Question
     if not isinstance(kind, str) or kind not in _KINDS:
         kinds = listed([*_KINDS, Cross.kind])
         raise SurveyError(f"a question's kind must be one of {kinds}, got {kind!r}.")
-    question = _KINDS[kind]
-    required, allowed = ({*names.split()} for names in _FIELDS[question])
-    needed, optional, what = {"kind", "name"} | required, {"column"} | allowed, f"a {kind} question"
+    known = _KINDS[kind].json_fields()
+    needed = {"kind"} | {name for name, one in known.items() if one.default is dataclasses.MISSING}
+    what, optional = f"a {kind} question", known.keys() - needed
     fields = exact_fields(what, document, needed, optional, error=SurveyError)
     del fields["kind"]
     if "pairs" in fields:
         what = f"pairs of question {fields['name']!r}"
         pairs = exact_fields(what, fields["pairs"], {"length"}, {"alphabet"}, error=SurveyError)
         fields["pairs"] = Pairs(**pairs)
-    return question(**fields)
+    return _KINDS[kind](**fields)

@@ -133,7 +133,6 @@ def answer_bits(survey: Survey, answer: Mapping[str, object], cohort: int | None
 
 
 def check_names(survey: Survey, answer: Mapping[str, object]) -> None:
-    """Refuse answers to questions that are not asked."""
     names = [question.name for question in survey.asked]
     for name in answer:
         if name not in names:

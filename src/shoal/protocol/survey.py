@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import decimal
 import hashlib
 import json
 import pathlib
@@ -43,11 +42,6 @@ __all__ = [
     "Text",
     "YesNo",
 ]
-
-_MAX_TOML = 4 << 20
-"""The maximum length of a survey's TOML: room for as many options as a report has bits."""
-_MAX_DOTS = 8
-_MAX_DEPTH = 8
 
 
 @dataclass(frozen=True)
@@ -222,27 +216,10 @@ class Survey:
         ... ''').bits
         2
         """
-        import tomllib  # not on a device, which gets its survey in a plan
-
-        from shoal.support.files import explain_wrong_file
+        from shoal.support.files import read_toml
         from shoal.support.table_format import TableFormat
 
-        try:
-            text = source.read_text("utf-8") if isinstance(source, pathlib.Path) else source
-            _check_toml(text)
-            # Numbers stay the digits that the author wrote: a plan's id must not depend on floats.
-            document = tomllib.loads(text, parse_float=decimal.Decimal)
-        except OSError as error:
-            reason = error.strerror or "unreadable"
-            raise SurveyError(f"cannot read survey {source}: {reason}.") from error
-        except (ValueError, ArithmeticError) as error:
-            which = f"survey {source}" if isinstance(source, pathlib.Path) else "the survey"
-            if isinstance(source, pathlib.Path) and (other := explain_wrong_file(source, "survey")):
-                raise SurveyError(other) from error
-            if isinstance(error, SurveyError):
-                raise
-            reason = str(error).partition("\n")[0]
-            raise SurveyError(f"{which} is not valid TOML: {reason}.") from error
+        document = read_toml(source, "survey", SurveyError)
         try:  # a plan does not contain the table format, so it is only checked
             TableFormat.from_json(document.pop("table", {}))
         except InputError as error:
@@ -302,42 +279,6 @@ class Survey:
     def to_json(self) -> dict[str, Any]:
         """Return the survey as plain JSON values."""
         return {"name": self.name, "questions": [q.to_json() for q in self.questions]}
-
-
-def _check_toml(text: str) -> None:
-    """Refuse a text that is too long or too deep for `tomllib`.
-
-    Its time and memory grow with the square of the parts of a dotted key, and it recurses into
-    arrays and inline tables. A survey needs neither.
-    """
-    import re
-
-    if len(text) > _MAX_TOML:
-        raise SurveyError(
-            f"a survey has at most {_MAX_TOML:,} characters, this one has {len(text):,}."
-        )
-    dots = depth = 0
-    # Strings and comments are skipped whole; an unterminated one reaches to the end of the text or
-    # of the line. No alternative backtracks, so the time is linear.
-    for found in re.finditer(
-        r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\\?\Z)|"(?:[^"\\\n]|\\[^\n])*+"?'
-        r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)|'[^'\n]*+'?|#[^\n]*+|([.,=\n\[\]{}])",
-        text,
-        re.DOTALL,
-    ):
-        mark = found[1]
-        if mark is None:
-            continue
-        dots = dots + 1 if mark == "." else 0
-        if mark in "[{":
-            depth += 1
-        elif mark in "]}":
-            depth = max(depth - 1, 0)
-        if dots > _MAX_DOTS or depth > _MAX_DEPTH:
-            raise SurveyError(
-                f"a survey is not nested so deeply: a key has at most {_MAX_DOTS} dots, and at"
-                f" most {_MAX_DEPTH} brackets are open at a time."
-            )
 
 
 def _toml(value: str | int | list[str] | dict[str, Any]) -> str:

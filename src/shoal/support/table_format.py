@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from shoal.errors import InputError
 from shoal.support.checks import exact_fields, listed, shown, whole_digits
+from shoal.support.files import read_toml
 
 ENCODINGS = ("utf-8", "iso-8859-1", "iso-8859-15", *(f"windows-125{n}" for n in range(9)))
 """In these no byte changes the meaning of a later line. In UTF-16 one lost byte changes all."""
@@ -95,14 +96,7 @@ class TableFormat:
     @classmethod
     def from_toml(cls, path: Path) -> TableFormat:
         """Read the [table] section of a TOML file, such as a survey."""
-        import tomllib
-
-        try:
-            document = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or 'unreadable'}.") from error
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} is not valid TOML.") from error
+        document = read_toml(path, "survey", InputError)
         if "table" not in document:
             raise InputError(f"{path} has no [table] section, which says how a table is written.")
         return cls.from_json(document["table"])

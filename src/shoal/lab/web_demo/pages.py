@@ -22,8 +22,6 @@ from shoal.lab.web_demo.people import People, client_files
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 
-__all__ = ["web_demonstration"]
-
 _TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",

@@ -17,8 +17,6 @@ from shoal.lab.demo import Answer, made_up_people, send_all, send_one, with_trut
 from shoal.lab.services import console_get
 from shoal.protocol.plan import Plan
 
-__all__ = ["People", "client_files"]
-
 
 class People:
     """A crowd without its last person, and the collector that counts it.

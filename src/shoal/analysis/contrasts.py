@@ -1,6 +1,6 @@
-"""Differences, totals, ratios and comparisons of estimates, with intervals of their own.
+"""Differences, totals and ratios of estimates, with intervals of their own.
 
-People combine intervals wrongly by hand: adding two of them is too wide, looking whether they
+Combining intervals by hand goes wrong: adding two of them is too wide, and testing whether they
 overlap is too strict.
 
 ======  =====================================================================================
@@ -9,11 +9,11 @@ exact   covers at least the level for every truth, whatever the people's answers
 normal  approximate: the normal intervals of the parts, combined by their correlations
 ======  =====================================================================================
 
-What makes the exact ones narrow: within one crowd the flips of different bits are independent, so
-that the ones of several bits, or the ones of one and the zeros of another, are distributed like
-those of one bit in a larger crowd. Options of a question with one answer exclude each other, so
-that their total is one share of the population. Two crowds are independent. Who is in the sample is
-not independent between other bits of the same people: there the misses of the parts add.
+The exact ones are narrow for these reasons. Within one crowd the flips of different bits are
+independent, so the ones of several bits, or the ones of one and the zeros of another, are
+distributed like those of one bit in a larger crowd. Options of a question with one answer exclude
+each other, so their total is one share of the population. Two crowds are independent. Other bits of
+the same people are not independent as to who is in the sample: there the misses of the parts add.
 """
 
 from __future__ import annotations

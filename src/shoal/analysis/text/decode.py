@@ -174,7 +174,6 @@ def _errors(regression: Regression, selected: Selection, level: float) -> Errors
 def _explained(
     regression: Regression, selected: Selection, sigmas: Floats, level: float
 ) -> tuple[float, float]:
-    """Return how many people are behind all texts found, and its sigma."""
     fitted = selected.fit
     whole = np.append(0.0, np.isin(fitted.chosen, selected.discoveries).astype(float))[None, :]
     total = float((whole[:, 1:] @ fitted.counts)[0])
@@ -250,14 +249,13 @@ def _alike(
 
 
 def check_rates(fdr: float, level: float) -> None:
-    """Check a false discovery rate and a confidence level."""
     check_level(level)
     if not 0 < check_number("fdr", fdr) < 1:
         raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}. Try 0.05.")
 
 
 def too_few_bits(bits: int, draws: int, candidates: int, fdr: float) -> str | None:
-    """Say so if a text sets too few bits: then chance explains whatever stands at them.
+    """Return a note if a text sets so few bits that chance explains any count at them.
 
     A text that nobody answered has given bits in every cohort with a chance of about bits to the
     power of -draws, draws = hashes x cohorts, and no p-value is smaller.
@@ -315,7 +313,7 @@ def check_candidates(source: Iterable[object]) -> Candidates:
 
 
 def read_candidates(path: Path | str, column: str | None = None) -> list[str]:
-    """Read candidates: the lines of a text file, or a column of a CSV or Parquet table.
+    """Read candidates: lines of text, or a column of a CSV or Parquet table.
 
     A table of one column needs no name for it. A missing cell is an empty text.
     """

@@ -1,11 +1,10 @@
 """Find the frequent words of a crowd without a list of candidates.
 
 Frequent pairs of letters are chained into candidates, and these are decoded from the whole words'
-bits. The flips of the pairs and of the words are independent, and so are the hashes of a word
-that nobody has: how candidates were found does not make a false one likelier. A word that is
-decoded must also show more people than a word that nobody has could show (`chances_of_nobody`).
-That no false word is found is observed, not proven: the counts of all candidates are fitted
-together.
+bits. The flips of the pairs and of the words are independent, and so are the hashes of a word that
+nobody has: how candidates were found does not make a false one likelier. A decoded word must also
+show more people than a word that nobody has could show (`chances_of_nobody`). That no false word is
+found is observed, not proven: the counts of all candidates are fitted together.
 """
 
 from __future__ import annotations
@@ -182,7 +181,6 @@ def _question_with_pairs(survey: Survey, name: str | None) -> Text:
 def _confirmed(
     plan: Plan, tally: Tally, question: Text, decoded: DecodedTexts, max_chance: float
 ) -> tuple[DecodedText, ...]:
-    """Return what was decoded and is nobody's with a chance of at most `max_chance`."""
     names = [text.value for text in decoded.discoveries]
     counts = [text.count for text in decoded.discoveries]
     chances = chances_of_nobody(plan, tally, question.name, names, counts)
@@ -292,16 +290,15 @@ def chances_of_nobody(
 ) -> Floats:
     """Return the approximate chance that a word nobody has shows as many people as each word.
 
-    The hash of a word that nobody has is independent of everything counted: in each cohort it
-    points at a position drawn uniformly. So, with the counts fixed, the sum of the counts at its
-    positions has a distribution that is known exactly, whatever the crowd's other words are and
-    however they collide. Normal tails are far too thin here: a few frequent words that were not
-    found can meet in one false one. With the sum t and the cumulants K of the positions, the bound
-    is min over s of exp(K(s) - s t) (Chernoff).
+    In each cohort the hash of a word that nobody has points at a position drawn uniformly,
+    independent of everything counted. So, with the counts fixed, the sum t of the counts at its
+    positions has a distribution that is known exactly, whatever the crowd's words are and however
+    they collide. Normal tails are far too thin here: a few frequent words that were not found can
+    meet in one false one. With K the cumulants of the positions, the bound is the minimum over s of
+    exp(K(s) - s t) (Chernoff).
 
     Status: *observed*; a theorem for a single word, if the hash is a random function. With several,
-    the other words' fitted `counts` are subtracted first. They were fitted together with this
-    word's count, so they depend on its hash.
+    the other words' fitted `counts` are subtracted first, and they depend on this word's hash.
     """
     survey = plan.survey
     assert tally.cohorts is not None

@@ -123,10 +123,9 @@ class CountTable:
         """Return how often each packed row, in hexadecimal, was counted."""
         width = row_bytes(self._bits)
         values = self.by_vector.nonzero()[0].tolist()
-        rows = {
+        return {
             value.to_bytes(width, "little").hex(): int(self.by_vector[value]) for value in values
         }
-        return dict(sorted(rows.items()))
 
 
 def unpack(rows: Rows, bits: int) -> NDArray[np.uint8]:

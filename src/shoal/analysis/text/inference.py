@@ -10,7 +10,8 @@ own count takes the surplus up. Then the count is too large by all people of the
 that cohort. The bits left out tell how often and by how much: hashes are independent, so unknown
 texts add to a bit of a candidate as they add to the quiet bits, which no candidate sets:
 
-    error = normal(0, sigma^2) + sum over its bits of weight x (surplus of a quiet bit, if unnoticed)
+    error = normal(0, sigma^2)
+            + sum over its bits of weight x (surplus of a quiet bit, if unnoticed)
 
 The second part is taken as compound Poisson, since each surplus is rare on a given bit. With few
 cohorts a count is the sum of few bits, and the whole tail of their distribution matters: every

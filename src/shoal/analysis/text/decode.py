@@ -16,7 +16,7 @@ from shoal.analysis.text.inference import Errors, Regression, conditional_low, e
 from shoal.analysis.text.least_squares import Data, make_data
 from shoal.analysis.text.results import DecodedText, DecodedTexts
 from shoal.analysis.text.selection import Selection, select
-from shoal.errors import InputError
+from shoal.errors import InputError, SurveyError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.survey import Survey
@@ -75,7 +75,7 @@ def decode(
     """
     check_rates(fdr, level)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
-    text_question = _text_question(plan.survey, question)
+    text_question = find_text_question(plan.survey, question)
     checked = check_candidates(candidates)
     assert tally.cohorts is not None
     hashing = plan.survey.text_hash(text_question.name)
@@ -143,19 +143,30 @@ def explain(
     )
 
 
-def _text_question(survey: Survey, name: str | None) -> Text:
-    questions = [question for question in survey if isinstance(question, Text)]
+def find_text_question(survey: Survey, name: str | None, *, pairs: bool = False) -> Text:
+    """Return the text question of this name, or the only one; `pairs` are needed to discover."""
     if name is not None:
-        questions = [question for question in questions if question.name == name]
-        if not questions:
-            survey[name]  # says so if there is no such question at all
-            raise InputError(f"question {name!r} does not ask for text; estimate it.")
-    if not questions:
-        raise InputError("the survey asks for no text; estimate it.")
+        survey[name]  # says so if there is no such question at all
+    questions = [
+        question
+        for question in survey
+        if isinstance(question, Text)
+        and name in (None, question.name)
+        and (question.pairs or not pairs)
+    ]
     if len(questions) > 1:
-        names = listed([question.name for question in questions])
-        raise InputError(f"the survey has several text questions, {names}; say which.")
-    return questions[0]
+        names, what = listed([question.name for question in questions]), " with pairs" * pairs
+        raise InputError(f"the survey has several text questions{what}, {names}; say which.")
+    if questions:
+        return questions[0]
+    if pairs:
+        what = f"survey {survey.name!r}" if name is None else f"question {name!r}"
+        raise SurveyError(
+            f"{what} has no text with pairs of letters; declare pairs with a text question, or make"
+            " a survey with shoal discover --make."
+        )
+    what = "the survey asks for no" if name is None else f"question {name!r} does not ask for"
+    raise InputError(f"{what} text; estimate it.")
 
 
 def _errors(regression: Regression, selected: Selection, level: float) -> Errors:

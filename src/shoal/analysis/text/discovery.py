@@ -11,23 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.estimates import estimate
 from shoal.analysis.tally import Tally
+from shoal.analysis.text.decode import decode, find_text_question
 from shoal.analysis.text.design import hash_table
-from shoal.errors import InputError, SurveyError
+from shoal.analysis.text.results import DecodedText, DecodedTexts
+from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
-from shoal.protocol.survey import Survey
 from shoal.protocol.text_hash import PADDING
-from shoal.support.checks import check_integer, check_number, listed
-
-if TYPE_CHECKING:
-    from shoal.analysis.text.results import DecodedText, DecodedTexts
+from shoal.support.checks import check_integer, check_number
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ def discover(
     for name, chance in (("miss", miss), ("false_words", false_words)):
         if not 0 < check_number(name, chance) < 1:
             raise InputError(f"{name} must be strictly between 0 and 1, got {name}={chance}.")
-    text_question = _question_with_pairs(plan.survey, question)
+    text_question = find_text_question(plan.survey, question, pairs=True)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
     frequent = frequent_pairs(plan, tally, text_question, miss=miss, limit=pairs)
     chains = chain_pairs(frequent, candidates)
@@ -152,30 +150,11 @@ def discover(
     decoded: DecodedTexts | None = None
     confirmed: tuple[DecodedText, ...] = ()
     if words:
-        from shoal.analysis.text import decode
-
         decoded = decode(plan, tally, words, question=text_question.name, fdr=fdr, level=level)
         confirmed = _confirmed(plan, tally, text_question, decoded, false_words / len(words))
     return Discovery(
         plan, text_question, frequent, chains, decoded, confirmed, top, miss, tally.note
     )
-
-
-def _question_with_pairs(survey: Survey, name: str | None) -> Text:
-    questions = [question for question in survey if isinstance(question, Text) and question.pairs]
-    if name is not None:
-        questions = [question for question in questions if question.name == name]
-        survey[name]  # says so if there is no such question at all
-    if not questions:
-        what = f"survey {survey.name!r}" if name is None else f"question {name!r}"
-        raise SurveyError(
-            f"{what} has no text with pairs of letters; declare pairs with a text question, or make"
-            " a survey with shoal discover --make."
-        )
-    if len(questions) > 1:
-        names = listed([question.name for question in questions])
-        raise InputError(f"the survey has several text questions with pairs, {names}; say which.")
-    return questions[0]
 
 
 def _confirmed(

@@ -128,7 +128,7 @@ class LoggedTransport(HttpTransport):
         return connection
 
     @contextmanager
-    def _answer(
+    def _exchange(
         self,
         connection: http.client.HTTPConnection,
         method: str,
@@ -138,7 +138,7 @@ class LoggedTransport(HttpTransport):
     ) -> Iterator[http.client.HTTPResponse]:
         self._check_permitted()
         self._log.begin(self.address)
-        with super()._answer(connection, method, path, body, deadline) as response:
+        with super()._exchange(connection, method, path, body, deadline) as response:
             self._log.answered(response.status)
             yield response
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Readable(Protocol):
     """A file of a package, as `importlib.resources.files` gives it."""
 
-    def read_bytes(self) -> bytes: ...  # noqa: D102
+    def read_bytes(self) -> bytes: ...
 
 
 _DUE = "due"

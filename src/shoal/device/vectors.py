@@ -7,7 +7,6 @@ differing bits; a vector with two options set differs from others in more, and n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.questions import Question, QuestionPart
@@ -15,7 +14,6 @@ from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class _Vector:
     value: int
     bits: int
@@ -28,13 +26,6 @@ class _Vector:
     def row(self) -> bytes:
         """The packed bits."""
         return self.value.to_bytes(row_bytes(self.bits), "little")
-
-    @classmethod
-    def from_row(cls, row: bytes, bits: int) -> Self:
-        """Return the vector of a packed row with clear padding bits."""
-        if len(row) != row_bytes(bits):
-            raise InputError(f"a row of {bits} bits has {row_bytes(bits)} bytes, got {len(row)}.")
-        return cls(int.from_bytes(row, "little"), bits)
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,6 +40,8 @@ class OriginalVector(_Vector):
     b'\x05'
     """
 
+    value: int
+    bits: int
     cohort: int | None = None
 
     def __repr__(self) -> str:
@@ -62,6 +55,8 @@ class SyntheticVector(_Vector):
     `simulated` marks a vector whose noise came from a seeded generator, and gives no protection.
     """
 
+    value: int
+    bits: int
     cohort: int | None = None
     simulated: bool = False
 
@@ -86,9 +81,8 @@ def check_vector(value: int, survey: Survey) -> None:
 
 
 def outside_domain(which: str, question: Question, part: QuestionPart, count: int) -> AnswerError:
-    """Return the error for an original with `count` set bits in a part of a question."""
-    fewest, most = part.min_set_bits, part.max_set_bits
-    allowed = f"{most}" if fewest == most else f"{fewest} to {most}"
+    low, high = part.min_set_bits, part.max_set_bits
+    allowed = f"{high}" if low == high else f"{low} to {high}"
     return AnswerError(
         f"{which} sets {count} bits of question {question.name!r}, which allows {allowed};"
         " encode makes originals that fit."

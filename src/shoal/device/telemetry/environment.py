@@ -75,7 +75,7 @@ _RUN = (
 )
 
 
-def worker_command(*words: str) -> list[str] | None:
+def worker_command() -> list[str] | None:
     """Return the command that runs the worker, or None where there is no Python to run.
 
     A tool that was frozen into one file is its own executable, and no Python.
@@ -83,7 +83,7 @@ def worker_command(*words: str) -> list[str] | None:
     if getattr(sys, "frozen", False) or not sys.executable:
         return None
     parts = os.path.abspath(__file__).split(os.sep)[:-4]  # the folder that holds `shoal`
-    return [sys.executable, "-I", "-c", _RUN, os.sep.join(parts), *words]
+    return [sys.executable, "-I", "-c", _RUN, os.sep.join(parts)]
 
 
 def bury(child: int | None) -> None:

@@ -9,8 +9,6 @@ that the relay counts the report once. Identifiers inside are new each time, so 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from shoal.device.outbox.queue import Record, ReportQueue
 from shoal.device.outbox.retry import Transport
 from shoal.device.vectors import SyntheticVector
@@ -49,7 +47,7 @@ def fit_to_messages(
     value = synthetic.value
     for _ in range(excess):
         value ^= 1 << positions.pop(draw_below(len(positions), source))
-    return replace(synthetic, value=value)
+    return SyntheticVector(value, synthetic.bits, synthetic.cohort, synthetic.simulated)
 
 
 def encrypt_report(

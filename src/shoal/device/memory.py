@@ -24,7 +24,6 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.device.randomize import flip
@@ -164,7 +163,8 @@ class DeviceMemory:
         # The second flips fall on the permanent vector as the first fell on the truth.
         again = OriginalVector(permanent.value, permanent.bits)
         sent = flip(plan.memory.q2, again, random_bits=random_bits)
-        return replace(sent, simulated=sent.simulated or permanent.simulated)
+        sent.simulated |= permanent.simulated
+        return sent
 
     def digest(self, plan: Plan, original: OriginalVector) -> str:
         """Return the name under which a ledger counts this answer's permanent vector.

@@ -20,7 +20,6 @@ from shoal.protocol.encryption import (
     encrypted_report_bytes,
     encryption_info,
     pack_fragments,
-    pack_whole,
     public_key_of,
     set_positions,
 )
@@ -72,7 +71,7 @@ def encrypt_report(
     else:
         identifier = bytearray(ID_BYTES)
         source.fill(identifier)
-        contents = [pack_whole(bytes(identifier), row)]
+        contents = [bytes(identifier) + row]
     public_key, info = public_key_of(key.public_key), encryption_info(plan, window)
     messages = b"".join(encrypt_message(content, public_key, info) for content in contents)
     length = encrypted_report_bytes(plan)

@@ -208,7 +208,6 @@ class PlanAccount:
         return Account((self,)).epsilon_of_changes
 
     def after(self, answer: str | None) -> PlanAccount:
-        """Return the account with one more report."""
         answers = dict(self.answers)
         if self.memory is not None and answer is not None:
             answers[answer] = answers.get(answer, 0) + 1

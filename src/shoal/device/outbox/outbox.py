@@ -196,7 +196,6 @@ class Outbox:
             self._sleep(pause)
 
     def _due(self, tickets: list[Ticket]) -> list[float]:
-        """Return when each report is tried that this outbox may send."""
         with self._queue.changing():
             waiting = [self._queue.waiting(one.name) for one in tickets if one.state == "waiting"]
         return [one.due for one in waiting if one and one.address in (None, self._attempts.address)]

@@ -247,7 +247,6 @@ class ReportQueue:
         return note.ticket(name, state)
 
     def revive(self, name: str, due: float) -> Ticket:
-        """Let a failed report wait again."""
         if self.ticket(name).state != "failed":
             raise InputError("only a failed report can be tried again.")
         record = Record.from_bytes(self._file(name, "failed").read_bytes())
@@ -285,7 +284,6 @@ class ReportQueue:
             return None
 
     def ticket(self, name: str) -> Ticket:
-        """Return the outcome of a record."""
         for state in (*SETTLED, "waiting"):
             file = self._file(name, state)
             if re.fullmatch(_FILE, file.name) and file.exists():

@@ -116,7 +116,6 @@ class Attempts:
 
     @property
     def address(self) -> str | None:
-        """Where reports go, if the transport says so."""
         return getattr(self._transport, "address", None)
 
     def first_record(self, plan: Plan, window: int, batch: bytes, now: float) -> Record:
@@ -148,7 +147,6 @@ class Attempts:
             return [ticket for ticket in tried if ticket is not None]
 
     def attempt(self, name: str, hurry: bool, transport: Posting) -> Ticket | None:
-        """Send one report if it is due, and return the outcome."""
         with self._queue.changing():
             record = self._queue.waiting(name)
             if record is None:

@@ -61,7 +61,6 @@ def status(telemetry: Telemetry) -> str:
 
 
 def _state(folder: Path, agreement: bytes, limit: object) -> list[str]:
-    """Show sent and queued reports, and errors."""
     within = Path(state.agreement_folder(str(folder), agreement))
     states = [ticket.state for ticket in _tickets(within)]
     epsilon = Ledger(folder / "ledger.json").read().epsilon
@@ -82,7 +81,6 @@ def _tickets(within: Path) -> Iterator[Ticket]:
 
 
 def on(telemetry: Telemetry) -> str:
-    """Keep the person's yes."""
     if (why := telemetry.why_off()) is not None:
         raise InputError(f"telemetry stays off: {why}.")
     telemetry.turn_on()
@@ -123,7 +121,6 @@ def show(telemetry: Telemetry) -> str:
 
 
 def show_json(telemetry: Telemetry) -> str:
-    """Show every request that left as JSON, its bytes in base64."""
     return json.dumps([request.to_json() for request in _requests(telemetry)], indent=1)
 
 
@@ -265,7 +262,6 @@ PATIENCE = 60.0
 
 
 def question_text(telemetry: Telemetry) -> str:
-    """Return the text of the consent prompt."""
     tool = telemetry.tool
     changed = telemetry.choice() == "changed"
     first = (

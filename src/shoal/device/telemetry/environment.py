@@ -34,7 +34,6 @@ CI_VARIABLES = (
 
 
 def switch_name(tool: str) -> str:
-    """Return the variable that turns a tool's telemetry off."""
     return "".join(letter if letter.isalnum() else "_" for letter in tool.upper()) + "_TELEMETRY"
 
 

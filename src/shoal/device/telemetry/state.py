@@ -45,7 +45,6 @@ def why_not_here(folder: str | None) -> str | None:
 
 
 def agreement_folder(home: str, agreement: bytes) -> str:
-    """Return the folder of an agreement: one plan, one address, one limit."""
     return os.path.join(home, f"{crc32(agreement):08x}")
 
 
@@ -101,7 +100,6 @@ def agreement_text(plan: bytes, to: str, limit: str, public_key: str) -> bytes:
 
 
 def read_choice(home: str, agreement: bytes) -> Choice:
-    """Return the person's choice about an agreement."""
     if os.path.exists(os.path.join(home, OFF)):
         return "no"
     if agreed_window(home, agreement) is not None:
@@ -169,7 +167,6 @@ def append_event(folder: str, window: int, line: bytes) -> None:
 
 
 def event_windows(folder: str) -> Iterator[int]:
-    """Yield the windows that have events."""
     for name in os.listdir(folder):
         number = name.removeprefix(PREFIX)
         if name != number and number.isdigit():

@@ -202,7 +202,6 @@ class Telemetry:
                 state.append_event(self._within(), int(self.clock() // window), line)
 
     def _within(self) -> str:
-        """Return the folder of this agreement."""
         assert self.folder is not None
         return state.agreement_folder(self.folder, self.agreement())
 

@@ -105,7 +105,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "events before consent are recorded",
         "shoal.device.telemetry.telemetry:Telemetry._note",
         ("        if choice == 'yes':\n            self._write([line])"),
-        ("        if choice != 'no':\n            events.append_event(str(self.folder), 0, line)"),
+        ("        if choice != 'no':\n            state.append_event(str(self.folder), 0, line)"),
         "device/test_telemetry.py::TestConsent::test_nothing_is_written_before_a_yes",
     ),
     Mutant(

@@ -289,10 +289,7 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
         "crowd's interval",
         changed(Estimate, "interval", shorter_interval),
     ),
-    "both tails taken for one": (
-        "population's interval",
-        changed(Estimate, "interval", one_sided),
-    ),
+    "both tails taken for one": ("population's interval", changed(Estimate, "interval", one_sided)),
     "simultaneous like single": (
         "crowd's interval",
         changed(Estimate, "interval", lambda real, self, level, _: real(self, level, "exact")),
@@ -306,19 +303,11 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     "sensitivity 1 for a replaced row": (
         "curator",
         changed(
-            counts,
-            "Curator",
-            lambda real, *a, **k: real(*a, **k | {"neighbours": "add-remove"}),
+            counts, "Curator", lambda real, *a, **k: real(*a, **k | {"neighbours": "add-remove"})
         ),
     ),
-    "an encoding guessed from all rows": (
-        "row-wise reading",
-        parsed_otherwise(guessed_encoding),
-    ),
-    "an empty line that is nobody's": (
-        "row-wise reading",
-        parsed_otherwise(without_empty_lines),
-    ),
+    "an encoding guessed from all rows": ("row-wise reading", parsed_otherwise(guessed_encoding)),
+    "an empty line that is nobody's": ("row-wise reading", parsed_otherwise(without_empty_lines)),
     "a quote that reaches into the next row": (
         "row-wise reading",
         changed(csv_rows, "_rows", rows_across_lines),

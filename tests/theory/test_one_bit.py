@@ -9,21 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.theory.binomial import pmf as count_pmf_of_windows
-from shoal.theory.enumeration import (
-    AnswerPair,
-    delta_of_pair,
-    eta_of_pair,
-    histogram_pmf,
-)
+from shoal.theory.enumeration import AnswerPair, delta_of_pair, eta_of_pair, histogram_pmf
 from shoal.theory.homogeneous import delta
 from shoal.theory.one_bit import privacy_ratio, worst_one_bit_delta
 
-from .single_changes import (
-    count_pmf,
-    one_bit_delta,
-    one_bit_eta,
-    shifted_cdf_bounds,
-)
+from .single_changes import count_pmf, one_bit_delta, one_bit_eta, shifted_cdf_bounds
 
 
 @settings(max_examples=40, deadline=None)

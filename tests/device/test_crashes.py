@@ -25,7 +25,6 @@ from shoal.device.encode import encode
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.outbox import PostResult
-from shoal.device.outbox.outbox import ReportMaker
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon, repeated_epsilon
 from shoal.protocol.plan import Memory, Promise
@@ -382,14 +381,14 @@ class TestTheTestsCanFail:
         assert any("2 charges" in one for one in wrong)
 
     def test_settling_before_storing(self, tmp_path, monkeypatch, permanent):
-        real = ReportMaker.make
+        real = Outbox._make
 
-        def hasty(self: ReportMaker, plan: Plan, answers: Any, window: int, digest: str) -> bytes:
+        def hasty(self: Outbox, plan: Plan, answers: Any, window: int, digest: str) -> bytes:
             batch = real(self, plan, answers, window, digest)
-            self.settle(plan, digest)
+            self._settle(plan, digest)
             return batch
 
-        monkeypatch.setattr(ReportMaker, "make", hasty)
+        monkeypatch.setattr(Outbox, "_make", hasty)
         _, wrong = crash_everywhere(tmp_path, "ledger", False, permanent, forgetful=True)
         assert any("2 charges" in one for one in wrong)
 

@@ -227,7 +227,7 @@ class TestHttp:
 
         server.answers = [slow]
         began = time.monotonic()
-        with pytest.raises(TransportError, match="no answer"):
+        with pytest.raises(TransportError, match=r"no (answer|response)"):
             HttpTransport(server.url, timeout=0.3).fetch_plan(PLAN.id)
         assert time.monotonic() - began < 3
 

@@ -558,7 +558,8 @@ class TestEstimates:
             tallying = Tallying(PLAN)
             for person in range(people):
                 device = DeviceMemory(tmp_path / str(person), KEY)
-                original = OriginalVector.from_row(pack(truth[person : person + 1]).tobytes(), BITS)
+                value = int.from_bytes(pack(truth[person : person + 1]).tobytes(), "little")
+                original = OriginalVector(value, BITS)
                 sent = device.report(PLAN, original, random_bits=bits)
                 tallying.add(np.frombuffer(sent.row, np.uint8)[None], simulated=True)
             counts = [one.count for one in estimate(PLAN, tallying.result())["f"].values()]

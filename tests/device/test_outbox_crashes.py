@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +217,7 @@ class TestTheCrashTestsCanFail:
         tried = Record.tried
 
         def again(self: Record, due: float) -> Record:
-            return replace(tried(self, due), batch=fresh().to_bytes())
+            return tried(self, due)._replace(batch=fresh().to_bytes())
 
         monkeypatch.setattr(Record, "tried", again)
         assert crash_everywhere(tmp_path, "retried", False, every=9)

@@ -137,23 +137,8 @@ class TestBoundaries:
     @pytest.mark.parametrize(
         "size",
         [
-            1,
-            7,
-            8,
-            9,
-            63,
-            64,
-            65,
-            8191 * 8,
-            8191 * 8 + 1,
-            8192 * 8 - 1,
-            8192 * 8,
-            8192 * 8 + 1,
-            BLOCK - 1,
-            BLOCK,
-            BLOCK + 1,
-            2 * BLOCK + 3,
-            3 * BLOCK,
+            *(1, 7, 8, 9, 63, 64, 65, 8191 * 8, 8191 * 8 + 1, 8192 * 8 - 1, 8192 * 8),
+            *(8192 * 8 + 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3, 3 * BLOCK),
         ],
     )
     def test_no_noise_is_used_twice(self, size: int):
@@ -302,15 +287,8 @@ def last_byte_kept(original: Original, q: FlipProbability) -> Synthetic:
 
 
 MUTANTS = [
-    one_bit_never_flipped,
-    q_five_percent_low,
-    q_five_percent_high,
-    ones_never_cleared,
-    zeros_never_set,
-    seed_left_in,
-    flipped_in_pairs,
-    rows_in_pairs,
-    last_byte_kept,
+    *(one_bit_never_flipped, q_five_percent_low, q_five_percent_high, ones_never_cleared),
+    *(zeros_never_set, seed_left_in, flipped_in_pairs, rows_in_pairs, last_byte_kept),
 ]
 
 

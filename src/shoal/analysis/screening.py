@@ -26,7 +26,7 @@ from shoal.analysis.count_table import unpack
 from shoal.analysis.estimates import check_crowd
 from shoal.analysis.tally import Counts, Tally
 from shoal.errors import InputError
-from shoal.planning.fragments import overflow_of
+from shoal.planning.bounds import overflow_of
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import QuestionPart
 from shoal.protocol.wire import row_bytes

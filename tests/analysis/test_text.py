@@ -71,7 +71,8 @@ def covered(decoded, counts) -> list[bool]:
 
 def decoded_words(size, q, counts, candidates, seed=1, name="words", **options) -> DecodedTexts:
     """Decode a crowd's counts, drawn from their distribution; `size` as `words` takes it."""
-    made = plan(words(*size, name=name), q=q)
+    bits, hashes, cohorts = size
+    made = plan(words(bits, hashes, cohorts, name), q=q)
     return decode(made, simulate_texts(made, counts, seed=seed), candidates, **options)
 
 

@@ -58,11 +58,12 @@ def test_another_generator_is_found(source: str):
     assert generators_in(source)
 
 
-def loaded_after(script: str, *flags: str) -> set[str]:
+def loaded_after(script: str, *flags: str, cwd: Path | None = None) -> set[str]:
     """Return the modules that a script loads in a new process."""
     start = f"import sys; sys.path.append({str(ROOT.parent)!r})"
     script = f"{start}\n{script}\nprint(' '.join(sys.modules))"
-    done = subprocess.run([sys.executable, *flags, "-c", script], capture_output=True, text=True)
+    command = [sys.executable, *flags, "-c", script]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split())
 

@@ -20,8 +20,8 @@ from shoal import Certificate, Plan, Survey
 from shoal.analysis.estimates import Estimate
 from shoal.curator import Release
 from shoal.device.arrays import encode as tables
+from shoal.planning.bounds import Overflow
 from shoal.planning.composition import Composition
-from shoal.planning.fragments import Overflow
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon
 from shoal.protocol.wording import Wording
 from shoal.support import csv_rows

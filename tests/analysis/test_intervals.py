@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shoal.analysis.intervals import Interval, IntervalKind, PopulationLimits, interval, staircase
+from shoal.analysis.intervals import Interval, IntervalKind, Limits, interval, staircase
 from shoal.errors import InputError
 from shoal.lab.study import covering, probability
 from shoal.theory.binomial import Tails, binomial_window, pmf, tails
@@ -374,7 +374,7 @@ class TestNormalAndChebyshev:
         made = interval(ones, n, q, kind=kind, level=0.95, target="population")
         for end, side in ((made.low, -1), (made.high, 1)):
             rate = q + (1 - 2 * q) * end / n
-            reach = side * factor * math.sqrt(n * rate * (1 - rate))
+            reach = side * factor * math.sqrt(max(n * rate * (1 - rate), 0.0))
             assert math.isclose(n * rate - ones, reach, rel_tol=1e-9, abs_tol=1e-6)
 
     @pytest.mark.parametrize("q", [0.1, 0.45])
@@ -428,7 +428,7 @@ class TestLimits:
         for _ in range(n):
             law = np.convolve(law, one)
         for miss in (0.3, 0.05):
-            laws = [PopulationLimits(t, n, q, n * (options - 1), q) for t in range(law.size)]
+            laws = [Limits(t, n, q, "population", n * (options - 1), q) for t in range(law.size)]
             below = [made.low(miss) > share * n for made in laws]
             above = [made.high(miss) < share * n for made in laws]
             assert law[below].sum() <= miss
@@ -436,8 +436,8 @@ class TestLimits:
 
     def test_a_total_of_one_is_the_option_itself(self):
         """Clopper and Pearson's limit by the beta function, and by summing the law."""
-        plain = PopulationLimits(70, 200, 0.1)
-        summed = PopulationLimits(70, 200, 0.1, 1, 1e-12)
+        plain = Limits(70, 200, 0.1, "population")
+        summed = Limits(70, 200, 0.1, "population", 1, 1e-12)
         for miss in (0.2, 0.001):
             assert math.isclose(plain.low(miss), summed.low(miss), rel_tol=1e-9)
             assert math.isclose(plain.high(miss), summed.high(miss), rel_tol=1e-9)

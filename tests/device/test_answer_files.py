@@ -384,11 +384,10 @@ class TestAnswers:
         with pytest.raises(AnswerError) as refused:
             answers(path, survey)
         lines = str(refused.value).splitlines()
-        wrong = 14 if suffix == ".ndjson" else 15  # a JSON row is refused as a whole
-        assert lines[0] == f"{wrong} answers are not allowed, so nothing was written:"
+        assert lines[0] == "15 answers are not allowed, so nothing was written:"
         assert lines[1] == "  row 8, question 'c': 'z' is not one of its options."
         assert len(lines) == 12
-        assert lines[-1] == f"  and {wrong - 10} more."
+        assert lines[-1] == "  and 5 more."
         numbers = [int(line.split(",")[0].split()[1]) for line in lines[1:-1]]
         assert numbers == sorted(numbers)
 
@@ -493,7 +492,7 @@ class TestAnswers:
         with pytest.raises(AnswerError, match=r"\.csv, \.ndjson, \.arrow or \.parquet"):
             answers(tmp_path / "a.txt")
         for name in ("none.csv", "none.ndjson", "none.parquet"):
-            with pytest.raises(AnswerError, match="cannot read answers"):
+            with pytest.raises(AnswerError, match="cannot read"):
                 answers(tmp_path / name)
 
 

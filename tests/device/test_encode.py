@@ -230,12 +230,8 @@ class TestMoreKinds:
     @pytest.mark.parametrize(
         ("city", "label"),
         [
-            ("new  YORK ", "New York"),
-            ("New\u00a0York", "New York"),
-            ("paris", "Paris"),
-            ("NewYork", "(other)"),
-            ("(other)", "(other)"),
-            (75, "(other)"),
+            *(("new  YORK ", "New York"), ("New\u00a0York", "New York"), ("paris", "Paris")),
+            *(("NewYork", "(other)"), ("(other)", "(other)"), (75, "(other)")),
         ],
     )
     def test_other_and_folded(self, city: object, label: str):

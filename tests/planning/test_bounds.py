@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -34,32 +33,6 @@ FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
 TWO = Survey("browser", (Flags("features", ("a", "b")),))
 WISH: dict[str, Any] = {"crowd_size": 10_000, "epsilon": 1, "delta": "1e-6", "view": "counts"}
 AGREED = plan(FIVE, **WISH)
-
-
-def exact_local_epsilon(bits: int, q: float) -> Decimal:
-    with localcontext(prec=60):
-        return bits * ((1 - Decimal(q)) / Decimal(q)).ln()
-
-
-class TestLocalBound:
-    @pytest.mark.parametrize("epsilon", [1e-9, 1e-5, 0.01, 0.3, 1.0, 2.5, 7.0, 40.0, 1e4])
-    @pytest.mark.parametrize("bits", [1, 2, 3, 5])
-    def test_q_is_rounded_up(self, bits: int, epsilon: float):
-        bound = bound_of(Survey("s", (Flags("f", tuple("abcde"[:bits])),)), "local")
-        q = bound.q(1, epsilon, 1e-6)
-        assert exact_local_epsilon(bits, q) <= Decimal(epsilon)
-        assert bound.delta(1, q, epsilon).high == 0.0
-        assert bound.crowd_size(q, epsilon, 1e-6) == 1
-        assert exact_local_epsilon(bits, q) > Decimal(min(epsilon, 699.0 * bits) * (1 - 1e-5))
-
-    @pytest.mark.parametrize("q", [1e-12, 0.003, 0.1, 0.25, 0.3, 0.49, 0.4999999, 0.5])
-    @pytest.mark.parametrize("bits", [1, 3, 5])
-    def test_epsilon_is_rounded_up(self, bits: int, q: float):
-        bound = bound_of(Survey("s", (Flags("f", tuple("abcde"[:bits])),)), "local")
-        epsilon = bound.epsilon(1, q, 1e-6)
-        assert exact_local_epsilon(bits, q) <= Decimal(epsilon)
-        assert bound.delta(1, q, epsilon).high == 0.0
-        assert bound.crowd_size(q, 0.9 * epsilon, 1e-6) == (1 if q == 0.5 else math.inf)
 
 
 def answer(capsys, words):

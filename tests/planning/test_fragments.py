@@ -13,9 +13,8 @@ from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, Tally, plan
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.screening import screen
 from shoal.errors import InputError, PlanError
-from shoal.planning.bounds import bound_of
+from shoal.planning.bounds import Overflow, bound_of, overflow_of
 from shoal.planning.certificate import certify, check_promise, compute_promise
-from shoal.planning.fragments import Overflow, overflow_of
 from shoal.planning.guarantees import guarantees_over_time
 from shoal.planning.memory import plan_with_memory
 from shoal.planning.plan_diff import plan_diff

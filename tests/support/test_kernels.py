@@ -21,9 +21,8 @@ from shoal.device.randomize import flip
 from shoal.protocol import random_bits as door
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.random_bits import SystemBits
-from shoal.support import kernel_compiler, kernels
-from shoal.support.kernel_compiler import compile_kernels
-from shoal.support.kernels import Kernels, load_kernels
+from shoal.support import kernels
+from shoal.support.kernels import Kernels, compile_kernels, load_kernels
 from tests.kernels_help import compiled_kernels, ways_of_aes
 
 ROOT = Path(__file__).parents[2]
@@ -229,9 +228,6 @@ class TestCompiling:
     def test_it_is_not_asked_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("SHOAL_KERNELS", "off")
         assert compile_kernels(tmp_path / "k.so") == "SHOAL_KERNELS is off"
-
-    def test_both_name_the_same_source(self):
-        assert kernel_compiler.SOURCE == kernels.SOURCE
 
     @pytest.mark.slow
     @pytest.mark.parametrize("compiler", ["there", "missing"])

@@ -30,7 +30,6 @@ class Wording(NamedTuple):
 
     @classmethod
     def of(cls, survey: Survey) -> Wording:
-        """Return the words of a survey, in the order of its bits."""
         return cls(
             tuple(question.name for question in survey),
             tuple(label for _, label in survey.labels),

@@ -37,7 +37,6 @@ def check_integer(
 
 
 def check_level(level: object) -> float:
-    """Return a confidence level in (0, 1)."""
     if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
         raise InputError(
             f"level must be strictly between 0 and 1, got level={level!r}. For 95 % write 0.95."
@@ -46,7 +45,6 @@ def check_level(level: object) -> float:
 
 
 def check_number(name: str, value: object) -> float:
-    """Return a finite float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InputError(f"{name} must be a finite number, got {name}={value!r}.")
     return float(value)
@@ -134,10 +132,7 @@ _LOCAL_ORIGIN = rf"http://(localhost|127\.0\.0\.1|(\[::1\])){_PORT}"
 
 
 def check_origin(name: str, value: object, *, error: type = InputError) -> str:
-    """Return an https origin in its one spelling: lower case, no path, no port 443.
-
-    On this machine itself http will do, for trying things out.
-    """
+    """Return an https origin in its one spelling; for this machine itself http will do."""
     text = value if isinstance(value, str) and len(value) <= 300 else ""
     match = re.fullmatch(_ORIGIN, text) or re.fullmatch(_LOCAL_ORIGIN, text)
     port = int(match[4] or 0) if match else 0
@@ -172,7 +167,6 @@ def shown(value: object) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
     from ipaddress import ip_address  # a device that sends nothing does not need it
 
     try:
@@ -203,21 +197,8 @@ def exact_fields(
     *,
     error: type[InputError] = InputError,
 ) -> dict[str, Any]:
-    """Return the fields of a JSON object, or of a TOML table, that must have exactly these.
+    """Return the fields of a parsed JSON object, or TOML table, that must have exactly these.
 
-    Parameters
-    ----------
-    what
-        How messages call the document: "a plan".
-    document
-        What was parsed, of any type.
-    needed, optional
-        The fields that it must have, and those that it may have.
-    error
-        Which error to raise.
-
-    Examples
-    --------
     >>> exact_fields("a memory", {"q1": [1, 2], "q2": [1, 3]}, {"q1", "q2"})
     {'q1': [1, 2], 'q2': [1, 3]}
     >>> exact_fields("a memory", {"q1": [1, 2], "q3": [1, 3]}, {"q1"})

@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from shoal.theory.binomial import BinomialWindow
 from shoal.theory.composition import composed_delta
 from shoal.theory.counts import profile as curve
 from shoal.theory.counts import profile as law
@@ -313,7 +314,7 @@ def test_round_off_of_a_convolution(monkeypatch):
     """Windows that are exact: what is left is the round-off of their products and sums."""
     rng = np.random.default_rng(1)
     windows = [rng.random(60) for _ in range(2)]
-    given = iter([law._BinomialPart(mass, 0, 0.0, 0.0) for mass in windows])
+    given = iter([BinomialWindow(mass, 0, 0.0, 0.0) for mass in windows])
     monkeypatch.setattr(law, "_window", lambda *_: next(given))
     entry = law._convolved(59, 59, 0.25)
     up, down = ([Fraction(x) for x in mass.tolist()] for mass in windows)
@@ -353,7 +354,7 @@ class TestTransforms:
             assert entry.above_error[0] > 1e6 * plain.above_error[0]
 
 
-@pytest.mark.parametrize("name", ["_bernstein", "power_error"])
+@pytest.mark.parametrize("name", ["bernstein", "power_error"])
 def test_every_error_of_a_transform_arrives(name, monkeypatch):
     """Of the order of round-off, so it is made large where it arises."""
     ones, zeros = np.array([30_000]), np.array([70_000])

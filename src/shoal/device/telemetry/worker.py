@@ -228,12 +228,12 @@ def check_answers(survey: Survey, answers: Mapping[str, object]) -> None:
 
 def _check(survey: Survey, question: Question, value: object) -> None:
     if isinstance(question, Text):
-        text_bits(survey, question, value, 0, 0)
+        text_bits(survey, question, value, 0)
     elif isinstance(question, Flags):
         for option in _options(value):
-            set_bits(question, [option], 0)
+            set_bits(question, [option])
     else:
-        set_bits(question, value, 0)
+        set_bits(question, value)
 
 
 def _fits(survey: Survey, question: Question, value: object, kind: str) -> bool:
@@ -256,7 +256,7 @@ def _merged(question: Question, given: list[object], total: float) -> object:
     if isinstance(question, Flags):
         options: dict[int, object] = {}
         for option in (one for value in given for one in _options(value)):
-            (bit,) = set_bits(question, [option], 0)
+            (bit,) = set_bits(question, [option])
             options.setdefault(bit, option)
         return list(options.values())[: question.max_set_bits]
     if isinstance(question, Number):
@@ -266,7 +266,7 @@ def _merged(question: Question, given: list[object], total: float) -> object:
     if isinstance(question, YesNo):
         if not given:
             return None if question.missing else "no"
-        return "yes" if any(0 in set_bits(question, value, 0) for value in given) else "no"
+        return "yes" if any(0 in set_bits(question, value) for value in given) else "no"
     if isinstance(question, Text):
         return given[0] if given else ""
     assert isinstance(question, Choice)

@@ -211,7 +211,7 @@ class TestEdits:
         [
             worded(*OPTIONS, crowd_size=1000),
             worded(*OPTIONS, window=86_400),
-            worded(*OPTIONS, memory=replace(WORDED, q2=FlipProbability(1, 4))),
+            worded(*OPTIONS, memory=WORDED._replace(q2=FlipProbability(1, 4))),
         ],
         ids=["crowd", "window", "fresh flips"],
     )
@@ -225,7 +225,7 @@ class TestEdits:
         "a label taken by another option": worded("option 7", *OPTIONS[1:7], "x", *OPTIONS[8:]),
         "one option more": worded(*OPTIONS, "option 64"),
         "permanent flips with another probability": worded(
-            *OPTIONS, memory=replace(WORDED, q1=FlipProbability(1, 3))
+            *OPTIONS, memory=WORDED._replace(q1=FlipProbability(1, 3))
         ),
         "another name": worded(*OPTIONS, name="web browser"),
         "other rules": replace(

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -197,6 +199,26 @@ def in_world(
             return await work(await World.open(stack, folder, clock, **settings))
 
     return asyncio.run(inside())
+
+
+def with_world(
+    clock: Callable[[], float] = lambda: NOW, **settings: Any
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Make a test of an asynchronous function of a `world`; its other arguments are fixtures."""
+
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @wraps(test)
+        def run(tmp_path: Path, **others: Any) -> None:
+            in_world(
+                lambda world: test(world=world, **others), tmp_path / "data", clock, **settings
+            )
+
+        asked = [one for one in signature(test).parameters.values() if one.name != "world"]
+        folder = Parameter("tmp_path", Parameter.KEYWORD_ONLY)
+        setattr(run, "__signature__", Signature([*asked, folder]))  # noqa: B010
+        return run
+
+    return decorate
 
 
 class Server:

@@ -26,7 +26,7 @@ from shoal.server.core import tokens
 from shoal.server.core.openapi import Operation
 from shoal.server.core.tokens import ROLES, Role
 
-from .privacy_help import BINARY, FLAGS_PLAN, Headers, World, in_world, make_reports
+from .privacy_help import BINARY, FLAGS_PLAN, Headers, World, in_world, make_reports, with_world
 
 MAY: dict[str, set[Role]] = {
     "app": {"app"},
@@ -128,21 +128,18 @@ def test_reports_need_an_apps_token_if_so_set(tmp_path: Path) -> None:
     assert set(found.values()) == {401}
 
 
-def test_only_a_bearer_token_is_taken(tmp_path: Path) -> None:
+@with_world()
+async def test_only_a_bearer_token_is_taken(world: World) -> None:
     """A browser sends a password by itself, whichever page makes it ask."""
-
-    async def live(world: World) -> None:
-        secret = world.admin()["authorization"].split()[1]
-        password = base64.b64encode(f"me:{secret}".encode()).decode()
-        for bad in ("Basic", f"Basic {password}", f"Digest {secret}", f"Bearer{secret}", "Bearer",
-                    secret):  # fmt: skip
-            answer = await world.ask("console", "GET", "/v1/plans", {"authorization": bad})
-            assert answer.status_code == 401
-            assert answer.headers["www-authenticate"].startswith("Bearer")
-        head = await world.ask("console", "HEAD", "/v1/plans")
-        assert head.status_code == 401
-
-    run(live, tmp_path)
+    secret = world.admin()["authorization"].split()[1]
+    password = base64.b64encode(f"me:{secret}".encode()).decode()
+    for bad in ("Basic", f"Basic {password}", f"Digest {secret}", f"Bearer{secret}", "Bearer",
+                secret):  # fmt: skip
+        answer = await world.ask("console", "GET", "/v1/plans", {"authorization": bad})
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    head = await world.ask("console", "HEAD", "/v1/plans")
+    assert head.status_code == 401
 
 
 def test_secrets_are_compared_in_constant_time(
@@ -200,56 +197,48 @@ def test_a_token_is_told_once_and_kept_as_a_hash(tmp_path: Path) -> None:
         assert kept == ([secrets[1]] if path.name == "admin-token" else [])
 
 
-def test_the_last_admin_stays(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        admin = world.admin()
-        (only,) = (await world.ask("console", "GET", "/v1/tokens", admin)).json()["tokens"]
-        path = f"/v1/tokens/{only['id']}"
-        assert (await world.ask("console", "DELETE", path, admin)).status_code == 409
-        second = await world.make_token("admin")
-        assert (await world.ask("console", "DELETE", path, admin)).status_code == 204
-        assert (await world.ask("console", "GET", "/v1/tokens", admin)).status_code == 401
-        assert (await world.ask("console", "GET", "/", bearer(second))).status_code == 200
-
-    run(live, tmp_path)
+@with_world()
+async def test_the_last_admin_stays(world: World) -> None:
+    admin = world.admin()
+    (only,) = (await world.ask("console", "GET", "/v1/tokens", admin)).json()["tokens"]
+    path = f"/v1/tokens/{only['id']}"
+    assert (await world.ask("console", "DELETE", path, admin)).status_code == 409
+    second = await world.make_token("admin")
+    assert (await world.ask("console", "DELETE", path, admin)).status_code == 204
+    assert (await world.ask("console", "GET", "/v1/tokens", admin)).status_code == 401
+    assert (await world.ask("console", "GET", "/", bearer(second))).status_code == 200
 
 
-def test_the_last_admin_stays_though_all_go_at_once(tmp_path: Path) -> None:
+@with_world()
+async def test_the_last_admin_stays_though_all_go_at_once(world: World) -> None:
     """Else nobody is left, and the next start takes the first token back that was taken away."""
-
-    async def live(world: World) -> None:
-        admin = world.admin()
-        for _ in range(4):
-            await world.make_token("admin")
-        listed = (await world.ask("console", "GET", "/v1/tokens", admin)).json()["tokens"]
-        listed.sort(key=lambda token: token["label"] == "first")  # the one that asks goes last
-        paths = [f"/v1/tokens/{token['id']}" for token in listed]
-        gone = [world.ask("console", "DELETE", path, admin) for path in paths]
-        statuses = [answer.status_code for answer in await asyncio.gather(*gone)]
-        assert len(statuses) == 5
-        # 401 where a request came after the token it was made with had gone.
-        assert 204 in statuses
-        assert set(statuses) <= {204, 401, 409}
-        assert any(token.role == "admin" for token in world.collector.service.tokens)
-
-    run(live, tmp_path)
+    admin = world.admin()
+    for _ in range(4):
+        await world.make_token("admin")
+    listed = (await world.ask("console", "GET", "/v1/tokens", admin)).json()["tokens"]
+    listed.sort(key=lambda token: token["label"] == "first")  # the one that asks goes last
+    paths = [f"/v1/tokens/{token['id']}" for token in listed]
+    gone = [world.ask("console", "DELETE", path, admin) for path in paths]
+    statuses = [answer.status_code for answer in await asyncio.gather(*gone)]
+    assert len(statuses) == 5
+    # 401 where a request came after the token it was made with had gone.
+    assert 204 in statuses
+    assert set(statuses) <= {204, 401, 409}
+    assert any(token.role == "admin" for token in world.collector.service.tokens)
 
 
-def test_a_draft_is_not_told_from_nothing(tmp_path: Path) -> None:
+@with_world()
+async def test_a_draft_is_not_told_from_nothing(world: World) -> None:
     """Who knows what a plan might say could else find out that it is about to be published."""
-
-    async def live(world: World) -> None:
-        assert await world.collector.administration.add_plan(FLAGS_PLAN) is None
-        good = make_reports(FLAGS_PLAN, 1, np.random.default_rng(1)).to_bytes()
-        for body in (good, b"x", b"{"):
-            answers = [
-                await world.ask("public", "POST", f"/v1/plans/{plan_id}/reports", BINARY, body)
-                for plan_id in (FLAGS_PLAN.id, "0" * 64)
-            ]
-            assert answers[0].status_code == 404
-            assert answers[0].content == answers[1].content
-
-    run(live, tmp_path)
+    assert await world.collector.administration.add_plan(FLAGS_PLAN) is None
+    good = make_reports(FLAGS_PLAN, 1, np.random.default_rng(1)).to_bytes()
+    for body in (good, b"x", b"{"):
+        answers = [
+            await world.ask("public", "POST", f"/v1/plans/{plan_id}/reports", BINARY, body)
+            for plan_id in (FLAGS_PLAN.id, "0" * 64)
+        ]
+        assert answers[0].status_code == 404
+        assert answers[0].content == answers[1].content
 
 
 def test_files_and_the_next_start(tmp_path: Path) -> None:
@@ -336,31 +325,29 @@ def pages_of(plan: Plan, folder: Path) -> list[httpx.Response]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("word", NASTY)
-def test_the_planner_shows_what_was_typed_as_text(word: str, tmp_path: Path) -> None:
+@with_world()
+async def test_the_planner_shows_what_was_typed_as_text(word: str, world: World) -> None:
     """In every field, and in the result of a survey whose names are hostile."""
 
-    async def live(world: World) -> None:
-        async def planned(name: str, **fields: str) -> Elements:
-            crossed = Survey(name, (YesNo(name), Choice("c", (name, "other")))).cross(name, "c")
-            usual = {"survey": crossed.to_toml(), "crowd": "2000", "epsilon": "4",
-                     "delta": "1e-6", "share": "0.05", "view": "counts"}  # fmt: skip
-            head = world.admin() | {"content-type": "application/x-www-form-urlencoded"}
-            body = urlencode(usual | fields).encode()
-            page = await world.ask("console", "POST", "/planner", head, body)
-            assert page.status_code == (422 if fields else 200)
-            return Elements(page.text)
+    async def planned(name: str, **fields: str) -> Elements:
+        crossed = Survey(name, (YesNo(name), Choice("c", (name, "other")))).cross(name, "c")
+        usual = {"survey": crossed.to_toml(), "crowd": "2000", "epsilon": "4",
+                 "delta": "1e-6", "share": "0.05", "view": "counts"}  # fmt: skip
+        head = world.admin() | {"content-type": "application/x-www-form-urlencoded"}
+        body = urlencode(usual | fields).encode()
+        page = await world.ask("console", "POST", "/planner", head, body)
+        assert page.status_code == (422 if fields else 200)
+        return Elements(page.text)
 
-        usual = await planned("plain")
-        nasty = await planned(word)
-        assert word in nasty.text
-        wrong = [await planned("plain", **{field: word})
-                 for field in ("survey", "crowd", "epsilon", "delta", "share", "view")]  # fmt: skip
-        for found in (nasty, *wrong):
-            assert set(found.names) <= set(usual.names)
-            names = {name for name, _ in found.attributes}
-            assert names <= {name for name, _ in usual.attributes} | {"role"}
-
-    run(live, tmp_path)
+    usual = await planned("plain")
+    nasty = await planned(word)
+    assert word in nasty.text
+    wrong = [await planned("plain", **{field: word})
+             for field in ("survey", "crowd", "epsilon", "delta", "share", "view")]  # fmt: skip
+    for found in (nasty, *wrong):
+        assert set(found.names) <= set(usual.names)
+        names = {name for name, _ in found.attributes}
+        assert names <= {name for name, _ in usual.attributes} | {"role"}
 
 
 @pytest.mark.parametrize("word", NASTY)

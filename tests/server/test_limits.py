@@ -35,6 +35,7 @@ from .privacy_help import (
     in_world,
     make_reports,
     serving,
+    with_world,
 )
 from .test_bad_input import raw, request
 
@@ -62,37 +63,33 @@ class TestSizes:
         assert ReportLimits.of(replace(FLAGS_PLAN, crowd_size=20), settings) == (1, 1)
         assert ReportLimits.of(replace(SMALL, honest_fraction="0.5"), settings) == (20, 20)
 
-    def test_a_request_brings_so_many_and_a_relay_more(self, tmp_path: Path):
-        async def live(world: World) -> None:
-            for plan in (LARGE, SMALL):
-                await world.publish(plan)
-            relay = await world.relay()
-            app = {"authorization": f"Bearer {await world.make_token('app')}"}
-            for headers in ({}, app):
-                assert (await world.upload(reports(LARGE, 100), headers)).status_code == 202
-                for batch in (reports(LARGE, 101), reports(SMALL, 11)):
-                    answer = await world.upload(batch, headers)
-                    assert (answer.status_code, problem_of(answer)) == (413, "too-many-reports")
-            assert (await world.upload(reports(SMALL, 999), relay)).status_code == 202
+    @with_world(**NARROW)
+    async def test_a_request_brings_so_many_and_a_relay_more(self, world: World) -> None:
+        for plan in (LARGE, SMALL):
+            await world.publish(plan)
+        relay = await world.relay()
+        app = {"authorization": f"Bearer {await world.make_token('app')}"}
+        for headers in ({}, app):
+            assert (await world.upload(reports(LARGE, 100), headers)).status_code == 202
+            for batch in (reports(LARGE, 101), reports(SMALL, 11)):
+                answer = await world.upload(batch, headers)
+                assert (answer.status_code, problem_of(answer)) == (413, "too-many-reports")
+        assert (await world.upload(reports(SMALL, 999), relay)).status_code == 202
 
-        in_world(live, tmp_path / "data", **NARROW)
+    @with_world(**NARROW)
+    async def test_json_is_for_a_few(self, world: World) -> None:
+        await world.publish(SMALL)
+        path, kind = f"/v1/plans/{SMALL.id}/reports", {"content-type": "application/json"}
+        relay = await world.relay()
 
-    def test_json_is_for_a_few(self, tmp_path: Path):
-        async def live(world: World) -> None:
-            await world.publish(SMALL)
-            path, kind = f"/v1/plans/{SMALL.id}/reports", {"content-type": "application/json"}
-            relay = await world.relay()
+        async def ask(headers: Headers, body: bytes) -> int:
+            answer = await world.ask("public", "POST", path, kind | headers, body)
+            return answer.status_code
 
-            async def ask(headers: Headers, body: bytes) -> int:
-                answer = await world.ask("public", "POST", path, kind | headers, body)
-                return answer.status_code
-
-            assert await ask({}, reports(SMALL, 10).to_json()) == 202
-            assert await ask({}, reports(SMALL, 11).to_json()) == 413
-            assert await ask(relay, reports(SMALL, 999).to_json()) == 202
-            assert await ask(relay, b"{" + b" " * (64 << 10)) == 413
-
-        in_world(live, tmp_path / "data", **NARROW)
+        assert await ask({}, reports(SMALL, 10).to_json()) == 202
+        assert await ask({}, reports(SMALL, 11).to_json()) == 413
+        assert await ask(relay, reports(SMALL, 999).to_json()) == 202
+        assert await ask(relay, b"{" + b" " * (64 << 10)) == 413
 
     def test_a_body_that_is_too_large_is_not_waited_for(self, tmp_path: Path):
         """The token is looked at first; without a relay's, no byte of a large body is read."""
@@ -197,43 +194,39 @@ class TestRelays:
         windows += np.array([0, -1, -2, 2, 1, 0, -500, 0, 7], np.int64).astype(np.uint32)
         return replace(batch, windows=windows)
 
-    def test_a_late_report_does_not_refuse_the_others(self, tmp_path: Path):
-        async def live(world: World) -> None:
-            await world.publish(TEXT_PLAN)
-            relay, whole = (
-                await world.relay(),
-                {"window-expired": [2, 6], "window-not-open": [3, 8]},
+    @with_world()
+    async def test_a_late_report_does_not_refuse_the_others(self, world: World) -> None:
+        await world.publish(TEXT_PLAN)
+        relay, whole = (
+            await world.relay(),
+            {"window-expired": [2, 6], "window-not-open": [3, 8]},
+        )
+        first = await world.upload(self.mixed(), relay)
+        again = await world.upload(self.mixed(), relay)
+        assert first.status_code == 202
+        assert first.json() == {"refused": whole}
+        assert (first.content, first.headers) == (again.content, again.headers)
+        fine = await world.upload(reports(TEXT_PLAN, 95, 1), relay)
+        assert fine.json() == {"refused": {"window-expired": [], "window-not-open": []}}
+        window = int(NOW // 3600)
+        states = {
+            crowd.window: crowd.tenths
+            for crowd in await world.collector.service.in_store(
+                world.collector.store.crowds, TEXT_PLAN.id
             )
-            first = await world.upload(self.mixed(), relay)
-            again = await world.upload(self.mixed(), relay)
-            assert first.status_code == 202
-            assert first.json() == {"refused": whole}
-            assert (first.content, first.headers) == (again.content, again.headers)
-            fine = await world.upload(reports(TEXT_PLAN, 95, 1), relay)
-            assert fine.json() == {"refused": {"window-expired": [], "window-not-open": []}}
-            window = int(NOW // 3600)
-            states = {
-                crowd.window: crowd.tenths
-                for crowd in await world.collector.service.in_store(
-                    world.collector.store.crowds, TEXT_PLAN.id
-                )
-                if crowd.state == "open"
-            }
-            assert states == {window - 1: 0, window: 9, window + 1: 0}  # 3 + 95 of 100, 1 and 1
-            alone = await world.upload(self.mixed())
-            assert (alone.status_code, problem_of(alone)) == (410, "window-expired")
+            if crowd.state == "open"
+        }
+        assert states == {window - 1: 0, window: 9, window + 1: 0}  # 3 + 95 of 100, 1 and 1
+        alone = await world.upload(self.mixed())
+        assert (alone.status_code, problem_of(alone)) == (410, "window-expired")
 
-        in_world(live, tmp_path / "data")
-
-    def test_what_is_about_the_plan_is_told_as_ever(self, tmp_path: Path):
-        async def live(world: World) -> None:
-            await world.publish(TEXT_PLAN)
-            relay = await world.relay()
-            await world.collector.administration.move_plan(TEXT_PLAN.id, "paused")
-            answer = await world.upload(self.mixed(), relay)
-            assert (answer.status_code, problem_of(answer)) == (503, "paused")
-
-        in_world(live, tmp_path / "data")
+    @with_world()
+    async def test_what_is_about_the_plan_is_told_as_ever(self, world: World) -> None:
+        await world.publish(TEXT_PLAN)
+        relay = await world.relay()
+        await world.collector.administration.move_plan(TEXT_PLAN.id, "paused")
+        answer = await world.upload(self.mixed(), relay)
+        assert (answer.status_code, problem_of(answer)) == (503, "paused")
 
     def test_the_parts_are_the_batch(self):
         batch = self.mixed()

@@ -25,7 +25,7 @@ from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 
 from .postgres_help import wait_for
-from .privacy_help import FLAGS_PLAN, Server, World, in_world, serving
+from .privacy_help import FLAGS_PLAN, Server, World, in_world, serving, with_world
 
 FIELDS = {
     "survey": EXAMPLE, "crowd": "2000", "epsilon": "4", "delta": "1e-6", "share": "0.05",
@@ -86,50 +86,48 @@ def test_what_cannot_be_planned(change: dict[str, str], words: str, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_page_the_api_and_a_draft(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        admin = world.admin()
-        empty = await world.ask("console", "GET", "/planner", admin)
-        assert "<textarea" in empty.text
-        body = urlencode(FIELDS).encode()
-        page = unescape((await world.ask("console", "POST", "/planner", admin | FORM, body)).text)
-        wish = {**FIELDS, "crowd": 2000, "share": 0.05}
-        api = await world.ask(
-            "console", "POST", "/v1/prospect", admin | JSON, json.dumps(wish).encode()
+@with_world()
+async def test_the_page_the_api_and_a_draft(world: World) -> None:
+    admin = world.admin()
+    empty = await world.ask("console", "GET", "/planner", admin)
+    assert "<textarea" in empty.text
+    body = urlencode(FIELDS).encode()
+    page = unescape((await world.ask("console", "POST", "/planner", admin | FORM, body)).text)
+    wish = {**FIELDS, "crowd": 2000, "share": 0.05}
+    api = await world.ask(
+        "console", "POST", "/v1/prospect", admin | JSON, json.dumps(wish).encode()
+    )
+    document = api.json()
+    assert document == prospect(check_request(form_request(FIELDS)))
+    assert f"about {document['smallest_group']['people']} people" in page
+    assert document["single_report"] in page
+    for one in document["observers"]:
+        assert one["assumption"] in page
+    (power,) = document["crosses"].values()
+    assert power["in_words"] in page
+    viewer = {"authorization": f"Bearer {await world.make_token('viewer')}"}
+    theirs = await world.ask("console", "POST", "/planner", viewer | FORM, body)
+    assert theirs.status_code == 200
+    assert "as a draft" not in theirs.text
+    assert "Add this plan as a draft" in page
+    draft = urlencode({"plan": json.dumps(document["plan"])}).encode()
+    added = await world.ask("console", "POST", "/drafts", admin | FORM, draft)
+    assert added.headers["location"] == f"/surveys/{document['plan']['id']}"
+    assert world.collector.administration.plan(document["plan"]["id"]) is not None
+    wrong: list[tuple[object, str | None]] = [
+        ([], None), ({"number": 1} | wish, None), ({}, "survey"), ({"survey": 1}, "survey"),
+        (wish | {"survey": "no TOML"}, "survey"), (wish | {"crowd": "2000"}, "crowd"),
+        (wish | {"crowd": 0}, "crowd"), (wish | {"epsilon": 4}, "epsilon"),
+        (wish | {"epsilon": "-1"}, "epsilon"), (wish | {"delta": "2"}, "delta"),
+        (wish | {"share": 2}, "share"), (wish | {"view": "all"}, "view"),
+        (wish | {"compare": "yes"}, "compare"),
+    ]  # fmt: skip
+    for document, parameter in wrong:
+        refused = await world.ask(
+            "console", "POST", "/v1/prospect", admin | JSON, json.dumps(document).encode()
         )
-        document = api.json()
-        assert document == prospect(check_request(form_request(FIELDS)))
-        assert f"about {document['smallest_group']['people']} people" in page
-        assert document["single_report"] in page
-        for one in document["observers"]:
-            assert one["assumption"] in page
-        (power,) = document["crosses"].values()
-        assert power["in_words"] in page
-        viewer = {"authorization": f"Bearer {await world.make_token('viewer')}"}
-        theirs = await world.ask("console", "POST", "/planner", viewer | FORM, body)
-        assert theirs.status_code == 200
-        assert "as a draft" not in theirs.text
-        assert "Add this plan as a draft" in page
-        draft = urlencode({"plan": json.dumps(document["plan"])}).encode()
-        added = await world.ask("console", "POST", "/drafts", admin | FORM, draft)
-        assert added.headers["location"] == f"/surveys/{document['plan']['id']}"
-        assert world.collector.administration.plan(document["plan"]["id"]) is not None
-        wrong: list[tuple[object, str | None]] = [
-            ([], None), ({"number": 1} | wish, None), ({}, "survey"), ({"survey": 1}, "survey"),
-            (wish | {"survey": "no TOML"}, "survey"), (wish | {"crowd": "2000"}, "crowd"),
-            (wish | {"crowd": 0}, "crowd"), (wish | {"epsilon": 4}, "epsilon"),
-            (wish | {"epsilon": "-1"}, "epsilon"), (wish | {"delta": "2"}, "delta"),
-            (wish | {"share": 2}, "share"), (wish | {"view": "all"}, "view"),
-            (wish | {"compare": "yes"}, "compare"),
-        ]  # fmt: skip
-        for document, parameter in wrong:
-            refused = await world.ask(
-                "console", "POST", "/v1/prospect", admin | JSON, json.dumps(document).encode()
-            )
-            assert refused.status_code == 422
-            assert refused.json().get("parameter") == parameter
-
-    in_world(live, tmp_path / "data")
+        assert refused.status_code == 422
+        assert refused.json().get("parameter") == parameter
 
 
 SLOW = {
@@ -189,15 +187,11 @@ class TestProcess:
 
         in_world(live, tmp_path / "data")
 
-    def test_large_requests_are_not_read(self, tmp_path: Path) -> None:
-        async def live(world: World) -> None:
-            for path, kind in (("/planner", FORM), ("/v1/prospect", JSON)):
-                sent = await world.ask(
-                    "console", "POST", path, world.admin() | kind, b"1" * 300_000
-                )
-                assert sent.status_code == 413
-
-        in_world(live, tmp_path / "data")
+    @with_world()
+    async def test_large_requests_are_not_read(self, world: World) -> None:
+        for path, kind in (("/planner", FORM), ("/v1/prospect", JSON)):
+            sent = await world.ask("console", "POST", path, world.admin() | kind, b"1" * 300_000)
+            assert sent.status_code == 413
 
     def test_a_long_survey_is_not_parsed(self) -> None:
         with pytest.raises(InputError, match="at most 65,536 characters; use shoal plan"):

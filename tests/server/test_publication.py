@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from shoal.server.core.administration import objection
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import Settings
 from shoal.server.storage.records import Declaration
-from tests.server.privacy_help import World, in_world
+from tests.server.privacy_help import World, with_world
 
 SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")),))
 STRONG = plan(SURVEY, crowd_size=200, epsilon=1, delta="1e-6")
@@ -83,53 +82,41 @@ def test_eta_is_about_one_report_of_a_person() -> None:
     assert objection(twice, allowing, ()) == problems.PROMISE_BROKEN
 
 
-def test_a_device_verifies_the_certificate_of_a_published_plan(tmp_path: Path) -> None:
+@with_world()
+async def test_a_device_verifies_the_certificate_of_a_published_plan(world: World) -> None:
     """The signature is the pinned key's, and what was computed is what the plan promises."""
-
-    async def live(world: World) -> None:
-        assert await world.collector.administration.add_plan(STRONG) is None
-        path = f"/v1/plans/{STRONG.id}/certificate"
-        assert (await world.ask("public", "GET", path)).status_code == 404
-        declared = Declaration(all_honest=True)
-        assert (
-            await world.collector.administration.move_plan(STRONG.id, "published", declared) is None
-        )
-        answer = await world.ask("public", "GET", path)
-        key = check_public_key(world.collector.service.signer.public_key)
-        check_signature(key, answer.content, answer.headers["Shoal-Signature"], "certificate")
-        assert read_certificate(STRONG, answer.content).holds
-        with pytest.raises(PlanError, match="another plan"):
-            read_certificate(WEAK, answer.content)
-
-    in_world(live, tmp_path / "data")
+    assert await world.collector.administration.add_plan(STRONG) is None
+    path = f"/v1/plans/{STRONG.id}/certificate"
+    assert (await world.ask("public", "GET", path)).status_code == 404
+    declared = Declaration(all_honest=True)
+    assert await world.collector.administration.move_plan(STRONG.id, "published", declared) is None
+    answer = await world.ask("public", "GET", path)
+    key = check_public_key(world.collector.service.signer.public_key)
+    check_signature(key, answer.content, answer.headers["Shoal-Signature"], "certificate")
+    assert read_certificate(STRONG, answer.content).holds
+    with pytest.raises(PlanError, match="another plan"):
+        read_certificate(WEAK, answer.content)
 
 
-def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None:
+@with_world()
+async def test_a_draft_is_looked_at_again_when_it_is_published(world: World) -> None:
     """Two drafts do not know of each other; of two that are published at once, one is."""
-
-    async def live(world: World) -> None:
-        collector = world.collector
-        for draft in (STRONG, WEAK):
-            assert await collector.administration.add_plan(draft) is None
-        strong, weak = await asyncio.gather(
-            *(
-                collector.administration.move_plan(
-                    draft.id, "published", Declaration(all_honest=True)
-                )
-                for draft in (STRONG, WEAK)
-            )
+    collector = world.collector
+    for draft in (STRONG, WEAK):
+        assert await collector.administration.add_plan(draft) is None
+    strong, weak = await asyncio.gather(
+        *(
+            collector.administration.move_plan(draft.id, "published", Declaration(all_honest=True))
+            for draft in (STRONG, WEAK)
         )
-        assert (strong, weak) == (None, problems.PROTECTS_LESS)
-        answer = await world.ask(
-            "console", "POST", f"/v1/plans/{WEAK.id}/publish?honest=all", world.admin()
-        )
-        assert (answer.status_code, answer.json()["title"]) == (422, problems.PROTECTS_LESS.title)
-        assert await collector.administration.move_plan(STRONG.id, "closed") is None
-        assert (
-            await collector.administration.move_plan(
-                WEAK.id, "published", Declaration(all_honest=True)
-            )
-            is None
-        )
-
-    in_world(live, tmp_path / "data")
+    )
+    assert (strong, weak) == (None, problems.PROTECTS_LESS)
+    answer = await world.ask(
+        "console", "POST", f"/v1/plans/{WEAK.id}/publish?honest=all", world.admin()
+    )
+    assert (answer.status_code, answer.json()["title"]) == (422, problems.PROTECTS_LESS.title)
+    assert await collector.administration.move_plan(STRONG.id, "closed") is None
+    assert (
+        await collector.administration.move_plan(WEAK.id, "published", Declaration(all_honest=True))
+        is None
+    )

@@ -17,7 +17,7 @@ from shoal.server.core.tokens import COOKIE, Sessions, Token
 from shoal.server.storage.database import StorageFull
 from shoal.server.storage.records import Declaration
 
-from .privacy_help import FLAGS_PLAN, NOW, Headers, World, in_world, make_reports
+from .privacy_help import FLAGS_PLAN, NOW, Headers, World, in_world, make_reports, with_world
 
 SAME = {"sec-fetch-site": "same-origin"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -47,92 +47,80 @@ def admin_secret(world: World) -> str:
     return world.admin()["authorization"].split()[1]
 
 
-def test_a_cookie_looks_and_acts(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        mine = await signed_in(world, admin_secret(world))
-        assert (await world.ask("console", "GET", "/tokens", mine)).status_code == 200
-        assert (await world.ask("console", "GET", "/v1/plans", mine)).status_code == 200
-        fields = {"role": "viewer", "label": "wall screen", "expires": "", "plan": ""}
-        made = await post(world, "/tokens", fields, mine | SAME)
-        assert made.status_code == 200
-        assert "shoal_viewer_" in made.text
-        assert "shoal_viewer_" not in (await world.ask("console", "GET", "/tokens", mine)).text
-        assert "admin" in (await world.ask("console", "GET", "/", mine)).text
-        relay = fields | {"role": "relay", "label": "forwards", "key": "A" * 43}
-        assert (await post(world, "/tokens", relay, mine | SAME)).status_code == 200
-        assert {one.label: one.key for one in world.collector.service.tokens}[
-            "forwards"
-        ] == "A" * 43
-        wrong = await post(world, "/tokens", fields | {"key": "A" * 43}, mine | SAME)
-        assert wrong.status_code == 400
-        out = await post(world, "/sign-out", {}, mine | SAME)
-        assert "Max-Age=0" in out.headers["set-cookie"]
-        assert (await world.ask("console", "GET", "/tokens", mine)).status_code == 303
-
-    in_world(live, tmp_path / "data")
+@with_world()
+async def test_a_cookie_looks_and_acts(world: World) -> None:
+    mine = await signed_in(world, admin_secret(world))
+    assert (await world.ask("console", "GET", "/tokens", mine)).status_code == 200
+    assert (await world.ask("console", "GET", "/v1/plans", mine)).status_code == 200
+    fields = {"role": "viewer", "label": "wall screen", "expires": "", "plan": ""}
+    made = await post(world, "/tokens", fields, mine | SAME)
+    assert made.status_code == 200
+    assert "shoal_viewer_" in made.text
+    assert "shoal_viewer_" not in (await world.ask("console", "GET", "/tokens", mine)).text
+    assert "admin" in (await world.ask("console", "GET", "/", mine)).text
+    relay = fields | {"role": "relay", "label": "forwards", "key": "A" * 43}
+    assert (await post(world, "/tokens", relay, mine | SAME)).status_code == 200
+    assert {one.label: one.key for one in world.collector.service.tokens}["forwards"] == "A" * 43
+    wrong = await post(world, "/tokens", fields | {"key": "A" * 43}, mine | SAME)
+    assert wrong.status_code == 400
+    out = await post(world, "/sign-out", {}, mine | SAME)
+    assert "Max-Age=0" in out.headers["set-cookie"]
+    assert (await world.ask("console", "GET", "/tokens", mine)).status_code == 303
 
 
 @pytest.mark.parametrize("site", ["same-site", "cross-site", "none", ""])
-def test_another_port_changes_nothing(site: str, tmp_path: Path) -> None:
+@with_world()
+async def test_another_port_changes_nothing(site: str, world: World) -> None:
     """Another port of the same host is the same site, so the browser sends the cookie with it."""
-
-    async def live(world: World) -> None:
-        await world.publish(FLAGS_PLAN)
-        mine = await signed_in(world, admin_secret(world))
-        headers = mine | ({"sec-fetch-site": site} if site else {})
-        before = world.log.getvalue()
-        for operation in PAGES:
-            if operation.method == "POST":
-                path = operation.path.replace("{plan_id}", FLAGS_PLAN.id)
-                path = path.replace("{number}", "1").replace("{token_id}", "x")
-                answer = await post(world, path, {"confirm": "yes", "token": "x"}, headers)
-                assert answer.status_code == 403, path
-                assert "set-cookie" not in answer.headers
-        for method, path in (
-            ("POST", f"/v1/plans/{FLAGS_PLAN.id}/close"),
-            ("DELETE", "/v1/tokens/x"),
-        ):
-            answer = await world.ask("console", method, path, headers)
-            assert answer.json()["type"] == "urn:shoal:problem:cross-site"
-        record = world.collector.administration.plan(FLAGS_PLAN.id)
-        assert record is not None
-        assert record.state == "published"
-        assert world.log.getvalue() == before
-
-    in_world(live, tmp_path / "data")
+    await world.publish(FLAGS_PLAN)
+    mine = await signed_in(world, admin_secret(world))
+    headers = mine | ({"sec-fetch-site": site} if site else {})
+    before = world.log.getvalue()
+    for operation in PAGES:
+        if operation.method == "POST":
+            path = operation.path.replace("{plan_id}", FLAGS_PLAN.id)
+            path = path.replace("{number}", "1").replace("{token_id}", "x")
+            answer = await post(world, path, {"confirm": "yes", "token": "x"}, headers)
+            assert answer.status_code == 403, path
+            assert "set-cookie" not in answer.headers
+    for method, path in (
+        ("POST", f"/v1/plans/{FLAGS_PLAN.id}/close"),
+        ("DELETE", "/v1/tokens/x"),
+    ):
+        answer = await world.ask("console", method, path, headers)
+        assert answer.json()["type"] == "urn:shoal:problem:cross-site"
+    record = world.collector.administration.plan(FLAGS_PLAN.id)
+    assert record is not None
+    assert record.state == "published"
+    assert world.log.getvalue() == before
 
 
-def test_a_cookie_that_was_brought_along_is_not_taken_over(tmp_path: Path) -> None:
+@with_world()
+async def test_a_cookie_that_was_brought_along_is_not_taken_over(world: World) -> None:
     """Whoever plants a cookie in a browser must not own the session that begins there."""
-
-    async def live(world: World) -> None:
-        planted = "a" * 64
-        mine = await signed_in(world, admin_secret(world), brought=planted)
-        assert mine["cookie"] != f"{COOKIE}={planted}"
-        theirs = {"cookie": f"{COOKIE}={planted}"}
-        assert (await world.ask("console", "GET", "/", theirs)).status_code == 303
-        again = await signed_in(world, admin_secret(world), mine["cookie"].partition("=")[2])
-        assert (await world.ask("console", "GET", "/", mine)).status_code == 303  # it has ended
-        assert (await world.ask("console", "GET", "/", again)).status_code == 200
-        both = {"cookie": f"{COOKIE}={planted}; {again['cookie']}"}
-        assert (await world.ask("console", "GET", "/", both)).status_code == 303
-
-    in_world(live, tmp_path / "data")
+    planted = "a" * 64
+    mine = await signed_in(world, admin_secret(world), brought=planted)
+    assert mine["cookie"] != f"{COOKIE}={planted}"
+    theirs = {"cookie": f"{COOKIE}={planted}"}
+    assert (await world.ask("console", "GET", "/", theirs)).status_code == 303
+    again = await signed_in(world, admin_secret(world), mine["cookie"].partition("=")[2])
+    assert (await world.ask("console", "GET", "/", mine)).status_code == 303  # it has ended
+    assert (await world.ask("console", "GET", "/", again)).status_code == 200
+    both = {"cookie": f"{COOKIE}={planted}; {again['cookie']}"}
+    assert (await world.ask("console", "GET", "/", both)).status_code == 303
 
 
-def test_a_session_ends_with_its_token(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        secret = await world.make_token("analyst")
-        mine = await signed_in(world, secret)
-        assert (await world.ask("console", "GET", "/", mine)).status_code == 200
-        (token,) = [one for one in world.collector.service.tokens if one.label == "analyst"]
-        admin = await signed_in(world, admin_secret(world))
-        gone = await post(world, f"/tokens/{token.id}/revoke", {}, admin | SAME)
-        assert gone.status_code == 303
-        assert (await world.ask("console", "GET", "/", mine)).status_code == 303
-        assert (await world.ask("console", "GET", "/v1/plans", mine)).status_code == 401
-
-    in_world(live, tmp_path / "data")
+@with_world()
+async def test_a_session_ends_with_its_token(world: World) -> None:
+    secret = await world.make_token("analyst")
+    mine = await signed_in(world, secret)
+    assert (await world.ask("console", "GET", "/", mine)).status_code == 200
+    (token,) = [one for one in world.collector.service.tokens if one.label == "analyst"]
+    admin = await signed_in(world, admin_secret(world))
+    gone = await post(world, f"/tokens/{token.id}/revoke", {}, admin | SAME)
+    assert gone.status_code == 303
+    assert (await world.ask("console", "GET", "/", mine)).status_code == 303
+    assert (await world.ask("console", "GET", "/v1/plans", mine)).status_code == 401
 
 
 def test_a_session_ends_with_the_last_day_of_its_token(tmp_path: Path) -> None:
@@ -149,48 +137,43 @@ def test_a_session_ends_with_the_last_day_of_its_token(tmp_path: Path) -> None:
     in_world(live, tmp_path / "data", lambda: now[0])
 
 
-def test_a_role_stays_what_it_is(tmp_path: Path) -> None:
+@with_world()
+async def test_a_role_stays_what_it_is(world: World) -> None:
     """Whoever signs in as a viewer does nothing that needs more, by whatever address."""
-
-    async def live(world: World) -> None:
-        await world.publish(FLAGS_PLAN)
-        await world.upload(make_reports(FLAGS_PLAN, 100, np.random.default_rng(1)))
-        mine = (await signed_in(world, await world.make_token("viewer"))) | SAME
-        for operation in PAGES:
-            if operation.role in (None, "viewer"):
-                continue
-            path = operation.path.replace("{plan_id}", FLAGS_PLAN.id)
-            path = path.replace("{number}", "1").replace("{token_id}", "x")
-            if operation.method == "POST":
-                answer = await post(world, path, {"confirm": "yes", "role": "admin"}, mine)
-            else:
-                answer = await world.ask("console", "GET", path, mine)
-            assert answer.status_code == 403, path
-        wanted = {"role": "admin", "label": "mine", "expires": "", "plan": ""}
-        assert (await post(world, "/tokens", wanted, mine)).status_code == 403
-        for role in ("app", "relay"):
-            fields = {"token": await world.make_token(role)}
-            answer = await post(world, "/sign-in", fields, SAME)
-            assert answer.status_code == 401
-            assert "set-cookie" not in answer.headers
-
-    in_world(live, tmp_path / "data")
+    await world.publish(FLAGS_PLAN)
+    await world.upload(make_reports(FLAGS_PLAN, 100, np.random.default_rng(1)))
+    mine = (await signed_in(world, await world.make_token("viewer"))) | SAME
+    for operation in PAGES:
+        if operation.role in (None, "viewer"):
+            continue
+        path = operation.path.replace("{plan_id}", FLAGS_PLAN.id)
+        path = path.replace("{number}", "1").replace("{token_id}", "x")
+        if operation.method == "POST":
+            answer = await post(world, path, {"confirm": "yes", "role": "admin"}, mine)
+        else:
+            answer = await world.ask("console", "GET", path, mine)
+        assert answer.status_code == 403, path
+    wanted = {"role": "admin", "label": "mine", "expires": "", "plan": ""}
+    assert (await post(world, "/tokens", wanted, mine)).status_code == 403
+    for role in ("app", "relay"):
+        fields = {"token": await world.make_token(role)}
+        answer = await post(world, "/sign-in", fields, SAME)
+        assert answer.status_code == 401
+        assert "set-cookie" not in answer.headers
 
 
-def test_a_token_of_some_plans_shows_no_other(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        await world.publish(FLAGS_PLAN)
-        token = Token.new("admin", "some", plans=["0" * 64])
-        secret = await world.collector.service.in_store(world.collector.service.tokens.add, token)
-        mine = (await signed_in(world, secret)) | SAME
-        shown = await world.ask("console", "GET", "/", mine)
-        assert FLAGS_PLAN.id not in shown.text
-        for path in (f"/surveys/{FLAGS_PLAN.id}", "/tokens", "/actions", "/backups", "/drafts"):
-            assert (await world.ask("console", "GET", path, mine)).status_code == 403
-        other = f"/surveys/{'0' * 64}/difference?with_plan={FLAGS_PLAN.id}"
-        assert (await world.ask("console", "GET", other, mine)).status_code == 404
-
-    in_world(live, tmp_path / "data")
+@with_world()
+async def test_a_token_of_some_plans_shows_no_other(world: World) -> None:
+    await world.publish(FLAGS_PLAN)
+    token = Token.new("admin", "some", plans=["0" * 64])
+    secret = await world.collector.service.in_store(world.collector.service.tokens.add, token)
+    mine = (await signed_in(world, secret)) | SAME
+    shown = await world.ask("console", "GET", "/", mine)
+    assert FLAGS_PLAN.id not in shown.text
+    for path in (f"/surveys/{FLAGS_PLAN.id}", "/tokens", "/actions", "/backups", "/drafts"):
+        assert (await world.ask("console", "GET", path, mine)).status_code == 403
+    other = f"/surveys/{'0' * 64}/difference?with_plan={FLAGS_PLAN.id}"
+    assert (await world.ask("console", "GET", other, mine)).status_code == 404
 
 
 def test_time_and_number_are_limited() -> None:
@@ -217,33 +200,27 @@ def test_time_and_number_are_limited() -> None:
     "wanted",
     ["//evil.example", "https://evil.example", "/\\evil.example", "/\r\nX: y", "javascript:x", "a"],
 )  # fmt: skip
-def test_signing_in_leads_nowhere_else(wanted: str, tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        form = await world.clients["console"].get("/sign-in", params={"next": wanted})
-        assert 'name="next" value="/"' in form.text
-        fields = {"token": admin_secret(world), "next": wanted}
-        assert (await post(world, "/sign-in", fields, SAME)).headers["location"] == "/"
-
-    in_world(live, tmp_path / "data")
+@with_world()
+async def test_signing_in_leads_nowhere_else(wanted: str, world: World) -> None:
+    form = await world.clients["console"].get("/sign-in", params={"next": wanted})
+    assert 'name="next" value="/"' in form.text
+    fields = {"token": admin_secret(world), "next": wanted}
+    assert (await post(world, "/sign-in", fields, SAME)).headers["location"] == "/"
 
 
-def test_a_wrong_token_is_counted_and_told_to_nobody(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        answer = await post(world, "/sign-in", {"token": "shoal_admin_wrong"}, SAME)
-        assert answer.status_code == 401
-        assert "shoal_admin_wrong" not in answer.text
-        assert "set-cookie" not in answer.headers
-        assert world.collector.service.tokens.failures == 1
-        large = await post(world, "/sign-in", {"token": "x" * 70_000}, SAME)
-        assert large.status_code == 413
-        plain = await world.ask(
-            "console", "POST", "/sign-in", SAME | {"content-type": "text/plain"}
-        )
-        assert plain.status_code == 415
-        raw = await world.ask("console", "POST", "/sign-in", SAME | FORM, b"token=%ff\xff")
-        assert raw.status_code == 400
-
-    in_world(live, tmp_path / "data")
+@with_world()
+async def test_a_wrong_token_is_counted_and_told_to_nobody(world: World) -> None:
+    answer = await post(world, "/sign-in", {"token": "shoal_admin_wrong"}, SAME)
+    assert answer.status_code == 401
+    assert "shoal_admin_wrong" not in answer.text
+    assert "set-cookie" not in answer.headers
+    assert world.collector.service.tokens.failures == 1
+    large = await post(world, "/sign-in", {"token": "x" * 70_000}, SAME)
+    assert large.status_code == 413
+    plain = await world.ask("console", "POST", "/sign-in", SAME | {"content-type": "text/plain"})
+    assert plain.status_code == 415
+    raw = await world.ask("console", "POST", "/sign-in", SAME | FORM, b"token=%ff\xff")
+    assert raw.status_code == 400
 
 
 def test_the_last_day_of_use_is_stored_for_people_only(tmp_path: Path) -> None:
@@ -264,22 +241,20 @@ def test_the_last_day_of_use_is_stored_for_people_only(tmp_path: Path) -> None:
     in_world(lambda world: _still_known(world), tmp_path / "data")
 
 
-def test_a_full_disk_keeps_nobody_from_looking(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        def full(*_: object) -> None:
-            raise StorageFull("no space left")
+@with_world()
+async def test_a_full_disk_keeps_nobody_from_looking(world: World) -> None:
+    def full(*_: object) -> None:
+        raise StorageFull("no space left")
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(world.collector.service.tokens, "mark_used", full)
-            assert (await world.ask("console", "GET", "/", world.admin())).status_code == 200
-            patch.setattr(world.collector.store, "crowd_counts", full)
-            await world.publish(FLAGS_PLAN)
-            answer = await world.ask("console", "GET", "/", world.admin())
-            assert answer.status_code == 507
-            assert "No disk space is left" in answer.text
-            assert answer.headers["content-type"].startswith("text/html")
-
-    in_world(live, tmp_path / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.collector.service.tokens, "mark_used", full)
+        assert (await world.ask("console", "GET", "/", world.admin())).status_code == 200
+        patch.setattr(world.collector.store, "crowd_counts", full)
+        await world.publish(FLAGS_PLAN)
+        answer = await world.ask("console", "GET", "/", world.admin())
+        assert answer.status_code == 507
+        assert "No disk space is left" in answer.text
+        assert answer.headers["content-type"].startswith("text/html")
 
 
 async def _still_known(world: World) -> None:
@@ -287,62 +262,57 @@ async def _still_known(world: World) -> None:
     assert {one["role"] for one in listed if one["last_used"]} == {"admin", "viewer"}
 
 
-def test_the_life_of_a_plan_by_forms_and_what_was_done(tmp_path: Path) -> None:
+@with_world()
+async def test_the_life_of_a_plan_by_forms_and_what_was_done(world: World) -> None:
     """Draft, publish, pause, resume, close, destroy; each is in the list, with who did it."""
+    mine = (await signed_in(world, admin_secret(world))) | SAME
+    base = f"/surveys/{FLAGS_PLAN.id}"
 
-    async def live(world: World) -> None:
-        mine = (await signed_in(world, admin_secret(world))) | SAME
-        base = f"/surveys/{FLAGS_PLAN.id}"
+    async def state() -> str:
+        path = f"/v1/plans/{FLAGS_PLAN.id}"
+        return str((await world.ask("console", "GET", path, mine)).json()["state"])
 
-        async def state() -> str:
-            path = f"/v1/plans/{FLAGS_PLAN.id}"
-            return str((await world.ask("console", "GET", path, mine)).json()["state"])
-
-        document = json.dumps({"id": FLAGS_PLAN.id} | FLAGS_PLAN.to_json())
-        for wrong in ("{}", "[", "not JSON", ""):
-            assert (await post(world, "/drafts", {"plan": wrong}, mine)).status_code == 422
-        added = await post(world, "/drafts", {"plan": document}, mine)
-        assert (added.status_code, added.headers["location"]) == (303, base)
-        refused = await post(world, f"{base}/publish", {}, mine)
-        assert refused.status_code == 422
-        assert "honest" in refused.text
-        for path, fields, wanted in (
-            ("publish", {"honest": "all"}, "published"),
-            ("pause", {}, "paused"),
-            ("publish", {}, "published"),
-            ("close", {"confirm": "yes"}, "closed"),
-            ("destroy", {"confirm": "yes"}, "destroyed"),
-        ):
-            if "confirm" in fields:
-                assert (await post(world, f"{base}/{path}", {}, mine)).status_code == 400
-            answer = await post(world, f"{base}/{path}", fields, mine)
-            assert (answer.status_code, answer.headers["location"]) == (303, base)
-            assert await state() == wanted
-        assert (await post(world, f"{base}/pause", {}, mine)).status_code == 409
-        made = await post(world, "/backups", {}, mine)
-        assert made.status_code == 303
-        (backup,) = world.collector.administration.backups()
-        assert backup in (await world.ask("console", "GET", "/backups", mine)).text
-        listed = (await world.ask("console", "GET", "/v1/actions", mine)).json()["actions"]
-        moves = ["plan destroyed", "plan closed", "plan published", "plan paused", "plan published"]
-        assert [one["action"] for one in listed] == ["backup made", *moves, "draft added"]
-        assert {one["by"] for one in listed} == {"first"}
-        assert {one["time"] for one in listed} == {"2027-01-15T08:00Z"}
-        page = (await world.ask("console", "GET", "/actions", mine)).text
-        assert "plan destroyed" in page
-        assert FLAGS_PLAN.survey.name in page
-
-    in_world(live, tmp_path / "data")
+    document = json.dumps({"id": FLAGS_PLAN.id} | FLAGS_PLAN.to_json())
+    for wrong in ("{}", "[", "not JSON", ""):
+        assert (await post(world, "/drafts", {"plan": wrong}, mine)).status_code == 422
+    added = await post(world, "/drafts", {"plan": document}, mine)
+    assert (added.status_code, added.headers["location"]) == (303, base)
+    refused = await post(world, f"{base}/publish", {}, mine)
+    assert refused.status_code == 422
+    assert "honest" in refused.text
+    for path, fields, wanted in (
+        ("publish", {"honest": "all"}, "published"),
+        ("pause", {}, "paused"),
+        ("publish", {}, "published"),
+        ("close", {"confirm": "yes"}, "closed"),
+        ("destroy", {"confirm": "yes"}, "destroyed"),
+    ):
+        if "confirm" in fields:
+            assert (await post(world, f"{base}/{path}", {}, mine)).status_code == 400
+        answer = await post(world, f"{base}/{path}", fields, mine)
+        assert (answer.status_code, answer.headers["location"]) == (303, base)
+        assert await state() == wanted
+    assert (await post(world, f"{base}/pause", {}, mine)).status_code == 409
+    made = await post(world, "/backups", {}, mine)
+    assert made.status_code == 303
+    (backup,) = world.collector.administration.backups()
+    assert backup in (await world.ask("console", "GET", "/backups", mine)).text
+    listed = (await world.ask("console", "GET", "/v1/actions", mine)).json()["actions"]
+    moves = ["plan destroyed", "plan closed", "plan published", "plan paused", "plan published"]
+    assert [one["action"] for one in listed] == ["backup made", *moves, "draft added"]
+    assert {one["by"] for one in listed} == {"first"}
+    assert {one["time"] for one in listed} == {"2027-01-15T08:00Z"}
+    page = (await world.ask("console", "GET", "/actions", mine)).text
+    assert "plan destroyed" in page
+    assert FLAGS_PLAN.survey.name in page
 
 
-def test_the_command_line_is_in_the_list_too(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        await world.publish(FLAGS_PLAN)
-        await world.collector.administration.move_plan(FLAGS_PLAN.id, "paused", Declaration())
-        listed = (await world.ask("console", "GET", "/v1/actions", world.admin())).json()["actions"]
-        assert [(one["by"], one["action"]) for one in listed] == [
-            ("the command line", "plan paused"),
-            ("the command line", "plan published"),
-        ]
-
-    in_world(live, tmp_path / "data")
+@with_world()
+async def test_the_command_line_is_in_the_list_too(world: World) -> None:
+    await world.publish(FLAGS_PLAN)
+    await world.collector.administration.move_plan(FLAGS_PLAN.id, "paused", Declaration())
+    listed = (await world.ask("console", "GET", "/v1/actions", world.admin())).json()["actions"]
+    assert [(one["by"], one["action"]) for one in listed] == [
+        ("the command line", "plan paused"),
+        ("the command line", "plan published"),
+    ]

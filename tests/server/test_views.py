@@ -27,6 +27,7 @@ from tests.server.privacy_help import (
     World,
     in_world,
     make_reports,
+    with_world,
 )
 
 ASKED = Survey("travel", (Choice("way", tuple("abcdefghijklmnop")),))
@@ -39,79 +40,66 @@ async def page(world: World, path: str, headers: Headers | None = None) -> str:
     return unescape(answer.text)
 
 
-def test_traces_and_links_are_for_those_who_may_look(tmp_path: Path) -> None:
+@with_world()
+async def test_traces_and_links_are_for_those_who_may_look(world: World) -> None:
     """Every bit of each report is a fair coin, which no crowd with a choice of 16 sends."""
-
-    async def live(world: World) -> None:
-        await world.publish(PLAN)
-        answer = await world.upload(make_reports(PLAN, 200, np.random.default_rng(1)))
-        assert answer.status_code == 202
-        seen = {}
-        for role in ("viewer", "analyst"):
-            headers = {"authorization": f"Bearer {await world.make_token(role)}"}
-            seen[role] = await page(world, f"/surveys/{PLAN.id}", headers)
-            assert "released, 200 reports" in seen[role]
-            assert "open, about 0\u202f%" in seen[role]
-        crowd, second = f"/surveys/{PLAN.id}/crowds/1", "/crowds/2"
-        for word in (crowd, "traces of fake reports", "report.html", "format=csv"):
-            assert word not in seen["viewer"]
-            assert word in seen["analyst"]
-        assert second not in seen["analyst"]
-        assert "in at least" in seen["analyst"]
-        assert "an honest crowd is expected" in await page(world, crowd)
-
-    in_world(live, tmp_path / "data")
+    await world.publish(PLAN)
+    answer = await world.upload(make_reports(PLAN, 200, np.random.default_rng(1)))
+    assert answer.status_code == 202
+    seen = {}
+    for role in ("viewer", "analyst"):
+        headers = {"authorization": f"Bearer {await world.make_token(role)}"}
+        seen[role] = await page(world, f"/surveys/{PLAN.id}", headers)
+        assert "released, 200 reports" in seen[role]
+        assert "open, about 0\u202f%" in seen[role]
+    crowd, second = f"/surveys/{PLAN.id}/crowds/1", "/crowds/2"
+    for word in (crowd, "traces of fake reports", "report.html", "format=csv"):
+        assert word not in seen["viewer"]
+        assert word in seen["analyst"]
+    assert second not in seen["analyst"]
+    assert "in at least" in seen["analyst"]
+    assert "an honest crowd is expected" in await page(world, crowd)
 
 
-def test_what_can_be_done_is_shown_to_admins_only(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        await world.publish(FLAGS_PLAN)
-        analyst = {"authorization": f"Bearer {await world.make_token('analyst')}"}
-        path = f"/surveys/{FLAGS_PLAN.id}"
-        assert f"{path}/close" in await page(world, path)
-        assert f"{path}/close" not in await page(world, path, analyst)
-        assert 'href="/tokens"' in await page(world, "/")
-        assert 'href="/tokens"' not in await page(world, "/", analyst)
-
-    in_world(live, tmp_path / "data")
+@with_world()
+async def test_what_can_be_done_is_shown_to_admins_only(world: World) -> None:
+    await world.publish(FLAGS_PLAN)
+    analyst = {"authorization": f"Bearer {await world.make_token('analyst')}"}
+    path = f"/surveys/{FLAGS_PLAN.id}"
+    assert f"{path}/close" in await page(world, path)
+    assert f"{path}/close" not in await page(world, path, analyst)
+    assert 'href="/tokens"' in await page(world, "/")
+    assert 'href="/tokens"' not in await page(world, "/", analyst)
 
 
-def test_a_counts_plan_says_what_its_releases_hold(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        words = "This release holds how many reports set each bit, and nothing"
-        for agreed in (FLAGS_PLAN, COUNTS_PLAN):
-            await world.publish(agreed)
-            shown = await page(world, f"/surveys/{agreed.id}")
-            assert (words in shown) == (agreed is COUNTS_PLAN)
-
-    in_world(live, tmp_path / "data")
+@with_world()
+async def test_a_counts_plan_says_what_its_releases_hold(world: World) -> None:
+    words = "This release holds how many reports set each bit, and nothing"
+    for agreed in (FLAGS_PLAN, COUNTS_PLAN):
+        await world.publish(agreed)
+        shown = await page(world, f"/surveys/{agreed.id}")
+        assert (words in shown) == (agreed is COUNTS_PLAN)
 
 
 @pytest.mark.parametrize("agreed", [FLAGS_PLAN, COUNTS_PLAN], ids=["reports", "counts"])
-def test_a_plan_says_who_sees_what(agreed: Plan, tmp_path: Path) -> None:
+@with_world()
+async def test_a_plan_says_who_sees_what(agreed: Plan, world: World) -> None:
     """On the page and in the API: the observers of the certificate; a draft has none yet."""
-
-    async def live(world: World) -> None:
-        assert await world.collector.administration.add_plan(agreed) is None
-        path, shown_at = f"/v1/plans/{agreed.id}", f"/surveys/{agreed.id}"
-        draft = await world.ask("console", "GET", path, world.admin())
-        assert draft.json()["observers"] is None
-        assert 'id="observers"' not in await page(world, shown_at)
-        everybody = Declaration(all_honest=True)
-        assert (
-            await world.collector.administration.move_plan(agreed.id, "published", everybody)
-            is None
-        )
-        shown = (await world.ask("console", "GET", path, world.admin())).json()
-        expected = observers(certify(agreed), float(agreed.promise.epsilon))
-        assert shown["observers"] == [one.to_json() for one in expected]
-        text = await page(world, shown_at)
-        assert f"view {agreed.view}." in text
-        for one in shown["observers"]:
-            for words in (one["who"], one["sees"], what_holds(one), one["assumption"]):
-                assert words in text
-
-    in_world(live, tmp_path / "data")
+    assert await world.collector.administration.add_plan(agreed) is None
+    path, shown_at = f"/v1/plans/{agreed.id}", f"/surveys/{agreed.id}"
+    draft = await world.ask("console", "GET", path, world.admin())
+    assert draft.json()["observers"] is None
+    assert 'id="observers"' not in await page(world, shown_at)
+    everybody = Declaration(all_honest=True)
+    assert await world.collector.administration.move_plan(agreed.id, "published", everybody) is None
+    shown = (await world.ask("console", "GET", path, world.admin())).json()
+    expected = observers(certify(agreed), float(agreed.promise.epsilon))
+    assert shown["observers"] == [one.to_json() for one in expected]
+    text = await page(world, shown_at)
+    assert f"view {agreed.view}." in text
+    for one in shown["observers"]:
+        for words in (one["who"], one["sees"], what_holds(one), one["assumption"]):
+            assert words in text
 
 
 def test_windows_are_dates_and_an_end_has_a_reason(tmp_path: Path) -> None:

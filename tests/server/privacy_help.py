@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar
@@ -208,10 +208,9 @@ def with_world(
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         @wraps(test)
-        def run(tmp_path: Path, **others: Any) -> None:
-            in_world(
-                lambda world: test(world=world, **others), tmp_path / "data", clock, **settings
-            )
+        def run(*own: Any, tmp_path: Path, **others: Any) -> None:
+            work = partial(test, *own, **others)
+            in_world(lambda world: work(world=world), tmp_path / "data", clock, **settings)
 
         asked = [one for one in signature(test).parameters.values() if one.name != "world"]
         folder = Parameter("tmp_path", Parameter.KEYWORD_ONLY)

@@ -18,7 +18,7 @@ from shoal.server.core.http import check_origins, read_origins
 from tests.server.relay.relay_help import WHOLE, FakeAnalyzer, RelayWorld, in_relay
 from tests.server.serving_help import Served, served, small_plan
 
-from .privacy_help import FLAGS_PLAN, NOW, World, in_world
+from .privacy_help import FLAGS_PLAN, NOW, World, in_world, with_world
 
 ORIGIN = "https://page.example"
 PAGE = {"Origin": ORIGIN}
@@ -113,64 +113,62 @@ def test_the_console_is_closed_to_pages(collector: Served) -> None:
     assert not shared(httpx.options(f"{collector.console}/v1/plans", headers=ASKING))
 
 
-def test_a_plan_has_no_pages_until_an_admin_names_them(tmp_path: Path) -> None:
+@with_world()
+async def test_a_plan_has_no_pages_until_an_admin_names_them(world: World) -> None:
     other = replace(FLAGS_PLAN, crowd_size=300)
 
-    async def live(world: World) -> None:
-        async def open_to(path: str, origin: str = ORIGIN) -> str | None:
-            answer = await world.ask("public", "GET", path, {"Origin": origin})
-            return shared(answer).get("access-control-allow-origin")
+    async def open_to(path: str, origin: str = ORIGIN) -> str | None:
+        answer = await world.ask("public", "GET", path, {"Origin": origin})
+        return shared(answer).get("access-control-allow-origin")
 
-        async def put(origins: object) -> httpx.Response:
-            return await world.clients["console"].put(
-                f"/v1/plans/{FLAGS_PLAN.id}/origins", json=origins, headers=world.admin()
-            )
+    async def put(origins: object) -> httpx.Response:
+        return await world.clients["console"].put(
+            f"/v1/plans/{FLAGS_PLAN.id}/origins", json=origins, headers=world.admin()
+        )
 
-        here, there = f"/v1/plans/{FLAGS_PLAN.id}", f"/v1/plans/{other.id}"
-        await world.publish(FLAGS_PLAN)
-        await world.publish(other)
-        for path in (here, there, "/v1/keys"):
-            answer = await world.ask("public", "GET", path, PAGE)
-            assert (answer.status_code, shared(answer)) == (200, {})
-            asked = await world.ask("public", "OPTIONS", path, ASKING)
-            assert (asked.status_code, shared(asked)) == (405, {})
+    here, there = f"/v1/plans/{FLAGS_PLAN.id}", f"/v1/plans/{other.id}"
+    await world.publish(FLAGS_PLAN)
+    await world.publish(other)
+    for path in (here, there, "/v1/keys"):
+        answer = await world.ask("public", "GET", path, PAGE)
+        assert (answer.status_code, shared(answer)) == (200, {})
+        asked = await world.ask("public", "OPTIONS", path, ASKING)
+        assert (asked.status_code, shared(asked)) == (405, {})
 
-        answer = await put({"origins": [ORIGIN, ORIGIN]})
-        assert (answer.status_code, answer.json()) == (200, {"origins": [ORIGIN]})
-        shown = await world.ask("console", "GET", here, world.admin())
-        assert shown.json()["origins"] == [ORIGIN]
-        assert [await open_to(path) for path in (here, there, "/v1/keys")] == [ORIGIN, None, ORIGIN]
+    answer = await put({"origins": [ORIGIN, ORIGIN]})
+    assert (answer.status_code, answer.json()) == (200, {"origins": [ORIGIN]})
+    shown = await world.ask("console", "GET", here, world.admin())
+    assert shown.json()["origins"] == [ORIGIN]
+    assert [await open_to(path) for path in (here, there, "/v1/keys")] == [ORIGIN, None, ORIGIN]
 
-        wrong: list[object] = [["page.example"], ["https://page.example/"], ["https://A.example"],
-                               [7], ["null"], "*", ["http://page.example"],
-                               [f"https://{n}.example" for n in range(101)]]  # fmt: skip
-        for origins in wrong:
-            answer = await put({"origins": origins})
-            assert (answer.status_code, answer.json()["type"]) == (
-                422,
-                "urn:shoal:problem:bad-origins",
-            )
-        others: list[object] = [[], {}, {"origins": [], "more": 1}]
-        for document in others:
-            assert (await put(document)).status_code == 400
-        assert await open_to(here) == ORIGIN
+    wrong: list[object] = [["page.example"], ["https://page.example/"], ["https://A.example"],
+                           [7], ["null"], "*", ["http://page.example"],
+                           [f"https://{n}.example" for n in range(101)]]  # fmt: skip
+    for origins in wrong:
+        answer = await put({"origins": origins})
+        assert (answer.status_code, answer.json()["type"]) == (
+            422,
+            "urn:shoal:problem:bad-origins",
+        )
+    others: list[object] = [[], {}, {"origins": [], "more": 1}]
+    for document in others:
+        assert (await put(document)).status_code == 400
+    assert await open_to(here) == ORIGIN
 
-        page = f"/surveys/{FLAGS_PLAN.id}"
-        fields = urlencode({"origins": "*"}).encode()
-        answer = await world.ask("console", "POST", f"{page}/origins", world.admin() | FORM, fields)
-        assert answer.status_code == 303
-        shown = await world.ask("console", "GET", page, world.admin())
-        assert 'name="origins" value="*"' in shown.text
-        assert await open_to(here, "https://any.example") == "*"
-        answer = await world.ask("public", "GET", here, {"Origin": "https://any.example"})
-        assert "vary" not in answer.headers
-        assert await open_to(there) is None
-        assert (await put({"origins": []})).status_code == 200
-        assert await open_to(here) is None
-        done = [line.action for line in world.collector.administration.actions.last(0, 10)]
-        assert done.count("origins set") == 3
-
-    in_world(live, tmp_path / "data")
+    page = f"/surveys/{FLAGS_PLAN.id}"
+    fields = urlencode({"origins": "*"}).encode()
+    answer = await world.ask("console", "POST", f"{page}/origins", world.admin() | FORM, fields)
+    assert answer.status_code == 303
+    shown = await world.ask("console", "GET", page, world.admin())
+    assert 'name="origins" value="*"' in shown.text
+    assert await open_to(here, "https://any.example") == "*"
+    answer = await world.ask("public", "GET", here, {"Origin": "https://any.example"})
+    assert "vary" not in answer.headers
+    assert await open_to(there) is None
+    assert (await put({"origins": []})).status_code == 200
+    assert await open_to(here) is None
+    done = [line.action for line in world.collector.administration.actions.last(0, 10)]
+    assert done.count("origins set") == 3
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPSConnection
 from itertools import islice
@@ -241,8 +241,7 @@ def caddy_command(at: Path, port: int, upstream: int, file: str = "Caddyfile") -
 
 
 COMMANDS = {"nginx": nginx_command, "caddy": caddy_command}
-FOR_ANALYZERS = "caddy, for an analyzer"
-OBLIVIOUS_RELAY = "nginx, as an oblivious relay"
+FOR_ANALYZERS, OBLIVIOUS_RELAY = "Caddyfile-analyzer", "nginx-oblivious-relay.conf"
 
 
 @contextmanager
@@ -250,12 +249,11 @@ def proxied(name: str, at: Path, upstream: int) -> Iterator[int]:
     """Run a proxy with our configuration before a port, and yield its own."""
     port = free_port()
     make_certificate(at)
-    if name == FOR_ANALYZERS:
-        command = caddy_command(at, port, upstream, "Caddyfile-analyzer")
-    elif name == OBLIVIOUS_RELAY:
-        command = nginx_command(at, port, upstream, "nginx-oblivious-relay.conf")
-    else:
+    if name in COMMANDS:
         command = COMMANDS[name](at, port, upstream)
+    else:
+        make = caddy_command if name == FOR_ANALYZERS else nginx_command
+        command = make(at, port, upstream, name)
     homes = {"HOME": str(at), "XDG_DATA_HOME": str(at), "XDG_CONFIG_HOME": str(at)}
     with (at / "said").open("wb") as said:
         proxy = subprocess.Popen(command, stdout=said, stderr=said, env=os.environ | homes)
@@ -321,6 +319,29 @@ def connected(at: Path, port: int, source: str = "127.0.0.1") -> Iterator[ssl.SS
         yield wire
 
 
+def asked(
+    at: Path, port: int, method: str, path: str, body: Any = None, headers: Any = None
+) -> tuple[int, Any]:
+    """Return the status and the headers of a response through TLS."""
+    trust = ssl.create_default_context(cafile=at / "cert.pem")
+    with closing(HTTPSConnection("localhost", port, context=trust, timeout=60)) as connection:
+        connection.request(method, path, body, headers or {})
+        with connection.getresponse() as answer:
+            answer.read()
+            return answer.status, answer.headers
+
+
+def assert_nothing_kept(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            assert CANARY.encode() not in path.read_bytes(), path
+
+
+def assert_nobody_named(headers: dict[str, str]) -> None:
+    assert CANARY not in str(headers)
+    assert "127.0.0.1" not in {value for key, value in headers.items() if key != "host"}
+
+
 def post_head(length: int) -> bytes:
     return (
         "POST /v1/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
@@ -360,28 +381,18 @@ class TestRealProxies:
             "X-Forwarded-Host": CANARY,
         }
         with listening() as (upstream, came), proxied(name, tmp_path, upstream) as port:
-            trust = ssl.create_default_context(cafile=tmp_path / "cert.pem")
-            connection = HTTPSConnection("localhost", port, context=trust, timeout=20)
             content = (body[at : at + 9999] for at in range(0, len(body), 9999))
-            connection.request(
-                "POST", f"/v1/plans/x/reports?{CANARY}", content if chunked else body, sent
-            )
-            with connection.getresponse() as answer:
-                assert answer.status == 202
-            connection.request("GET", f"/healthz?{CANARY}", headers=sent)
-            with connection.getresponse() as answer:
-                assert answer.status == 404
-                assert "nginx/" not in answer.getheader("Server", "")
-            connection.close()
+            path = f"/v1/plans/x/reports?{CANARY}"
+            assert asked(tmp_path, port, "POST", path, content if chunked else body, sent)[0] == 202
+            status, answer = asked(tmp_path, port, "GET", f"/healthz?{CANARY}", None, sent)
+            assert status == 404
+            assert "nginx/" not in answer.get("Server", "")
         ((headers, arrived),) = came
         assert arrived == body
-        assert CANARY not in str(headers)
-        assert "127.0.0.1" not in {value for key, value in headers.items() if key != "host"}
+        assert_nobody_named(headers)
         assert headers["content-type"] == sent["Content-Type"]
         assert headers["authorization"] == sent["Authorization"]
-        for path in tmp_path.rglob("*"):
-            if path.is_file():
-                assert CANARY.encode() not in path.read_bytes(), path
+        assert_nothing_kept(tmp_path)
 
     @pytest.mark.skipif(shutil.which("caddy") is None, reason="no caddy here")
     def test_a_relay_reaches_an_analyzer(self, tmp_path: Path):
@@ -389,24 +400,15 @@ class TestRealProxies:
         body = CANARY.encode() * ((8 << 20) // len(CANARY))
         sent = {"Authorization": "Bearer relay", "Shoal-Signature": "abc", "User-Agent": CANARY}
         with listening() as (upstream, came), proxied(FOR_ANALYZERS, tmp_path, upstream) as port:
-            trust = ssl.create_default_context(cafile=tmp_path / "cert.pem")
-            connection = HTTPSConnection("localhost", port, context=trust, timeout=60)
-            connection.request("PUT", "/v1/plans/x/crowds/0/1/chunks/0", body, sent)
-            with connection.getresponse() as answer:
-                assert answer.status == 202
-            connection.request("GET", "/metrics")
-            with connection.getresponse() as answer:
-                assert answer.status == 404
-            connection.close()
+            path = "/v1/plans/x/crowds/0/1/chunks/0"
+            assert asked(tmp_path, port, "PUT", path, body, sent)[0] == 202
+            assert asked(tmp_path, port, "GET", "/metrics")[0] == 404
         ((headers, arrived),) = came
         assert arrived == body
         assert headers["authorization"] == sent["Authorization"]
         assert headers["shoal-signature"] == sent["Shoal-Signature"]
-        assert CANARY not in str(headers)
-        assert "127.0.0.1" not in {value for key, value in headers.items() if key != "host"}
-        for path in tmp_path.rglob("*"):
-            if path.is_file():
-                assert CANARY.encode() not in path.read_bytes(), path
+        assert_nobody_named(headers)
+        assert_nothing_kept(tmp_path)
 
     def test_slow_senders_wait_at_the_proxy(self, name: str, tmp_path: Path):
         """Half a body has come, and nobody has connected to the collector; then the rest comes."""
@@ -464,15 +466,9 @@ class TestRealProxies:
     def test_an_error_is_not_written_down(self, name: str, tmp_path: Path):
         """Nobody listens behind the proxy."""
         with proxied(name, tmp_path, free_port()) as port:
-            trust = ssl.create_default_context(cafile=tmp_path / "cert.pem")
-            connection = HTTPSConnection("localhost", port, context=trust, timeout=20)
-            connection.request("POST", f"/v1/{CANARY}", b"x", {"User-Agent": CANARY})
-            with connection.getresponse() as answer:
-                assert answer.status == 502
-            connection.close()
-        for path in tmp_path.rglob("*"):
-            if path.is_file():
-                assert CANARY.encode() not in path.read_bytes(), path
+            sent = {"User-Agent": CANARY}
+            assert asked(tmp_path, port, "POST", f"/v1/{CANARY}", b"x", sent)[0] == 502
+        assert_nothing_kept(tmp_path)
 
     def test_a_device_and_the_doctor_go_through(
         self, name: str, tmp_path: Path, collector: Served, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -145,14 +145,12 @@ class TestTheFolder:
         assert verdicts(data)["signing key"] == "fail"
         assert not (data / "signing-key").exists()
 
-    def test_settings_that_cannot_be_read(self, data: Path):
-        (data / "shoal.toml").write_text("colour = 'blue'")
-        assert "no setting 'colour'" in findings_of(data)["settings"].sentence
-
-    def test_settings_for_trials(self, data: Path):
+    def test_settings(self, data: Path):
         assert verdicts(data)["settings"] == "ok"
         (data / "shoal.toml").write_text("allow_unproven = true")
         assert verdicts(data)["settings"] == "warn"
+        (data / "shoal.toml").write_text("colour = 'blue'")
+        assert "no setting 'colour'" in findings_of(data)["settings"].sentence
 
     def test_a_folder_that_one_may_not_look_into(self, data: Path, monkeypatch):
         monkeypatch.setattr("os.access", lambda *_: False)
@@ -191,9 +189,18 @@ class TestTheFolder:
         assert verdicts(data)["file system"] == verdict
 
 
+def damaged(content: bytes) -> bytes:
+    return content[:4096] + bytes(1904) + content[6000:]
+
+
 class TestTheData:
-    def test_none(self, data: Path):
-        (data / "shoal.db").unlink()
+    @pytest.mark.parametrize("spoil", [damaged, lambda content: b"not a database" * 500, None])
+    def test_damaged_or_none(self, data: Path, spoil: Callable[[bytes], bytes] | None):
+        file = data / "shoal.db"
+        if spoil is None:
+            file.unlink()
+        else:
+            file.write_bytes(spoil(file.read_bytes()))
         assert verdicts(data)["data"] == "fail"
 
     @pytest.mark.parametrize("version", [99, 2])
@@ -214,50 +221,40 @@ class TestTheData:
             )
             assert verdicts(data)["log"] == verdict
 
-    def test_damaged(self, data: Path):
-        content = bytearray((data / "shoal.db").read_bytes())
-        content[4096:6000] = bytes(1904)
-        (data / "shoal.db").write_bytes(content)
-        assert verdicts(data)["data"] == "fail"
-
-    def test_not_a_database(self, data: Path):
-        (data / "shoal.db").write_bytes(b"not a database" * 500)
-        assert verdicts(data)["data"] == "fail"
-
     def test_another_journal(self, data: Path):
         with closing(sqlite3.connect(data / "shoal.db")) as database:
             database.execute("PRAGMA journal_mode = DELETE")
         assert verdicts(data)["data"] == "warn"
 
 
-class TestTheClock:
-    def test_before_this_was_written(self, data: Path):
-        assert verdicts(data, clock=lambda: 1e9)["clock"] == "fail"
+def test_the_clock(data: Path):
+    """Before this program was written, before the last change of the data, and after it."""
+    now = time.time()
+    found = [
+        verdicts(data, clock=lambda at=at: at)["clock"] for at in (1e9, now - 3600, now + 3600)
+    ]
+    assert found == ["fail", "fail", "ok"]
 
-    def test_before_the_last_change(self, data: Path):
-        assert verdicts(data, clock=lambda: time.time() - 3600)["clock"] == "fail"
-        assert verdicts(data, clock=lambda: time.time() + 3600)["clock"] == "ok"
+
+@pytest.mark.parametrize(
+    ("public", "console", "url", "expected"),
+    [
+        ("0.0.0.0:1", "203.0.113.7:2", None, ("fail", "fail")),
+        ("0.0.0.0:1", "127.0.0.1:2", "https://127.0.0.1:1", ("warn", "ok")),
+        ("127.0.0.1:1", "8.8.8.8:8401", "https://127.0.0.1:1", ("ok", "fail")),
+    ],
+)
+def test_addresses(
+    public: str, console: str, url: str | None, expected: tuple[str, str], data: Path
+):
+    (data / "shoal.toml").write_text(f'public = "{public}"\nconsole = "{console}"')
+    found = verdicts(data, url=url)
+    assert (found["public address"], found["console address"]) == expected
 
 
-class TestAddresses:
-    def test_listening_to_everybody(self, data: Path, tmp_path: Path):
-        (data / "shoal.toml").write_text('public = "0.0.0.0:1"\nconsole = "203.0.113.7:2"')
-        found = verdicts(data)
-        assert found["public address"] == found["console address"] == "fail"
-
-    def test_behind_a_proxy(self, data: Path):
-        (data / "shoal.toml").write_text('public = "0.0.0.0:1"\nconsole = "127.0.0.1:2"')
-        found = verdicts(data, url="https://127.0.0.1:1")
-        assert found["public address"] == "warn"
-        assert found["console address"] == "ok"
-
-    def test_a_console_on_the_internet_stays_wrong(self, data: Path):
-        (data / "shoal.toml").write_text('console = "8.8.8.8:8401"')
-        assert verdicts(data, url="https://127.0.0.1:1")["console address"] == "fail"
-
-    def test_what_is_no_address(self, data: Path):
-        with pytest.raises(InputError, match="an address is https"):
-            examine(data, url="ftp://host")
+def test_what_is_no_address(data: Path):
+    with pytest.raises(InputError, match="an address is https"):
+        examine(data, url="ftp://host")
 
 
 Answers = dict[str, tuple[int, dict[str, str], bytes]]

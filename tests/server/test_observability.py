@@ -21,7 +21,7 @@ from shoal.server.relay.service import RelayMetrics
 from shoal.server.storage.store import Store
 
 from .crash_help import LONGEST
-from .privacy_help import FLAGS_PLAN, World, in_world
+from .privacy_help import FLAGS_PLAN, World, in_world, with_world
 from .serving_help import served, small_plan
 from .store_help import Clock, make_plan, upload
 
@@ -81,120 +81,103 @@ class TestTokens:
         with pytest.raises(InputError):
             Token.new("viewer", **({"label": "x"} | limits))
 
-    def test_some_plans_only(self, tmp_path: Path):
-        async def story(world: World) -> None:
-            for plan in (FLAGS_PLAN, OTHER):
-                await world.publish(plan)
-            collector = world.collector
+    @with_world(reports_per_request=50)
+    async def test_some_plans_only(self, world: World) -> None:
+        for plan in (FLAGS_PLAN, OTHER):
+            await world.publish(plan)
+        collector = world.collector
 
-            async def make(role: Any) -> dict[str, str]:
-                token = Token.new(role, role, plans=[FLAGS_PLAN.id])
-                return headers(
-                    await collector.service.in_store(collector.service.tokens.add, token)
-                )
+        async def make(role: Any) -> dict[str, str]:
+            token = Token.new(role, role, plans=[FLAGS_PLAN.id])
+            return headers(await collector.service.in_store(collector.service.tokens.add, token))
 
-            async def status(who: dict[str, str], method: str, path: str) -> int:
-                return (await world.ask("console", method, path, who)).status_code
+        async def status(who: dict[str, str], method: str, path: str) -> int:
+            return (await world.ask("console", method, path, who)).status_code
 
-            admin, viewer = await make("admin"), await make("viewer")
-            mine, others = (f"/v1/plans/{plan.id}" for plan in (FLAGS_PLAN, OTHER))
-            assert await status(viewer, "GET", mine) == 200
-            assert await status(viewer, "GET", others) == 403
-            listed = (await world.ask("console", "GET", "/v1/plans", viewer)).json()["plans"]
-            assert [one["id"] for one in listed] == [FLAGS_PLAN.id]
-            home = (await world.ask("console", "GET", "/", viewer)).text
-            assert FLAGS_PLAN.id[:12] in home
-            assert OTHER.id[:12] not in home
-            assert await status(viewer, "GET", f"/surveys/{OTHER.id}") == 403
-            assert await status(admin, "POST", f"{mine}/pause") == 200
-            assert await status(admin, "POST", f"{others}/pause") == 403
-            for method, path in (
-                ("GET", "/v1/tokens"), ("POST", "/v1/tokens"), ("POST", "/v1/plans"),
-                ("DELETE", "/v1/tokens/x"), ("POST", "/v1/clock/accept"),
-            ):  # fmt: skip
-                assert await status(admin, method, path) == 403
-            relay = await make("relay")
-            batch = upload(OTHER, 60, 1)
-            assert (await world.upload(batch, relay)).status_code == 413
-            assert (await world.upload(batch, await world.relay())).status_code == 202
+        admin, viewer = await make("admin"), await make("viewer")
+        mine, others = (f"/v1/plans/{plan.id}" for plan in (FLAGS_PLAN, OTHER))
+        assert await status(viewer, "GET", mine) == 200
+        assert await status(viewer, "GET", others) == 403
+        listed = (await world.ask("console", "GET", "/v1/plans", viewer)).json()["plans"]
+        assert [one["id"] for one in listed] == [FLAGS_PLAN.id]
+        home = (await world.ask("console", "GET", "/", viewer)).text
+        assert FLAGS_PLAN.id[:12] in home
+        assert OTHER.id[:12] not in home
+        assert await status(viewer, "GET", f"/surveys/{OTHER.id}") == 403
+        assert await status(admin, "POST", f"{mine}/pause") == 200
+        assert await status(admin, "POST", f"{others}/pause") == 403
+        for method, path in (
+            ("GET", "/v1/tokens"), ("POST", "/v1/tokens"), ("POST", "/v1/plans"),
+            ("DELETE", "/v1/tokens/x"), ("POST", "/v1/clock/accept"),
+        ):  # fmt: skip
+            assert await status(admin, method, path) == 403
+        relay = await make("relay")
+        batch = upload(OTHER, 60, 1)
+        assert (await world.upload(batch, relay)).status_code == 413
+        assert (await world.upload(batch, await world.relay())).status_code == 202
 
-        in_world(story, tmp_path / "data", reports_per_request=50)
+    @with_world(ingest="token")
+    async def test_an_app_of_another_plan_may_not_send(self, world: World) -> None:
+        await world.publish(OTHER)
+        token = Token.new("app", "elsewhere", plans=[FLAGS_PLAN.id])
+        secret = await world.collector.service.in_store(world.collector.service.tokens.add, token)
+        answer = await world.upload(upload(OTHER, 1, 1), headers(secret))
+        assert answer.status_code == 401
 
-    def test_an_app_of_another_plan_may_not_send(self, tmp_path: Path):
-        async def story(world: World) -> None:
-            await world.publish(OTHER)
-            token = Token.new("app", "elsewhere", plans=[FLAGS_PLAN.id])
-            secret = await world.collector.service.in_store(
-                world.collector.service.tokens.add, token
-            )
-            answer = await world.upload(upload(OTHER, 1, 1), headers(secret))
-            assert answer.status_code == 401
-
-        in_world(story, tmp_path / "data", ingest="token")
-
-    def test_made_over_http(self, tmp_path: Path):
-        async def story(world: World) -> None:
-            wanted: dict[str, Any] = {"role": "analyst", "label": "b", "expires": "2999-12-31"}
-            wanted |= {"plans": [FLAGS_PLAN.id]}
-            json_type = {"content-type": "application/json"}
-            made = await world.ask(
+    @with_world()
+    async def test_made_over_http(self, world: World) -> None:
+        wanted: dict[str, Any] = {"role": "analyst", "label": "b", "expires": "2999-12-31"}
+        wanted |= {"plans": [FLAGS_PLAN.id]}
+        json_type = {"content-type": "application/json"}
+        made = await world.ask(
+            "console", "POST", "/v1/tokens", world.admin() | json_type,
+            json.dumps(wanted).encode(),
+        )  # fmt: skip
+        document = made.json()
+        assert made.status_code == 201
+        assert {name: document[name] for name in wanted} == wanted
+        listed = (await world.ask("console", "GET", "/v1/tokens", world.admin())).json()
+        assert document["expires"] in [one["expires"] for one in listed["tokens"]]
+        for wrong in ({"expires": "soon"}, {"expires": 5}, {"plans": "x"}, {"plans": [1]},
+                      {"x": 1}):  # fmt: skip
+            refused = await world.ask(
                 "console", "POST", "/v1/tokens", world.admin() | json_type,
-                json.dumps(wanted).encode(),
+                json.dumps({"role": "viewer", "label": "a"} | wrong).encode(),
             )  # fmt: skip
-            document = made.json()
-            assert made.status_code == 201
-            assert {name: document[name] for name in wanted} == wanted
-            listed = (await world.ask("console", "GET", "/v1/tokens", world.admin())).json()
-            assert document["expires"] in [one["expires"] for one in listed["tokens"]]
-            for wrong in ({"expires": "soon"}, {"expires": 5}, {"plans": "x"}, {"plans": [1]},
-                          {"x": 1}):  # fmt: skip
-                refused = await world.ask(
-                    "console", "POST", "/v1/tokens", world.admin() | json_type,
-                    json.dumps({"role": "viewer", "label": "a"} | wrong).encode(),
-                )  # fmt: skip
-                assert refused.status_code == 400
-            gone = await world.ask(
-                "console", "DELETE", f"/v1/tokens/{document['id']}", world.admin()
-            )
-            assert gone.status_code == 204
-            told = [(one["event"], one["label"], one["by"]) for one in events(world) if "by" in one]
-            assert told == [("token made", "b", "first"), ("token revoked", "b", "first")]
-            assert document["token"] not in world.log.getvalue()
-
-        in_world(story, tmp_path / "data")
+            assert refused.status_code == 400
+        gone = await world.ask("console", "DELETE", f"/v1/tokens/{document['id']}", world.admin())
+        assert gone.status_code == 204
+        told = [(one["event"], one["label"], one["by"]) for one in events(world) if "by" in one]
+        assert told == [("token made", "b", "first"), ("token revoked", "b", "first")]
+        assert document["token"] not in world.log.getvalue()
 
 
 class TestLogs:
-    def test_who_changed_a_plan(self, tmp_path: Path):
-        async def story(world: World) -> None:
-            await world.publish(FLAGS_PLAN)
-            for word in ("pause", "publish", "close", "destroy"):
-                path = f"/v1/plans/{FLAGS_PLAN.id}/{word}"
-                assert (await world.ask("console", "POST", path, world.admin())).status_code == 200
-            told = [(one["event"], one["by"]) for one in events(world) if "by" in one]
-            assert told == [
-                ("plan published", "the command line"),
-                ("plan paused", "first"),
-                ("plan published", "first"),
-                ("plan closed", "first"),
-                ("plan destroyed", "first"),
-            ]
+    @with_world()
+    async def test_who_changed_a_plan(self, world: World) -> None:
+        """In the log, and in the list of actions."""
+        await world.publish(FLAGS_PLAN)
+        for word in ("pause", "publish", "close", "destroy"):
+            path = f"/v1/plans/{FLAGS_PLAN.id}/{word}"
+            assert (await world.ask("console", "POST", path, world.admin())).status_code == 200
+        states = ("published", "paused", "published", "closed", "destroyed")
+        wanted = [(f"plan {state}", "first") for state in states]
+        wanted[0] = ("plan published", "the command line")
+        assert [(one["event"], one["by"]) for one in events(world) if "by" in one] == wanted
+        listed = (await world.ask("console", "GET", "/v1/actions", world.admin())).json()["actions"]
+        assert [(one["action"], one["by"]) for one in reversed(listed)] == wanted
 
-        in_world(story, tmp_path / "data")
-
-    def test_failed_sign_ins_are_one_line(self, tmp_path: Path):
-        async def story(world: World) -> None:
-            for _ in range(50):
-                answer = await world.ask("console", "GET", "/v1/plans", headers("guess"))
-                assert answer.status_code == 401
-            world.collector.service._log_failures()
-            world.collector.service._log_failures()
-            told = [one for one in events(world) if one["event"] == "sign-ins failed"]
-            # The collector may have swept once meanwhile.
-            assert sum(one["times"] for one in told) == 50
-            assert len(told) <= 2
-
-        in_world(story, tmp_path / "data")
+    @with_world()
+    async def test_failed_sign_ins_are_one_line(self, world: World) -> None:
+        for _ in range(50):
+            answer = await world.ask("console", "GET", "/v1/plans", headers("guess"))
+            assert answer.status_code == 401
+        world.collector.service._log_failures()
+        world.collector.service._log_failures()
+        told = [one for one in events(world) if one["event"] == "sign-ins failed"]
+        # The collector may have swept once meanwhile.
+        assert sum(one["times"] for one in told) == 50
+        assert len(told) <= 2
 
 
 class TestMetrics:

@@ -15,7 +15,6 @@ from shoal.server.console.app import PAGES
 from shoal.server.core import tokens as sessions_module
 from shoal.server.core.tokens import COOKIE, Sessions, Token
 from shoal.server.storage.database import StorageFull
-from shoal.server.storage.records import Declaration
 
 from .privacy_help import FLAGS_PLAN, NOW, Headers, World, in_world, make_reports, with_world
 
@@ -305,14 +304,3 @@ async def test_the_life_of_a_plan_by_forms_and_what_was_done(world: World) -> No
     page = (await world.ask("console", "GET", "/actions", mine)).text
     assert "plan destroyed" in page
     assert FLAGS_PLAN.survey.name in page
-
-
-@with_world()
-async def test_the_command_line_is_in_the_list_too(world: World) -> None:
-    await world.publish(FLAGS_PLAN)
-    await world.collector.administration.move_plan(FLAGS_PLAN.id, "paused", Declaration())
-    listed = (await world.ask("console", "GET", "/v1/actions", world.admin())).json()["actions"]
-    assert [(one["by"], one["action"]) for one in listed] == [
-        ("the command line", "plan paused"),
-        ("the command line", "plan published"),
-    ]

@@ -24,6 +24,7 @@ from shoal.protocol.plan import Plan
 from shoal.reports.publication import results
 from shoal.server.console import schemas
 from shoal.server.console.planner import Planner
+from shoal.server.console.schemas import Json
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal, check_origins
 from shoal.server.core.observability import LOG
@@ -40,8 +41,6 @@ from shoal.server.storage.records import (
 
 if TYPE_CHECKING:
     from shoal.server.core.administration import Administration
-
-Json = dict[str, Any]
 
 PAGE_LENGTH = 50
 """Actions on a page."""
@@ -78,7 +77,6 @@ class Console(ServiceHandlers):
         return [record for record in self.collector.plans() if token.covers(record.plan.id)]
 
     def plan_of(self, request: Request) -> PlanRecord:
-        """Return the plan that a request names."""
         record = self.collector.plan(request.path_params["plan_id"])
         if record is None:
             raise Refusal(problems.UNKNOWN_PLAN)
@@ -105,7 +103,6 @@ class Console(ServiceHandlers):
     async def move(
         self, request: Request, wanted: State, declaration: Declaration | None = None
     ) -> None:
-        """Change the state of the plan that a request names."""
         plan_id, by = request.path_params["plan_id"], token_of(request).label
         _refuse(await self.collector.move_plan(plan_id, wanted, declaration, by=by))
 
@@ -126,11 +123,9 @@ class Console(ServiceHandlers):
     # Releases
 
     async def release_of(self, request: Request) -> CrowdRelease:
-        """Return the release that a request names."""
         return await self.release(self.plan_of(request).plan, schemas.NUMBER.read(request))
 
     async def release(self, plan: Plan, number: int) -> CrowdRelease:
-        """Return the release of a crowd."""
         release = await self.in_store(self.store.signed_release, plan.id, number)
         if release is None:
             crowd = await self._crowd(plan, number)
@@ -264,7 +259,6 @@ class Console(ServiceHandlers):
         return token, secret
 
     async def revoke_token(self, request: Request) -> None:
-        """Revoke the token that a request names."""
         wanted, tokens = request.path_params["token_id"], self.collector.tokens
         gone = next((token for token in tokens if token.id == wanted), None)
         _refuse(await self.in_store(tokens.remove, wanted))
@@ -282,7 +276,6 @@ class Console(ServiceHandlers):
         return await self.in_store(self.collector.actions.last, skip, PAGE_LENGTH)
 
     async def back_up(self, request: Request) -> str:
-        """Make a backup, and return its name."""
         made = await self.collector.make_backup(by=token_of(request).label)
         if not isinstance(made, str):
             raise Refusal(made)

@@ -21,9 +21,10 @@ from shoal.protocol.plan import Plan
 from shoal.reports import publish
 from shoal.reports.tables import csv_text, write_table
 from shoal.server.console import schemas
-from shoal.server.console.console import Console, CrowdRelease, Json
+from shoal.server.console.console import Console, CrowdRelease
 from shoal.server.console.pages import unreadable_note
 from shoal.server.console.planning import MAX_REQUEST_SIZE, PlanRequestError
+from shoal.server.console.schemas import Json
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 from shoal.server.core.openapi import read_as, read_document, signed_response

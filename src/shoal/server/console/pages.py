@@ -141,7 +141,6 @@ def promise_in_words(record: PlanRecord) -> str:
 
 
 def about(percent: int) -> str:
-    """Return a rounded progress in words."""
     return f"about {percent}{THIN}%"
 
 

@@ -204,7 +204,6 @@ def _power(agreed: Plan, cross: Cross) -> dict[str, Any] | None:
 
 
 def main(seconds: int, megabytes: int) -> None:
-    """Read a request from stdin and write the result, or the error."""
     _limit(seconds, megabytes)
     try:
         result = prospect(check_request(json.load(sys.stdin.buffer)))

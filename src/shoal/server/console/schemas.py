@@ -10,7 +10,7 @@ import time
 from datetime import date
 from typing import Annotated, Any, Literal, get_args
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 
 from shoal.analysis.intervals import IntervalKind
 from shoal.protocol.plan import Plan
@@ -65,6 +65,11 @@ class JsonObject(Struct, forbid_unknown_fields=True):
     """A JSON object with exactly these fields."""
 
 
+def _document(name: str, /, **fields: Any) -> type[Struct]:
+    """Return a document with one field or two."""
+    return defstruct(name, list(fields.items()), forbid_unknown_fields=True)
+
+
 # Plans
 
 
@@ -94,8 +99,7 @@ def plan_fields(record: PlanRecord) -> Json:
     }
 
 
-class PlanList(JsonObject):
-    plans: list[PlanLine]
+PlanList = _document("PlanList", plans=list[PlanLine])
 
 
 class ObserverLine(JsonObject):
@@ -113,8 +117,7 @@ class PlanDetail(PlanLine):
     plan: Json
 
 
-class OriginList(JsonObject):
-    origins: Annotated[list[str], Meta(max_length=MOST_ORIGINS)]
+OriginList = _document("OriginList", origins=Annotated[list[str], Meta(max_length=MOST_ORIGINS)])
 
 
 # Crowds
@@ -157,8 +160,7 @@ def crowd_fields(plan: Plan, crowd: CrowdRecord) -> Json:
     return {name: value for name, value in line.items() if value is not None}
 
 
-class CrowdList(JsonObject):
-    crowds: list[CrowdLine]
+CrowdList = _document("CrowdList", crowds=list[CrowdLine])
 
 
 # Releases and their results
@@ -396,8 +398,7 @@ class TokenLine(TokenFields):
     last_used: date | None
 
 
-class TokenList(JsonObject):
-    tokens: list[TokenLine]
+TokenList = _document("TokenList", tokens=list[TokenLine])
 
 
 class MadeToken(TokenFields):
@@ -432,16 +433,10 @@ class ActionLine(JsonObject):
     subject: str
 
 
-class ActionList(JsonObject):
-    actions: list[ActionLine]
+ActionList = _document("ActionList", actions=list[ActionLine])
+BackupList = _document("BackupList", backups=list[str])
 
-
-class BackupList(JsonObject):
-    backups: list[str]
-
-
-class MadeBackup(JsonObject):
-    name: str
+MadeBackup = _document("MadeBackup", name=str)
 
 
 class ClockState(JsonObject):
@@ -450,5 +445,4 @@ class ClockState(JsonObject):
     shown: str
 
 
-class Health(JsonObject):
-    status: str
+Health = _document("Health", status=str)

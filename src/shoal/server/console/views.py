@@ -71,7 +71,6 @@ class CrowdView(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, crowd: CrowdRecord, traces: str = "") -> CrowdView:
-        """Return the view of a crowd."""
         window = "" if plan.window is None else window_in_words(plan, crowd.window)
         state, is_released = pages.crowd_in_words(plan, crowd), crowd.state == "released"
         return cls(crowd.number, window, 10 * crowd.tenths, state, is_released, traces)
@@ -89,7 +88,6 @@ class SurveyView(NamedTuple):
 
     @classmethod
     async def of(cls, console: Console, record: PlanRecord) -> SurveyView:
-        """Read the crowds of a plan."""
         plan, store = record.plan, console.store
         counts = await console.in_store(store.crowd_counts, plan.id)
         crowds = []
@@ -323,7 +321,6 @@ async def tokens(
 
 
 async def make_token(console: Console, request: Request) -> Response:
-    """Make a token, and show its secret once."""
     form = await read_form(request)
     wanted = {
         "role": form["role"],

@@ -54,7 +54,6 @@ class Administration:
         return self._plans.get(plan_id)
 
     def plans(self) -> list[PlanRecord]:
-        """Return all plans, in the order of their ids."""
         return [self._plans[plan_id] for plan_id in sorted(self._plans)]
 
     def published(self, plan_id: str) -> PlanRecord | None:
@@ -163,7 +162,6 @@ class Administration:
     async def set_origins(
         self, plan_id: str, origins: Sequence[str], *, by: str = "the command line"
     ) -> None:
-        """Set the origins of the web pages that may send reports for a plan."""
         record = self._plans.get(plan_id)
         if record is not None and record.origins == tuple(origins):
             return
@@ -196,11 +194,9 @@ class Administration:
     # Health
 
     async def obstacle(self) -> Problem | None:
-        """Return why reports cannot be accepted now."""
         return await self.service.obstacle()
 
     def metrics_text(self) -> bytes:
-        """Return the metrics of this moment."""
         return self.service.metrics_text(record.state for record in self.plans())
 
 

@@ -106,7 +106,6 @@ def backup_digest(backup: Path) -> str:
 
 
 def _sign(part: Path, key_text: str) -> None:
-    """Append the signature to the database."""
     key = read_key(key_text, SIGNING_FILE)
     with part.open("r+b") as file:
         content = hashlib.file_digest(file, "sha256").digest()

@@ -66,12 +66,10 @@ class GuardedClock:
         self._settles_at = self._uptime()
 
     def __call__(self) -> float:
-        """Return the trusted time."""
         return self._read()[0]
 
     @property
     def is_held(self) -> bool:
-        """Whether the wall clock is not trusted."""
         return self._read()[1]
 
     def _read(self) -> tuple[float, bool]:
@@ -99,7 +97,6 @@ class GuardedClock:
         return Moment(self(), self._origin, self._boot)
 
     def resume(self, last: Moment) -> None:
-        """Continue from the time stored in the data."""
         if last.boot and last.boot == self._boot:
             self._origin = last.origin  # kept, so that small corrections do not add up
             return
@@ -129,7 +126,6 @@ def _boot() -> str:
 
 
 def read_moment(database: SqlConnection) -> Moment | None:
-    """Return the time stored in the data, if any."""
     facts = dict(
         database.execute("SELECT name, value FROM facts WHERE name IN ('time', 'origin', 'boot')")
     )

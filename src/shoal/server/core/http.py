@@ -127,7 +127,6 @@ class Refusal(Exception):  # noqa: N818  it is a response
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the problem that an exception becomes."""
     match error:
         case Refusal():
             return error.problem

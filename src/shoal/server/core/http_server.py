@@ -123,8 +123,6 @@ class HttpServer:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection of a listener."""
-
     transport: asyncio.Transport
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
@@ -379,8 +377,6 @@ class HttpConnection(asyncio.Protocol):
 
 
 class _Exchange:
-    """One request and its response."""
-
     __slots__ = (
         "_arrived", "_body", "_chunked", "_connection", "_expects_continue", "_head", "_left",
         "_scope", "is_complete", "is_disconnected", "is_started", "keep_alive", "more_body",
@@ -422,7 +418,6 @@ class _Exchange:
             self._arrived.set()
 
     def disconnect(self) -> None:
-        """Tell the app that the client has disconnected."""
         self.is_disconnected = True
         self._arrived.set()
 

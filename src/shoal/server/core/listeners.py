@@ -32,8 +32,6 @@ class Listener(NamedTuple):
 
 
 class Party(Protocol):
-    """A collector, a relay or an analyzer."""
-
     service: Service
 
     async def __aenter__(self) -> Any: ...

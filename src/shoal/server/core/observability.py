@@ -33,8 +33,6 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the time of a firs
 
 
 class Metrics:
-    """The metrics of a service."""
-
     media_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self) -> None:
@@ -85,7 +83,6 @@ class Metrics:
         self._unreadable.inc(messages)
 
     def clock_stepped(self) -> None:
-        """Count a jump of the clock."""
         self._steps.inc()
 
     def committed(self, seconds: float) -> None:

@@ -141,7 +141,6 @@ def _content(schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def openapi(operations: Iterable[Operation], title: str, summary: str) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of operations."""
     operations = list(operations)
     types = [kind for one in operations for kind in (one.response, one.body)]
     described = [kind for kind in types if kind is not None and not isinstance(kind, dict)]
@@ -294,17 +293,11 @@ def _route(path: str, by_method: dict[str, Endpoint]) -> Route:
 
 
 class Operated(Protocol):
-    """A party, as its operators see it."""
-
     service: Service
 
-    async def obstacle(self) -> Problem | None:
-        """Return why reports cannot be accepted now."""
-        ...
+    async def obstacle(self) -> Problem | None: ...
 
-    def metrics_text(self) -> bytes:
-        """Return the metrics of this moment."""
-        ...
+    def metrics_text(self) -> bytes: ...
 
 
 class ServiceHandlers:
@@ -314,27 +307,22 @@ class ServiceHandlers:
         self._party = party
 
     async def healthz(self, request: Request) -> object:
-        """Show that the process is alive."""
         return {"status": "alive"}
 
     async def readyz(self, request: Request) -> object:
-        """Show whether reports can be accepted."""
         problem = await self._party.obstacle()
         if problem is not None:
             raise Refusal(problem)
         return {"status": "ready"}
 
     async def clock(self, request: Request) -> object:
-        """Show whether the clock is trusted."""
         return self._party.service.clock_line()
 
     async def accept_clock(self, request: Request) -> object:
-        """Trust the clock."""
         self._party.service.accept_clock(by=token_of(request).label)
         return self._party.service.clock_line()
 
     async def metrics(self, request: Request) -> Response:
-        """Show the metrics."""
         return Response(self._party.metrics_text(), media_type=Metrics.media_type)
 
 
@@ -347,7 +335,6 @@ class Parameter:
         self.problem: Problem = problems.BAD_PARAMETER
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parameter as OpenAPI describes it."""
         return {
             "name": self.name,
             "in": self.where,
@@ -362,7 +349,6 @@ class Parameter:
         return values.get(self.name)
 
     def invalid(self) -> Refusal:
-        """Return the refusal of an invalid value."""
         return Refusal(self.problem.about(self.name))
 
 
@@ -418,8 +404,6 @@ class Integer(Parameter):
 
 
 class Level(Parameter):
-    """A confidence level."""
-
     def __init__(self, name: str, description: str, default: float) -> None:
         limits = {"minimum": LEVELS[0], "maximum": LEVELS[1], "default": default}
         super().__init__(name, "query", description, type="number", **limits)

@@ -43,7 +43,6 @@ class Problem:
 
     @cached_property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers of the response."""
         headers = [
             (b"content-type", b"application/problem+json"),
             (b"content-length", str(len(self.body)).encode()),

@@ -34,9 +34,7 @@ class PublicEndpoint(Protocol):
     summary: str
 
     @property
-    def operations(self) -> tuple[Operation, ...]:
-        """The operations, for the OpenAPI document."""
-        ...
+    def operations(self) -> tuple[Operation, ...]: ...
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Respond to a request if its path is the endpoint's; return whether it was."""

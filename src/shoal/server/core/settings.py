@@ -91,7 +91,6 @@ class ServiceSettings:
 
     @classmethod
     def table(cls) -> list[tuple[str, Any, str]]:
-        """Return name, default and help of every setting."""
         return [(one.name, one.default, one.metadata["help"]) for one in cls._fields()]
 
 
@@ -277,7 +276,6 @@ ADDRESSES_FILE = "addresses.json"
 
 
 def write_addresses(folder: Path, urls: dict[str, str]) -> None:
-    """Store the URLs of a service's listeners, by their names."""
     Disk().store(folder / ADDRESSES_FILE, json.dumps(urls).encode(), f"{ADDRESSES_FILE}.part")
 
 

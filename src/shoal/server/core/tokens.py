@@ -86,17 +86,14 @@ class Token:
         return cls(SystemBits().draw(8).hex(), role, label, expires, plans, key)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the public record of the token."""
         return dict(msgspec.to_builtins(self))
 
     def may(self, role: Role) -> bool:
-        """Whether the token's role includes another."""
         if (self.role in _SENDERS) != (role in _SENDERS):
             return False
         return ROLES.index(self.role) >= ROLES.index(role)
 
     def covers(self, plan_id: str) -> bool:
-        """Whether the token is for a plan."""
         return self.plans is None or plan_id in self.plans
 
     @property
@@ -138,7 +135,6 @@ class Tokens:
         return (token for token, _ in list(self._kept.values()))
 
     def find(self, secret: str) -> Token | None:
-        """Return the valid token with a secret."""
         match = self._match(secret)
         if match is not None and not self.has_ended(match):
             return match
@@ -180,14 +176,12 @@ class Tokens:
         return int(self._clock() // 86_400)
 
     def mark_used(self, token: Token) -> None:
-        """Store that a token was used today."""
         today = self._today
         with transaction(self._database):
             self._database.execute("UPDATE tokens SET used_day = ? WHERE id = ?", (today, token.id))
         self._used[token.id] = today
 
     def has_ended(self, token: Token) -> bool:
-        """Whether a token's last day is over."""
         if token.expires is None:
             return False
         now = self._clock()
@@ -266,7 +260,6 @@ class Sessions:
         self._kept: dict[bytes, _Session] = {}
 
     def begin(self, token: Token) -> str:
-        """Start a session and return the value of its cookie."""
         secret = SystemBits().draw(32).hex()
         while len(self._kept) >= _MAX_SESSIONS:
             del self._kept[next(iter(self._kept))]
@@ -274,7 +267,6 @@ class Sessions:
         return secret
 
     def find(self, secret: str) -> Token | None:
-        """Return the token of a session, if it is still valid."""
         session = self._kept.get(_digest(secret)) if secret else None
         if session is None:
             return None
@@ -285,7 +277,6 @@ class Sessions:
         return token
 
     def end(self, secret: str) -> None:
-        """End a session."""
         self._kept.pop(_digest(secret), None)
 
 
@@ -311,7 +302,6 @@ class Actions:
         self._database, self._clock = database, clock
 
     def add(self, by: str, action: str, subject: str = "") -> None:
-        """Store an action of this minute."""
         row = (int(self._clock() // 60), by, action, subject)
         with transaction(self._database):
             self._database.execute(
@@ -319,7 +309,6 @@ class Actions:
             )
 
     def last(self, skip: int, length: int) -> list[Action]:
-        """Return some actions, the last one first."""
         query = (
             "SELECT minute, actor, action, subject FROM actions ORDER BY id DESC LIMIT ? OFFSET ?"
         )
@@ -351,7 +340,6 @@ def check_token(
 
 
 def token_of(request: Request) -> Token:
-    """Return the token that `check_token` found."""
     token = request.state.token
     assert isinstance(token, Token)
     return token

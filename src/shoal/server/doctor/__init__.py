@@ -26,7 +26,6 @@ class Finding:
     way_out: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Return the finding as JSON values."""
         return asdict(self)
 
 

@@ -70,7 +70,6 @@ def check_public(url: str, key: str | None, clock: Callable[[], float]) -> Itera
 
 
 def check_console(url: str) -> Iterator[Finding]:
-    """Check the console's listener."""
     split = _split(url)
     try:
         ready, about = _ask(url, "/readyz"), _ask(url, "/openapi.json")

@@ -67,7 +67,6 @@ class Directive:
 
 
 def check_proxy(path: Path) -> list[Finding]:
-    """Read one configuration and return the findings."""
     name = f"proxy {path.name}"
     try:
         with path.open("rb") as file:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shoal.server.core.http_server import ConnectionLimiter, HttpConnection, HttpServer
+from shoal.server.core.http_server import HttpConnection, HttpServer
 
 from .privacy_help import FLAGS_PLAN, Server, serving
 from .test_bad_input import assert_still_serving, check, good, raw, request
@@ -294,7 +294,7 @@ class Gone:
 
 
 def test_the_longest_wait_goes_first() -> None:
-    limiter = ConnectionLimiter()
+    limiter = HttpServer(echo, max_connections=10, timeout=5)
     first, second, third = Gone(), Gone(), Gone()
     for one in (first, second, third):
         limiter.begin_wait(one)  # type: ignore[arg-type]

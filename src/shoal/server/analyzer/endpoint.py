@@ -23,7 +23,6 @@ from shoal.server.core.http import (
     Headers,
     Receive,
     Scope,
-    bearer_token,
     media_type,
     read_body,
 )
@@ -33,7 +32,7 @@ from shoal.server.core.openapi import Integer, Operation
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Service
-from shoal.server.core.tokens import Token
+from shoal.server.core.tokens import Token, bearer_token
 from shoal.server.storage.database import StorageError, StorageFull
 from shoal.support.files import canonical_json, strict_json
 

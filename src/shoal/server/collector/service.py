@@ -24,7 +24,7 @@ from shoal.server.console.app import make_console
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration, publish
 from shoal.server.core.group_commit import Committer
-from shoal.server.core.http import PLAN_PATH, App, Receive, Scope, bearer_token
+from shoal.server.core.http import PLAN_PATH, App, Receive, Scope
 from shoal.server.core.ingest import Allowance
 from shoal.server.core.listeners import Listener, bind, leave, run
 from shoal.server.core.observability import LOG, Metrics
@@ -32,6 +32,7 @@ from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PublicEndpoint, make_public
 from shoal.server.core.service import Service
 from shoal.server.core.settings import Settings
+from shoal.server.core.tokens import bearer_token
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import OBLIVIOUS_FILE, SIGNING_FILE

@@ -30,9 +30,9 @@ FORMATS = {
 }
 """Media types of the formats of estimates."""
 
-PLAN = Parameter("plan_id", "path", "The plan's id.")
+PLAN = Parameter[str]("plan_id", "path", "The plan's id.")
 NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=problems.UNKNOWN_CROWD)
-TOKEN = Parameter("token_id", "path", "The token's id.")
+TOKEN = Parameter[str]("token_id", "path", "The token's id.")
 FORMAT = OneOf("format", "The format of the response.", tuple(FORMATS))
 INTERVAL = OneOf("interval", "The kind of interval.", get_args(IntervalKind))
 LEVEL = Level("level", "The confidence level.", 0.95)
@@ -45,13 +45,13 @@ NEVER_PUBLISHED = OneOf(
     ("no", "yes"),
 )
 PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1, 0)
-QUESTION = Parameter("question", "query", "The name of a question; by default the first.")
+QUESTION = Parameter[str]("question", "query", "The name of a question; by default the first.")
 CROWDS = Integer("crowds", "query", "How many of the last released crowds.", 2, MAX_CROWDS, 12)
 FIRST = Integer(
     "first", "query", "The number of a crowd; by default the last released one.", 1, 2**53
 )
 SECOND = Integer("second", "query", "The number of the other; by default the one before.", 1, 2**53)
-OTHER = Parameter("with_plan", "query", "The plan of the second crowd, if it is of another.")
+OTHER = Parameter[str]("with_plan", "query", "The plan of the second crowd, if it is of another.")
 
 Json = dict[str, Any]
 """A document with a format of its own: a plan, a tally, a cross table."""

@@ -27,13 +27,14 @@ from shoal.server.console.pages import read_form, render, window_in_words
 from shoal.server.console.planning import EXAMPLE, MAX_REQUEST_SIZE, form_request
 from shoal.server.console.schemas import CROWDS, PAGE, TextSearch
 from shoal.server.core import problems
-from shoal.server.core.http import Refusal, cookie
+from shoal.server.core.http import Refusal
 from shoal.server.core.openapi import LARGEST_DOCUMENT, read_as
 from shoal.server.core.tokens import (
     COOKIE,
     ROLES,
     Token,
     check_same_origin,
+    cookie,
     cookie_header,
     token_of,
 )

@@ -38,20 +38,6 @@ def media_type(headers: Headers) -> bytes | None:
     return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
 
 
-def bearer_token(headers: Headers) -> str:
-    """Return the bearer token of a request, or an empty text."""
-    scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
-    return secret.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
-
-
-def cookie(headers: Headers, name: str) -> str:
-    """Return a cookie of a request, or an empty text; of several with one name none is taken."""
-    wanted = name.encode() + b"="
-    parts = (part.strip() for part in headers.get(b"cookie", b"").split(b";"))
-    found = [part.removeprefix(wanted) for part in parts if part.startswith(wanted)]
-    return found[0].decode("latin-1") if len(found) == 1 else ""
-
-
 class BodyBudget:
     """Memory for the large bodies of all requests under way."""
 

@@ -43,33 +43,6 @@ _STATUS_LINES = {
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
-class ConnectionLimiter:
-    """The connections that owe a request or its rest, or do not read, the longest wait first."""
-
-    def __init__(self, refused: Callable[[Problem], None] = lambda problem: None) -> None:
-        self._waiting: dict[HttpConnection, None] = {}
-        self.refused = refused
-
-    def begin_wait(self, connection: HttpConnection) -> None:
-        """Start to wait for a client, behind all other connections."""
-        self._waiting.pop(connection, None)
-        self._waiting[connection] = None
-
-    def end_wait(self, connection: HttpConnection) -> None:
-        """Stop waiting: it is our turn, or the connection has closed."""
-        self._waiting.pop(connection, None)
-
-    def make_room(self) -> bool:
-        """Abort the connection with the longest wait; return whether there was one."""
-        if not self._waiting:
-            return False
-        slowest = next(iter(self._waiting))
-        del self._waiting[slowest]
-        self.refused(problems.CROWDED)
-        slowest.transport.abort()
-        return True
-
-
 class HttpServer:
     """Serves an ASGI app on a socket.
 
@@ -88,9 +61,11 @@ class HttpServer:
         refused: Callable[[Problem], None] = lambda problem: None,
     ) -> None:
         self.app, self.max_connections, self._timeout = app, max_connections, timeout
-        self.limiter = ConnectionLimiter(refused)
+        self.refused = refused
         self.connections: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[HttpConnection, None] = {}
+        """Connections that owe a request or its rest, or do not read, the longest wait first."""
 
     async def start(self, bound: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -121,12 +96,31 @@ class HttpServer:
         for connection in list(self.connections):
             connection.transport.abort()
 
+    def begin_wait(self, connection: HttpConnection) -> None:
+        """Start to wait for a client, behind all other connections."""
+        self._waiting.pop(connection, None)
+        self._waiting[connection] = None
+
+    def end_wait(self, connection: HttpConnection) -> None:
+        """Stop waiting: it is our turn, or the connection has closed."""
+        self._waiting.pop(connection, None)
+
+    def make_room(self) -> bool:
+        """Abort the connection with the longest wait; return whether there was one."""
+        if not self._waiting:
+            return False
+        slowest = next(iter(self._waiting))
+        del self._waiting[slowest]
+        self.refused(problems.CROWDED)
+        slowest.transport.abort()
+        return True
+
 
 class HttpConnection(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
-        self._server, self._limiter, self._loop = server, server.limiter, loop
+        self._server, self._loop = server, loop
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[_Exchange] = deque()  # the first is being answered
         self._current: _Exchange | None = None  # the last one whose head has arrived
@@ -148,16 +142,16 @@ class HttpConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         connections, limit = self._server.connections, self._server.max_connections
         connections.add(self)
-        if len(connections) > limit and not self._limiter.make_room():
+        if len(connections) > limit and not self._server.make_room():
             self._refuse(problems.CROWDED)
             if len(connections) > limit + _MAX_REFUSED:
                 self.transport.abort()
             return
-        self._limiter.begin_wait(self)
+        self._server.begin_wait(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._limiter.end_wait(self)
+        self._server.end_wait(self)
         self._hung_up.set()
         self.writable.set()
         for exchange in self._queue:
@@ -201,19 +195,19 @@ class HttpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         # The client does not read its responses.
         self.writable.clear()
-        self._limiter.begin_wait(self)
+        self._server.begin_wait(self)
 
     def resume_writing(self) -> None:
         self.writable.set()
         if self._queue and self.waiting_since is None:
-            self._limiter.end_wait(self)
+            self._server.end_wait(self)
 
     # Of the parser
 
     def on_message_begin(self) -> None:
         self._url, self._headers, self._expects_continue = b"", list[tuple[bytes, bytes]](), False
         self.waiting_since = self._loop.time()
-        self._limiter.begin_wait(self)
+        self._server.begin_wait(self)
         self._head = 0
         self._events += 1
 
@@ -275,9 +269,9 @@ class HttpConnection(asyncio.Protocol):
         assert exchange is not None
         exchange.end_body()
         if exchange.is_complete:  # the response came before the request was complete
-            self._limiter.begin_wait(self)
+            self._server.begin_wait(self)
         elif self.writable.is_set():
-            self._limiter.end_wait(self)
+            self._server.end_wait(self)
 
     def _grow(self, count: int) -> None:
         self._events += 1
@@ -298,10 +292,10 @@ class HttpConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if exchange.more_body:  # a request refused before it is complete is not read to its end
-            self._limiter.begin_wait(self)
+            self._server.begin_wait(self)
             self._linger()
         elif not exchange.keep_alive:
-            self._limiter.begin_wait(self)  # until the response is read
+            self._server.begin_wait(self)  # until the response is read
             self.transport.close()
         else:
             self.resume_reading()
@@ -309,7 +303,7 @@ class HttpConnection(asyncio.Protocol):
                 self._start(self._queue[0])
             else:
                 self._idle_since = self._loop.time()
-                self._limiter.begin_wait(self)
+                self._server.begin_wait(self)
 
     def pause_reading(self) -> None:
         if not self._reading_paused:
@@ -331,7 +325,7 @@ class HttpConnection(asyncio.Protocol):
     def check(self, timeout: float) -> None:
         """Close the connection if it is idle, or if the client is too slow."""
         if self.is_stuck(timeout):  # first: `close` waits until the response is read
-            self._limiter.refused(problems.TOO_SLOW)
+            self._server.refused(problems.TOO_SLOW)
             self.transport.abort()
         elif self._idle_since is not None and self._loop.time() - self._idle_since > KEEP_ALIVE:
             self.transport.close()
@@ -356,7 +350,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _refuse(self, problem: Problem) -> None:
         """Respond with a problem, if it cannot be taken for the response to another request."""
-        self._limiter.refused(problem)
+        self._server.refused(problem)
         if self._queue:
             first = self._queue[0]
             if len(self._queue) > 1 or first.is_started or not first.more_body:

@@ -24,14 +24,13 @@ from shoal.server.core.http import (
     Headers,
     Receive,
     Scope,
-    bearer_token,
     media_type,
     read_body,
 )
 from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.service import Service
 from shoal.server.core.settings import SenderLimits, Settings
-from shoal.server.core.tokens import Token, Tokens
+from shoal.server.core.tokens import Token, Tokens, bearer_token
 
 __all__ = [
     "Allowance",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Endpoint = Callable[[Request], Awaitable[Response]]
 Where = Literal["path", "query"]
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 LARGEST_DOCUMENT = 4 << 20
 """Bytes that a plan, or another document sent to the console, may have."""
@@ -73,7 +74,7 @@ class Operation:
     role: Role | None
     summary: str
     handler: Any
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[Parameter[Any], ...] = ()
     status: int = 200
     media: tuple[str, ...] = ("application/json",)
     response: Any = None
@@ -326,13 +327,23 @@ class ServiceHandlers:
         return Response(self._party.metrics_text(), media_type=Metrics.media_type)
 
 
-class Parameter:
-    """A text in the path or the query; None if an optional one is missing."""
+class Parameter(Generic[T]):
+    """A value in the path or the query; this one is a text."""
 
-    def __init__(self, name: str, where: Where, description: str, **schema: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        where: Where,
+        description: str,
+        default: T | None = None,
+        problem: Problem = problems.BAD_PARAMETER,
+        **schema: Any,
+    ) -> None:
         self.name, self.where, self.description = name, where, description
+        self.default, self.problem = default, problem
         self.schema: dict[str, Any] = {"type": "string"} | schema
-        self.problem: Problem = problems.BAD_PARAMETER
+        if default is not None:
+            self.schema["default"] = default
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -348,27 +359,34 @@ class Parameter:
         values = request.path_params if self.where == "path" else request.query_params
         return values.get(self.name)
 
-    def invalid(self) -> Refusal:
-        return Refusal(self.problem.about(self.name))
+    def parse(self, text: str) -> T | None:
+        """Return the value of a text; None if it is invalid."""
+        raise NotImplementedError
+
+    def read(self, request: Request) -> T:
+        """Return the value in a request, or the default."""
+        text = self.text(request)
+        value = self.default if text is None else self.parse(text)
+        if value is None:
+            raise Refusal(self.problem.about(self.name))
+        return value
+
+    def read_optional(self, request: Request) -> T | None:
+        """Return the value in a request; None if it is missing or empty."""
+        return None if self.text(request) in (None, "") else self.read(request)
 
 
-class OneOf(Parameter):
+class OneOf(Parameter[str]):
     """One of several words, by default the first."""
 
     def __init__(self, name: str, description: str, words: Sequence[str]) -> None:
-        super().__init__(name, "query", description, enum=list(words), default=words[0])
-        self._words = words
+        super().__init__(name, "query", description, words[0], enum=list(words))
 
-    def read(self, request: Request) -> str:
-        word = self.text(request)
-        if word is None:
-            return self._words[0]
-        if word not in self._words:
-            raise self.invalid()
-        return word
+    def parse(self, text: str) -> str | None:
+        return text if text in self.schema["enum"] else None
 
 
-class Integer(Parameter):
+class Integer(Parameter[int]):
     """An integer between two others."""
 
     def __init__(
@@ -382,42 +400,27 @@ class Integer(Parameter):
         problem: Problem = problems.BAD_PARAMETER,
     ) -> None:
         schema = {"type": "integer", "minimum": lowest, "maximum": highest}
-        schema |= {} if default is None else {"default": default}
-        super().__init__(name, where, description, **schema)
-        self._lowest, self._highest, self._default = lowest, highest, default
-        self.problem = problem
+        super().__init__(name, where, description, default, problem, **schema)
 
-    def read(self, request: Request) -> int:
-        text = self.text(request)
-        if text is None and self._default is not None:
-            return self._default
-        if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18):
-            raise self.invalid()
-        number = int(text)
-        if not self._lowest <= number <= self._highest:
-            raise self.invalid()
-        return number
-
-    def read_optional(self, request: Request) -> int | None:
-        """Return the number of a request; None if it is missing or empty."""
-        return None if self.text(request) in (None, "") else self.read(request)
+    def parse(self, text: str) -> int | None:
+        if not (text.isascii() and text.isdigit() and len(text) <= 18):
+            return None
+        return int(text) if self.schema["minimum"] <= int(text) <= self.schema["maximum"] else None
 
 
-class Level(Parameter):
+class Level(Parameter[float]):
+    """A confidence level in the query."""
+
     def __init__(self, name: str, description: str, default: float) -> None:
-        limits = {"minimum": LEVELS[0], "maximum": LEVELS[1], "default": default}
-        super().__init__(name, "query", description, type="number", **limits)
-        self._default = default
+        limits: dict[str, Any] = {"minimum": LEVELS[0], "maximum": LEVELS[1]}
+        super().__init__(name, "query", description, default, type="number", **limits)
 
-    def read(self, request: Request) -> float:
-        text = self.text(request)
+    def parse(self, text: str) -> float | None:
         try:
-            number = self._default if text is None else float(text)
+            number = float(text)
         except ValueError:
-            raise self.invalid() from None
-        if not LEVELS[0] <= number <= LEVELS[1]:
-            raise self.invalid()
-        return number
+            return None
+        return number if LEVELS[0] <= number <= LEVELS[1] else None
 
 
 async def read_document(request: Request, largest: int = LARGEST_DOCUMENT) -> object:

@@ -22,7 +22,7 @@ from shoal.server.core.openapi import (
 from shoal.server.core.problems import Send
 from shoal.server.storage.records import PlanRecord
 
-PLAN = Parameter("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
+PLAN = Parameter[str]("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
 _AN_HOUR = "public, max-age=3600"
 """How long a signed document may be cached; after that the signing key may have changed."""
 

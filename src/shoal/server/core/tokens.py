@@ -24,7 +24,7 @@ from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
-from shoal.server.core.http import Refusal, bearer_token, cookie
+from shoal.server.core.http import Headers, Refusal
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import SqlConnection, storage_errors, transaction
 
@@ -318,6 +318,20 @@ class Actions:
             Action(time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(60 * minute)), *rest)
             for minute, *rest in rows
         ]
+
+
+def bearer_token(headers: Headers) -> str:
+    """Return the bearer token of a request, or an empty text."""
+    scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
+    return secret.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
+
+
+def cookie(headers: Headers, name: str) -> str:
+    """Return a cookie of a request, or an empty text; of several with one name none is taken."""
+    wanted = name.encode() + b"="
+    parts = (part.strip() for part in headers.get(b"cookie", b"").split(b";"))
+    found = [part.removeprefix(wanted) for part in parts if part.startswith(wanted)]
+    return found[0].decode("latin-1") if len(found) == 1 else ""
 
 
 def check_token(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATIONS", "EncryptedIngest", "kilobytes", "make_ops", "make_public"]
 
-_PLAN = Parameter("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
+_PLAN = Parameter[str]("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
 _WINDOW = Integer("window", "query", "The window's number; 0 without windows.", 0, 2**32 - 1, 0)
 _SUMMARY = "Documents out, encrypted reports in."
 _AN_HOUR = "public, max-age=3600"

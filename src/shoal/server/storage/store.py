@@ -296,8 +296,11 @@ class Store:
 
     def signed_release(self, plan_id: str, number: int) -> SignedRelease | None:
         """Return the tally of a crowd with its signature, which was verified."""
-        self._release_complete(plan_id)
-        return self._records.release(plan_id, number)
+        release = self._records.release(plan_id, number)
+        if release is None:
+            self._release_complete(plan_id)
+            release = self._records.release(plan_id, number)
+        return release
 
     def tally(self, plan_id: str, number: int) -> tuple[Plan, Tally] | None:
         """Return a released crowd's plan and tally."""

@@ -17,7 +17,7 @@ import pytest
 
 from shoal.theory import one_bit as one_bit_sums
 from shoal.theory import stop_loss as engine
-from shoal.theory.brackets import UNIT, Bracket, binomial_log_weights
+from shoal.theory.brackets import UNIT, Bracket
 from shoal.theory.stop_loss import inversion, reduction
 from shoal.theory.stop_loss.inversion import Inverted
 from shoal.theory.stop_loss.reduction import Draw, Reduced, reduce_draw
@@ -346,10 +346,3 @@ class TestBracket:
             low, high = engine.rescaled(Bracket(0.75, 0.75), log_scale)
             # The float k ln 2 is off by at most |k ln 2| 2^-53 of itself, a relative |k| 2^-53.
             assert low < math.ldexp(0.75, k) < high
-
-
-def test_binomial_weights_are_not_log_gammas():
-    """A crowd of 1e9 multiplies their error by 1e9; in sum they must be one to the last digits."""
-    for n, q in ((40, 0.351), (1000, 1e-3), (1000, 0.4999)):
-        weights = np.exp(binomial_log_weights(n, q))
-        assert abs(math.fsum(weights) - 1.0) < 1e-14

@@ -27,7 +27,7 @@ from shoal.protocol.plan import Promise
 from shoal.protocol.promise import read_certificate
 from shoal.theory.binomial import chance_of_fewer, smallest_cohort
 from shoal.theory.counts import proven_counts
-from tests.theory.counts.oracle import collections_worst, count_law
+from tests.theory.oracle import collections_worst, count_law
 
 FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
 TWO = Survey("browser", (Flags("features", ("a", "b")),))

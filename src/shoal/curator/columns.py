@@ -34,12 +34,8 @@ from shoal.errors import InputError
 from shoal.support.checks import MAX_INTEGER, listed, shown, whole_digits
 from shoal.support.csv_rows import check_columns, read_csv
 from shoal.support.files import first_line
-from shoal.support.table_format import (
-    DEFAULT_FORMAT,
-    TableFormat,
-    is_absent,
-    python_cells,
-)
+from shoal.support.table_files import is_absent, python_cells
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench.coverage import same_crowd, singles, together, two_crowds
+from bench.coverage import singles, together
 from bench.coverage_findings import LEVEL, Findings
 from bench.coverage_tables import tables
 from hypothesis import given
@@ -20,9 +20,6 @@ from scipy.stats import binom
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, estimate, plan, tally
 from shoal.analysis.estimates import nearest_feasible, sample_size
 from shoal.analysis.intervals import interval
-from shoal.device.arrays.randomize import Original
-from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.randomize import flip
 from shoal.errors import InputError, SurveyError, TallyError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
@@ -196,11 +193,6 @@ class TestJson:
         assert document["questions"]["f"]["a"]["incompatible"] is True
         assert "incompatible" not in document["questions"]["f"]["b"]
 
-    def test_the_mark_of_simulation(self):
-        original = Original(np.zeros((50, 1), np.uint8), 5)
-        simulated = flip(PLAN.q, original, random_bits=SimulationBits(1))
-        assert estimate(PLAN, tally(PLAN, simulated)).to_json()["simulated"] is True
-
 
 def _at_most(s: int, n: int, m: int, q: float) -> float:
     """P[Bin(m, p) + Bin(n - m, q) <= s], by SciPy's binomials."""
@@ -296,13 +288,12 @@ class TestSampleSize:
 
 
 def test_no_interval_called_a_theorem_covers_less_than_its_level():
+    """Combinations: tests/analysis/test_contrasts.py."""
     found = Findings()
     singles(found, (1, 3), ("0.001", "0.3"))
     for n, text in ((1, "0.3"), (3, "0.05")):
-        same_crowd(found, ("exact", "normal"), n, text)
         together(found, n, text)
         tables(found, n, text)
-    two_crowds(found, ("exact", "normal"), (2, "0.05"), (3, "0.3"))
     kinds = {kind for kind, _, _ in found.rows}
     assert kinds == {"exact", "simultaneous", "chebyshev", "normal"}
     for (kind, _, _), row in found.rows.items():

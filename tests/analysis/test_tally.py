@@ -357,18 +357,8 @@ class TestReading:
         for place in range(bits):
             by_bit[place] = min(dot, reports)
             dot -= by_bit[place]
-        document = {
-            "plan": plan.id,
-            "reports": reports,
-            "simulated": False,
-            "by_bit": by_bit,
-            "by_set_bits": by_set_bits,
-            "by_vector": None,
-            "joint": [],
-            "cohorts": None,
-            "crowds": [{"name": None, "window": None, "reports": reports, "released": False}],
-            "people": None,
-        }
+        document = VALID | {"plan": plan.id, "reports": reports, "crowds": [crowd_of(reports)]}
+        document |= {"by_bit": by_bit, "by_set_bits": by_set_bits, "by_vector": None, "joint": []}
         with pytest.raises(TallyError, match="not of the same reports"):
             Tally.from_json(document, plan)
 

@@ -237,23 +237,12 @@ class Association(TableExport):
 def associate(
     plan: Plan, tally: Tally, first: SideName, second: SideName, *, target: Target = "crowd"
 ) -> Association:
-    """Estimate how two answers go together.
+    """Estimate how two answers go together; docs/associate.md has an example.
 
     The plan's survey crosses both answers, or the tally counts their bits jointly. Crowds whose
     people may be the same are refused. An answer is a question with exactly one answer, or one
     option of any question, as a (question, option) pair or as ``"question=option"``; not text.
     `target` says whom the table is about; the test of independence is always about the population.
-
-    >>> from shoal import Flags, Survey, plan as make_plan, tally
-    >>> from shoal.protocol.wire import Synthetic
-    >>> plan = make_plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q="0.25")
-    >>> rows = np.repeat(np.array([[0], [1], [2], [3]], np.uint8), [400, 230, 220, 150], axis=0)
-    >>> counts = tally(plan, Synthetic(rows, bits=2))
-    >>> association = associate(plan, counts, "features=sync", "features=vpn")
-    >>> round(association["sync", "vpn"].count, 6), round(association.odds_ratio().value, 2)
-    (100.0, 2.68)
-    >>> round(association.independence.p_value, 3)
-    0.225
     """
     estimate(plan, tally, target=target)  # refuses another plan's tally and too small a crowd
     check_people(tally)

@@ -177,13 +177,7 @@ def check_links(plan: Plan, what: str, bits: Iterable[int] = ()) -> None:
 
 
 def suggest_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
-    """Say which cross counts these bits jointly, or that none does.
-
-    >>> from shoal import Choice, Flags, Text
-    >>> survey = Survey("s", (Choice("age", ("young", "old")), Flags("has", ("car", "cat"))))
-    >>> suggest_cross(survey, [0, 3])
-    'cross the questions in the plan: --cross "age;has=cat".'
-    """
+    """Say which cross counts these bits jointly, or that none does."""
     labels = survey.labels
     names: dict[str, None] = {}
     for bit in bits:

@@ -54,24 +54,6 @@ class PersonalPromise:
         return dict(vars(self)) | {"epsilon": epsilon}
 
 
-def personal_promises(parameters: RapporParameters) -> tuple[PersonalPromise, ...]:
-    """Return what RAPPOR's parameters promise to each person.
-
-    >>> given = RapporParameters(k=128, h=2, m=8, p="0.5", q="0.75", f="0")
-    >>> [(one.name, round(one.epsilon, 3)) for one in personal_promises(given)]
-    [('epsilon_1', 2.197), ('epsilon_infinity', inf)]
-    """
-    one, every = (
-        "an observer of one report who knows its sender",
-        "an observer of all reports that a person ever sends about one value",
-    )
-    first, last = parameters.epsilon_1, parameters.epsilon_infinity
-    return (
-        PersonalPromise("epsilon_1", first, one, "theorem", "RAPPOR, Theorem 2"),
-        PersonalPromise("epsilon_infinity", last, every, "theorem", "RAPPOR, Theorem 1"),
-    )
-
-
 @dataclass(frozen=True)
 class RapporDecoded(TableExport):
     """The texts of a RAPPOR collection, and what was promised to the people who sent them."""
@@ -82,7 +64,13 @@ class RapporDecoded(TableExport):
     @property
     def promises(self) -> tuple[PersonalPromise, ...]:
         """What was promised to each person, whatever is decoded."""
-        return personal_promises(self.parameters)
+        one = "an observer of one report who knows its sender"
+        every = "an observer of all reports that a person ever sends about one value"
+        first, last = self.parameters.epsilon_1, self.parameters.epsilon_infinity
+        return (
+            PersonalPromise("epsilon_1", first, one, "theorem", "RAPPOR, Theorem 2"),
+            PersonalPromise("epsilon_infinity", last, every, "theorem", "RAPPOR, Theorem 1"),
+        )
 
     @property
     def explained(self) -> Interval:

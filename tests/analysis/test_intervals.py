@@ -403,18 +403,9 @@ class TestArguments:
 
     @pytest.mark.parametrize(
         ("ones", "reports", "q"),
-        [
-            (3, 10, 0.5),
-            (3, 10, 0.0),
-            (3, 10, -0.1),
-            (3, 10, 0.6),
-            (3, 10, float("nan")),
-            (11, 10, 0.25),
-            (-1, 10, 0.25),
-            (0, 0, 0.25),
-            (0, -1, 0.25),
-            (2.5, 10, 0.25),
-        ],
+        [(3, 10, q) for q in (0.5, 0.0, -0.1, 0.6, math.nan)]
+        + [(ones, 10, 0.25) for ones in (11, -1, 2.5)]
+        + [(0, reports, 0.25) for reports in (0, -1)],
     )
     def test_numbers_that_cannot_be(self, ones: Any, reports: int, q: float):
         for kind in get_args(IntervalKind):

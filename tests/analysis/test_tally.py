@@ -296,8 +296,8 @@ class TestReading:
             Tally.from_json(changed(*path, to=value), PLAN)
 
     def test_documents_that_are_none(self):
-        fewer = [{k: v for k, v in VALID.items() if k != key} for key in VALID]
-        for document in (*fewer, VALID | {"who": "me"}, [], None):
+        wrong: list[Any] = [{k: v for k, v in VALID.items() if k != key} for key in VALID]
+        for document in (*wrong, VALID | {"who": "me"}, [], None):
             with pytest.raises(TallyError):
                 Tally.from_json(document, PLAN)
 

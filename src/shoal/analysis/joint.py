@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,23 +39,25 @@ Bits = tuple[int, ...]
 
 @dataclass(frozen=True)
 class JointCell:
-    """One combination of bits: the values in the order asked, its count and its spread.
+    """One combination of answers: its values in the order asked, its count and its spread.
 
     `count` and `variance`, that of the flips, are unbiased; by chance the variance can be too
     small, even negative. `noise`, its root, does not follow it below what any crowd of this size
     must have. `drawn` is how many people were drawn from a population, 0 if the target is the
-    crowd.
+    crowd. `constrained` is the likeliest count, where a table was fitted.
     """
 
-    values: tuple[int, ...]
+    values: tuple[Any, ...]
     count: float
     variance: float
     noise: float
     drawn: int
+    constrained: float | None = None
 
     @property
     def sigma(self) -> float:
-        return drawn_sigma(self.count, self.noise, self.drawn)
+        likely = self.count if self.constrained is None else self.constrained
+        return drawn_sigma(likely, self.noise, self.drawn)
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return the normal interval of the count (approximate: for large crowds)."""

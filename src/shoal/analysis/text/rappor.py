@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from shoal.analysis.intervals import Interval
 from shoal.analysis.result_tables import TableExport
-from shoal.analysis.text.decode import check_rates, explain, too_few_bits
+from shoal.analysis.text.decode import check_rates, explain, reading, too_few_bits
 from shoal.analysis.text.design import merged
 from shoal.analysis.text.least_squares import debias
 from shoal.analysis.text.results import DecodedTexts
@@ -93,11 +93,7 @@ class RapporDecoded(TableExport):
         (observed to cover).
         """
         regression, reports = self.texts._regression, self.texts.reports
-        fitted = regression.fit
-        whole = np.ones((1, len(fitted.chosen) + 1))
-        centre = fitted.background + float(fitted.counts.sum())
-        _, below, above = regression.errors(whole, self.texts.level)
-        low, high = centre - float(above[0]), centre - float(below[0])
+        low, high = regression.bounds(np.ones(len(regression.fit.inverse)), self.texts.level)
         return Interval(low / reports, high / reports, self.texts.level, "normal")
 
     def __str__(self) -> str:
@@ -202,7 +198,6 @@ def _notes(parameters: RapporParameters, candidates: RapporMap, fdr: float) -> t
     return tuple(notes)
 
 
-MAX_FILE_BYTES = 1 << 30
 LARGEST_COUNT = 1 << 53
 EMPTY = "(empty)"  # the name of a candidate of no letters
 
@@ -313,18 +308,11 @@ def _rows(path: Path, what: str) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield the rows of a CSV file with their line numbers; empty lines are none."""
     csv.field_size_limit(1 << 17)
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB.")
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with reading(path, f"RAPPOR's {what}"), path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             for cells in reader:
                 if cells:
                     yield reader.line_num, [cell.strip() for cell in cells]
-    except OSError as error:
-        reason = error.strerror or "unreadable"
-        raise InputError(f"cannot read RAPPOR's {what} {path}: {reason}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"RAPPOR's {what} {path} are not UTF-8 text.") from error
     except csv.Error as error:
         raise InputError(f"RAPPOR's {what} {path} are not CSV: {error}.") from error
 

@@ -174,20 +174,6 @@ class TestRefusals:
 
 
 class TestJson:
-    def test_the_fields(self):
-        document = estimate(PLAN, counted([300, 700, 250, 400, 350], 1000)).to_json(0.9, "normal")
-        assert list(document) == [
-            *("plan", "crowd_size", "reports", "crowds", "people", "q", "level", "interval"),
-            *("target", "simulated", "questions", "notes"),
-        ]
-        assert document["notes"] == []
-        assert document["level"] == 0.9
-        assert document["interval"] == "normal"
-        assert list(document["questions"]) == ["f", "c"]
-        assert list(document["questions"]["c"]) == ["x", "y", "z"]
-        row = document["questions"]["f"]["a"]
-        assert list(row) == ["count", "share", "sigma", "low", "high", "constrained"]
-
     def test_what_does_not_fit_is_flagged(self):
         document = estimate(PLAN, counted([0, 700, 250, 400, 350], 1000)).to_json()
         assert document["questions"]["f"]["a"]["incompatible"] is True

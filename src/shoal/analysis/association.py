@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Association(TableExport):
-    """The estimated table of two answers: ``association["beta", "sync"]`` is one cell of it."""
+    """The estimated table of two answers: ``association["beta", "sync"]`` is a cell."""
 
     plan: Plan
     tally: Tally

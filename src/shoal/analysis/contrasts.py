@@ -137,7 +137,7 @@ def share_difference(
 
 
 def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) -> Combination:
-    """Return which part the first option has of it and the others, which exclude each other.
+    """Return the first option's part of the total with others; all exclude each other.
 
     The interval is exact. The value is the nearest part there is, from 0 to 1; without a count
     above zero it is unknown: not a number.

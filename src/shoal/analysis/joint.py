@@ -100,7 +100,7 @@ def estimate_joint(
     squared = _each_bit(counts.astype(float), j, keep**2, flip**2)
     reports = int(counts.sum())
     variance = squared - undone
-    # A person d bits off the cell adds this much; a crowd of n adds n times the least of it.
+    # A person d bits off the cell adds this much; a crowd of n adds at least n times the least.
     same, other = (1 - q) * keep**2 + q * flip**2, (1 - q) * flip**2 + q * keep**2
     least = min(same ** (j - d) * other**d - (d == 0) for d in range(j + 1))
     noise = np.sqrt(np.maximum(variance, reports * least))

@@ -135,7 +135,7 @@ class Trace(NamedTuple):
 
 
 Family = Callable[[int], Iterator[Trace]]
-"""Tests of one kind: yields the strongest traces against at most so many fakes."""
+"""Tests of one kind: yields the strongest traces against at most `fakes` fakes."""
 
 
 def _min_fakes(tests: list[Family], reports: int, alarm: float) -> int:
@@ -271,7 +271,7 @@ def _totals(plan: Plan, tally: Tally) -> Family:
         for name, part, ones in parts:
             domain = part.bits, part.min_set_bits, part.max_set_bits
             few, many = sum_p_values(ones, reports, *domain, q, fakes)
-            if pieces is not None:  # a fake sets at most so many bits, whichever they are
+            if pieces is not None:  # a fake sets at most `pieces` bits, any of them
                 more = fakes * (pieces - part.bits)
                 _, many = sum_p_values(ones - more, reports, *domain, q, fakes)
             for p, low in ((few, True), (many, False)):

@@ -113,7 +113,7 @@ def discover(
     question
         The name of the text question; needed only if several have pairs.
     top
-        Return at most so many words.
+        The maximum number of words to return.
     fdr, level
         The false-discovery rate and the level of the intervals, as in `decode`.
     candidates, pairs

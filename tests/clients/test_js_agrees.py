@@ -122,12 +122,7 @@ class JavaScript:
 
 def verdict_on(client: Path, samples: int) -> Verdict:
     return inspect_randomizer(
-        JavaScript(client),
-        q=Q.fraction,
-        bits=BITS,
-        samples=samples,
-        confidence=1 - 1e-11,
-        seed=5,
+        JavaScript(client), q=Q.fraction, bits=BITS, samples=samples, confidence=1 - 1e-11, seed=5
     )
 
 

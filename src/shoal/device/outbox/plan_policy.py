@@ -91,11 +91,7 @@ class PlanPolicy:
 
 
 def check_plan(
-    plan: Plan,
-    *,
-    limit: object = None,
-    reports: int = 1,
-    min_window: int = MIN_WINDOW,
+    plan: Plan, *, limit: object = None, reports: int = 1, min_window: int = MIN_WINDOW
 ) -> Plan:
     """Return the plan if a device with this limit may answer it, by what its reports reveal.
 

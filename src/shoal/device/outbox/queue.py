@@ -27,7 +27,7 @@ from shoal.support.files import canonical_json, first_line, strict_json
 _FILE = r"([0-9a-f]{64}\.[0-9]{1,10}\.[0-9a-f]{32})\.(waiting|sent|failed|expired)"
 
 _OURS = rf"lock|sending|identity|part|plans|{_FILE}"
-"""Names in an outbox's folder. A folder with other names may be shared with other users."""
+"""Names in an outbox's folder. A folder with other names may be shared."""
 
 VERSION = 4
 
@@ -89,10 +89,8 @@ class Record(NamedTuple):
         return self._replace(batch=b"", encrypted=None)
 
     def ticket(self, name: str, state: State, reason: str | None = None) -> Ticket:
-        due = self.due if state == "waiting" else None
-        return Ticket(
-            name, self.plan_id, self.window, state, self.attempts, due, reason or self.reason
-        )
+        due, reason = self.due if state == "waiting" else None, reason or self.reason
+        return Ticket(name, self.plan_id, self.window, state, self.attempts, due, reason)
 
     def to_bytes(self) -> bytes:
         """Return the stored form: JSON, with the bytes in base64 and `due` in milliseconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -240,7 +240,7 @@ def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[
     document = {
         "id": plan.id,
         "view": plan.view,
-        "fragments": asdict(plan.fragments),
+        "fragments": plan.fragments._asdict(),
         "crosses": [[side.name for side in cross.sides] for cross in plan.survey.crosses],
         "q": float(plan.q),
         "q_fraction": plan.q.to_json(),

@@ -33,7 +33,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.survey import Text, YesNo
 from shoal.reports import Publication, notebook_html, publish
-from shoal.reports.charts import Layout, chart
+from shoal.reports.charts import chart, page_layout
 from shoal.reports.formatting import Figures, percent, possible_answers
 from shoal.reports.page import environment
 from shoal.reports.protection import facts
@@ -389,7 +389,7 @@ class TestCharts:
     def test_marks_stand_where_the_numbers_are(self, local: Publication):
         numbers = local.to_json()["estimates"]
         for width in (768, 328):
-            layout = Layout.of(numbers, width)
+            layout = page_layout(numbers, width)
             page = Reader(chart(SURVEY["features"], numbers, layout, name="c"))
             rows = numbers["questions"]["features"].values()
             dots = [float(given["cx"] or "") for tag, given in page.elements if tag == "circle"]
@@ -407,7 +407,7 @@ class TestCharts:
         numbers = local.to_json()["estimates"]
         for width in (768, 328):
             for question in SURVEY:
-                drawn = chart(question, numbers, Layout.of(numbers, width), name="c")
+                drawn = chart(question, numbers, page_layout(numbers, width), name="c")
                 page = Reader(drawn)
                 for tag, given in page.elements:
                     for name in ("x", "x1", "x2", "cx"):
@@ -419,7 +419,7 @@ class TestCharts:
         table = Tally(noisy.id, 50, ones, np.array([0, 25, 25, 0]))
         made = publish(noisy, table, interval="normal")
         numbers = made.to_json()["estimates"]
-        layout = Layout.of(numbers, 768)
+        layout = page_layout(numbers, 768)
         assert layout.scale == (-0.25, 1.25)
         page = Reader(chart(noisy.survey["f"], numbers, layout, name="c"))
         tags = [tag for tag, _ in page.elements]

@@ -10,8 +10,6 @@ from shoal.analysis.crowds import note_on
 from shoal.protocol.survey import Flags, Question
 from shoal.support.rounding import text_up
 
-__all__ = ["SIMULATED", "Figures", "percent", "possible_answers", "whole_number", "whole_shares"]
-
 SIMULATED = "simulated data"
 """Marks numbers that no real person is behind."""
 

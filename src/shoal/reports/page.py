@@ -21,7 +21,7 @@ from shoal.analysis.screening import screen
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.reports.charts import WIDTHS, Layout, chart
+from shoal.reports.charts import WIDTHS, chart, page_layout
 from shoal.reports.formatting import SIMULATED, flip_in_words, level_in_words, sum_note
 from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
 from shoal.reports.sections import (
@@ -38,7 +38,6 @@ from shoal.support.files import write_text
 if TYPE_CHECKING:
     from shoal.reports.publication import Publication
 
-__all__ = ["environment", "notebook_html", "page", "site", "style_sheet", "write_site"]
 
 _INTERVALS = {
     "exact": "Each interval contains the true count with at least this probability, whatever the"
@@ -115,7 +114,7 @@ def page(plan: Plan, document: Mapping[str, Any]) -> str:
         lede=lede,
         about=about,
         notes=[*sum_note(estimates), *release_note(plan)],
-        beyond=Layout.of(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
+        beyond=page_layout(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
         sections=question_sections(plan, document),
         facts=facts(plan, certificate, estimates["reports"], promise["sum"]),
         observers_table=certificate
@@ -131,7 +130,7 @@ def notebook_html(
 ) -> str:
     """Return charts and tables for a notebook: a piece of HTML with no style of its own."""
     numbers = estimates.to_json(level, interval) if document is None else document["estimates"]
-    plan, layout = estimates.plan, Layout.of(numbers, WIDTHS["wide"])
+    plan, layout = estimates.plan, page_layout(numbers, WIDTHS["wide"])
     about = (
         f"{numbers['reports']:,} reports{in_crowds(numbers)}, {numbers['interval']} intervals at"
         f" {level_in_words(numbers)}, for the {numbers['target']}"
@@ -161,12 +160,8 @@ def word_list_html(decoded: Mapping[str, Any], name: str) -> str:
 def site(publications: Mapping[str, Publication], level: float = 0.95) -> dict[str, str]:
     """Return the pages of one or more crowds by their file names; `index.html` leads to all.
 
-    Parameters
-    ----------
-    publications
-        A publication of each crowd, by the crowd's display name, all of one plan.
-    level
-        The level at which the intervals of trends and differences hold together.
+    The publications are of one plan, by the display names of their crowds. The intervals of trends
+    and differences hold together at `level`.
     """
     names, crowds = list(publications), list(publications.values())
     if not crowds:

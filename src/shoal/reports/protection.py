@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
     from shoal.protocol.promise import ComputedPromise
 
-__all__ = ["Fact", "PromiseOfSum", "assumptions", "citation", "facts", "plain_promise"]
 
 _FAR_MORE = "Anyone who sees single reports learns far more."
 

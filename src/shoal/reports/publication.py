@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from shoal.planning.certificate import Certificate
 
-__all__ = ["Publication", "check_suffix", "publish", "results"]
 
 SUFFIXES = (".html", ".csv", ".json", ".parquet", ".arrow", ".md")
 MAX_CELLS = 100

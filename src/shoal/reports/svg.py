@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 
 from markupsafe import Markup, escape
 
-__all__ = ["ACCENT", "LINE", "element", "picture", "text_width", "wrapped"]
-
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 ACCENT = "#1f6f9f"
 SIZE, LINE = 14.0, 19.0
@@ -128,12 +126,6 @@ def label(lines: Iterable[str], x: float, y: float, **attributes: object) -> lis
         text_at(piece, x, y + LINE * number, unicode_bidi="isolate", **attributes)
         for number, piece in enumerate(lines)
     ]
-
-
-def end_of_scale(largest: float) -> float:
-    """Return a round share that is at least as large as every bar and interval, at most 1."""
-    ends = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
-    return next((end for end in ends if largest <= end), 1.0)
 
 
 def wrapped(text: str, room: float, max_lines: int = 4) -> list[str]:

@@ -15,8 +15,6 @@ from shoal.protocol.plan import Plan
 from shoal.reports.formatting import SIMULATED, Figures, possible_answers, sum_note
 from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
 
-__all__ = ["csv_text", "markdown_text", "write_table"]
-
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Characters that start a formula in a spreadsheet, full-width too (OWASP, CSV injection)."""
 

@@ -23,18 +23,6 @@ from typing import Any, Literal
 from shoal.support.rounding import round_down, text_up
 from shoal.theory.brackets import Bracket
 
-__all__ = [
-    "Case",
-    "PaperFinding",
-    "Verdict",
-    "at_most",
-    "claim",
-    "equal",
-    "findings",
-    "number",
-    "show",
-]
-
 _PARTS = ("sdp", "kr", "lec", "bitvec")
 
 
@@ -122,23 +110,10 @@ def number(
 ) -> PaperFinding:
     """Compare a printed number with its recomputation, in the digits it is printed in.
 
-    Parameters
-    ----------
-    source, where, printed : str
-        The document, the place, and the number as it stands there.
-    computed : float or Bracket
-        The number recomputed; of a bracket both ends must say the same.
-    otherwise : function without arguments
-        Finds the explanation, one sentence, when the numbers differ.
-    digits : str, optional
-        The printed number as a decimal, where `printed` says it in words: "2E+5" for 200K.
-    up : bool
-        Whether rounding up is right too, as for a q that must satisfy a condition.
-    unit : str
-        What to write after the computed number.
+    Of a bracket both ends must say the same. `otherwise` explains a difference in one sentence.
+    `digits` is the printed number as a decimal, where `printed` says it in words: "2E+5" for 200K.
+    `up` allows rounding up, as for a q that must satisfy a condition.
 
-    Examples
-    --------
     >>> number("SDP", "4.3", "0.465", 0.46540, lambda: "never asked").verdict
     'agrees'
     >>> number("SDP", "4.3", "0.466", 0.46540, lambda: "it is not").verdict
@@ -176,25 +151,9 @@ def claim(
 ) -> PaperFinding:
     """Judge a statement by its cases; `meant` are the cases of the statement as it was meant.
 
-    Parameters
-    ----------
-    source, where, printed : str
-        The document, the place, and the statement.
-    cases : iterable of Case
-        Instances of the statement as printed.
-    how : str
-        How the cases were computed; the explanation when all of them hold.
-    holds : function of two sides
-        `at_most` or `equal`, or another relation that the statement asserts.
-    meant : iterable of Case
-        Instances of the repaired statement, if there is one.
-    instead : str
-        The repaired statement in words, shown if its instances hold.
-    why : function of a Case
-        Explains the worst broken case in one sentence.
+    `how` says how the cases were computed, `holds` is the relation that the statement asserts,
+    `instead` is the repaired statement in words, and `why` explains the worst broken case.
 
-    Examples
-    --------
     >>> claim("KR", "x", "1 <= 2", [Case("one", 1, 2)], "by hand.").verdict
     'agrees'
     >>> claim("KR", "x", "2 <= 1", [Case("one", 2, 1)], "by hand.").verdict

@@ -13,8 +13,6 @@ from shoal.theory.domains import differing_bits
 from shoal.theory.enumeration import channel, histogram_pmf, originals
 from shoal.theory.randomized_response import local_epsilon
 
-__all__ = ["findings"]
-
 _FS = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 
 

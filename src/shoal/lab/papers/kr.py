@@ -18,8 +18,6 @@ from shoal.theory.binomial import pmf
 from shoal.theory.enumeration import channel, histogram_pmf
 from shoal.theory.one_bit import privacy_ratio
 
-__all__ = ["count_pmf", "findings"]
-
 Vector = tuple[int, ...]
 
 

@@ -15,8 +15,6 @@ from shoal.theory.calibration import smallest
 from shoal.theory.enumeration import channel, histogram_pmf
 from shoal.theory.randomized_response import local_epsilon, posterior
 
-__all__ = ["density"]
-
 _FLIPS = tuple(Fraction(i, 20) for i in range(1, 10))
 
 

@@ -30,8 +30,6 @@ from shoal.theory.homogeneous import delta, eta
 from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import gain, three_sigma_q
 
-__all__ = ["noise_needed", "outlier"]
-
 Vector = tuple[int, ...]
 
 

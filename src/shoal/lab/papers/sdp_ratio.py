@@ -19,8 +19,6 @@ from shoal.theory.homogeneous import eta
 from shoal.theory.randomized_response import phi, q_from_phi
 from shoal.theory.sufficient import gap_312, gap_313, gap_315, three_sigma_q
 
-__all__ = ["BITS", "ROWS", "Row", "crowds_with", "findings", "mass_beyond", "middle", "roundest"]
-
 _QS = (Fraction(1, 10), Fraction(1, 5), Fraction(1, 4), Fraction(2, 5))
 
 

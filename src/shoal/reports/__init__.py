@@ -8,7 +8,7 @@ suffix. `notebook_html` is the short form that notebooks show.
 `sections`      the values that templates show
 `protection`    what protects one person's answer, in words and numbers
 `formatting`    numbers and short sentences
-`tables`        CSV, Arrow and Markdown
+`tables`        CSV, Parquet and Arrow
 `charts`, `svg`   pictures in SVG; `plots` draws others with matplotlib
 
 A page makes no request and runs no script. Templates escape every text.

@@ -122,7 +122,7 @@ class TestRun:
         assert len(done) > 1
 
 
-EMPTY = Original(np.zeros((0, 2), np.uint8), SURVEY.bits)
+EMPTY: Any = Original(np.zeros((0, 2), np.uint8), SURVEY.bits)
 
 
 @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
 
 def _messages(plan: Plan) -> str:
     """Describe the messages that a report is sent as."""
-    from shoal.planning.fragments import overflow_of
+    from shoal.planning.bounds import overflow_of
 
     overflow = overflow_of(plan)
     if overflow is None:

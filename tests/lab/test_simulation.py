@@ -122,7 +122,8 @@ class TestRun:
         assert len(done) > 1
 
 
-EMPTY: Any = Original(np.zeros((0, 2), np.uint8), SURVEY.bits)
+EMPTY = Original(np.zeros((0, 2), np.uint8), SURVEY.bits)
+NOBODY: list[Any] = [EMPTY, [EMPTY], [], iter([])]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ EMPTY: Any = Original(np.zeros((0, 2), np.uint8), SURVEY.bits)
     [
         {"users": None},
         *({"users": users} for users in (0, -1, 1.5, True)),
-        *({"answers": answers} for answers in (EMPTY, [EMPTY], [], iter([]))),
+        *({"answers": answers} for answers in NOBODY),
         {"users": None, "answers": Original(np.zeros((5, 1), np.uint8), 3)},
         *({"seed": seed} for seed in (-1, 2**63, 0.5, "x")),
     ],

@@ -74,7 +74,6 @@ class Layout(NamedTuple):
     def of(
         cls, scale: Scale, width: int, labels: Iterable[str], numbers: Sequence[Iterable[str]]
     ) -> Layout:
-        """Lay out a list with these labels and columns of numbers."""
         edges: list[float] = []
         edge = float(width)
         for column in reversed(numbers):
@@ -129,7 +128,6 @@ class _Ticks(NamedTuple):
 def _list_chart(
     layout: Layout, rows: Iterable[_Row], ticks: _Ticks, title: str, described: str, **given: Any
 ) -> Markup:
-    """Return a picture of options one below another."""
     drawn: list[Markup] = []
     strips: list[tuple[float, float]] = []
     top, y = 30.0, 36.0

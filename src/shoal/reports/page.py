@@ -91,7 +91,6 @@ def _render(template: str, **values: Any) -> str:
 
 @cache
 def style_sheet() -> str:
-    """Return the style of all pages."""
     return (files("shoal.reports") / "templates" / "page.css").read_text("utf-8")
 
 

@@ -151,7 +151,6 @@ def _share_table(question: Question, estimates: Mapping[str, Any]) -> Table:
 
 
 def _numbers(summary: Mapping[str, Any] | None) -> list[Fact]:
-    """Return mean and quantiles of a number."""
     if summary is None:
         return []
     found, mean = [], summary["mean"]

@@ -26,7 +26,6 @@ _PAPER = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "none
 
 
 def certificate_of(source: Certificate | Plan) -> Certificate:
-    """Return the certificate of a plan, or the certificate itself."""
     return certify(source) if isinstance(source, Plan) else source
 
 
@@ -140,7 +139,6 @@ def _point(
 
 
 def _short(value: float) -> str:
-    """Round up to three digits and write it briefly."""
     return brief(round_up(value, 3))
 
 

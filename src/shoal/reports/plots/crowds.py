@@ -27,8 +27,6 @@ _SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 
 class _Promise(NamedTuple):
-    """What every line of a plot keeps."""
-
     survey: Survey
     epsilon: float
     delta: float

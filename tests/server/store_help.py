@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -204,8 +205,8 @@ def file_keys(store: Store) -> Keyring:
 
 def on_the_disk(store: Store, plan: Plan) -> OpenPlan:
     """Read a plan's open crowds from the database, with the key that only the owner has."""
-    connection, keys = store.database.connection, file_keys(store)
-    found = OpenPlan.read(connection, keys, plan.id, signatures=store._signatures)
+    database: Any = SimpleNamespace(connection=store.database.connection, keys=file_keys(store))
+    found = OpenPlan.read(database, store._records, plan.id)
     assert found is not None
     return found
 

@@ -105,7 +105,7 @@ class TestTwoCollectors:
         assert second.accept([upload(FLAGS, 5, 2)]) == [problems.PAUSED]
         assert second.move(FLAGS.id, "published")
         assert first.accept([upload(FLAGS, 5, 2)]) == [None]
-        assert second.progress(FLAGS.id) == first.progress(FLAGS.id) == 2
+        assert second.progress(FLAGS.id) == first.progress(FLAGS.id) == 20
         assert first.move(FLAGS.id, "closed")
         assert not second.move(FLAGS.id, "paused")
         assert second.accept([upload(FLAGS, 5, 2)]) == [problems.PLAN_CLOSED]
@@ -133,7 +133,7 @@ class TestTwoCollectors:
         for store in (second, first, second):
             store.sweep()
         ended = [
-            CrowdRecord(1, 0, "discarded", None, 7, "deadline"),
+            CrowdRecord(1, 0, "discarded", None, 70, "deadline"),
             CrowdRecord(2, 0, "open", None, 0),
         ]
         assert first.crowds(FLAGS.id) == second.crowds(FLAGS.id) == ended
@@ -523,7 +523,7 @@ def test_names_that_somebody_made_up_are_soon_not_asked_for(url: str, tmp_path: 
             assert await collector.administration.add_plan(FLAGS) is None
             declared = Declaration(all_honest=True)
             assert await collector.administration.move_plan(FLAGS.id, "published", declared) is None
-            collector._lookups = Allowance(6, lambda: 0.0)  # no time passes
+            collector._lookups.allowance = Allowance(6, lambda: 0.0)  # no time passes
             reload, look_up = collector.administration.reload, collector.service.tokens.look_up
 
             async def counted(plan_id: str) -> None:
@@ -552,7 +552,7 @@ def test_names_that_somebody_made_up_are_soon_not_asked_for(url: str, tmp_path: 
 
                 # Then nobody knows whether there is such a plan, and a device must not give up.
                 collector.administration.reload = broken  # type: ignore[method-assign]
-                collector._lookups = Allowance(6, lambda: 0.0)
+                collector._lookups.allowance = Allowance(6, lambda: 0.0)
                 found.append((await client.get(paths[0])).status_code)
                 found.append((await client.get(known)).status_code)
         return found

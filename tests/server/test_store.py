@@ -123,11 +123,11 @@ class TestSealing:
         needed = plan.reports_needed
         assert needed == (72 if plan.honest_fraction else 50)
         store.accept([upload(plan, needed - 1, 1)])
-        assert store.crowds(plan.id) == [CrowdRecord(1, 0, "open", None, 9)]
+        assert store.crowds(plan.id) == [CrowdRecord(1, 0, "open", None, 90)]
         assert store.release(plan.id, 1) is None
         store.accept([upload(plan, 1, 2)])
         assert store.crowds(plan.id) == [
-            CrowdRecord(1, 0, "released", needed, 10),
+            CrowdRecord(1, 0, "released", needed, 100),
             CrowdRecord(2, 0, "open", None, 0),
         ]
         assert open_reports(store, plan) == 0
@@ -449,7 +449,9 @@ class TestWindows:
         store.sweep()
         assert store.accept([one]) == [problems.WINDOW_EXPIRED]
         assert open_reports(store, WINDOWED) == 0
-        assert [crowd.tenths for crowd in store.crowds(WINDOWED.id) if crowd.window == NOW] == [1]
+        assert [crowd.progress for crowd in store.crowds(WINDOWED.id) if crowd.window == NOW] == [
+            10
+        ]
 
     def test_a_clock_that_goes_back_before_the_sweep(self, tmp_path: Path):
         clock = Clock()
@@ -492,9 +494,9 @@ class TestWindows:
 
 
 def of_windows(store: Store, state: str) -> list[tuple[int, int]]:
-    """The windows of the crowds in a state, from this one on, and their tenths."""
+    """The windows of the crowds in a state, from this one on, and their progress."""
     found = [crowd for crowd in store.crowds(WINDOWED.id) if crowd.state == state]
-    return [(crowd.window - NOW, crowd.tenths) for crowd in found]
+    return [(crowd.window - NOW, crowd.progress) for crowd in found]
 
 
 class TestCrowdsOfWindows:
@@ -522,7 +524,7 @@ class TestCrowdsOfWindows:
         for part in parts:
             store.accept([part])
         assert released(store, WINDOWED) == []
-        assert of_windows(store, "open") == [(-1, 0), (0, 9), (1, 9)]
+        assert of_windows(store, "open") == [(-1, 0), (0, 90), (1, 90)]
         if restart:
             store.close()
             store = Store(tmp_path, clock=Clock())
@@ -534,7 +536,7 @@ class TestCrowdsOfWindows:
         assert document["crowds"] == [
             {"name": str(sealed), "window": NOW + 1, "reports": 50, "released": True}
         ]
-        assert of_windows(store, "open") == [(-1, 0), (0, 9), (1, 0)]
+        assert of_windows(store, "open") == [(-1, 0), (0, 90), (1, 0)]
         assert open_crowds(store, WINDOWED) == {NOW - 1: 0, NOW: 49, NOW + 1: 0}
 
     def test_no_release_mixes_windows(self, tmp_path: Path):
@@ -548,7 +550,7 @@ class TestCrowdsOfWindows:
         whole = together(*parts)
         order = np.random.default_rng(1).permutation(len(whole)).tolist()
         assert store.accept([chosen(whole, order[:90]), chosen(whole, order[90:])]) == [None] * 2
-        assert of_windows(store, "released") == [(-1, 10), (0, 10), (-1, 10)]
+        assert of_windows(store, "released") == [(-1, 100), (0, 100), (-1, 100)]
         assert [one.by_vector for one in released(store, WINDOWED)] == [
             {"01": 50},
             {"02": 50},
@@ -563,13 +565,13 @@ class TestCrowdsOfWindows:
         store = published(tmp_path, WINDOWED, clock=clock)
         early, rest = upload(WINDOWED, 20, 1, NOW + 1), upload(WINDOWED, 30, 2, NOW + 1)
         store.accept([early, upload(WINDOWED, 10, 3, NOW)])
-        assert store.progress(WINDOWED.id) == 2
+        assert store.progress(WINDOWED.id) == 20
         clock.now += WEEK
-        assert store.progress(WINDOWED.id) == 4
+        assert store.progress(WINDOWED.id) == 40
         store.sweep()
         store.accept([rest, early])
         assert released(store, WINDOWED) == [tally_of(WINDOWED, early, rest)]
-        assert of_windows(store, "released") == [(1, 10)]
+        assert of_windows(store, "released") == [(1, 100)]
 
     def test_a_window_takes_its_crowd_with_it(self, tmp_path: Path):
         clock = Clock()
@@ -579,13 +581,13 @@ class TestCrowdsOfWindows:
         secrets = counts_of(store)
         clock.now = (NOW + 1) * WEEK
         store.sweep()
-        assert of_windows(store, "discarded") == [(-1, 9)]
+        assert of_windows(store, "discarded") == [(-1, 90)]
         clock.now = (NOW + 2) * WEEK - 1
         store.sweep()
-        assert of_windows(store, "open") == [(0, 7), (1, 1), (2, 0)]
+        assert of_windows(store, "open") == [(0, 70), (1, 10), (2, 0)]
         clock.now = (NOW + 3) * WEEK
         store.sweep()
-        assert of_windows(store, "discarded") == [(-1, 9), (0, 7), (1, 1)]
+        assert of_windows(store, "discarded") == [(-1, 90), (0, 70), (1, 10)]
         assert of_windows(store, "open") == [(2, 0), (3, 0), (4, 0)]
         rows = store.database.execute("SELECT reports, release FROM crowds").fetchall()
         assert rows == [(0, None)] * 6
@@ -604,13 +606,13 @@ class TestCrowdsOfWindows:
             store.close()
             store = Store(tmp_path, clock=clock)
         store.sweep()
-        assert of_windows(store, "discarded") == [(-1, 0), (0, 6)]
+        assert of_windows(store, "discarded") == [(-1, 0), (0, 60)]
         assert of_windows(store, "open") == [(1, 0), (2, 0), (3, 0)]
         assert store.progress(WINDOWED.id) == 0
         early = [upload(WINDOWED, 50, 2, NOW + 1), upload(WINDOWED, 50, 3, NOW)]
         assert store.accept(early) == [None, problems.WINDOW_EXPIRED]
         assert released(store, WINDOWED) == [tally_of(WINDOWED, early[0])]
-        assert of_windows(store, "released") == [(1, 10)]
+        assert of_windows(store, "released") == [(1, 100)]
 
     def test_the_clock_goes_back_before_the_sweep(self, tmp_path: Path):
         """Nothing is lost: the crowds of windows that are not forgotten fill on."""
@@ -637,11 +639,11 @@ class TestCrowdsOfWindows:
         clock.now += 3 * DAY
         assert clock.now // WEEK == NOW
         store.sweep()
-        assert of_windows(store, "discarded") == [(-1, 0), (0, 4)]
-        assert of_windows(store, "open") == [(1, 2), (-1, 0), (0, 0)]
+        assert of_windows(store, "discarded") == [(-1, 0), (0, 40)]
+        assert of_windows(store, "open") == [(1, 20), (-1, 0), (0, 0)]
         # Reports of the crowd that was given up do not come back.
         store.accept([upload(WINDOWED, 20, 1, NOW)])
-        assert of_windows(store, "open") == [(1, 2), (-1, 0), (0, 0)]
+        assert of_windows(store, "open") == [(1, 20), (-1, 0), (0, 0)]
 
     def test_the_deadline_waits_for_the_window(self, tmp_path: Path):
         """A crowd that is opened before its window begins has all its days from then on."""
@@ -652,10 +654,10 @@ class TestCrowdsOfWindows:
         for day in range(6):
             clock.now = begins + day * DAY + DAY - 1
             store.sweep()
-            assert (1, 4) in of_windows(store, "open")
+            assert (1, 40) in of_windows(store, "open")
         clock.now = begins + 6 * DAY
         store.sweep()
-        assert (1, 4) in of_windows(store, "discarded")
+        assert (1, 40) in of_windows(store, "discarded")
         assert (1, 0) in of_windows(store, "open")
 
 
@@ -685,18 +687,18 @@ def secrets_of(store: Store) -> list[bytes]:
 
 
 class TestDeadline:
-    def test_a_crowd_that_never_fills_is_given_up_in_tenths(self, tmp_path: Path):
+    def test_a_crowd_that_never_fills_is_discarded_with_its_progress(self, tmp_path: Path):
         clock = Clock()
         store = published(tmp_path, FLAGS, clock=clock, deadline_days=30)
         first = upload(FLAGS, 37, 1)
         store.accept([first])
         clock.now += 29 * DAY
         store.sweep()
-        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, 7)]
+        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, 70)]
         clock.now += DAY
         store.sweep()
         assert store.crowds(FLAGS.id) == [
-            CrowdRecord(1, 0, "discarded", None, 7, "deadline"),
+            CrowdRecord(1, 0, "discarded", None, 70, "deadline"),
             CrowdRecord(2, 0, "open", None, 0),
         ]
         rows = store.database.execute("SELECT reports, release FROM crowds").fetchall()
@@ -752,14 +754,14 @@ class TestDeadline:
         assert not any(numbers in data_bytes(tmp_path) for numbers in counts)
 
     @pytest.mark.parametrize("count", range(0, 50, 7))
-    def test_tenths_round_down(self, count: int, tmp_path: Path):
+    def test_progress_rounds_down(self, count: int, tmp_path: Path):
         store = published(tmp_path, FLAGS)
         if count:
             store.accept([upload(FLAGS, count, 1)])
-        assert store.progress(FLAGS.id) == count * 10 // 50
-        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, count * 10 // 50)]
+        assert store.progress(FLAGS.id) == count * 10 // 50 * 10
+        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, count * 10 // 50 * 10)]
         store.move(FLAGS.id, "closed")
-        ended = CrowdRecord(1, 0, "discarded", None, count * 10 // 50, "closed")
+        ended = CrowdRecord(1, 0, "discarded", None, count * 10 // 50 * 10, "closed")
         assert store.crowds(FLAGS.id) == [ended]
 
 

@@ -200,7 +200,7 @@ def test_a_crowd_past_its_window_is_given_up(tmp_path: Path) -> None:
         await world.relay.service.in_store(world.relay.sweep)
         crowds = await world.relay.service.in_store(world.relay.store.crowds, WEEKLY.id)
         first = next(one for one in crowds if one.window == key.window)
-        assert (first.state, first.tenths) == ("discarded", 4)
+        assert (first.state, first.progress) == ("discarded", 40)
         assert (await world.get_key(WEEKLY, key.window)).status_code == 410
         old = replace(sealed(WEEKLY, key, late[9:]), window=key.window)
         assert await world.post(old) == 410

@@ -33,8 +33,6 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES, padding_mask, row_bytes
 
-__all__ = ["Counting", "Messages", "OpenedCrowd", "Spilling", "counting_for", "first_of_each"]
-
 
 @dataclass(frozen=True)
 class OpenedCrowd:
@@ -59,33 +57,16 @@ class OpenedCrowd:
         return self.unopened + self.out_of_range + self.repeated
 
 
-class Counting:
-    """Counts the messages of one crowd, of which no two have the same identifier."""
-
-    out_of_range = 0
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def add(self, messages: Messages) -> None:
-        """Count messages."""
-        raise NotImplementedError
-
-    def result(self, *, unopened: int, repeated: int) -> OpenedCrowd:
-        """Return the tally of the whole crowd, with what was not even counted here."""
-        raise NotImplementedError
-
-
-def counting_for(plan: Plan) -> Counting:
-    """Return a counter for the messages of a plan."""
+def counting_for(plan: Plan) -> _FragmentCounting | _ReportCounting:
+    """Return a counter of a crowd's messages, of which no two have the same identifier."""
     return _FragmentCounting(plan) if plan.view == "counts" else _ReportCounting(plan)
 
 
-class _FragmentCounting(Counting):
+class _FragmentCounting:
     """Each message is a position of a set bit, or a dummy."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        self._plan, self.out_of_range = plan, 0
         self._by_bit = np.zeros(plan.bits, np.int64)
 
     def add(self, messages: Messages) -> None:
@@ -108,11 +89,11 @@ class _FragmentCounting(Counting):
         return OpenedCrowd(tally, complete, unopened, self.out_of_range, repeated, excess)
 
 
-class _ReportCounting(Counting):
+class _ReportCounting:
     """Each message is a whole report."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        self._plan, self.out_of_range = plan, 0
         self._tallying = Tallying(plan)
 
     def add(self, messages: Messages) -> None:
@@ -199,7 +180,6 @@ class Spilling:
         return AESGCM(self.key)
 
     def read(self, paths: list[Path], partition: int) -> Messages:
-        """Return the messages of a partition, in the order of the chunks."""
         pieces = list(self._pieces(paths, partition))
         return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)
 

@@ -29,8 +29,6 @@ from shoal.server.analyzer.store import CompleteCrowd
 from shoal.server.analyzer.worker import Keys
 from shoal.server.storage.database import StorageError, storage_errors
 
-__all__ = ["DamagedCrowd", "Stop", "Stopped", "open_crowd"]
-
 
 class DamagedCrowd(ShoalError):  # noqa: N818  it names the state
     """A chunk that had come on the disk does not match the received one."""
@@ -76,19 +74,7 @@ class Stop:
 
 
 def open_crowd(crowd: CompleteCrowd, scratch: Path, processes: int, stop: Stop) -> OpenedCrowd:
-    """Open all messages of a crowd and tally them.
-
-    Parameters
-    ----------
-    crowd
-        The crowd, which is whole.
-    scratch
-        A folder for temporary files; it is removed in the end.
-    processes
-        How many processes work; 0 for one per core.
-    stop
-        When it is asked for, the opening ends with `Stopped`.
-    """
+    """Open all messages of a crowd and tally them."""
     plan = crowd.plan
     spilling = Spilling.new(plan.reports_needed * plan.messages, content_bytes(plan))
     keys = Keys(crowd.secret, crowd.info, message_bytes(plan), spilling)

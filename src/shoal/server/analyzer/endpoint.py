@@ -8,14 +8,13 @@ So each party can prove what the other sent.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.protocol.encryption import CHUNK_TYPE, Chunk, message_bytes, split_chunk
 from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server.analyzer.plan import Place
-from shoal.server.analyzer.store import Receipt
 from shoal.server.core import problems
 from shoal.server.core.http import (
     JSON,
@@ -37,7 +36,8 @@ from shoal.server.core.tokens import Token
 from shoal.server.storage.database import StorageError, StorageFull
 from shoal.support.files import canonical_json, strict_json
 
-__all__ = ["LARGEST_CHUNK", "KeyRequest", "RelayEndpoint"]
+if TYPE_CHECKING:
+    from shoal.server.analyzer.service import Analyzer
 
 LARGEST_CHUNK = 8 << 20
 """Bytes of a chunk."""
@@ -123,45 +123,18 @@ class KeyRequest(NamedTuple):
         return deadline_days == 0 or 0 < 2 * self.deadline_days <= deadline_days
 
 
-class CrowdReceiver(Protocol):
-    """What is done for relays."""
-
-    async def crowd_key(self, plan_id: str, place: Place, request: KeyRequest) -> bytes | Problem:
-        """Return the key of a crowd as a document, or why there is none."""
-        ...
-
-    async def keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
-        """Store a chunk and return the receipt, or why it is refused."""
-        ...
-
-    async def discard(self, plan_id: str, place: Place) -> str | Problem:
-        """Discard a crowd that the relay discarded, and return its state."""
-        ...
-
-
 class RelayEndpoint:
-    """Responds to relays.
-
-    Parameters
-    ----------
-    service
-        Knows tokens, signs keys and receipts, and has a thread for blocking work.
-    plans
-        The published plans.
-    crowds
-        Handles the requests of relays.
-    """
+    """Responds to relays."""
 
     title = "Shoal analyzer"
     summary = "Signed plans and keys out, chunks of complete crowds in."
     operations = OPERATIONS
 
-    def __init__(self, service: Service, plans: ReportPlans, crowds: CrowdReceiver) -> None:
+    def __init__(self, service: Service, plans: ReportPlans, crowds: Analyzer) -> None:
         self._service, self._plans, self._crowds = service, plans, crowds
         self._budget = BodyBudget(CHUNKS_AT_ONCE * LARGEST_CHUNK)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Respond to a request if its path is the endpoint's; return whether it was."""
         path = scope["path"]
         keys, chunks, discard = (one.fullmatch(path) for one in (_KEYS, _CHUNKS, _DISCARD))
         if keys is None and chunks is None and discard is None:

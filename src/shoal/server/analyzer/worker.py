@@ -21,8 +21,6 @@ from shoal.errors import ReportError
 from shoal.protocol.encryption import chunk_header_bytes, decrypt_message
 from shoal.server.analyzer.counting import Messages, Spilling, first_of_each
 
-__all__ = ["Keys", "open_chunk"]
-
 
 class Keys(NamedTuple):
     """What all chunks of a crowd are opened with."""
@@ -42,7 +40,6 @@ class Keys(NamedTuple):
 
     @classmethod
     def from_line(cls, line: str) -> Keys:
-        """Read the keys from a line."""
         (length, width, partitions, *multipliers), texts = json.loads(line)
         secret, info, key = map(bytes.fromhex, texts)
         low, high = multipliers

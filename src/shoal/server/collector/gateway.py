@@ -36,8 +36,6 @@ from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.service import Service
 from shoal.server.storage.key_file import OBLIVIOUS_FILE, open_keys
 
-__all__ = ["ObliviousGateway"]
-
 PATH = "/v1/oblivious"
 
 RESPONSE_BYTES = 1024
@@ -62,20 +60,7 @@ _OBLIVIOUS = (
 
 
 class ObliviousGateway:
-    """The endpoint for reports, plain and through Oblivious HTTP.
-
-    Parameters
-    ----------
-    service
-        Its folder has the keys; the first is made at the first start. A backup has no copy of them,
-        and devices fetch a new one.
-    ingest
-        Accepts the decrypted requests.
-    plans
-        The plans, which say whether a plan is for counts.
-    trusted
-        Whether plans for counts are accepted too.
-    """
+    """The endpoint for reports, plain and through Oblivious HTTP."""
 
     def __init__(
         self, service: Service, ingest: Ingest, plans: ReportPlans, *, trusted: bool
@@ -87,7 +72,6 @@ class ObliviousGateway:
         self.operations = (*ingest.operations, *_OBLIVIOUS)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Respond to a request if its path is the endpoint's; return whether it was."""
         if scope["path"] != PATH:
             return await self._ingest.handle(scope, receive, send)
         if scope["method"] in ("GET", "HEAD"):

@@ -69,7 +69,7 @@ def promise_in_words(record: PlanRecord) -> str:
 
 def progress(crowd: CrowdRecord) -> int:
     """Return how full a crowd is in per cent, rounded down to 10 %, the most that may be shown."""
-    return 10 * crowd.tenths
+    return crowd.progress
 
 
 def about(percent: int) -> str:

@@ -191,7 +191,7 @@ class Handlers(ServiceHandlers):
         percent = None
         if record.plan.parties is None:  # else only the relay knows
             store = self._collector.store
-            percent = 10 * await self._collector.in_store(store.progress, record.plan.id)
+            percent = await self._collector.in_store(store.progress, record.plan.id)
         return json_response(schemas.PlanProgress(state=record.state, progress=percent))
 
     async def crowds(self, request: Request) -> Response:

@@ -1,7 +1,7 @@
 """The relay: accepts encrypted reports, waits for a crowd, shuffles it, and forwards it complete.
 
 The relay knows who sends and cannot read; the analyzer reads and does not know who sent.
-`endpoints` parses an encrypted report, `core.group_commit` batches concurrent uploads,
+`endpoints` parses an encrypted report, `core.ingest` batches concurrent uploads,
 and `store` puts it into the open crowd of its window in one durable transaction. A complete crowd
 is *frozen* in a later transaction: from then on nothing changes who is in it. Then `forwarding`
 shuffles its messages, stores them as chunks, and sends them until the analyzer has signed that it

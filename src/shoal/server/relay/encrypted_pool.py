@@ -21,8 +21,6 @@ from shoal.protocol.random_bits import SystemBits, draw_below
 from shoal.server.storage.database import Database, SqlConnection
 from shoal.server.storage.encryption import decrypt, encrypt
 
-__all__ = ["EncryptedPool", "first_row", "read_rows", "remove_rows"]
-
 _FIRST_ROWS = 16
 _MOST_ADDED = 4 << 20
 """Bytes of rows that are added at once, so that no commit grows with the crowd."""
@@ -99,12 +97,10 @@ class EncryptedPool:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the crowd has all the reports it needs."""
         return self.reports == self._needed
 
     @property
     def room(self) -> int:
-        """How many reports it still takes."""
         return self._needed - self.reports
 
     def write(self, reports: Sequence[bytes | None]) -> None:
@@ -191,7 +187,6 @@ def read_rows(
 
 
 def _decrypted(connection: SqlConnection, key: bytes, number: int) -> Iterator[tuple[int, bytes]]:
-    """Yield all rows of a crowd with their content."""
     cursor = connection.execute(
         "SELECT id, content FROM messages WHERE id >= ? AND id < ? ORDER BY id",
         (first_row(number), first_row(number + 1)),

@@ -29,8 +29,6 @@ from shoal.server.relay.plan_cache import RelayPlans
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
 
-__all__ = ["KeyPrefetcher"]
-
 REFRESH_SECONDS = 3600.0
 """Seconds after which documents are requested again."""
 CONFIRM_SECONDS = 300.0
@@ -42,19 +40,7 @@ LONGEST_PAUSE = 300.0
 
 
 class KeyPrefetcher:
-    """Fetches documents and keys, and puts them into the store.
-
-    Parameters
-    ----------
-    service, store
-        The store, and a function that runs work on its thread.
-    cache
-        Read again when there is something new.
-    client, thread
-        The analyzer, and a thread to wait for it.
-    deadline_days
-        The relay's deadline for crowds, which must fit the analyzer's.
-    """
+    """Fetches documents and keys, and puts them into the store."""
 
     def __init__(
         self,
@@ -79,11 +65,9 @@ class KeyPrefetcher:
         """Set when the analyzer was asked for the first time, with or without success."""
 
     def wake(self) -> None:
-        """Look at once whether a key is wanted."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Fetch missing documents and keys periodically."""
         while True:
             self._wake.clear()
             pause = PAUSE_SECONDS

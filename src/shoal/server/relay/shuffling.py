@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.storage.encryption import decrypt, encrypt
 
-__all__ = ["permutation", "shuffled"]
-
 BUCKET_BYTES = 8 << 20
 """Bytes that a bucket has on average, at most; it is in memory as a whole."""
 BUFFERED_BYTES = 32 << 20
@@ -109,7 +107,6 @@ class _Buckets:
         self._bytes = 0
 
     def take(self, bucket: int) -> Messages:
-        """Return the messages of a bucket."""
         parts = self._held[bucket]
         self._held[bucket] = []
         path = self._file(bucket)
@@ -126,6 +123,5 @@ class _Buckets:
         return self._folder / f"{self._name}-{bucket}.part"
 
     def remove(self) -> None:
-        """Remove leftover files."""
         for bucket in range(self.count):
             self._file(bucket).unlink(missing_ok=True)

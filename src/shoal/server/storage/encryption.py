@@ -31,17 +31,6 @@ from shoal.server.storage.database import NAME, SqlConnection, StorageError, rea
 from shoal.server.storage.schema import VERSION, version_of
 from shoal.support.disk import Disk
 
-__all__ = [
-    "CROWD_KEY_FILE",
-    "FileKey",
-    "Keyring",
-    "RootKey",
-    "decrypt",
-    "encrypt",
-    "generation_without_log",
-    "name_of",
-]
-
 CROWD_KEY_FILE = "crowd-key"
 OVERHEAD = 32
 """Bytes that encryption adds."""
@@ -68,7 +57,6 @@ def _encrypt(key: bytes, salt: bytes, content: bytes, about: str) -> bytes:
 
 
 def decrypt(key: bytes, encrypted: bytes, about: str) -> bytes:
-    """Decrypt the output of `encrypt`."""
     salt, content = encrypted[:_SALT], encrypted[_SALT:]
     try:
         return _cipher(key, salt).decrypt(bytes(12), content, about.encode())
@@ -121,7 +109,6 @@ class Keyring:
         self._root.settle(log_is_empty=log_is_empty)
 
     def draw(self, plan_id: str, kind: Kind, number: int) -> bytes:
-        """Draw and store a new key."""
         random = SystemBits().draw(32 + _SALT)
         key, salt = random[_SALT:], random[:_SALT]
         self.wrap(plan_id, kind, number, key, salt)
@@ -135,7 +122,6 @@ class Keyring:
         )
 
     def key(self, plan_id: str, kind: Kind, number: int) -> bytes | None:
-        """Return a key, or None if there is none."""
         row = self._connection.execute(
             "SELECT wrapped FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
             (plan_id, kind, number),
@@ -191,7 +177,6 @@ class FileKey:
 
     @property
     def is_new(self) -> bool:
-        """Whether the database has no key yet."""
         return self._generation() is None
 
     def _generation(self) -> Generation:
@@ -206,14 +191,12 @@ class FileKey:
         return old, new
 
     def settle(self, *, log_is_empty: bool = False) -> None:
-        """Leave one key in the file: the one that the database is wrapped under."""
         name, key = self._generation(), self.current()
         names = [name] if log_is_empty else self._unlogged
         if set(self._by_generation) != {name} or names != self._unlogged:
             self._write({name: key}, names)
 
     def current(self) -> bytes:
-        """Return the key that the database is wrapped under."""
         try:
             return self._by_generation[self._generation()]
         except KeyError:

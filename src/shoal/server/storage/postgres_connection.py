@@ -25,15 +25,13 @@ from time import monotonic
 from typing import Any
 
 from shoal.errors import InputError, missing_extra
-from shoal.server.storage.database import Rows, StorageError, StorageFull, StorageTimeout
+from shoal.server.storage.database import StorageError, StorageFull, StorageTimeout
 
 try:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 except ImportError as error:
     raise missing_extra(error, "PostgreSQL") from None
-
-__all__ = ["PostgresConnection"]
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # errors are raised
 
@@ -178,13 +176,11 @@ class PostgresConnection:
             "tcp_user_timeout": LONGEST_SILENCE * 1000,
         }
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
-        """Run a statement."""
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         with self._storage_errors():
             return self._connected().execute(_translated(statement), values or None)
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for each of several sequences of values."""
         with self._storage_errors():
             self._connected().cursor().executemany(_translated(statement), values)
 
@@ -224,7 +220,6 @@ class PostgresConnection:
             self.close()
 
     def close(self) -> None:
-        """End the connection."""
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.close()

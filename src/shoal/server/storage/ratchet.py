@@ -32,8 +32,6 @@ from shoal.server.storage.database import SqlConnection, StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE, name_of
 from shoal.support.disk import Disk
 
-__all__ = ["Ratchet"]
-
 KEPT = 100_000
 """Salts that the database keeps; with a sweep every 20 seconds, those of three weeks."""
 
@@ -61,7 +59,6 @@ class Step(NamedTuple):
     key: bytes
 
     def next(self, salt: bytes) -> Step:
-        """Return the key of the next generation."""
         key = blake2b(salt, key=self.key, digest_size=32, person=b"shoal ratchet").digest()
         return Step(self.generation + 1, key)
 
@@ -176,12 +173,10 @@ class Ratchet:
         )
 
     def settle(self, *, log_is_empty: bool = False) -> None:
-        """Destroy the keys before the one that the database is wrapped under."""
         if self._now is not None and self._now != self._filed:
             self._write(self._now)
 
     def current(self) -> bytes:
-        """Return the key that the database is wrapped under."""
         assert self._now is not None
         return self._now.key
 

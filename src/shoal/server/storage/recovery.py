@@ -20,16 +20,6 @@ from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.records import read_plan
 
-__all__ = [
-    "Restoration",
-    "begin_anew",
-    "check_role",
-    "check_signer",
-    "check_whole",
-    "first_window",
-    "restored_at",
-]
-
 
 @dataclass(frozen=True)
 class Restoration:

@@ -60,11 +60,12 @@ class SharedRelay:
 
     @property
     def arrivals(self) -> float:
-        return self.metrics.forwarded._value.get()
+        return float(self.metrics.forwarded._value.get())
 
     @property
     def failures(self) -> float:
-        return self.metrics.failures._value.get() + self.metrics.refused_crowds._value.get()
+        counters = (self.metrics.failures, self.metrics.refused_crowds)
+        return float(sum(counter._value.get() for counter in counters))
 
     def wake(self) -> None:
         """No keys are fetched by themselves."""

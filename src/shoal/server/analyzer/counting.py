@@ -1,15 +1,13 @@
 """From opened messages to a tally of the reports that can be read.
 
 A message counts if it was encrypted for the crowd, names a bit and a cohort of the plan, and has an
-identifier of its own. Nothing else counts towards the size of the crowd:
+identifier of its own.
 
-* Whole reports: each message is a report, so the readable messages are the readable reports.
+* Whole reports: each message is a report.
 * Fragments: a report is W messages that nothing links. With u unreadable messages, at least N - u
-  and at most N - u / W of the N reports arrived complete, and the messages do not say how many. The
-  promise relies on the lower bound: a report that may be incomplete is not counted as cover. The
-  tally states the upper bound, rounded down: that is how many reports the readable messages make
-  up, which is what an estimate needs. A position that more messages name counts once for each
-  report.
+  and at most N - u / W of the N reports arrived complete. The promise relies on the lower bound.
+  The tally states the upper bound, rounded down: as many reports as the readable messages make up,
+  which an estimate needs. A position that more messages name counts once for each report.
 
 A fake report with g unreadable messages moves a count by no more than one with valid messages only:
 it loses g votes for a bit, and the size of the crowd falls by g / W, which adds back q for each. So

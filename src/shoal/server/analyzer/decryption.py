@@ -1,9 +1,8 @@
 """Decrypts a complete crowd on all cores, and counts its reports.
 
-Processes (`worker`) decrypt a chunk each, one after another, and leave the messages in partitions
-(`counting.Spilling`). Then each partition is counted by itself. So memory is bounded by the number
-of cores and the size of a chunk and of a partition, however large the crowd is. Nothing is kept
-between openings: interrupted, an opening is done again from the chunks.
+Processes (`worker`) decrypt a chunk each and leave the messages in partitions; then each partition
+is counted by itself. So memory is bounded however large the crowd is. Nothing is kept between
+openings: an interrupted one is done again from the chunks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A plan at the analyzer: its crowds, by window and the relay's number.
 
-A crowd begins when the relay asks for its key and has nothing in it until all of its chunks have
-come. How full it is at the relay is not known here. The key pair of a crowd is 32 bytes from the
-system; the private half is wrapped under the file `crowd-key`, as the keys of a collector's open
-crowds are, and goes when the crowd is released or discarded.
+A crowd begins when the relay asks for its key; its progress at the relay is not known here. The
+private key is wrapped under the file `crowd-key`, as the keys of a collector's open crowds are, and
+is destroyed when the crowd is released or discarded.
 """
 
 from __future__ import annotations

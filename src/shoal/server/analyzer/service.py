@@ -108,10 +108,11 @@ class Analyzer(Party):
 
     # What relays ask for
 
-    async def crowd_key(self, plan_id: str, place: Place, request: KeyRequest) -> bytes | Problem:
+    async def crowd_key(self, plan_id: str, request: KeyRequest) -> bytes | Problem:
         """Return the key of a crowd as a document, or why there is none."""
         if not request.fits(self.settings.deadline_days):
             return problems.DEADLINES_MISFIT
+        place = Place(request.window, request.crowd)
         return await self.service.in_store(self.store.crowd_key, plan_id, place, request.relay)
 
     async def keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:

@@ -1,9 +1,8 @@
 """A process that opens chunks: `python -m shoal.server.analyzer.worker`.
 
-Opening holds Python's lock, so threads do not share the work; processes do. A worker reads from its
-standard input: a line with the keys, then a line for each chunk. It answers each chunk with a line.
-It ends when its input ends, also when the analyzer was killed. Keys are not in its arguments, which
-other users of the machine can see.
+Opening holds Python's lock, so processes share the work. A worker reads a line with the keys from
+its standard input, then a line for each chunk, and answers each with a line. Keys are not in its
+arguments, which other users of the machine can see.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Oblivious HTTP in front of the endpoint for reports (RFC 9458).
 
-An oblivious request holds a whole request for the endpoint of reports, encrypted, and comes through
-somebody else's relay, which hides the sender. It is decrypted, handed to the same endpoint with the
-same limits, and the response is encrypted. All responses are equally long. Only reports are
-accepted here: plans and keys are no secrets.
+An oblivious request holds an encrypted request for the endpoint of reports and comes through
+somebody else's relay, which hides the sender. All responses are equally long.
 
 The relay hides addresses and nothing else, and only if all devices use the same key. It forwards
-each report at once, so that only the local epsilon holds against this collector. For plans whose
-promise is about counts a report is often the answer itself. They are refused here, unless the
-operator says to be trusted as a collector is (`oblivious = trusted`).
+each report at once, so only the local epsilon holds against this collector. For plans whose promise
+is about counts a report is often the answer itself. They are refused here, unless the operator is
+trusted as a collector is (`oblivious = trusted`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Client for the analyzer's API; verifies its signatures.
 
-The analyzer's signing key is given by the operator, or taken at the first contact and kept. While
-the analyzer rotates its key, it signs with both, and the old key signs the new one: the relay pins
-the new one. Chunks are signed with the relay's own key, which the analyzer knows together with the
-relay's token.
+The analyzer's signing key is given by the operator, or taken at the first contact and pinned. When
+the analyzer rotates its key, the old key signs the new one, and the relay pins that. Chunks are
+signed with the relay's own key, which the analyzer knows together with the relay's token.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The chunks of a frozen crowd: files or rows under the crowd's key, written once, then only read.
 
-A crowd's chunks are made anew as long as the database does not say that they are all there, and no
-byte of them leaves before that. Afterwards they are the same bytes until the crowd has ended.
+They are made anew until the database says that all are there; no byte of them leaves before that.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """The encrypted reports of an open crowd: rows of one length, in random order.
 
-A row holds the messages of one report, or nothing. There are always more rows than are used, and a
-report replaces a random empty one. So neither the order of the rows nor their number tells when a
-report came, down to the rows that were added together. A report that has come before writes as
-much: an empty row is written again. All rows are encrypted under the crowd's key.
+There are always more rows than are used, and a report replaces a random empty one. So neither the
+order of the rows nor their number tells when a report came. A repeated report rewrites an empty
+row. All rows are encrypted under the crowd's key.
 
-Several relays may share a crowd. Then one row of one length, under the crowd's key, says how many
-reports it has and how many rows were made. Whoever writes holds the lock of the plan, so this row
-is never behind. Each relay puts reports into rows that it made itself, and remembers in memory
-which of them are empty; it need not read the rows of others. Rows that are still empty when their
-relay ends stay so, and readers of the crowd pass over them.
+Several relays may share a crowd. Then one more row says how many reports and rows there are;
+whoever writes holds the lock of the plan. Each relay fills only rows that it made itself, so it
+need not read the rows of others. Rows that are still empty when their relay ends stay so.
 """
 
 from __future__ import annotations

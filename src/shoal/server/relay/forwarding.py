@@ -1,13 +1,8 @@
 """Brings frozen crowds to the analyzer: each whole, shuffled once, and always the same bytes.
 
-Whatever the analyzer answers, a crowd is never cut anew: a second crowd of almost the same people
-would single out those who are in one of them only. A refusal is tried again, more and more seldom.
-A crowd is discarded as a whole if the analyzer says many times in a row that it will never take it:
-the crowd has ended there, or has other chunks. So is a crowd past its deadline.
-
-Several relays may have the same crowds before them. Each claims a crowd while it shuffles or sends
-it, so that no work is done twice. Nothing depends on that: the data say which shuffle is forwarded,
-and bytes that come twice are the same.
+A crowd is never cut anew: a second crowd of almost the same people would single out those who are
+in one of them only. A refusal is tried again, more and more seldom. A crowd is discarded as a whole
+if the analyzer refuses it for good many times in a row, or if it is past its deadline.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Complete crowds of a relay, on their way to the analyzer, and their leftovers.
+"""Complete crowds of a relay on their way to the analyzer, and their leftovers.
 
 Where several relays share a database, any of them may shuffle a frozen crowd, and any other may
 forward it. The chunks of a shuffle are rows under a random name, its *attempt*. One transaction
-makes an attempt the crowd's, once and for all, and only if all its chunks are there. A relay that
-comes later with another one discards it. So the same bytes are forwarded by every process.
-
-A claim is a lock of the connection: it ends with its holder. It only keeps relays from doing the
-same work at the same time.
+makes an attempt the crowd's, once and for all, and only if all its chunks are there. So every
+process forwards the same bytes. A claim, a lock of the connection, only saves duplicate work.
 """
 
 from __future__ import annotations

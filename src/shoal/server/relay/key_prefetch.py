@@ -1,14 +1,9 @@
 """Prefetches documents of the analyzer and the keys of the next crowds.
 
-Devices do not wait for the analyzer: its documents are here before they ask. If the analyzer is
-silent, the relay goes on with the keys that it has, and asks again after a while.
-
-The analyzer is asked for its signing keys every time. If they changed, everything that it signed is
-fetched again at once: devices with the old key and devices with the new one find their signature.
-
-It also keeps the open crowds of both parties in step. The analyzer is told of crowds that were
-discarded here. It is asked from time to time whether the crowds that take reports here are open
-there too: reports of a crowd that has ended there could never arrive.
+Devices do not wait for the analyzer; if it is silent, the relay goes on with the keys it has. If
+the analyzer's signing keys changed, everything that it signed is fetched again at once. The open
+crowds of both parties are kept in step: the analyzer is told of discarded crowds, and asked whether
+the crowds that take reports here are open there too.
 """
 
 from __future__ import annotations

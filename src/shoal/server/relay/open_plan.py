@@ -1,9 +1,8 @@
 """A plan at the relay: its open crowds, in each window one that takes reports and the next ones.
 
-A crowd is opened when the analyzer's key for it has come, before it is needed. Reports are taken
-for the key of the first crowd of their window that is not complete, and for no other key. A report
-that has come before is known by its id, whatever key it was encrypted for: its sender may not have
-heard that it was accepted.
+A crowd is opened when the analyzer's key for it has arrived. Reports are taken for the key of the
+first incomplete crowd of their window only. A repeated report is recognized by its id, whatever key
+it was encrypted for: its sender may not have heard that it was accepted.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""The keys of open crowds: without the file `crowd-key`, the disk holds only noise about them.
+"""Keys of open crowds: without the file `crowd-key`, the disk holds only noise about them.
 
-Every open crowd has a key, and so has every window's list of reports that have come. The database
-stores these keys wrapped under the root key in the file (AES-256-GCM). A crowd's key is deleted
-when the crowd is released or discarded; then, and at every sweep, a new root key is drawn. So
-
-* the database, its log and its backups without the file reveal nothing about an open crowd;
-* an older copy of the database cannot be read with today's file, and is not accepted either: the
-  root key is the data's generation.
+Each open crowd has a key, and so has each window's list of reports. The database stores these keys
+wrapped under the root key in the file (AES-256-GCM). A crowd's key is deleted with the crowd; then,
+and at every sweep, a new root key is drawn. So the database, its log and its backups reveal nothing
+about an open crowd without the file, and an older copy of the database is neither readable with
+today's file nor accepted: the root key is the data's generation.
 
 The root key changes in three steps: the file gets the new key beside the old one, the database
 changes, the file drops the old key. A crash in between leaves a file that fits either state. The
-file also names the generations that the database may have without its log. That detects a database
-and a log of different times.
+file also names the generations that the database may have without its log, which detects a
+database and a log of different times.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Moves the data of a folder to PostgreSQL: plans, tokens, releases, and open crowds exactly.
 
-Counted reports stay counted, and duplicates are still recognized: the encrypted counts and digests
-are copied unchanged, and their keys are wrapped anew. The folder is marked before anything is
-copied, and no collector starts in it again: two that went on from the same state could release the
-same report twice. Interrupted in between, the same command goes on; the mark says to which
-database, and no other is accepted.
+Encrypted counts and digests are copied unchanged, and their keys are wrapped anew. The folder is
+marked with the database's identity before anything is copied, and no collector starts in it again:
+two that went on from the same state could release the same report twice. An interrupted move goes
+on with the same command, to the same database only.
 """
 
 from __future__ import annotations

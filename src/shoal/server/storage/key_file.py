@@ -1,10 +1,8 @@
-"""A file of successive secret keys, each pending, active or expired.
+"""A file of successive secret keys, each pending, active or expired: signing and Oblivious HTTP.
 
-A rotation makes a new key and sets the end of the current one. Until then, during the overlap, both
-are active, so that devices with either key keep working. The secret of an expired key is destroyed;
-its public key stays in the file.
-
-The signing key and the Oblivious HTTP key are both stored and rotated in this way.
+A rotation makes a new key and sets the end of the current one. During the overlap both are active,
+so that devices with either key keep working. The secret of an expired key is destroyed; its public
+key stays in the file.
 """
 
 from __future__ import annotations

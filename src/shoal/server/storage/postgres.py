@@ -1,10 +1,9 @@
 """A service's data in PostgreSQL, shared by several processes: locks, versions, keys, clocks.
 
-A transaction that changes the key of the data (releasing, sweeping, moving a plan) is exclusive.
-Reports of different plans are accepted side by side, those of one plan one commit after another:
-its windows share one sequence of crowd numbers. A process remembers what it read, and a plan's
-version tells whether another has written since; then only that is read again. The memory goes with
-the connection: the next one may lead to a standby that lacks commits.
+A transaction that changes the key of the data is exclusive. Reports of different plans are accepted
+side by side, those of one plan one commit after another: its windows share one sequence of crowd
+numbers. A plan's version tells whether another process has written since. The memory goes with the
+connection: the next one may lead to a standby that lacks commits.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""A connection to PostgreSQL that understands the statements of the store, with a deadline.
+"""A connection to PostgreSQL that understands the store's statements, with a deadline.
 
-It ends with any error of the network, and the next transaction begins a new one. If it breaks
-during a commit, the outcome is unknown. That does no harm: the state in memory is discarded,
-senders are told to retry, and reports already counted are recognized.
-
-A host that vanishes sends no error. So each round trip has a deadline, kept by the thread that
-waits: it shuts its own socket down, and the call fails like any other on a lost connection. Bytes
-on their way may still reach the server afterwards. Such a late commit is the same as one of another
-process: it holds its locks until it ends, and the next transaction waits for them before it reads.
+Any network error ends the connection, and the next transaction opens a new one. If it breaks during
+a commit, the outcome is unknown. That does no harm: the state in memory is discarded, senders
+retry, and reports already counted are recognized. A host that vanishes sends no error, so the
+thread that waits shuts its socket down at the deadline. Bytes on their way may still arrive; such a
+late commit holds its locks until it ends, and the next transaction waits for them.
 """
 
 from __future__ import annotations

@@ -1,23 +1,18 @@
-"""The key that all collectors of a database share and the database does not have.
+"""The root key of a shared database, which all collectors have and the database does not.
 
-PostgreSQL keeps overwritten data: in its tables until they are cleaned, in its write-ahead log,
-in archives and on replicas. The difference of two states of an open crowd is a report. So the
-data of open crowds are encrypted, and the key changes all the time, as in a folder (see
-`shoal.server.storage.encryption`). Old states cannot be read with the key of today.
+PostgreSQL keeps overwritten data in tables, logs, archives and replicas, and the difference of two
+states of an open crowd is a report. So the key changes all the time, as in a folder (`encryption`).
+Collectors communicate only through the database: each generation's key is computed from the one
+before and a salt in the database, a one-way ratchet. A collector whose file is behind turns it on
+and destroys the older key. A database that is older than the file is refused, and so is one whose
+salts lead to another key.
 
-Collectors communicate only through the database. So the key of each generation is computed from the
-one before and a salt that stands in the database: a ratchet, which turns in one direction only. A
-collector whose file is behind turns it on, and destroys the older key. The database records its
-generation. A database that is older than the file is refused, and so is one whose salts lead to
-another key, because it diverged from an earlier state.
+A standby may lack commits. So the database also names the server's time line on which the key was
+turned. A server that took over or was restored begins another one; it is refused, unless the old
+one waited for standbys with each commit.
 
-A collector may not have seen the commits that a standby lacks. So the database also says on which
-time line of the server the key was turned. A standby that takes over begins another one, and so
-does a server that is restored; it is refused, unless the server waited for standbys with each
-commit.
-
-Limitation: anyone who has copied the file once can follow the ratchet as long as they
-read the database. Only new keys (`renew`) end that.
+Limitation: anyone who copied the file once can follow the ratchet while they can read the database.
+Only new keys (`renew`) end that.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Reads plans, crowds and releases from the database, and signs and verifies them.
+"""Plans, crowds and releases in the database, signed when written and verified when read.
 
-A release is signed in the transaction that writes it, a certificate when its plan is published. A
-row that was damaged, or changed without the signing key, does not match its signature
-and is not used. Earlier keys stay valid: the signing key file lists their public keys.
-
-A plan's state goes forward only, except for a pause: draft, published, paused, closed, destroyed.
-A published plan and its certificate never change. Closing destroys the open crowds. Destroying
-removes all collected data.
+Rows that do not match their signature are not used. Earlier keys stay valid: the signing key file
+lists their public keys. A plan's state goes forward only, except for a pause.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Checks that the files of a folder belong together, and recovers if that is unknown.
 
-A report must not be counted twice: two releases that share it reveal it by their difference. The
-database remembers which reports were counted. Data that lost this memory, because they were
-restored from a backup or lost their `crowd-key`, accept only reports that cannot have been
-sent before: those of windows that have not started. Nor do they know which plans were published
-since.
+Two releases that share a report reveal it by their difference. Data that lost the memory of counted
+reports, because they were restored from a backup or lost their `crowd-key`, accept only reports of
+windows that have not started. Nor do they know which plans were published since.
 """
 
 from __future__ import annotations

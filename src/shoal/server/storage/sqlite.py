@@ -1,8 +1,7 @@
 """A service's data in one SQLite file: how it is opened, how it commits, how it is scrubbed.
 
 Every commit is on the disk when it returns (write-ahead log, synchronous FULL), and deleted data
-are overwritten (secure_delete). Nothing in the file tells when or from where a report came, and
-its data about open crowds are encrypted (see `encryption`).
+are overwritten (secure_delete). Data about open crowds are encrypted (see `encryption`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The windows of a plan: which are open, their reports, and the data that end with them.
 
-The collector's plans and the relay's are both made of this. People may be asked once in every
-window, and the promise counts the reports of one person in one release. So a crowd never mixes
-windows: it fills within its own or is discarded.
+People may be asked once in every window, and the promise counts the reports of one person in one
+release. So a crowd never mixes windows: it fills within its own or is discarded.
 """
 
 from __future__ import annotations

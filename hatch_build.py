@@ -47,7 +47,7 @@ class WheelHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and tell the builder what came of it and what else is in the wheel."""
         support = Path(self.root, "src", "shoal", "support")
-        compile_kernels = runpy.run_path(str(support / "kernel_compiler.py"))["compile_kernels"]
+        compile_kernels = runpy.run_path(str(support / "kernels.py"))["compile_kernels"]
         self._folder = tempfile.TemporaryDirectory()
         editable = version == "editable"
         if not editable:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.support.kernel_compiler import compile_kernels
-from shoal.support.kernels import Kernels
+from shoal.support.kernels import Kernels, compile_kernels
 
 
 @cache

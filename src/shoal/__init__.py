@@ -24,71 +24,52 @@ from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from shoal.analysis.estimates import Estimates, estimate
-    from shoal.analysis.tally import Tally, tally
-    from shoal.device.outbox import Outbox
-    from shoal.device.randomize import randomize
-    from shoal.device.telemetry import Telemetry
-    from shoal.errors import PrivacyRefusal, ShoalError
-    from shoal.lab.simulation import simulate
-    from shoal.planning.certificate import Certificate
-    from shoal.planning.plan import plan
-    from shoal.protocol.plan import Plan
-    from shoal.protocol.survey import Choice, Cross, Flags, Number, Survey, Text, YesNo
-    from shoal.reports import publish
-
 __version__ = "0.2.0"
 
 # A name is loaded when it is first used, so that a device loads only its own side.
 _HOMES = {
-    "Certificate": "planning.certificate",
-    "Choice": "protocol.survey",
-    "Cross": "protocol.survey",
-    "Estimates": "analysis.estimates",
-    "Flags": "protocol.survey",
-    "Number": "protocol.survey",
-    "Outbox": "device.outbox",
-    "Plan": "protocol.plan",
-    "PrivacyRefusal": "errors",
-    "ShoalError": "errors",
-    "Survey": "protocol.survey",
-    "Tally": "analysis.tally",
-    "Telemetry": "device.telemetry",
-    "Text": "protocol.survey",
-    "YesNo": "protocol.survey",
-    "estimate": "analysis.estimates",
-    "plan": "planning.plan",
-    "publish": "reports",
-    "randomize": "device.randomize",
-    "simulate": "lab.simulation",
-    "tally": "analysis.tally",
+    name: module
+    for module, names in {
+        "analysis.estimates": ("Estimates", "estimate"),
+        "analysis.tally": ("Tally", "tally"),
+        "device.outbox": ("Outbox",),
+        "device.randomize": ("randomize",),
+        "device.telemetry": ("Telemetry",),
+        "errors": ("PrivacyRefusal", "ShoalError"),
+        "lab.simulation": ("simulate",),
+        "planning.certificate": ("Certificate",),
+        "planning.plan": ("plan",),
+        "protocol.plan": ("Plan",),
+        "protocol.survey": ("Choice", "Cross", "Flags", "Number", "Survey", "Text", "YesNo"),
+        "reports": ("publish",),
+    }.items()
+    for name in names
 }
+__all__ = sorted(_HOMES)
 
-__all__ = [
-    "Certificate",
-    "Choice",
-    "Cross",
-    "Estimates",
-    "Flags",
-    "Number",
-    "Outbox",
-    "Plan",
-    "PrivacyRefusal",
-    "ShoalError",
-    "Survey",
-    "Tally",
-    "Telemetry",
-    "Text",
-    "YesNo",
-    "estimate",
-    "plan",
-    "publish",
-    "randomize",
-    "simulate",
-    "tally",
-]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # type checkers do not see the table above
+    from shoal.analysis.estimates import Estimates as Estimates
+    from shoal.analysis.estimates import estimate as estimate
+    from shoal.analysis.tally import Tally as Tally
+    from shoal.analysis.tally import tally as tally
+    from shoal.device.outbox import Outbox as Outbox
+    from shoal.device.randomize import randomize as randomize
+    from shoal.device.telemetry import Telemetry as Telemetry
+    from shoal.errors import PrivacyRefusal as PrivacyRefusal
+    from shoal.errors import ShoalError as ShoalError
+    from shoal.lab.simulation import simulate as simulate
+    from shoal.planning.certificate import Certificate as Certificate
+    from shoal.planning.plan import plan as plan
+    from shoal.protocol.plan import Plan as Plan
+    from shoal.protocol.survey import Choice as Choice
+    from shoal.protocol.survey import Cross as Cross
+    from shoal.protocol.survey import Flags as Flags
+    from shoal.protocol.survey import Number as Number
+    from shoal.protocol.survey import Survey as Survey
+    from shoal.protocol.survey import Text as Text
+    from shoal.protocol.survey import YesNo as YesNo
+    from shoal.reports import publish as publish
 
 
 def __getattr__(name: str) -> object:

@@ -18,22 +18,6 @@ from the package is a bug.
     └── EntropyError (RuntimeError)  the machine gave no random bits          exit code 1
 """
 
-__all__ = [
-    "AnswerError",
-    "EntropyError",
-    "InputError",
-    "MissingExtraError",
-    "PlanError",
-    "PrivacyRefusal",
-    "ReportError",
-    "ShoalError",
-    "SurveyError",
-    "TallyError",
-    "TransportError",
-    "missing_extra",
-    "require",
-]
-
 
 class ShoalError(Exception):
     """Any error that Shoal raises on purpose."""

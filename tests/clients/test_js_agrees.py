@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shoal import Flags, Plan, Survey
 from shoal.audit import Verdict, inspect_randomizer
-from shoal.device.encode import AnswerRules
+from shoal.device.encode import answer_bits
 from shoal.errors import AnswerError
 from shoal.protocol.encryption import (
     DUMMY,
@@ -43,7 +43,7 @@ def original_of(case: dict[str, Any]) -> list[Any]:
     assert survey.to_json() == case["survey"]
     facts = [survey.bits, survey.differing_bits, survey.cohorts]
     try:
-        bits = AnswerRules(survey).set_bits(case["answers"], case["cohort"])
+        bits = answer_bits(survey, case["answers"], case["cohort"])
     except AnswerError:
         return [*facts, None]
     row = sum(1 << bit for bit in bits).to_bytes(-(-survey.bits // 8), "little")

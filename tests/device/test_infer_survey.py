@@ -25,9 +25,9 @@ def column(draw, people: int = PEOPLE) -> list[str]:
     return [draw(generator, row) for row in range(people)]
 
 
-def kind(name: str, cells: list[str], **how):
-    how = {"whole": True, "decimal_comma": False} | how
-    return propose_question(name, cells, **how)
+def kind(name: str, cells: list[str], whole: bool = True, decimal_comma: bool = False):
+    declared = TableFormat(decimal="," if decimal_comma else ".")
+    return propose_question(name, cells, declared, whole=whole)
 
 
 COLUMNS = {

@@ -64,18 +64,13 @@ class TestCanonical:
 
     @given(plans())
     @bounded(100)
-    def test_canonical_json_is_rfc_8785(self, plan: Plan):
-        text = rfc8785.dumps(plan.to_json())
-        assert canonical_json(plan.to_json()) == text
+    def test_canonical_json_is_rfc_8785_without_floats(self, plan: Plan):
+        document = plan.to_json()
+        text = rfc8785.dumps(document)
+        assert canonical_json(document) == text
         assert plan.id == hashlib.sha256(text).hexdigest()
-
-    @pytest.mark.slow
-    @given(plans())
-    @bounded(100)
-    def test_round_trip(self, plan: Plan):
-        again = Plan.from_json(json.loads(json.dumps(plan.to_json())))
-        assert again == plan
-        assert again.id == plan.id
+        json.loads(text, parse_float=pytest.fail)
+        assert Plan.from_json(json.loads(text)) == plan
 
     @given(plans())
     @bounded(20)
@@ -83,20 +78,6 @@ class TestCanonical:
         plan.write(tmp_path / "plan.json")
         assert Plan.read(tmp_path / "plan.json") == plan
         assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
-
-    @given(plans())
-    @bounded(50)
-    def test_there_are_no_floats(self, plan: Plan):
-        def leaves(value: Any) -> list[Any]:
-            if isinstance(value, dict):
-                return [leaf for inner in value.values() for leaf in leaves(inner)]
-            return (
-                [leaf for inner in value for leaf in leaves(inner)]
-                if type(value) is list
-                else [value]
-            )
-
-        assert {type(leaf) for leaf in leaves(plan.to_json())} <= {int, str, bool, type(None)}
 
 
 class TestDecimals:
@@ -152,38 +133,6 @@ class TestDecimals:
         }
         assert len(ids) == 1
 
-    @pytest.mark.parametrize(
-        ("field", "value"),
-        [
-            ("promise.delta", "0.000001"),
-            ("promise.delta", "1e-06"),
-            ("promise.delta", "1E-6"),
-            ("promise.epsilon", "0.69310"),
-            ("promise.epsilon", "6931e-4"),
-            ("honest_fraction", "0.90"),
-            ("honest_fraction", "9e-1"),
-        ],
-    )
-    def test_a_document_with_another_spelling_is_refused(self, field: str, value: str):
-        document = copy.deepcopy(DOCUMENT)
-        place = document["promise"] if field.startswith("promise") else document
-        place[field.rpartition(".")[2]] = value
-        with pytest.raises(PlanError, match=f"not in its canonical form: {field} must be"):
-            Plan.from_json(document)
-
-    def test_every_value_is_in_its_one_form(self):
-        """What a survey leaves to its defaults is left out, and nothing is filled in."""
-        for change in (
-            {"missing": None},
-            {"column": None},
-            {"column": "age"},
-            {"edges": ["18.0", "65.5"]},
-        ):
-            document = copy.deepcopy(DOCUMENT)
-            document["survey"]["questions"][2].update(change)
-            with pytest.raises(PlanError, match="canonical form: survey"):
-                Plan.from_json(document)
-
     @pytest.mark.parametrize("text", ["1e9999", f"0.{'1' * 62}", "9" * 60])
     def test_what_is_kept_can_be_read_again(self, text: str):
         assert Promise("local", Promise("local", text).epsilon).epsilon
@@ -207,23 +156,12 @@ class TestParties:
     @pytest.mark.parametrize(
         "origin",
         [
-            "http://relay.example",
-            "https://relay.example/",
-            "https://relay.example/path",
-            "https://Relay.example",
-            "https://relay.example:443",
-            "https://relay.example:0",
-            "https://relay.example:65536",
-            "https://user@relay.example",
-            "https://relay.example?x",
-            "https://",
-            "https://relay..example",
-            "https://rel\u00e4y.example",
-            "https://relay.example\n",
-            "relay.example",
-            "",
-            None,
-            5,
+            *("http://relay.example", "https://relay.example/", "https://relay.example/path"),
+            *("https://Relay.example", "https://relay.example:443", "https://relay.example:0"),
+            *("https://relay.example:65536", "https://user@relay.example"),
+            *("https://relay.example?x", "https://", "https://relay..example"),
+            *("https://rel\u00e4y.example", "https://relay.example\n", "relay.example", "", None),
+            *(5,),
         ],
     )
     def test_only_https_origins(self, origin: Any):
@@ -233,87 +171,93 @@ class TestParties:
         with pytest.raises(PlanError, match="relay must be an origin"):
             Plan.from_json(DOCUMENT | {"parties": parties})
 
-    @pytest.mark.parametrize(
-        "origin", ["http://127.0.0.1:8402", "http://localhost:1", "http://[::1]:65535"]
-    )
-    def test_this_machine_needs_no_https(self, origin: str):
-        assert Parties("https://relay.example", origin).analyzer == origin
-
-    @pytest.mark.parametrize(
-        "origin", ["http://127.0.0.1:80", "http://127.0.0.2:8402", "http://::1"]
-    )
-    def test_others_do(self, origin: str):
-        with pytest.raises(PlanError, match="must be an origin"):
-            Parties("https://relay.example", origin)
+    def test_only_this_machine_needs_no_https(self):
+        for origin in ("http://127.0.0.1:8402", "http://localhost:1", "http://[::1]:65535"):
+            assert Parties("https://relay.example", origin).analyzer == origin
+        for origin in ("http://127.0.0.1:80", "http://127.0.0.2:8402", "http://::1"):
+            with pytest.raises(PlanError, match="must be an origin"):
+                Parties("https://relay.example", origin)
 
     def test_parties_on_one_host(self):
         assert Parties("https://a.example", "https://a.example:8443").share_a_host
         assert Parties("http://[::1]:1", "http://[::1]:2").share_a_host
         assert not PARTIES.share_a_host
 
-    def test_a_relay_waits_for_a_crowd(self):
-        with pytest.raises(PlanError, match="needs a crowd_size"):
-            Plan(SURVEY, QUARTER, LOCAL, parties=PARTIES)
-
     @pytest.mark.parametrize("messages", [0, 2**16 + 1, True, "1", 1.0])
     def test_messages_are_a_number(self, messages: Any):
         with pytest.raises(PlanError, match="messages"):
             replace(PARTIES, messages=messages)
 
-    def test_messages_fit_the_view(self):
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            ({"crowd_size": None, "promise": LOCAL, "view": "reports"}, "needs a crowd_size"),
+            ({"view": "reports"}, "one message"),
+            ({"parties": replace(PARTIES, messages=SURVEY.bits + 1)}, "at most"),
+            ({"cohorts": 2}, "one cohort"),
+            ({"joint": ((("f", "a"), ("f", "b")),)}, "cross the questions in the survey instead"),
+            ({"view": "bits"}, "view must be one of"),
+            ({"promise": LOCAL}, "a plan with view counts is proven"),
+        ],
+    )
+    def test_what_does_not_fit_the_view(self, change: dict[str, Any], why: str):
+        proven = Promise("proven", "9", delta="1e-6")
         several = replace(PARTIES, messages=2)
-        with pytest.raises(PlanError, match="one message"):
-            Plan(SURVEY, QUARTER, LOCAL, 1000, parties=several)
-        proven = Promise("proven", "1", delta="1e-6")
-        assert Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=several)
-        too_many = replace(PARTIES, messages=SURVEY.bits + 1)
-        with pytest.raises(PlanError, match="at most"):
-            Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=too_many)
-
-    def test_fragments_have_one_cohort(self):
-        proven = Promise("proven", "1", delta="1e-6")
-        for cohorts in (None, 1):
-            Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=PARTIES, cohorts=cohorts)
-        with pytest.raises(PlanError, match="one cohort"):
-            Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=PARTIES, cohorts=2)
+        plan = Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=several)
+        assert plan.fragments == Fragments(5, 4)
+        assert replace(plan, cohorts=1)
+        with pytest.raises(PlanError, match=why):
+            replace(plan, **change)
 
     def test_two_parties_are_two(self):
         with pytest.raises(PlanError, match="two parties"):
             Parties("https://a.example", "https://a.example")
 
-    @pytest.mark.parametrize(
-        "parties", [{}, [], "x", {"relay": "https://a.example", "analyzer": "https://b.c"}]
-    )
-    def test_what_is_none(self, parties: object):
-        with pytest.raises(PlanError, match="parties"):
-            Plan.from_json(DOCUMENT | {"parties": parties})
+
+CANONICAL = "not in its canonical form"
+REFUSED: list[tuple[str, Any, str]] = [
+    # Python and JavaScript write floats differently; a plan's id must not depend on them.
+    *(("promise.epsilon", one, "epsilon") for one in (0.7, 1, 1e-7, "1_0", " 0.7", "0.7 ", "٣")),
+    *(("promise.delta", one, "delta") for one in (1e-6, 0.005)),
+    *(("honest_fraction", one, "honest_fraction") for one in (0.5, 1, 1.0, " 0.5")),
+    # One number has one spelling, and what is left to its default is left out.
+    *(("promise.delta", one, CANONICAL) for one in ("0.000001", "1e-06", "1E-6")),
+    *(("promise.epsilon", one, CANONICAL) for one in ("0.69310", "6931e-4")),
+    *(("honest_fraction", one, CANONICAL) for one in ("0.90", "9e-1")),
+    *((f"survey.questions.2.{name}", None, CANONICAL) for name in ("missing", "column")),
+    ("survey.questions.2.column", "age", "canonical form: survey"),
+    ("survey.questions.2.edges", ["18.0", "65.5"], "canonical form: survey"),
+    ("survey.questions", [], "survey is not valid"),
+    *(("q", one, "q") for one in ([0, 1], [1, 1, 1], [2, 2], [3, 2], "1/4", 0.25, [0.25, 1])),
+    *(("q", one, "q") for one in ([1, 2.0], None, [1], [True, 1], [1, 60], [[1], [2]], {"n": 1})),
+    *(("crowd_size", one, "crowd_size") for one in (0, -1, 1.5, "1000", True, 10**13, [])),
+    ("crowd_size", 10**5000, "crowd_size"),
+    *(("version", one, "version") for one in (0, 1, 3, "2", None, True, 2.0)),
+    ("memory", {"q1": [1, 50], "q2": [1, 50]}, "digits"),
+    *(("parties", one, "parties") for one in ({}, [], "x", {"relay": "https://a.example"})),
+    ("owner", "me", "has an unknown field 'owner'"),
+    *(("joint", one, "joint") for one in ([["f", "a"]], {"f": "a"}, None, [[["f", 1], ["f"]]])),
+    *(("joint", [[["languages", "en"]] * n], "joint group holds 2 to 16") for n in (1, 2)),
+    ("joint", [[["languages", "en"], ["languages", "q"]]], "has no option 'q'"),
+    ("joint", [[["languages", "en"], ["g", "a"]]], "has no question 'g'"),
+]
 
 
-class TestNoFloats:
-    """Python and JavaScript write floats differently; a plan's id must not depend on them."""
+@pytest.mark.parametrize(("place", "value", "why"), REFUSED, ids=lambda _: "")
+def test_one_changed_value_is_refused(place: str, value: Any, why: str):
+    document = copy.deepcopy(DOCUMENT)
+    *outer, name = (int(part) if part.isdigit() else part for part in place.split("."))
+    inner: Any = document
+    for part in outer:
+        inner = inner[part]
+    inner[name] = value
+    with pytest.raises(PlanError, match=why):
+        Plan.from_json(document)
 
-    @pytest.mark.parametrize("value", [0.7, 1, 1e-7, "1_0", " 0.7", "0.7 ", "٣"])
-    def test_epsilon_is_plain_decimal_text(self, value: object):
-        document = copy.deepcopy(DOCUMENT)
-        document["promise"]["epsilon"] = value
-        with pytest.raises(PlanError, match="epsilon"):
-            Plan.from_json(document)
 
-    @pytest.mark.parametrize("value", [1e-6, 0.005])
-    def test_delta_is_text(self, value: object):
-        document = copy.deepcopy(DOCUMENT)
-        document["promise"]["delta"] = value
-        with pytest.raises(PlanError, match="delta"):
-            Plan.from_json(document)
-
-    @pytest.mark.parametrize("value", [0.5, 1, 1.0, " 0.5"])
-    def test_honest_fraction_is_text(self, value: object):
-        with pytest.raises(PlanError, match="honest_fraction"):
-            Plan.from_json(DOCUMENT | {"honest_fraction": value})
-
-    def test_numpy_integers_become_integers(self):
-        plan = Plan(SURVEY, QUARTER, LOCAL, crowd_size=np.int64(5))  # type: ignore[arg-type]
-        assert plan.id == Plan(SURVEY, QUARTER, LOCAL, crowd_size=5).id
+def test_numpy_integers_become_integers():
+    plan = Plan(SURVEY, QUARTER, LOCAL, crowd_size=np.int64(5))  # type: ignore[arg-type]
+    assert plan.id == Plan(SURVEY, QUARTER, LOCAL, crowd_size=5).id
 
 
 class TestChanged:
@@ -330,19 +274,19 @@ class TestChanged:
 
     def test_every_field_changes_the_id(self):
         base = Plan(SURVEY, QUARTER, LOCAL, 1000)
-        others = [
-            Plan(SURVEY, FlipProbability(3, 3), LOCAL, 1000),
-            Plan(SURVEY, QUARTER, Promise("local", "9.1"), 1000),
-            Plan(SURVEY, QUARTER, LOCAL, 1001),
-            Plan(SURVEY, QUARTER, LOCAL, 1000, max_reports_per_person=2),
-            Plan(SURVEY, QUARTER, LOCAL, 1000, cohorts=2),
-            Plan(SURVEY, QUARTER, LOCAL, 1000, window=60),
-            Plan(SURVEY, QUARTER, LOCAL, 1000, joint=((("f", "a"), ("f", "b")),)),
-            Plan(SURVEY, QUARTER, LOCAL, 1000, honest_fraction="0.5"),
-            Plan(SURVEY, QUARTER, LOCAL, 1000, parties=PARTIES),
-            Plan(Survey("t", SURVEY.questions), QUARTER, LOCAL, 1000),
+        changes: list[dict[str, Any]] = [
+            {"q": FlipProbability(3, 3)},
+            {"promise": Promise("local", "9.1")},
+            {"crowd_size": 1001},
+            {"max_reports_per_person": 2},
+            {"cohorts": 2},
+            {"window": 60},
+            {"joint": ((("f", "a"), ("f", "b")),)},
+            {"honest_fraction": "0.5"},
+            {"parties": PARTIES},
+            {"survey": Survey("t", SURVEY.questions)},
         ]
-        assert len({plan.id for plan in [base, *others]}) == 11
+        assert len({replace(base, **change).id for change in [{}, *changes]}) == 11
 
     def test_a_plan_is_immutable(self):
         with pytest.raises(AttributeError):
@@ -356,10 +300,6 @@ class TestFields:
         with pytest.raises(PlanError, match=f"has no field '{field}'"):
             Plan.from_json(document)
 
-    def test_unknown(self):
-        with pytest.raises(PlanError, match="has an unknown field 'owner'"):
-            Plan.from_json(DOCUMENT | {"owner": "me"})
-
     def test_the_cohorts_of_its_survey(self):
         """A document is what its plan would write: nothing is filled in."""
         documents = [one["plan"] for one in STORED]
@@ -367,49 +307,12 @@ class TestFields:
         with pytest.raises(PlanError, match="canonical form: cohorts must be 60, got None"):
             Plan.from_json(stored | {"cohorts": None})
 
-    @pytest.mark.parametrize("version", [0, 1, 3, "2", None, True, 2.0])
-    def test_another_version(self, version: object):
-        with pytest.raises(PlanError, match="version"):
-            Plan.from_json(DOCUMENT | {"version": version})
-
     def test_a_plan_of_version_1(self):
         """Its fields are others, but what is said is not about them."""
         later = {"fragments", "parties", "view"}
         old = {name: value for name, value in DOCUMENT.items() if name not in later}
         with pytest.raises(PlanError, match="got version 1; make the plan anew from its survey"):
             Plan.from_json(old | {"version": 1})
-
-    @pytest.mark.parametrize(
-        "q",
-        [
-            [0, 1],
-            [1, 1, 1],
-            [2, 2],
-            [3, 2],
-            "1/4",
-            0.25,
-            [0.25, 1],
-            [1, 2.0],
-            None,
-            [1],
-            [True, 1],
-            [1, 60],
-            [[1], [2]],
-            {"n": 1},
-        ],
-    )
-    def test_q(self, q: object):
-        with pytest.raises(PlanError):
-            Plan.from_json(DOCUMENT | {"q": q})
-
-    @pytest.mark.parametrize("crowd", [0, -1, 1.5, "1000", True, 10**13, []])
-    def test_crowd_size(self, crowd: object):
-        with pytest.raises(PlanError, match="crowd_size"):
-            Plan.from_json(DOCUMENT | {"crowd_size": crowd})
-
-    def test_an_absurd_crowd_size(self):
-        with pytest.raises(PlanError, match="crowd_size"):
-            Plan.from_json(DOCUMENT | {"crowd_size": 10**5000})
 
     def test_a_crowd_of_one_is_a_crowd(self):
         assert Plan(SURVEY, QUARTER, LOCAL, crowd_size=1).crowd_size == 1
@@ -421,20 +324,10 @@ class TestFields:
     @pytest.mark.parametrize(
         "promise",
         [
-            ("proven", "1"),
-            ("proven", "1", "1"),
-            ("proven", "1", "1e-6", "0.1"),
-            ("sufficient", "1"),
-            ("sufficient", "1", "1e-6", "0.1"),
-            ("local", "1", "1e-6"),
-            ("local", "0"),
-            ("local", "-1"),
-            ("local", "nan"),
-            ("local", "inf"),
-            ("local", ""),
-            ("strong", "1"),
-            (["local"], "1"),
-            ("local", None),
+            *(("proven", "1"), ("proven", "1", "1"), ("proven", "1", "1e-6", "0.1")),
+            *(("sufficient", "1"), ("sufficient", "1", "1e-6", "0.1"), ("local", "1", "1e-6")),
+            *(("local", one) for one in ("0", "-1", "nan", "inf", "", None)),
+            *(("strong", "1"), (["local"], "1")),
         ],
     )
     def test_promises_that_are_none(self, promise: Any):
@@ -448,70 +341,22 @@ class TestFields:
         with pytest.raises(PlanError, match="memory's q1 and q2 give q"):
             Plan(SURVEY, QUARTER, LOCAL, memory=memory)
 
-    def test_memory_that_needs_too_many_digits(self):
-        document = DOCUMENT | {"memory": {"q1": [1, 50], "q2": [1, 50]}}
-        with pytest.raises(PlanError, match="digits"):
-            Plan.from_json(document)
-
-    @pytest.mark.parametrize(
-        "joint",
-        [
-            [[["f", "a"]]],
-            [[["f", "a"], ["f", "a"]]],
-            [[["f", "a"], ["f", "q"]]],
-            [[["f", "a"], ["g", "a"]]],
-            [["f", "a"]],
-            [[["f", "a", "b"], ["f", "b"]]],
-            {"f": "a"},
-            [[["f", 1], ["f", "b"]]],
-            None,
-        ],
-    )
-    def test_joint_groups(self, joint: object):
-        document = Plan(SURVEY, QUARTER, LOCAL).to_json() | {"joint": joint}
-        with pytest.raises(PlanError):
-            Plan.from_json(document)
-
-    def test_a_plan_for_counts_has_no_joint_groups(self):
-        plan = Plan(SURVEY, QUARTER, Promise("proven", "9", delta="1e-6"), 10, view="counts")
-        assert plan.fragments == Fragments(5, 4)
-        with pytest.raises(PlanError, match="cross the questions in the survey instead"):
-            replace(plan, joint=((("f", "a"), ("f", "b")),))
-
     def test_local_epsilon(self):
         assert math.isclose(Plan(SURVEY, QUARTER, LOCAL).local_epsilon, 4 * math.log(3))
         assert Plan(SURVEY, FlipProbability(1, 1), LOCAL).local_epsilon == 0
-
-    def test_bad_survey(self):
-        with pytest.raises(PlanError, match="survey is not valid"):
-            Plan.from_json(DOCUMENT | {"survey": {"name": "s", "questions": []}})
 
 
 class TestFiles:
     @pytest.mark.parametrize(
         "content",
         [
-            b"",
-            b"null",
-            b"[]",
-            b"{",
-            b"\xff",
-            b'{"a": NaN}',
-            b'{"version": 1, "version": 1}',
-            b"[" * 100_000,
-            b"1" * 5000,
-            b'"\\ud800"',
+            *(b"", b"null", b"[]", b"{", b"\xff", b'{"a": NaN}', b'{"version": 1, "version": 1}'),
+            *(b"[" * 100_000, b"1" * 5000, b'"\\ud800"'),
         ],
     )
     def test_what_is_no_plan(self, content: bytes, tmp_path: Path):
         (tmp_path / "plan.json").write_bytes(content)
         with pytest.raises(PlanError):
-            Plan.read(tmp_path / "plan.json")
-
-    def test_a_key_that_stands_twice(self, tmp_path: Path):
-        text = json.dumps(DOCUMENT)
-        (tmp_path / "plan.json").write_text(text[:-1] + ', "crowd_size": 5}', "utf-8")
-        with pytest.raises(PlanError, match="twice"):
             Plan.read(tmp_path / "plan.json")
 
     def test_a_file_that_is_not_there(self, tmp_path: Path):

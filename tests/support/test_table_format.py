@@ -17,18 +17,9 @@ SURVEY = 'name = "s"\n[[question]]\nname = "c"\nkind = "choice"\noptions = ["x",
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("encoding", "utf-16"),
-        ("encoding", "rot13"),
-        ("encoding", None),
-        ("delimiter", ""),
-        ("delimiter", "ab"),
-        ("delimiter", "\n"),
-        ("decimal", "'"),
-        ("missing", "NA"),
-        ("missing", [1]),
-        ("missing", ["x"] * 101),
-        ("invalid", "drop"),
-        ("quote", "'"),
+        *(("encoding", "utf-16"), ("encoding", "rot13"), ("encoding", None), ("delimiter", "")),
+        *(("delimiter", "ab"), ("delimiter", "\n"), ("decimal", "'"), ("missing", "NA")),
+        *(("missing", [1]), ("missing", ["x"] * 101), ("invalid", "drop"), ("quote", "'")),
     ],
 )
 def test_other_declarations_are_refused(field: str, value: object):
@@ -63,18 +54,10 @@ def test_a_survey_file_with_a_wrong_format(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "point", "comma"),
     [
-        ("3", 3, 3),
-        (" -4.25 ", -4.25, None),
-        ("-4,25", None, -4.25),
-        ("1.234,50", None, 1234.5),
-        ("1.234.567", None, 1234567),
-        ("1.678", 1.678, None),
-        ("1e3", 1000, None),
-        ("1e999", None, None),
-        ("nan", None, None),
-        ("1_0", None, None),
-        ("٣", None, None),
-        ("", None, None),
+        *(("3", 3, 3), (" -4.25 ", -4.25, None), ("-4,25", None, -4.25)),
+        *(("1.234,50", None, 1234.5), ("1.234.567", None, 1234567), ("1.678", 1.678, None)),
+        *(("1e3", 1000, None), ("1e999", None, None), ("nan", None, None), ("1_0", None, None)),
+        *(("٣", None, None), ("", None, None)),
     ],
 )
 def test_numbers(text: str, point: float | None, comma: float | None):

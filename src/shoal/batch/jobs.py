@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -76,31 +76,26 @@ class Journal(AbstractContextManager["Journal"]):
                 raise InputError(f"another process works on {self._path}; wait for it.")
             self._read()
             self._file = self._held.enter_context(self._path.open("ab"))
-        except OSError as error:
+        except (InputError, OSError) as error:
             self._held.close()
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"cannot write {self._path}: {error.strerror}.") from error
-        except InputError:
-            self._held.close()
-            raise
         return self
 
     def _read(self) -> None:
         content = self._path.read_bytes() if self._path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
-        lines = whole.splitlines()
-        try:
-            documents = [strict_json(line) for line in lines]
-        except ValueError as error:
-            raise InputError(f"{self._path} is damaged; {self._remedy}.") from error
-        if not documents:
+        if not whole:
             self._disk.store(self._path, _line(self._work), self._path.name + ".part")
             return
-        if documents[0] != self._work:
+        try:
+            lines: list[Any] = [strict_json(line) for line in whole.splitlines()]
+            work, self.done = lines[0], dict(lines[1:])
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{self._path} is damaged; {self._remedy}.") from error
+        if work != self._work:
             raise InputError(f"{self._path} is of other work; {self._remedy}.")
-        for document in documents[1:]:
-            if not isinstance(document, list) or len(document) != 2:
-                raise InputError(f"{self._path} is damaged; {self._remedy}.")
-            self.done[document[0]] = document[1]
         if len(whole) < len(content):  # a crash cut the last line off
             os.truncate(self._path, len(whole))
 
@@ -151,8 +146,7 @@ def work_on(
     this one. If this one is killed, the pipes close, and the others end after the piece in hand.
     """
     if processes == 1:
-        for number, piece in pieces:
-            yield number, work(piece)
+        yield from ((number, work(piece)) for number, piece in pieces)
         return
     waiting = iter(pieces)
     context = multiprocessing.get_context("spawn")  # a fork would copy threads of Arrow
@@ -169,9 +163,7 @@ def work_on(
         while busy:
             for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)
-                number, problem, result = _received(pipe)
-                if problem is not None:
-                    raise problem
+                number, result = _received(pipe)
                 following = next(waiting, None)
                 if following is None:
                     busy.discard(pipe)
@@ -185,28 +177,25 @@ def work_on(
             worker.join()
 
 
-def _received(pipe: Connection) -> tuple[int, ShoalError | None, Any]:
+def _received(pipe: Connection) -> tuple[int, Any]:
     try:
-        reply: tuple[int, ShoalError | None, Any] = pipe.recv()
+        number, result = pipe.recv()
     except (EOFError, ConnectionError) as error:
         raise ShoalError(
             "a process that did part of the work has ended, perhaps for lack of memory; run the"
             " same again, with fewer --processes."
         ) from error
-    return reply
+    if isinstance(result, ShoalError):
+        raise result
+    return number, result
 
 
 def _worker(work: Callable[[Any], Any], pipe: Connection) -> None:
-    while True:
-        try:
+    with suppress(EOFError, ConnectionError):  # the other end has closed: nobody wants more
+        while True:
             number, piece = pipe.recv()
-        except (EOFError, ConnectionError):
-            return
-        try:
-            reply: tuple[int, ShoalError | None, Any] = (number, None, work(piece))
-        except ShoalError as error:
-            reply = (number, error, None)
-        try:
-            pipe.send(reply)
-        except ConnectionError:
-            return
+            try:
+                result = work(piece)
+            except ShoalError as error:
+                result = error
+            pipe.send((number, result))

@@ -18,6 +18,7 @@ from shoal.errors import InputError, PrivacyRefusal, ReportError
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import Synthetic
 from shoal.support.files import first_line
+from shoal.support.table_files import is_pandas
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 _ROWS = 1 << 18
@@ -63,7 +64,7 @@ def randomize_table(
         )
     check_format(plan.survey, table_format)
     schema = report_schema(plan)
-    if _is_pandas(answers):  # its columns of objects have no type that does not depend on all rows
+    if is_pandas(answers):  # its columns of objects have no type that does not depend on all rows
         check_asked(plan.survey, [str(label) for label in answers.columns])
         stream: Any = [answers]
     else:
@@ -84,21 +85,16 @@ def randomize_batches(
     table_format: TableFormat = DEFAULT_FORMAT,
 ) -> Iterator[Synthetic]:
     """Randomize the answers in Arrow record batches or parts of a data frame, each row once."""
-    from shoal.device.arrays.encode import encode_table
+    from shoal.device.arrays.encode import TableEncoder
     from shoal.device.randomize import flip
 
-    row = 1
+    encoder = TableEncoder(plan.survey, table_format)
     for batch in batches:
         for start in range(0, len(batch), _ROWS):
             rows = slice(start, start + _ROWS)
-            part = batch.iloc[rows] if _is_pandas(batch) else batch[rows]
-            original = encode_table(plan.survey, part, row, table_format=table_format)
+            original = encoder.table(batch.iloc[rows] if is_pandas(batch) else batch[rows])
+            encoder.errors.raise_first()
             yield flip(plan, original)
-            row += len(original)
-
-
-def _is_pandas(table: Any) -> bool:
-    return type(table).__module__.partition(".")[0] == "pandas"
 
 
 def tally_table(

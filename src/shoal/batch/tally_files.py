@@ -38,15 +38,12 @@ class Counted(NamedTuple):
     window: int | None
 
     def tallying(self, plan: Plan) -> Tallying:
-        """Begin a tally that counts this."""
         return Tallying(
             plan, vectors=self.vectors, joint=self.joint, crowd=self.crowd, window=self.window
         )
 
 
 class Piece(NamedTuple):
-    """A part of a file."""
-
     path: Path
     part: FilePart
 

@@ -23,8 +23,6 @@ from shoal.protocol.wire import batch_bytes
 from shoal.server.storage.store import Store
 from shoal.support.checks import check_number
 
-__all__ = ["DEVICES", "FORMULAS", "Capacity", "Need", "measure_capacity"]
-
 DEVICES = (10**6, 10**8, 10**9)
 DAY = 86_400
 

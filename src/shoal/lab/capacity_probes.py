@@ -45,20 +45,6 @@ from shoal.server.relay.open_plan import Document
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.store import Store
 
-__all__ = [
-    "Meter",
-    "Work",
-    "analyzer",
-    "collector_over_http",
-    "folder_bytes",
-    "hpke_opens",
-    "processor_seconds",
-    "relay_store",
-    "store",
-    "synced_writes",
-    "tally",
-]
-
 TOGETHER = 64
 """Reports that come while the disk is busy, and are committed together."""
 

@@ -29,8 +29,6 @@ from shoal.theory.domains import Domain, Triple, differing_bits
 from shoal.theory.proven import proven_delta
 from shoal.theory.worlds import CollectionPair, World, homogeneous_best, world_of
 
-__all__ = ["Measure", "Search", "Searching", "search_counterexamples"]
-
 Measure = Literal["delta", "eta"]
 
 _SAVE_EVERY = 3.0

@@ -32,8 +32,6 @@ from shoal.lab.services import TIMEOUT, console_get, running, scratch_folder
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 
-__all__ = ["Demonstration", "count_again", "demonstrate"]
-
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108  a folder of its own is made in it
 """Thousands of devices have thousands of disks; here they would wait for one."""
 

@@ -33,8 +33,6 @@ from shoal.protocol.encryption import encrypted_batch_bytes
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 
-__all__ = ["TwoParties", "demonstrate_parties"]
-
 _ASK_EVERY = 0.2
 _SERVICE_TIMEOUT = 300.0
 """Seconds until the relay must have a crowd's key, and the analyzer must have decrypted a crowd."""

@@ -22,8 +22,6 @@ from shoal.protocol.wire import Cohorts
 from shoal.support.checks import check_integer, check_number
 from shoal.support.files import first_line
 
-__all__ = ["Texts", "populate", "read_weights", "texts_for", "zipf"]
-
 CHUNK = 1 << 17
 _MADE_UP = 100
 _TEXTS = 1 << 13

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from shoal.errors import InputError, ShoalError
 
-__all__ = ["console_get", "free_port", "run_command", "running", "scratch_folder"]
-
 TIMEOUT = 60.0
 """Seconds until a request times out."""
 _PORTS = range(20_000, 32_000)

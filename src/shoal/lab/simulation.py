@@ -26,8 +26,6 @@ from shoal.support.checks import check_integer
 if TYPE_CHECKING:
     from shoal.analysis.text.results import DecodedTexts
 
-__all__ = ["Simulation", "simulate"]
-
 Through = Literal["distribution", "reports"]
 _NOBODY = "say how many users to simulate, or give their answers."
 

@@ -40,8 +40,6 @@ from shoal.theory.calibration import NoValueError, smallest
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["BitStudy", "Coverage", "Study", "StudyPoint", "covering", "probability", "study"]
-
 Vary = Literal["users", "q", "epsilon"]
 KINDS: tuple[IntervalKind, ...] = get_args(IntervalKind)
 Ones = NDArray[np.int64]

@@ -30,8 +30,6 @@ from shoal.protocol.text_hash import normal_text
 from shoal.support.checks import check_integer
 from shoal.support.files import write_text
 
-__all__ = ["draw_ones", "draw_tally", "simulate_rappor", "simulate_texts", "write_rappor"]
-
 Counts = NDArray[np.int64]
 
 

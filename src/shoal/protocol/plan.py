@@ -1,9 +1,8 @@
 """A plan: the agreement before any data exists.
 
-A plan is immutable. Its id is the SHA-256 of its canonical JSON (RFC 8785), which holds no floats,
-so that every language computes the same id; a report or a tally names the plan it belongs to by
-this id. All fields are always present, with null where they are not meant, and every number has one
-spelling, so that one plan has one document.
+A plan is immutable. Its id is the SHA-256 of its canonical JSON (RFC 8785), by which reports and
+tallies name it. The JSON holds no floats and all fields, with null where there is no value, and
+every number has one spelling: so every language computes the same id.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import hashlib
 import math
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from shoal.errors import InputError, PlanError, SurveyError, require
 from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
@@ -29,7 +28,14 @@ from shoal.support.checks import (
     exact_fields,
     shown,
 )
-from shoal.support.files import canonical_json, first_line, read_json, strict_json, write_json
+from shoal.support.files import (
+    canonical_json,
+    explain_wrong_file,
+    first_line,
+    read_json,
+    strict_json,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -93,8 +99,8 @@ class Promise:
     @property
     def in_words(self) -> str:
         """The requested promise in one line; `Plan.certificate` computes whether it holds."""
-        numbers = [f"{name} {self.to_json()[name]}" for name in ("epsilon", "delta", "eta")]
-        present = [text for text in numbers if not text.endswith(" None")]
+        numbers = {"epsilon": self.epsilon, "delta": self.delta, "eta": self.eta}
+        present = [f"{name} {value}" for name, value in numbers.items() if value is not None]
         return ", ".join([f"asks for: {self.kind}", *present])
 
     def to_json(self) -> dict[str, Any]:
@@ -102,8 +108,7 @@ class Promise:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Permanent flips with q1, kept by the device, and fresh ones with q2 on top."""
 
     q1: FlipProbability
@@ -176,27 +181,18 @@ class Plan:
     parties: Parties | None = None
 
     def __post_init__(self) -> None:
-        whole: list[tuple[str, int | None, int]] = [
-            ("crowd_size", self.crowd_size, MAX_CROWD),
-            ("max_reports_per_person", self.max_reports_per_person, 10**6),
-            ("cohorts", self.cohorts, 2**16),
-            ("window", self.window, 10**9),
-        ]
-        for name, value, highest in whole:
-            if value is not None:
-                whole_number = check_integer(
-                    name, value, lowest=1, highest=highest, error=PlanError
-                )
-                object.__setattr__(self, name, whole_number)
+        for name, highest in _HIGHEST.items():
+            if (value := getattr(self, name)) is not None:
+                whole = check_integer(name, value, lowest=1, highest=highest, error=PlanError)
+                object.__setattr__(self, name, whole)
         if self.cohorts is None:
             object.__setattr__(self, "cohorts", self.survey.cohorts)
         if self.survey.cohorts is not None and self.cohorts != self.survey.cohorts:
             raise PlanError(f"the survey has {self.survey.cohorts} cohorts, not {self.cohorts}.")
         if self.crowd_size is None and self.promise.kind != "local":
             raise PlanError(f"a {self.promise.kind} promise needs a crowd_size.")
-        local = self.promise.kind == "local"
         exact = local_epsilon(self.survey.differing_bits, self.q, places=EXACT)
-        if local and exact > decimal.Decimal(self.promise.epsilon):
+        if self.promise.kind == "local" and exact > decimal.Decimal(self.promise.epsilon):
             raise PlanError(
                 f"q = {self.q} has a local epsilon of {self.local_epsilon:.6g}, more than the"
                 f" {self.promise.epsilon} that is promised."
@@ -313,24 +309,20 @@ class Plan:
     @classmethod
     def from_json(cls, document: object) -> Plan:
         """Read a plan from plain JSON values; if they name an id, it must be theirs."""
-        if isinstance(document, Mapping) and "version" in document:
-            _check_version(document["version"])
-        given = exact_fields("a plan", document, _FIELDS, {"id"}, error=PlanError)
-        parties = given["parties"]
+        version = document.get("version", VERSION) if isinstance(document, Mapping) else VERSION
+        if version != VERSION or type(version) is not int:  # other versions have other fields
+            raise PlanError(
+                f"this Shoal reads plans of version {VERSION}, got version {version!r:.64}; make"
+                " the plan anew from its survey, or use the Shoal that made it."
+            )
+        needed = {"fragments", "version"} | {one.name for one in fields(cls)}
+        given = exact_fields("a plan", document, needed, {"id"}, error=PlanError)
         try:
             plan = cls(
-                survey=Survey.from_json(given["survey"]),
-                q=_flip_probability("q", given["q"]),
-                promise=_promise(given["promise"]),
-                crowd_size=given["crowd_size"],
-                max_reports_per_person=given["max_reports_per_person"],
-                cohorts=given["cohorts"],
-                window=given["window"],
-                memory=_memory(given["memory"]),
-                joint=_joint(given["joint"]),
-                honest_fraction=given["honest_fraction"],
-                view=given["view"],
-                parties=None if parties is None else Parties.from_json(parties),
+                **{
+                    one.name: _PARSERS.get(one.name, lambda value: value)(given[one.name])
+                    for one in fields(cls)
+                }
             )
         except SurveyError as error:
             raise PlanError(f"the plan's survey is not valid: {error}") from error
@@ -356,8 +348,6 @@ class Plan:
         try:
             return cls.from_json(document)
         except PlanError as error:
-            from shoal.support.files import explain_wrong_file
-
             raise PlanError(explain_wrong_file(pathlib.Path(path), "plan") or str(error)) from error
 
     def write(self, path: pathlib.Path | str) -> None:
@@ -365,16 +355,13 @@ class Plan:
         write_json(pathlib.Path(path), {"id": self.id} | self.to_json())
 
 
-_FIELDS = {"fragments", "version"} | {one.name for one in fields(Plan)}
-
-
-def _check_version(version: object) -> None:
-    """Refuse another version before its fields, which are others."""
-    if version != VERSION or type(version) is not int:
-        raise PlanError(
-            f"this Shoal reads plans of version {VERSION}, got version {version!r:.64}; make"
-            " the plan anew from its survey, or use the Shoal that made it."
-        )
+_HIGHEST = {
+    "crowd_size": MAX_CROWD,
+    "max_reports_per_person": 10**6,
+    "cohorts": 2**16,
+    "window": 10**9,
+}
+"""The largest value of each whole number in a plan."""
 
 
 def _check_canonical(place: str, given: object, canonical: object) -> None:
@@ -393,8 +380,7 @@ def _check_canonical(place: str, given: object, canonical: object) -> None:
 
 
 def _promise(value: object) -> Promise:
-    needed = {"kind", "epsilon", "delta", "eta"}
-    return Promise(**exact_fields("a promise", value, needed, error=PlanError))
+    return Promise(**exact_fields("a promise", value, _names(Promise), error=PlanError))
 
 
 def _flip_probability(name: str, value: object) -> FlipProbability:
@@ -403,9 +389,7 @@ def _flip_probability(name: str, value: object) -> FlipProbability:
     return FlipProbability(value[0], value[1])
 
 
-def _memory(value: object) -> Memory | None:
-    if value is None:
-        return None
+def _memory(value: object) -> Memory:
     fields = exact_fields("memory", value, {"q1", "q2"}, error=PlanError)
     return Memory(_flip_probability("q1", fields["q1"]), _flip_probability("q2", fields["q2"]))
 
@@ -455,11 +439,24 @@ class Parties:
         """Return the parties as plain JSON values."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, document: object) -> Parties:
-        """Read the parties from plain JSON values."""
-        needed = {"analyzer", "messages", "relay"}
-        return cls(**exact_fields("parties", document, needed, error=PlanError))
+
+def _parties(value: object) -> Parties:
+    return Parties(**exact_fields("parties", value, _names(Parties), error=PlanError))
+
+
+def _names(kind: type[Parties | Promise]) -> set[str]:
+    return {one.name for one in fields(kind)}
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "survey": Survey.from_json,
+    "q": lambda value: _flip_probability("q", value),
+    "promise": _promise,
+    "memory": lambda value: None if value is None else _memory(value),
+    "joint": _joint,
+    "parties": lambda value: None if value is None else _parties(value),
+}
+"""How fields are read that are more than a number or a text."""
 
 
 def _host(origin: str) -> str:

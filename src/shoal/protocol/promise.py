@@ -32,7 +32,6 @@ class ComputedPromise:
 
     @property
     def holds(self) -> bool:
-        """Whether the plan keeps what it promises."""
         return self.refusal is None
 
     @property
@@ -42,7 +41,6 @@ class ComputedPromise:
 
     @property
     def in_words(self) -> str:
-        """What holds, in one line."""
         if self.refusal is not None:
             return f"broken: {self.refusal}"
         promise, proven = self.promise, ""

@@ -24,11 +24,12 @@ values v1, ..., vn of sides with s1, ..., sn values set bit (... (v1 s2 + v2) s3
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import math
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -42,6 +43,12 @@ MAX_BITS = 65_536
 
 MISSING = "(missing)"
 """The label of the option that `missing = "option"` adds."""
+
+OTHER = "(other)"
+"""The label of the option that `other = true` adds."""
+
+_BETWEEN = " x "
+"""Between the values in a cell's label."""
 
 
 class QuestionPart(NamedTuple):
@@ -71,17 +78,26 @@ class Question:
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
-        keep(self, name=check_text("a question's name", self.name, error=SurveyError))
+        _keep(self, name=check_text("a question's name", self.name, error=SurveyError))
+        missing = getattr(self, "missing", None)
+        if missing not in (None, "option"):
+            what = f"missing of question {self.name!r}"
+            raise SurveyError(f"{what} must be 'option' or left out, got {missing!r}.")
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """The label of each bit, in order."""
         raise NotImplementedError
 
     @property
+    def _limits(self) -> tuple[int, int]:
+        """How many bits an original sets, at least and at most."""
+        return 1, 1
+
+    @property
     def parts(self) -> tuple[QuestionPart, ...]:
         """Which of its bits may be set, part by part, in order."""
-        raise NotImplementedError
+        return (QuestionPart(len(self.labels), *self._limits),)
 
     @property
     def bits(self) -> int:
@@ -110,12 +126,18 @@ class Question:
 
     def to_json(self) -> dict[str, Any]:
         """Return the declared fields as plain JSON values without floats."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {name: getattr(self, one.name) for name, one in self.json_fields().items()}
         return {"kind": self.kind} | {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
             if value not in (None, False)
         }
+
+    @classmethod
+    def json_fields(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Return the fields by their names in JSON and TOML."""
+        renamed = {"filter_bits": "bits"}
+        return {renamed.get(one.name, one.name): one for one in dataclasses.fields(cls)}
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -129,7 +151,7 @@ class AskedQuestion(Question):
         if self.column is not None:
             what = f"column of question {self.name!r}"
             column = check_text(what, self.column, error=SurveyError)
-            keep(self, column=None if column == self.name else column)
+            _keep(self, column=None if column == self.name else column)
 
     @property
     def table_column(self) -> str:
@@ -154,26 +176,20 @@ class Number(AskedQuestion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_missing(self.name, self.missing)
         edges = checked_sequence(f"edges of question {self.name!r}", self.edges)
         texts = tuple(_plain_decimal(self.name, edge) for edge in edges)
-        numbers = [decimal.Decimal(text) for text in texts]
-        if not texts or any(a >= b for a, b in pairwise(numbers)):
+        if not texts or any(decimal.Decimal(a) >= decimal.Decimal(b) for a, b in pairwise(texts)):
             raise SurveyError(
                 f"edges of question {self.name!r} must be one or more rising numbers,"
                 f" got {', '.join(texts) or 'none'}."
             )
-        keep(self, edges=texts)
+        _keep(self, edges=texts)
 
-    @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
         first, last = f"below {self.edges[0]}", f"{self.edges[-1]} and above"
         between = [f"{a} to below {b}" for a, b in pairwise(self.edges)]
         return (first, *between, last, *([MISSING] if self.missing else []))
-
-    @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
-        return (QuestionPart(len(self.edges) + 1 + bool(self.missing), 1, 1),)
 
 
 @dataclass(frozen=True)
@@ -206,20 +222,17 @@ class Text(AskedQuestion):
         *,
         column: str | None = None,
     ) -> None:
-        keep(self, name=name, filter_bits=bits, hashes=hashes, cohorts=cohorts, pairs=pairs)
-        keep(self, column=column)
+        _keep(self, name=name, pairs=pairs, column=column)
         super().__post_init__()
         limits = (("bits", bits, MAX_BITS), ("hashes", hashes, 8), ("cohorts", cohorts, 65_535))
         for field_name, value, highest in limits:
             what = f"{field_name} of question {self.name!r}"
             whole = check_integer(what, value, lowest=1, highest=highest, error=SurveyError)
-            keep(self, **{"filter_bits" if field_name == "bits" else field_name: whole})
+            _keep(self, **{"filter_bits" if field_name == "bits" else field_name: whole})
         if self.hashes > self.filter_bits:
             raise SurveyError(f"question {self.name!r} has more hashes than bits.")
-        if pairs is not None:
-            self._check_pairs(pairs)
-
-    def _check_pairs(self, pairs: object) -> None:
+        if pairs is None:
+            return
         if not isinstance(pairs, Pairs):
             raise SurveyError(f"pairs of question {self.name!r} must be Pairs, got {pairs!r:.60}.")
         if self.cohorts % pairs.positions:
@@ -228,65 +241,20 @@ class Text(AskedQuestion):
                 f" pairs of a word of {pairs.length} letters, got cohorts={self.cohorts}."
             )
 
-    @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
         pairs = self.pairs.labels if self.pairs else ()
         return (*(f"bit {position}" for position in range(self.filter_bits)), *pairs)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
+    def parts(self) -> tuple[QuestionPart, ...]:
+        """The Bloom filter, and the pair of letters if there is one."""
         words = QuestionPart(self.filter_bits, 0, self.hashes)
         return (words, QuestionPart(self.pairs.bits, 1, 1)) if self.pairs else (words,)
 
-    def to_json(self) -> dict[str, Any]:  # noqa: D102
-        declared = super().to_json() | {"bits": self.filter_bits}
-        del declared["filter_bits"]
-        return declared | ({"pairs": self.pairs.to_json()} if self.pairs else {})
-
-
-def keep(instance: object, **checked: object) -> None:
-    """Put checked values, in their one normal form, into a frozen object that is being made."""
-    for name, value in checked.items():
-        object.__setattr__(instance, name, value)
-
-
-def checked_sequence(what: str, value: object) -> Sequence[object]:
-    """Return a list of things that are not yet checked."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise SurveyError(f"{what} must be a list, got {type(value).__name__}.")
-    return value
-
-
-def check_missing(question: str, missing: object) -> None:
-    """Refuse anything but `missing = "option"` or nothing."""
-    if missing not in (None, "option"):
-        raise SurveyError(
-            f"missing of question {question!r} must be 'option' or left out, got {missing!r}."
-        )
-
-
-def _plain_decimal(question: str, edge: object) -> str:
-    what = f"an edge of question {question!r}"
-    limits = {"above": -(10**18), "below": 10**18}
-    number = decimal.Decimal(check_decimal(what, edge, **limits, error=SurveyError, lenient=False))
-    if abs(number.as_tuple().exponent) > 30:  # type: ignore[arg-type]  # finite: exponent is an int
-        raise SurveyError(f"{what} has more than 30 decimal places, got {edge!r}.")
-    plain = f"{number:f}"
-    plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
-    return "0" if plain in ("-0", "") else plain
-
-
-OTHER = "(other)"
-"""The label of the option that `other = true` adds."""
-
-
-def folded(text: str) -> str:
-    """Return a text without its case, and with one blank for every run of white space.
-
-    Upper case and then lower case, without a locale, is what every language has.
-    """
-    upper = unicodedata.normalize("NFC", " ".join(text.split())).upper()
-    return unicodedata.normalize("NFC", upper.lower())
+    def to_json(self) -> dict[str, Any]:
+        """Return the declared fields as plain JSON values without floats."""
+        return super().to_json() | ({"pairs": self.pairs.to_json()} if self.pairs else {})
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -298,22 +266,16 @@ class OptionsQuestion(AskedQuestion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep(self, options=_checked_options(self.name, self.options, self._fewest_options))
-        _check_switch(self.name, "fold", self.fold)
-        if len(self.places) < len(self.options):
-            alike = next(
-                option
-                for place, option in enumerate(self.options)
-                if self.places[self._compared(option)] != place
-            )
-            raise SurveyError(
-                f"question {self.name!r} has option {alike!r} twice when case and blanks are"
-                " folded; options must differ."
-            )
-
-    @property
-    def _fewest_options(self) -> int:
-        return 1
+        _check_switch(self, "fold", self.fold)
+        more = getattr(self, "missing", None) or getattr(self, "other", False)
+        fewest = 2 if isinstance(self, Choice) and not more else 1
+        _keep(self, options=_checked_options(self.name, self.options, fewest))
+        for place, option in enumerate(self.options):
+            if self.places[self._compared(option)] != place:
+                raise SurveyError(
+                    f"question {self.name!r} has option {option!r} twice when case and blanks are"
+                    " folded; options must differ."
+                )
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -346,15 +308,15 @@ class Flags(OptionsQuestion):
         if self.at_most is not None:
             what, most = f"at_most of question {self.name!r}", len(self.options)
             at_most = check_integer(what, self.at_most, lowest=1, highest=most, error=SurveyError)
-            keep(self, at_most=at_most)
+            _keep(self, at_most=at_most)
 
-    @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
         return self.options
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
-        return (QuestionPart(len(self.options), 0, self.at_most or len(self.options)),)
+    def _limits(self) -> tuple[int, int]:
+        return 0, self.at_most or len(self.options)
 
 
 @dataclass(frozen=True)
@@ -372,22 +334,13 @@ class Choice(OptionsQuestion):
     kind: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
-        check_missing(self.name, self.missing)
-        _check_switch(self.name, "other", self.other)
+        _check_switch(self, "other", self.other)
         super().__post_init__()
 
-    @property
-    def _fewest_options(self) -> int:
-        return 1 if self.missing or self.other else 2
-
-    @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
         other, missing = [OTHER] * self.other, [MISSING] * bool(self.missing)
         return (*self.options, *other, *missing)
-
-    @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
-        return (QuestionPart(len(self.options) + self.other + bool(self.missing), 1, 1),)
 
     def place(self, answer: str) -> int | None:
         """Return the place of the option that an answer names; of `(other)`, or None."""
@@ -406,51 +359,16 @@ class YesNo(AskedQuestion):
     missing: Literal["option"] | None = None
     kind: ClassVar[str] = "yes/no"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_missing(self.name, self.missing)
-
-    @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
         return ("yes", "no", MISSING) if self.missing else ("yes",)
 
     @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
-        return (QuestionPart(3, 1, 1) if self.missing else QuestionPart(1, 0, 1),)
+    def _limits(self) -> tuple[int, int]:
+        return (1, 1) if self.missing else (0, 1)
 
 
-def _check_switch(question: str, name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise SurveyError(f"{name} of question {question!r} is true or false, got {shown(value)}.")
-
-
-def _checked_options(question: str, options: object, fewest: int) -> tuple[str, ...]:
-    listed = checked_sequence(f"options of question {question!r}", options)
-    texts = tuple(
-        check_text(f"option {i} of question {question!r}", option, error=SurveyError)
-        for i, option in enumerate(listed, 1)
-    )
-    if len(texts) < fewest:
-        raise SurveyError(f"question {question!r} needs at least {fewest} options.")
-    if len(set(texts)) < len(texts):
-        twice = next(text for text in texts if texts.count(text) > 1)
-        raise SurveyError(f"question {question!r} has option {twice!r} twice; options must differ.")
-    for text in texts:
-        # Several flags are in one cell of a table, separated by ";".
-        if ";" in text or text in (MISSING, OTHER):
-            raise SurveyError(
-                f"option {text!r} of question {question!r} cannot be told apart in a table;"
-                f" choose a name without ';' and other than {MISSING!r} and {OTHER!r}."
-            )
-    return texts
-
-
-BETWEEN = " x "
-"""What stands between the values in a cell's label."""
-
-
-@dataclass(frozen=True)
-class CrossSide:
+class CrossSide(NamedTuple):
     """One of the questions of a cross, or one flag of a question."""
 
     question: AskedQuestion
@@ -473,7 +391,7 @@ class CrossSide:
 
     @property
     def bit(self) -> int | None:
-        """The bit of the question that says it all: set is the first value, not set the second.
+        """The bit that decides the value: set is the first value, not set the second.
 
         None where exactly one bit of the question is set, which is then the value.
         """
@@ -498,25 +416,24 @@ class Cross(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep(self, sides=tuple(self.sides))
+        _keep(self, sides=tuple(self.sides))
         for side in self.sides:
             if not isinstance(side, CrossSide):
                 raise SurveyError(f"a cross has sides, got {shown(side)}; use Survey.cross.")
             _check_side(side)
         names = [side.name for side in self.sides]
         if len(names) < 2 or len(set(names)) < len(names):
+            called = listed(names)
+            raise SurveyError(f"a cross takes two or more different questions, got {called}.")
+        if (cells := math.prod(self.sizes)) > MAX_BITS:
             raise SurveyError(
-                f"a cross takes two or more different questions, got {listed(names)}."
-            )
-        if self.bits > MAX_BITS:
-            raise SurveyError(
-                f"a survey takes at most {MAX_BITS} bits, cross {self.name!r} has {self.bits}"
+                f"a survey takes at most {MAX_BITS} bits, cross {self.name!r} has {cells}"
                 " cells; cross fewer questions, or questions with fewer options."
             )
         if len(set(self.labels)) < len(self.labels):
             raise SurveyError(
                 f"two cells of cross {self.name!r} have the same label; rename the options that"
-                f" hold {BETWEEN!r} or begin with 'not'."
+                f" hold {_BETWEEN!r} or begin with 'not'."
             )
 
     @classmethod
@@ -524,25 +441,83 @@ class Cross(Question):
         """Cross questions, or flags written `question=option`, that are found by their names."""
         named = checked_sequence("questions of a cross", names)
         sides = tuple(_side(asked, one) for one in named)
-        called: Any = BETWEEN.join(side.name for side in sides) if name is None else name
+        called: Any = _BETWEEN.join(side.name for side in sides) if name is None else name
         return cls(called, sides)
 
     @cached_property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102
-        return tuple(BETWEEN.join(cell) for cell in product(*(side.values for side in self.sides)))
+    def labels(self) -> tuple[str, ...]:
+        cells = product(*(side.values for side in self.sides))
+        return tuple(_BETWEEN.join(cell) for cell in cells)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many values each side has."""
         return tuple(len(side.values) for side in self.sides)
 
-    @property
-    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102
-        return (QuestionPart(math.prod(self.sizes), 1, 1),)
-
-    def to_json(self) -> dict[str, Any]:  # noqa: D102
+    def to_json(self) -> dict[str, Any]:
+        """Return the name and the names of the sides as plain JSON values."""
         names = [side.name for side in self.sides]
         return {"kind": self.kind, "name": self.name, "questions": names}
+
+
+def folded(text: str) -> str:
+    """Return a text without its case, and with one blank for every run of white space.
+
+    Upper case and then lower case, without a locale, is what every language has.
+    """
+    upper = unicodedata.normalize("NFC", " ".join(text.split())).upper()
+    return unicodedata.normalize("NFC", upper.lower())
+
+
+def checked_sequence(what: str, value: object) -> Sequence[object]:
+    """Return a list whose members are not yet checked."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise SurveyError(f"{what} must be a list, got {type(value).__name__}.")
+    return value
+
+
+def _keep(instance: object, **checked: object) -> None:
+    """Put checked values, in their one normal form, into a frozen object that is being made."""
+    vars(instance).update(checked)
+
+
+def _check_switch(question: Question, name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        what = f"{name} of question {question.name!r}"
+        raise SurveyError(f"{what} is true or false, got {shown(value)}.")
+
+
+def _plain_decimal(question: str, edge: object) -> str:
+    what = f"an edge of question {question!r}"
+    limits = {"above": -(10**18), "below": 10**18}
+    number = decimal.Decimal(check_decimal(what, edge, **limits, error=SurveyError, lenient=False))
+    if abs(number.as_tuple().exponent) > 30:  # type: ignore[arg-type]  # finite: exponent is an int
+        raise SurveyError(f"{what} has more than 30 decimal places, got {edge!r}.")
+    plain = f"{number:f}"
+    plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return "0" if plain in ("-0", "") else plain
+
+
+def _checked_options(question: str, options: object, fewest: int) -> tuple[str, ...]:
+    texts = tuple(
+        check_text(f"option {i} of question {question!r}", option, error=SurveyError)
+        for i, option in enumerate(
+            checked_sequence(f"options of question {question!r}", options), 1
+        )
+    )
+    if len(texts) < fewest:
+        raise SurveyError(f"question {question!r} needs at least {fewest} options.")
+    if len(set(texts)) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        raise SurveyError(f"question {question!r} has option {twice!r} twice; options must differ.")
+    for text in texts:
+        # Several flags are in one cell of a table, separated by ";".
+        if ";" in text or text in (MISSING, OTHER):
+            raise SurveyError(
+                f"option {text!r} of question {question!r} cannot be told apart in a table;"
+                f" choose a name without ';' and other than {MISSING!r} and {OTHER!r}."
+            )
+    return texts
 
 
 def _side(asked: Sequence[Question], name: object) -> CrossSide:

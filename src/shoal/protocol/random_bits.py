@@ -96,7 +96,6 @@ class SystemBits:
 
 
 def byte_view(out: Writable) -> memoryview:
-    """Return a buffer's bytes, to be written to."""
     view = memoryview(cast("WriteableBuffer", out))
     return view.cast("B") if view.nbytes else memoryview(bytearray())
 

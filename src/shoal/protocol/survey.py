@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import decimal
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -24,7 +24,6 @@ from shoal.protocol.questions import (
     Text,
     YesNo,
     checked_sequence,
-    keep,
 )
 from shoal.protocol.text_hash import Pairs, TextHash
 from shoal.support.checks import check_text, exact_fields, listed
@@ -42,13 +41,7 @@ __all__ = [
     "Survey",
     "Text",
     "YesNo",
-    "question_from_json",
 ]
-
-_MAX_TOML = 4 << 20
-"""The maximum length of a survey's TOML: room for as many options as a report has bits."""
-_MAX_DOTS = 8
-_MAX_DEPTH = 8
 
 
 @dataclass(frozen=True)
@@ -72,7 +65,8 @@ class Survey:
 
     def __post_init__(self) -> None:
         name = check_text("a survey's name", self.name, error=SurveyError)
-        keep(self, name=name, questions=tuple(self.questions))
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "questions", tuple(self.questions))
         if not self.questions:
             raise SurveyError(f"survey {self.name!r} must ask at least one question.")
         start = 0
@@ -222,27 +216,10 @@ class Survey:
         ... ''').bits
         2
         """
-        import tomllib  # not on a device, which gets its survey in a plan
-
-        from shoal.support.files import explain_wrong_file
+        from shoal.support.files import read_toml
         from shoal.support.table_format import TableFormat
 
-        try:
-            text = source.read_text("utf-8") if isinstance(source, pathlib.Path) else source
-            _check_toml(text)
-            # Numbers stay the digits that the author wrote: a plan's id must not depend on floats.
-            document = tomllib.loads(text, parse_float=decimal.Decimal)
-        except OSError as error:
-            reason = error.strerror or "unreadable"
-            raise SurveyError(f"cannot read survey {source}: {reason}.") from error
-        except (ValueError, ArithmeticError) as error:
-            which = f"survey {source}" if isinstance(source, pathlib.Path) else "the survey"
-            if isinstance(source, pathlib.Path) and (other := explain_wrong_file(source, "survey")):
-                raise SurveyError(other) from error
-            if isinstance(error, SurveyError):
-                raise
-            reason = str(error).partition("\n")[0]
-            raise SurveyError(f"{which} is not valid TOML: {reason}.") from error
+        document = read_toml(source, "survey", SurveyError)
         try:  # a plan does not contain the table format, so it is only checked
             TableFormat.from_json(document.pop("table", {}))
         except InputError as error:
@@ -266,7 +243,7 @@ class Survey:
         name = check_text("a survey's name", fields["name"], error=SurveyError)
         read: list[Question] = []
         for question in questions:
-            read.append(question_from_json(question, read))
+            read.append(_question_from_json(question, read))
         return cls(name, tuple(read))
 
     @cached_property
@@ -304,42 +281,6 @@ class Survey:
         return {"name": self.name, "questions": [q.to_json() for q in self.questions]}
 
 
-def _check_toml(text: str) -> None:
-    """Refuse a text that is too long or too deep for `tomllib`.
-
-    Its time and memory grow with the square of the parts of a dotted key, and it recurses into
-    arrays and inline tables. A survey needs neither.
-    """
-    import re
-
-    if len(text) > _MAX_TOML:
-        raise SurveyError(
-            f"a survey has at most {_MAX_TOML:,} characters, this one has {len(text):,}."
-        )
-    dots = depth = 0
-    # Strings and comments are skipped whole; an unterminated one reaches to the end of the text or
-    # of the line. No alternative backtracks, so the time is linear.
-    for found in re.finditer(
-        r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\\?\Z)|"(?:[^"\\\n]|\\[^\n])*+"?'
-        r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)|'[^'\n]*+'?|#[^\n]*+|([.,=\n\[\]{}])",
-        text,
-        re.DOTALL,
-    ):
-        mark = found[1]
-        if mark is None:
-            continue
-        dots = dots + 1 if mark == "." else 0
-        if mark in "[{":
-            depth += 1
-        elif mark in "]}":
-            depth = max(depth - 1, 0)
-        if dots > _MAX_DOTS or depth > _MAX_DEPTH:
-            raise SurveyError(
-                f"a survey is not nested so deeply: a key has at most {_MAX_DOTS} dots, and at"
-                f" most {_MAX_DEPTH} brackets are open at a time."
-            )
-
-
 def _toml(value: str | int | list[str] | dict[str, Any]) -> str:
     """Write a text, a whole number, or a list or table of them; JSON quotes a text as TOML does."""
     if isinstance(value, dict):
@@ -347,23 +288,13 @@ def _toml(value: str | int | list[str] | dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-_FIELDS: dict[type[AskedQuestion], tuple[str, str]] = {
-    Flags: ("options", "at_most fold"),
-    Choice: ("options", "missing other fold"),
-    YesNo: ("", "missing"),
-    Number: ("edges", "missing"),
-    Text: ("bits hashes cohorts", "pairs"),
+_KINDS: dict[str, type[AskedQuestion]] = {
+    question.kind: question for question in (Flags, Choice, YesNo, Number, Text)
 }
-"""The fields that a question's table must have and may have, besides kind, name and column."""
-
-_KINDS = {question.kind: question for question in _FIELDS}
 
 
-def question_from_json(document: object, before: Sequence[Question]) -> Question:
-    """Build a question from its table; unknown or missing keys are errors.
-
-    `before` are the questions before it, which a cross is made of.
-    """
+def _question_from_json(document: object, before: Sequence[Question]) -> Question:
+    """Build a question from its table; `before` are the questions that a cross can be made of."""
     kind = document.get("kind") if isinstance(document, Mapping) else None
     if kind == Cross.kind:
         needed, optional = {"kind", "questions"}, {"name"}
@@ -372,13 +303,13 @@ def question_from_json(document: object, before: Sequence[Question]) -> Question
     if not isinstance(kind, str) or kind not in _KINDS:
         kinds = listed([*_KINDS, Cross.kind])
         raise SurveyError(f"a question's kind must be one of {kinds}, got {kind!r}.")
-    question = _KINDS[kind]
-    required, allowed = ({*names.split()} for names in _FIELDS[question])
-    needed, optional, what = {"kind", "name"} | required, {"column"} | allowed, f"a {kind} question"
+    known = _KINDS[kind].json_fields()
+    needed = {"kind"} | {name for name, one in known.items() if one.default is dataclasses.MISSING}
+    what, optional = f"a {kind} question", known.keys() - needed
     fields = exact_fields(what, document, needed, optional, error=SurveyError)
     del fields["kind"]
     if "pairs" in fields:
         what = f"pairs of question {fields['name']!r}"
         pairs = exact_fields(what, fields["pairs"], {"length"}, {"alphabet"}, error=SurveyError)
         fields["pairs"] = Pairs(**pairs)
-    return question(**fields)
+    return _KINDS[kind](**fields)

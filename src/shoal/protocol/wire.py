@@ -97,7 +97,6 @@ class Reports:
 
 
 def report_bytes(plan: Plan) -> int:
-    """Return how many bytes one report of a plan has."""
     return _START.size + file_row_bytes(plan.bits, plan.cohorts is not None)
 
 
@@ -107,7 +106,6 @@ def file_row_bytes(bits: int, has_cohorts: bool) -> int:
 
 
 def batch_bytes(plan: Plan, count: int) -> int:
-    """Return the length of a binary batch of `count` reports."""
     return _HEADER.size + count * report_bytes(plan)
 
 
@@ -123,7 +121,6 @@ def report_fields(bits: int, has_cohorts: bool) -> list[Field]:
 
 
 def join_report(report_id: bytes, window: int, cohort: int | None, row: bytes) -> bytes:
-    """Return the bytes of one report."""
     middle = b"" if cohort is None else _COHORT.pack(cohort)
     return _START.pack(report_id, window) + middle + row
 
@@ -205,7 +202,6 @@ Cohorts: TypeAlias = "NDArray[np.uint16]"
 
 
 def row_bytes(bits: int) -> int:
-    """Return how many bytes a packed vector of `bits` bits takes."""
     return -(-bits // 8)
 
 
@@ -230,7 +226,6 @@ def check_rows(rows: Rows, bits: int, *, error: type[InputError] = InputError) -
 
 
 def check_cohorts(cohorts: Cohorts | None, count: int) -> None:
-    """Refuse cohorts that are not one for each vector."""
     if cohorts is not None and (cohorts.shape != (count,) or cohorts.dtype != "uint16"):
         raise InputError(f"{count} vectors need {count} cohorts, as uint16.")
 

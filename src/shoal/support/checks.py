@@ -37,7 +37,6 @@ def check_integer(
 
 
 def check_level(level: object) -> float:
-    """Return a confidence level in (0, 1)."""
     if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
         raise InputError(
             f"level must be strictly between 0 and 1, got level={level!r}. For 95 % write 0.95."
@@ -46,7 +45,6 @@ def check_level(level: object) -> float:
 
 
 def check_number(name: str, value: object) -> float:
-    """Return a finite float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InputError(f"{name} must be a finite number, got {name}={value!r}.")
     return float(value)
@@ -134,10 +132,7 @@ _LOCAL_ORIGIN = rf"http://(localhost|127\.0\.0\.1|(\[::1\])){_PORT}"
 
 
 def check_origin(name: str, value: object, *, error: type = InputError) -> str:
-    """Return an https origin in its one spelling: lower case, no path, no port 443.
-
-    On this machine itself http will do, for trying things out.
-    """
+    """Return an https origin in its one spelling; for this machine itself http will do."""
     text = value if isinstance(value, str) and len(value) <= 300 else ""
     match = re.fullmatch(_ORIGIN, text) or re.fullmatch(_LOCAL_ORIGIN, text)
     port = int(match[4] or 0) if match else 0
@@ -172,7 +167,6 @@ def shown(value: object) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
     from ipaddress import ip_address  # a device that sends nothing does not need it
 
     try:
@@ -203,21 +197,8 @@ def exact_fields(
     *,
     error: type[InputError] = InputError,
 ) -> dict[str, Any]:
-    """Return the fields of a JSON object, or of a TOML table, that must have exactly these.
+    """Return the fields of a parsed JSON object, or TOML table, that must have exactly these.
 
-    Parameters
-    ----------
-    what
-        How messages call the document: "a plan".
-    document
-        What was parsed, of any type.
-    needed, optional
-        The fields that it must have, and those that it may have.
-    error
-        Which error to raise.
-
-    Examples
-    --------
     >>> exact_fields("a memory", {"q1": [1, 2], "q2": [1, 3]}, {"q1", "q2"})
     {'q1': [1, 2], 'q2': [1, 3]}
     >>> exact_fields("a memory", {"q1": [1, 2], "q3": [1, 3]}, {"q1"})
@@ -242,9 +223,7 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(every[:8]) + (f" and {rest} more" if rest > 0 else "")
 
 
-_NUMBER = re.compile(r"([-+]?)([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
-_GROUPED = re.compile(r"[0-9]{1,3}([, ][0-9]{3})+")
-_TIME = re.compile(r"([0-9.eE_]+)\s*([a-z]+)?", re.I)
+_NUMBER = r"([-+]?)([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"
 _UNITS = {
     "s": 1, "sec": 1, "second": 1, "seconds": 1,
     "min": 60, "minute": 60, "minutes": 60,
@@ -259,7 +238,7 @@ def decimal_text(text: str) -> str:
     bare = text.strip()
     percent = bare.endswith("%")
     bare = bare.removesuffix("%").rstrip()
-    if len(bare) > 64 or not _NUMBER.fullmatch(bare):
+    if len(bare) > 64 or not re.fullmatch(_NUMBER, bare):
         raise InputError(f"{shown(text)} is not a number; write it as 0.05, 5% or 1e-6.")
     number = Decimal(bare.replace("_", ""))
     return canonical_decimal(number.scaleb(-2) if percent else number)
@@ -268,9 +247,9 @@ def decimal_text(text: str) -> str:
 def whole_number(text: str) -> int:
     """Return a whole number that a person wrote, with signs for thousands or an exponent."""
     bare = text.strip()
-    if _GROUPED.fullmatch(bare):
+    if re.fullmatch("[0-9]{1,3}([, ][0-9]{3})+", bare):
         bare = re.sub("[, ]", "", bare)
-    if len(bare) <= 64 and _NUMBER.fullmatch(bare):
+    if len(bare) <= 64 and re.fullmatch(_NUMBER, bare):
         number = Decimal(bare.replace("_", ""))
         if number == number.to_integral_value() and abs(number.adjusted()) < 64:
             return int(number)
@@ -279,7 +258,7 @@ def whole_number(text: str) -> int:
 
 def seconds(text: str) -> int:
     """Return a length of time in whole seconds: 3600, 1h, 15min, 1d or 2w."""
-    match = _TIME.fullmatch(text.strip())
+    match = re.fullmatch(r"([0-9.eE_]+)\s*([a-z]+)?", text.strip(), re.I)
     unit = _UNITS.get((match[2] or "s").lower()) if match else None
     if match is None or unit is None:
         raise InputError(f"{shown(text)} is no length of time; write it as 3600, 1h, 1d or 1w.")

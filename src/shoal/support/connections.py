@@ -107,8 +107,6 @@ PORTS = {"https": 443, "http": 80}
 
 
 class Origin(NamedTuple):
-    """The host that a transport talks to, and how."""
-
     scheme: str
     host: str
     port: int

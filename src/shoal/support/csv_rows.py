@@ -78,7 +78,6 @@ def check_columns(
 
 
 def _delimiter_hint(wanted: str, header: Sequence[str]) -> str:
-    """Return a hint if the header has the column with another delimiter."""
     for delimiter, called in DELIMITERS.items():
         if any(wanted in map(str.strip, name.split(delimiter)) for name in header):
             option = "tab" if delimiter == "\t" else f"'{delimiter}'"

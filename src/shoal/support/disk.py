@@ -74,7 +74,6 @@ class Disk:
         return mine and bool(found.st_mode & 0o077)
 
     def mkdir(self, folder: pathlib.Path) -> None:
-        """Make one folder that only its owner may open."""
         folder.mkdir(mode=0o700, exist_ok=True)
 
     def write(self, path: pathlib.Path, content: bytes) -> None:
@@ -92,11 +91,9 @@ class Disk:
             os.close(handle)
 
     def replace(self, source: pathlib.Path, target: pathlib.Path) -> None:
-        """Rename a file over another, in one step."""
         os.replace(source, target)
 
     def unlink(self, path: pathlib.Path) -> None:
-        """Remove a file, if it is there."""
         path.unlink(missing_ok=True)
 
     def sync_folder(self, folder: pathlib.Path) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 from shoal.errors import InputError
 
 MAX_FILE_BYTES = 64 << 20
 _MAX_LINE = 300
+_MAX_TOML = 4 << 20
+"""The maximum length of a survey's TOML: room for as many options as a report has bits."""
+_MAX_DOTS = 8
+_MAX_DEPTH = 8
 
 
 def canonical_json(document: object) -> bytes:
@@ -70,8 +76,62 @@ def strict_json(content: bytes | str) -> object:
         raise ValueError("it is nested too deeply") from None
 
 
+def read_toml(source: str | pathlib.Path, what: str, error: type[InputError]) -> dict[str, Any]:
+    """Parse TOML text, or the file at a path; numbers stay the digits that the author wrote."""
+    import tomllib  # not on a device, which gets its survey in a plan
+
+    is_file = isinstance(source, pathlib.Path)
+    which = f"{what} {source}" if is_file else f"the {what}"
+    try:
+        text = source.read_text("utf-8") if isinstance(source, pathlib.Path) else source
+        _check_toml(text, what)
+        return tomllib.loads(text, parse_float=decimal.Decimal)
+    except OSError as problem:
+        raise error(f"cannot read {which}: {problem.strerror or 'unreadable'}.") from problem
+    except (ValueError, ArithmeticError) as problem:
+        if isinstance(source, pathlib.Path) and (other := explain_wrong_file(source, what)):
+            raise error(other) from problem
+        if isinstance(problem, InputError):
+            raise error(str(problem)) from problem
+        raise error(f"{which} is not valid TOML: {first_line(problem)}.") from problem
+
+
+def _check_toml(text: str, what: str) -> None:
+    """Refuse a text that is too long or too deep for `tomllib`.
+
+    Its time and memory grow with the square of the parts of a dotted key, and it recurses into
+    arrays and inline tables. A survey needs neither.
+    """
+    import re
+
+    if len(text) > _MAX_TOML:
+        size = f"{_MAX_TOML:,} characters, this one has {len(text):,}"
+        raise InputError(f"a {what} has at most {size}.")
+    dots = depth = 0
+    # Strings and comments are skipped whole; an unterminated one reaches to the end of the text or
+    # of the line. No alternative backtracks, so the time is linear.
+    for found in re.finditer(
+        r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\\?\Z)|"(?:[^"\\\n]|\\[^\n])*+"?'
+        r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)|'[^'\n]*+'?|#[^\n]*+|([.,=\n\[\]{}])",
+        text,
+        re.DOTALL,
+    ):
+        mark = found[1]
+        if mark is None:
+            continue
+        dots = dots + 1 if mark == "." else 0
+        if mark in "[{":
+            depth += 1
+        elif mark in "]}":
+            depth = max(depth - 1, 0)
+        if dots > _MAX_DOTS or depth > _MAX_DEPTH:
+            raise InputError(
+                f"a {what} is not nested so deeply: a key has at most {_MAX_DOTS} dots, and at"
+                f" most {_MAX_DEPTH} brackets are open at a time."
+            )
+
+
 def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
-    """Read a JSON document, strictly: no duplicate keys, no NaN, no absurd size."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -91,7 +151,6 @@ def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
 
 
 def write_json(path: pathlib.Path, document: object) -> None:
-    """Write a JSON document whole or not at all."""
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -145,7 +204,6 @@ _HINTS = {
 
 
 def kind_of(path: pathlib.Path) -> str | None:
-    """Return what a file seems to be, or None."""
     try:
         with path.open("rb") as file:
             start = file.read(_START)

@@ -1,12 +1,11 @@
-"""The C kernels of `kernels.c`, loaded if they were compiled; without them NumPy does their work.
+"""Compile and load the C kernels of `kernels.c`; without them NumPy does their work.
 
-They are here, below all other folders, because a device randomizes with one and the analysis counts
-with the other, and neither may import the other. Callers pass the addresses of their own buffers,
-so that nothing here needs NumPy, and keep the NumPy path as the reference.
+A device randomizes with one and the analysis counts with the other. Callers pass the addresses of
+their own buffers, so that nothing here needs NumPy, and keep the NumPy path as the reference.
 
-The library is used only if it was compiled from the present source: after an update
-without a new build NumPy takes over. ``SHOAL_KERNELS=off`` in the environment turns the
-kernels off.
+The library is used only if it was compiled from the present source: after an update without a new
+build NumPy takes over. ``SHOAL_KERNELS=off`` in the environment turns the kernels off. The build
+of the package runs this file by itself, so it imports nothing of Shoal.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("kernels.c")
 LIBRARY = Path(__file__).with_name("_kernels.so")
 
+_FLAGS = ("-std=c11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-Wno-psabi")
 _Address, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
 
 
@@ -33,16 +33,11 @@ class Kernels:
             digest = functions.shoal_source().decode()
         except AttributeError as error:
             raise OSError(f"{library} holds no kernels.") from error
-        if digest != source_digest():
+        if digest != _source_digest():
             raise OSError(f"{library} was compiled from another source.")
         functions.shoal_randomize.argtypes = [
-            ctypes.c_int,
-            ctypes.c_char_p,
-            ctypes.c_char_p,
-            _Count,
-            _Address,
-            _Address,
-            _Count,
+            *(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p),
+            *(_Count, _Address, _Address, _Count),
         ]
         functions.shoal_randomize.restype = None
         functions.shoal_tally_scratch.argtypes = [_Size]
@@ -69,7 +64,6 @@ class Kernels:
         self._functions.shoal_randomize(way, key, digits, len(digits), truth, out, size)
 
     def tally_scratch(self, width: int) -> int:
-        """Return how many bytes of scratch `tally` needs for rows of `width` bytes."""
         return int(self._functions.shoal_tally_scratch(width))
 
     def tally(
@@ -84,7 +78,6 @@ class Kernels:
 
 @cache
 def load_kernels() -> Kernels | None:
-    """Return the kernels, or None if there are none for this machine."""
     if os.environ.get("SHOAL_KERNELS") == "off" or not LIBRARY.exists():
         return None
     try:
@@ -93,6 +86,35 @@ def load_kernels() -> Kernels | None:
         return None
 
 
-def source_digest() -> str:
-    """Return the digest of the source, which a library carries that was compiled from it."""
+def _source_digest() -> str:
+    """Return the digest that a library compiled from the present source carries."""
     return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+
+
+def compile_kernels(target: Path, *flags: str) -> str | None:
+    """Compile the kernels to `target`, whole or not at all; return what was in the way, or None.
+
+    The compiler is ``CC`` of the environment, or else cc, gcc or clang.
+    """
+    import shutil
+    import subprocess
+    import sys
+    import tempfile
+
+    if os.environ.get("SHOAL_KERNELS") == "off":
+        return "SHOAL_KERNELS is off"
+    if sys.platform == "win32":
+        return "on Windows NumPy does the work"
+    names = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
+    compiler = next(filter(None, map(shutil.which, names)), None)
+    if compiler is None:
+        return f"there is no compiler ({', '.join(names)})"
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        defined = f'-DSHOAL_SOURCE="{_source_digest()}"'
+        command = [compiler, *_FLAGS, *flags, defined, "-o", str(made), str(SOURCE)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode:
+            return f"{compiler} failed: {done.stderr.strip()}"
+        made.replace(target)
+    return None

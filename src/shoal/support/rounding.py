@@ -39,7 +39,6 @@ def text_down(value: float, digits: int = 4) -> str:
 
 
 def text_near(value: float, digits: int = 4) -> str:
-    """Round to significant digits, as a decimal text."""
     return _rounded(value, digits, ROUND_HALF_EVEN)
 
 
@@ -56,7 +55,6 @@ def truth_text(q: float) -> str:
 
 
 def round_down(value: float, digits: int = 4) -> float:
-    """Round down to significant digits."""
     return float(text_down(value, digits))
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from shoal.errors import InputError
 from shoal.support.checks import exact_fields, listed, shown, whole_digits
+from shoal.support.files import read_toml
 
 ENCODINGS = ("utf-8", "iso-8859-1", "iso-8859-15", *(f"windows-125{n}" for n in range(9)))
 """In these no byte changes the meaning of a later line. In UTF-16 one lost byte changes all."""
@@ -95,14 +96,7 @@ class TableFormat:
     @classmethod
     def from_toml(cls, path: Path) -> TableFormat:
         """Read the [table] section of a TOML file, such as a survey."""
-        import tomllib
-
-        try:
-            document = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or 'unreadable'}.") from error
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} is not valid TOML.") from error
+        document = read_toml(path, "survey", InputError)
         if "table" not in document:
             raise InputError(f"{path} has no [table] section, which says how a table is written.")
         return cls.from_json(document["table"])
@@ -160,36 +154,3 @@ class TableFormat:
 
 
 DEFAULT_FORMAT = TableFormat()
-
-
-def python_cells(column: Any) -> list[Any]:
-    """Return the cells of an Arrow column; bytes stand for a text that is not valid UTF-8."""
-    try:
-        return list(column.to_pylist())
-    except UnicodeDecodeError:
-        return [_python_cell(cell) for cell in column]
-
-
-def _python_cell(scalar: Any) -> Any:
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
-        return b""
-
-
-def python_series(series: Any) -> list[Any] | None:
-    """Return the cells of a pandas column without a fixed type; None if it has one.
-
-    The type of such a column depends on all its cells, so each cell must be read by itself.
-    """
-    kind = getattr(series.dtype, "kind", "O")
-    if kind in "iuf" or str(series.dtype) in ("str", "string"):
-        return None
-    return [None if is_absent(cell) else cell for cell in series.tolist()]
-
-
-def is_absent(cell: object) -> bool:
-    """Whether a cell of a data frame is None, NaN, NaT or NA."""
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(cell, float) and math.isnan(cell)

@@ -42,18 +42,18 @@ from shoal.support.table_format import AMBIGUOUS, TableFormat
 RARE = 10
 """A value of fewer people than this is not written into a survey."""
 
-MIN_FOR_RANGES = 50
+_MIN_FOR_RANGES = 50
 """Of fewer people no ranges are taken: their edges would be close to one person's number."""
 
-MAX_OPTIONS = 50
-FEW_NUMBERS = 10
-OWN = 0.9
+_MAX_OPTIONS = 50
+_FEW_NUMBERS = 10
+_OWN = 0.9
 """From this share of different values on, a column identifies people."""
-
-TEXT_BITS, TEXT_COHORTS = 256, 32
 
 _NO_DATES = "no question takes dates; add a column with the year or the month, and ask for that"
 
+_RESERVED = (OTHER, MISSING)
+_WHOLE = re.compile("-?[0-9]+")
 _YES_NO = {"yes", "no", "true", "false", "1", "0"}
 _PATTERNS = {
     "e-mail addresses": re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+"),
@@ -93,100 +93,154 @@ class ColumnProposal:
 
 
 def propose_question(
-    column: str, cells: Sequence[str], *, whole: bool, decimal_comma: bool
+    column: str, cells: Sequence[str], table_format: TableFormat, *, whole: bool
 ) -> ColumnProposal:
-    """Return the question that fits a column of answers.
-
-    `whole` is whether these are the answers of everybody, `decimal_comma` whether 3,5 is a number.
-    """
-    given = [cell.strip() for cell in cells]
-    answers = [cell for cell in given if cell]
-    missing = len(answers) < len(given)
-    counts = Counter(answers)
-    several = f"{len(counts):,} different values"
+    """Return the question that fits a column of answers; `whole` if they are everybody's."""
+    answers = [text for cell in cells if (text := cell.strip())]
+    found = _Column(column, Counter(answers), len(answers) < len(cells), whole, table_format)
     try:
-        name: dict[str, Any] = {"name": _name(column), "column": column}
-        option: dict[str, Any] = {"missing": "option"} if missing else {}
-        if why := _not_asked(column, counts, len(answers), missing, decimal_comma):
-            return ColumnProposal(column, None, why)
-        if {folded(value) for value in counts} <= _YES_NO and len({*map(folded, counts)}) <= 2:
-            words = _some(sorted(counts))
-            return ColumnProposal(column, YesNo(**name, **option), f"{words}{_gaps(missing)}")
-        if flags := _flags(name, answers, whole):
-            return ColumnProposal(column, *flags)
-        if all(_MONTH.fullmatch(value) for value in counts):
-            return ColumnProposal(column, None, f"{several}, all dates: {_NO_DATES}")
-        unclear = {value for value in counts if decimal_comma and AMBIGUOUS.fullmatch(value)}
-        if unclear and all(_is_number(value, decimal_comma) for value in counts.keys() - unclear):
-            one = min(unclear)
-            why = TableFormat(decimal=",").why_no_number(one)
-            return ColumnProposal(column, None, f"numbers, but {one!r} {why}")
-        if all(_is_number(value, decimal_comma) for value in counts):
-            return _numbers(column, name, counts, option, whole, decimal_comma)
-        if all(_DATE.fullmatch(value) for value in counts) and len(counts) > FEW_NUMBERS:
-            return ColumnProposal(column, None, f"{several}, all dates: {_NO_DATES}")
-        return _words(column, name, counts, option, whole)
+        question, seen = found.propose(answers)
     except SurveyError as error:
-        return ColumnProposal(column, None, f"cannot be asked: {error}".rstrip("."))
+        question, seen = None, f"cannot be asked: {error}".rstrip(".")
+    return ColumnProposal(column, question, seen)
 
 
-def _not_asked(
-    column: str, counts: Counter[str], people: int, missing: bool, decimal_comma: bool
-) -> str | None:
-    """Say why a column must not become a question, or None."""
-    if not people:
-        return "the column is empty"
-    if len(counts) == 1 and not missing:
-        return "all values are the same"
-    if _PERSON.fullmatch(column.strip()):
-        return "its name suggests that it identifies people; rename the column if it does not"
-    for what, pattern in _PATTERNS.items():
-        if sum(counts[value] for value in counts if pattern.fullmatch(value)) > people / 2:
-            return f"{what}: they identify people"
-    own = len(counts) > max(OWN * people, 1) and people >= RARE
-    if own and all(_is_number(value, decimal_comma) for value in counts):
-        whole = [value for value in counts if value.isdigit()]
-        if len(whole) == len(counts) and (_ID_NAME.search(column) or _in_a_row(counts)):
-            return f"{len(counts):,} values for {people:,} people: numbers that identify people"
-        return None
-    if own and not all(_DATE.fullmatch(value) for value in counts):
-        return (
-            f"{len(counts):,} values for {people:,} people: nearly everyone has their own, so it"
-            " identifies people"
-        )
-    return None
+_Proposal = tuple[AskedQuestion | None, str]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """How many people gave each answer, and whether some gave none."""
+
+    name: str
+    counts: Counter[str]
+    missing: bool
+    whole: bool
+    table_format: TableFormat
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        """The fields that every question has: the column's name, without unprintable characters."""
+        printable = "".join(one if one.isprintable() else " " for one in self.name)
+        return {"name": " ".join(printable.split())[:200] or "(no name)", "column": self.name}
+
+    @property
+    def _option(self) -> dict[str, Any]:
+        return self._named | ({"missing": "option"} if self.missing else {})
+
+    @property
+    def _gaps(self) -> str:
+        return "; some have no answer" if self.missing else ""
+
+    def _all(self, pattern: re.Pattern[str]) -> bool:
+        return all(pattern.fullmatch(value) for value in self.counts)
+
+    def _is_number(self, text: str) -> bool:
+        return self.table_format.number(text) is not None
+
+    def propose(self, answers: Sequence[str]) -> _Proposal:
+        counts = self.counts
+        several = f"{len(counts):,} different values"
+        if why := self._why_left_out():
+            return None, why
+        if (words := {*map(folded, counts)}) <= _YES_NO and len(words) <= 2:
+            return YesNo(**self._option), f"{', '.join(sorted(counts)[:4])}{self._gaps}"
+        if flags := self._flags(answers):
+            return flags
+        if self._all(_MONTH):
+            return None, f"{several}, all dates: {_NO_DATES}"
+        comma = self.table_format.decimal == ","
+        unclear = {value for value in counts if comma and AMBIGUOUS.fullmatch(value)}
+        if all(map(self._is_number, counts.keys() - unclear)):
+            if not unclear:
+                return self._numbers(comma)
+            one = min(unclear)
+            return None, f"numbers, but {one!r} {self.table_format.why_no_number(one)}"
+        if self._all(_DATE) and len(counts) > _FEW_NUMBERS:
+            return None, f"{several}, all dates: {_NO_DATES}"
+        return self._words()
+
+    def _why_left_out(self) -> str | None:
+        counts, people = self.counts, self.counts.total()
+        if not people:
+            return "the column is empty"
+        if len(counts) == 1 and not self.missing:
+            return "all values are the same"
+        if _PERSON.fullmatch(self.name.strip()):
+            return "its name suggests that it identifies people; rename the column if it does not"
+        for what, pattern in _PATTERNS.items():
+            if sum(counts[value] for value in counts if pattern.fullmatch(value)) > people / 2:
+                return f"{what}: they identify people"
+        if people < RARE or len(counts) <= max(_OWN * people, 1):
+            return None
+        own = f"{len(counts):,} values for {people:,} people:"
+        if all(map(self._is_number, counts)):
+            digits = all(value.isdigit() for value in counts)
+            numbered = digits and (_ID_NAME.search(self.name) or _in_a_row(counts))
+            return f"{own} numbers that identify people" if numbered else None
+        if self._all(_DATE):
+            return None
+        return f"{own} nearly everyone has their own, so it identifies people"
+
+    def _numbers(self, comma: bool) -> _Proposal:
+        counts, people = self.counts, self.counts.total()
+        values = {text: self.table_format.number(text) or 0.0 for text in counts}
+        few = self.whole and len(counts) <= _FEW_NUMBERS and min(counts.values()) >= RARE
+        if few and self._all(_WHOLE) and len({*values.values()}) == len(values):
+            options = tuple(sorted(counts, key=lambda text: values[text]))
+            seen = f"{len(counts)} different whole numbers, {options[0]} to {options[-1]}"
+            return Choice(**self._option, options=options), seen + self._gaps
+        if people < _MIN_FOR_RANGES:
+            return None, f"numbers of {people} people: too few to take ranges from"
+        edges = _edges(sorted(values[text] for text in counts.elements()))
+        sign = ", with decimal commas" if comma and any("," in text for text in counts) else ""
+        seen = f"numbers, {len(counts):,} different ones{sign}"
+        seen += f"; ranges from {edges[0]} to {edges[-1]}{self._gaps}"
+        return Number(**self._option, edges=edges), seen
+
+    def _flags(self, answers: Sequence[str]) -> _Proposal | None:
+        """Return flags if some cells hold several options and no cell holds one twice."""
+        lists = [[part.strip() for part in cell.split(";")] for cell in answers]
+        several = any(len(parts) > 1 for parts in lists)
+        if not several or not self.whole or any(len({*parts}) < len(parts) for parts in lists):
+            return None
+        counts = Counter(part for parts in lists for part in parts)
+        if len(counts) > _MAX_OPTIONS or not all(counts) or min(counts.values()) < RARE:
+            return None  # flags have no (other), and a rare one would be in the survey
+        flags = Flags(**self._named, options=tuple(sorted(counts)))
+        return flags, f"{len(counts)} options, several in one cell"
+
+    def _words(self) -> _Proposal:
+        counts, people = self.counts, self.counts.total()
+        fold = len({*map(folded, counts)}) < len(counts)
+        spelled: dict[str, Counter[str]] = {}
+        for value, times in counts.items():
+            spelled.setdefault(folded(value) if fold else value, Counter())[value] += times
+        usable = {
+            top: spellings.total()
+            for spellings in spelled.values()
+            if _is_option(top := spellings.most_common(1)[0][0])
+        }
+        options = tuple(sorted(value for value, times in usable.items() if times >= RARE))
+        rest = people - sum(usable[value] for value in options)
+        several = f"{len(counts):,} different values"
+        if not 0 < len(options) <= _MAX_OPTIONS or rest > people / 2:
+            text = Text(**self._named, bits=256, hashes=1, cohorts=32)
+            return text, f"{several}, too many for options: text, decoded from a list of candidates"
+        spelling = ", upper and lower case taken as one" if fold else ""
+        left = f"; rare ones, of {rest:,} people in all, are (other)" if rest else ""
+        other = bool(rest) or not self.whole
+        choice = Choice(**self._option, options=options, other=other, fold=fold)
+        return choice, f"{several}{spelling}{left}{self._gaps}"
+
+
+def _is_option(text: str) -> bool:
+    return ";" not in text and text.isprintable() and len(text) <= 200 and text not in _RESERVED
 
 
 def _in_a_row(counts: Counter[str]) -> bool:
     numbers = sorted(int(value) for value in counts if len(value) <= 18)
     return len(numbers) == len(counts) and numbers[-1] - numbers[0] < 1.2 * len(numbers)
-
-
-def _numbers(
-    column: str,
-    name: dict[str, Any],
-    counts: Counter[str],
-    option: dict[str, Any],
-    whole: bool,
-    decimal_comma: bool,
-) -> ColumnProposal:
-    values = {text: _number(text, decimal_comma) or 0.0 for text in counts}
-    gaps = _gaps(bool(option))
-    few = whole and len(counts) <= FEW_NUMBERS and min(counts.values()) >= RARE
-    if few and all(re.fullmatch("-?[0-9]+", text) for text in counts):
-        options = tuple(sorted(counts, key=lambda text: (values[text], text)))
-        if len({*map(float, options)}) == len(options):
-            seen = f"{len(counts)} different whole numbers, {options[0]} to {options[-1]}{gaps}"
-            return ColumnProposal(column, Choice(**name, options=options, **option), seen)
-    if counts.total() < MIN_FOR_RANGES:
-        few_people = f"numbers of {counts.total()} people: too few to take ranges from"
-        return ColumnProposal(column, None, few_people)
-    ordered = sorted(values[text] for text, times in counts.items() for _ in range(times))
-    edges = _edges(ordered)
-    sign = ", with decimal commas" if decimal_comma and any("," in text for text in counts) else ""
-    seen = f"numbers, {len(counts):,} different ones{sign}"
-    seen += f"; ranges from {edges[0]} to {edges[-1]}{gaps}"
-    return ColumnProposal(column, Number(**name, edges=edges, **option), seen)
 
 
 def _edges(ordered: Sequence[float]) -> tuple[str, ...]:
@@ -212,73 +266,3 @@ def _edges(ordered: Sequence[float]) -> tuple[str, ...]:
     texts = [f"{edge:.12g}" for edge in inside or [middle]]
     assert all(float(a) < float(b) for a, b in pairwise(texts))
     return tuple(texts)
-
-
-def _flags(name: dict[str, Any], answers: Sequence[str], whole: bool) -> tuple[Flags, str] | None:
-    """Return flags if some cells hold several options and no cell holds one twice."""
-    lists = [[part.strip() for part in cell.split(";")] for cell in answers]
-    several = sum(len(parts) > 1 for parts in lists)
-    if not several or not whole or any(len({*parts}) < len(parts) for parts in lists):
-        return None
-    counts = Counter(part for parts in lists for part in parts)
-    if len(counts) > MAX_OPTIONS or not all(counts) or min(counts.values()) < RARE:
-        return None  # flags have no (other), and a rare one would be in the survey
-    seen = f"{len(counts)} options, several in one cell"
-    return Flags(**name, options=tuple(sorted(counts))), seen
-
-
-def _words(
-    column: str,
-    name: dict[str, Any],
-    counts: Counter[str],
-    option: dict[str, Any],
-    whole: bool,
-) -> ColumnProposal:
-    fold = len({folded(value) for value in counts}) < len(counts)
-    spelled: dict[str, Counter[str]] = {}
-    for value, times in counts.items():
-        spelled.setdefault(folded(value) if fold else value, Counter())[value] += times
-    usable = {
-        one.most_common(1)[0][0]: one.total()
-        for one in spelled.values()
-        if ";" not in (top := one.most_common(1)[0][0])
-        and top.isprintable()
-        and len(top) <= 200
-        and top not in (OTHER, MISSING)
-    }
-    options = tuple(sorted(value for value, times in usable.items() if times >= RARE))
-    rest = counts.total() - sum(usable[value] for value in options)
-    gaps, several = _gaps(bool(option)), f"{len(counts):,} different values"
-    if 0 < len(options) <= MAX_OPTIONS and rest <= counts.total() / 2:
-        other = bool(rest) or not whole
-        spelling = ", upper and lower case taken as one" if fold else ""
-        left = f"; rare ones, of {rest:,} people in all, are (other)" if rest else ""
-        extra = option | ({"other": True} if other else {}) | ({"fold": True} if fold else {})
-        question = Choice(**name, options=options, **extra)
-        return ColumnProposal(column, question, f"{several}{spelling}{left}{gaps}")
-    text = Text(**name, bits=TEXT_BITS, hashes=1, cohorts=TEXT_COHORTS)
-    return ColumnProposal(
-        column, text, f"{several}, too many for options: text, decoded from a list of candidates"
-    )
-
-
-def _is_number(text: str, decimal_comma: bool) -> bool:
-    return _number(text, decimal_comma) is not None
-
-
-def _number(text: str, decimal_comma: bool) -> float | None:
-    return TableFormat(decimal="," if decimal_comma else ".").number(text)
-
-
-def _name(column: str) -> str:
-    """Return the name of a question: the column's, without what a name cannot have."""
-    printable = "".join(letter if letter.isprintable() else " " for letter in column)
-    return " ".join(printable.split())[:200] or "(no name)"
-
-
-def _gaps(missing: bool) -> str:
-    return "; some have no answer" if missing else ""
-
-
-def _some(words: Sequence[str]) -> str:
-    return ", ".join(words[:4])

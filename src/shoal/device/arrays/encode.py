@@ -1,12 +1,12 @@
 """Encode tables: each distinct value once, then arrays.
 
-The arrays are a fast path to the bits that `encode_cells` gives each cell: where a value does not
-fit, the column is encoded cell by cell. So no row changes another row's bits.
+The arrays are a fast path to the bits that `shoal.device.encode` gives each cell: where a value
+does not fit, the column is encoded cell by cell. So no row changes another row's bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,68 +15,192 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shoal.device.arrays.randomize import Original, pack
-from shoal.device.encode import AnswerRules, missing_bit, set_bits, text_bits, wrong_answer
+from shoal.device.encode import (
+    LEFT_OUT,
+    bits_of,
+    check_names,
+    missing_bit,
+    set_bits,
+    wrong_answer,
+)
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.random_bits import RandomBits, SystemBits
 from shoal.protocol.survey import AskedQuestion, Flags, Number, Survey, Text, YesNo
 from shoal.protocol.wire import Cohorts, row_bytes
-from shoal.support.csv_rows import check_columns
-from shoal.support.table_format import DEFAULT_FORMAT, TableFormat, python_cells, python_series
+from shoal.support.checks import shown
+from shoal.support.csv_rows import RowProblem, check_columns
+from shoal.support.table_files import is_pandas, python_cells, python_series
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 _ROWS = 1 << 16
+_MAX_NAMED = 10
+_SIMPLE = (str, int, float, bool, type(None))
 
 Vectors = NDArray[np.bool_]
 
 
-def encode_table(
-    survey: Survey,
-    table: Any,
-    first_row: int = 1,
-    random_bits: RandomBits = SystemBits(),  # noqa: B008  it holds no state
-    table_format: TableFormat = DEFAULT_FORMAT,
-) -> Original:
-    """Encode a table with one row per person and one column per question."""
-    check_format(survey, table_format)
-    columns, count = _columns(survey, table)
-    rows = np.empty((count, row_bytes(survey.bits)), np.uint8)
-    cohorts = draw_cohorts(survey, count, random_bits)
-    for start in range(0, count, _ROWS):
-        part = slice(start, start + _ROWS)
-        vectors = np.zeros((min(count - start, _ROWS), survey.bits), bool)
-        for question in survey.asked:
-            block = vectors[:, survey.slice_of(question.name)]
-            column = columns[question.table_column][part]
-            if not isinstance(column, list):
-                column = _plain(question, column.combine_chunks())
-                if _encode_column(question, column, block, table_format):
-                    continue
-                column = python_cells(column)
-            drawn = None if cohorts is None else cohorts[part]
-            encode_cells(survey, question, column, drawn, block, first_row + start, table_format)
-        set_cells(survey, vectors)
-        rows[part] = pack(vectors)
-    return Original(rows, survey.bits, cohorts)
+class AnswerErrors:
+    """Answers that are not allowed: how many, and the first few in full."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._named: list[tuple[int, str]] = []
+
+    def add(self, row: int, message: str) -> None:
+        self.total += 1
+        self._named.append((row, message))
+        if len(self._named) > 4 * _MAX_NAMED:
+            self._named = self._first()
+
+    def _first(self) -> list[tuple[int, str]]:
+        return sorted(self._named, key=lambda one: one[0])[:_MAX_NAMED]
+
+    def raise_first(self) -> None:
+        """Raise the error of the first row that has one."""
+        if self.total:
+            raise AnswerError(self._first()[0][1])
+
+    def raise_all(self) -> None:
+        """Raise one error that lists them, if there are any."""
+        if self.total < 2:
+            return self.raise_first()
+        lines = [f"{self.total:,} answers are not allowed, so nothing was written:"]
+        lines += [f"  {message}" for _, message in self._first()]
+        more = self.total - len(lines) + 1
+        raise AnswerError("\n".join(lines + ([f"  and {more:,} more."] if more else [])))
 
 
-def _columns(survey: Survey, table: Any) -> tuple[dict[str, Any], int]:
-    """Return the asked columns, as Arrow columns or as lists of cells, and how many rows."""
-    if type(table).__module__.partition(".")[0] != "pandas":
-        arrow = pa.table(table)
-        check_asked(survey, arrow.column_names)
-        return {name: arrow.column(name) for name in table_columns(survey)}, arrow.num_rows
-    labels = {str(label): label for label in table.columns}
-    check_asked(survey, [str(label) for label in table.columns])
-    columns: dict[str, Any] = {}
-    for name in table_columns(survey):
-        series = table[labels[name]]
-        cells = python_series(series)
-        if cells is None:
-            column = pa.chunked_array([pa.Array.from_pandas(series)])
-            asking = [q for q in survey.asked if q.table_column == name]
-            readable = all(_is_readable(question, column.type) for question in asking)
-            cells = column if readable else python_cells(column)
-        columns[name] = cells
-    return columns, len(table)
+class TableEncoder:
+    """Encodes tables of answers part by part; rows are numbered from 1 through all parts.
+
+    Answers that are not allowed go to `errors`. The caller raises them before it uses any row.
+    """
+
+    def __init__(
+        self,
+        survey: Survey,
+        table_format: TableFormat | None = None,
+        random_bits: RandomBits | None = None,
+    ) -> None:
+        self._survey, self._format = survey, table_format or DEFAULT_FORMAT
+        self._random_bits = random_bits or SystemBits()
+        check_format(survey, self._format)
+        self.errors = AnswerErrors()
+        self._row = 1
+
+    def table(self, table: Any, problems: Sequence[RowProblem] = ()) -> Original:
+        """Encode a table with one row per person and one column per question.
+
+        The problems are of rows that could not be read.
+        """
+        columns, count = _columns(self._survey, table)
+        return self._encode(columns, count, self._unreadable(problems))
+
+    def rows(self, answers: Sequence[Any], problems: Sequence[RowProblem] = ()) -> Original:
+        """Encode a list of mappings from question to answer."""
+        unreadable = self._unreadable(problems)
+        given: list[Mapping[str, Any]] = []
+        for place, answer in enumerate(answers):
+            row, why = self._row + place, ""
+            if not isinstance(answer, Mapping):
+                why = f"row {row} must map questions to answers, got {shown(answer)}."
+            elif place not in unreadable:
+                try:
+                    check_names(self._survey, answer)
+                except AnswerError as error:
+                    why = f"row {row}, {error}"
+            if why and self._format.invalid == "error":
+                unreadable.add(place)
+                self.errors.add(row, why)
+            given.append({} if why else answer)
+        columns = {
+            question.name: [answer.get(question.name, LEFT_OUT) for answer in given]
+            for question in self._survey.asked
+        }
+        return self._encode(columns, len(given), unreadable)
+
+    def _unreadable(self, problems: Sequence[RowProblem]) -> set[int]:
+        """Note the problems of rows, unless such rows count as missing; return the rows' places."""
+        if self._format.invalid == "missing":
+            return set()
+        for problem in problems:
+            where = "" if problem.column is None else f", column {problem.column!r}"
+            row = self._row + problem.row
+            self.errors.add(row, f"row {row}{where} {problem.why}.")
+        return {problem.row for problem in problems}
+
+    def _encode(self, columns: dict[str, Any], count: int, unreadable: set[int]) -> Original:
+        survey = self._survey
+        rows = np.empty((count, row_bytes(survey.bits)), np.uint8)
+        cohorts = draw_cohorts(survey, count, self._random_bits)
+        for start in range(0, count, _ROWS):
+            part = slice(start, start + _ROWS)
+            vectors = np.zeros((min(count - start, _ROWS), survey.bits), bool)
+            for question in survey.asked:
+                block = vectors[:, survey.slice_of(question.name)]
+                column = columns[question.name][part]
+                if not isinstance(column, list):
+                    column = _plain(question, column.combine_chunks())
+                    if _encode_column(question, column, block, self._format):
+                        continue
+                    column = python_cells(column)
+                drawn = None if cohorts is None else cohorts[part]
+                self._encode_cells(question, column, drawn, block, start, unreadable)
+            set_cells(survey, vectors)
+            rows[part] = pack(vectors)
+        self._row += count
+        return Original(rows, survey.bits, cohorts)
+
+    def _encode_cells(
+        self,
+        question: AskedQuestion,
+        cells: Sequence[Any],
+        cohorts: Cohorts | None,
+        out: Vectors,
+        start: int,
+        unreadable: Collection[int],
+    ) -> None:
+        """Set the bits of a question for each cell of a column, in rows of their own."""
+        known: dict[Any, list[int] | AnswerError] = {}
+        for index, cell in enumerate(cells):
+            if start + index in unreadable:
+                continue
+            simple = isinstance(cell, _SIMPLE) and not isinstance(question, Text)
+            key = (type(cell), cell) if simple else None
+            bits = known.get(key)
+            if bits is None:
+                cohort = None if cohorts is None else int(cohorts[index])
+                bits = self._bits(question, cell, cohort)
+                if key is not None:
+                    known[key] = bits
+            if isinstance(bits, AnswerError):
+                row = self._row + start + index
+                self.errors.add(row, f"row {row}, {bits}")
+            else:
+                out[index, bits] = True
+
+    def _bits(
+        self, question: AskedQuestion, cell: Any, cohort: int | None
+    ) -> list[int] | AnswerError:
+        try:
+            answer = _read_cell(question, cell, self._format)
+            return bits_of(self._survey, question, answer, cohort)
+        except AnswerError as error:
+            if self._format.invalid == "error":
+                return error
+            return bits_of(self._survey, question, None, cohort)
+
+
+def check_format(survey: Survey, table_format: TableFormat) -> None:
+    """Refuse to treat invalid cells as missing where a question cannot be missing."""
+    if table_format.invalid != "missing":
+        return
+    for question in survey.asked:
+        if not isinstance(question, (Flags, Text)) and getattr(question, "missing", None) is None:
+            raise InputError(
+                f'invalid = "missing" needs missing = "option" in question {question.name!r}, so'
+                " that an answer that cannot be read has an option."
+            )
 
 
 def check_asked(survey: Survey, names: list[str]) -> None:
@@ -87,6 +211,25 @@ def check_asked(survey: Survey, names: list[str]) -> None:
 def table_columns(survey: Survey) -> list[str]:
     """Return the columns that hold the answers, each once: questions may share one."""
     return list(dict.fromkeys(question.table_column for question in survey.asked))
+
+
+def _columns(survey: Survey, table: Any) -> tuple[dict[str, Any], int]:
+    """Return the column of each question, from Arrow or as a list of cells, and how many rows."""
+    if not is_pandas(table):
+        arrow = pa.table(table)
+        check_asked(survey, arrow.column_names)
+        return {one.name: arrow.column(one.table_column) for one in survey.asked}, arrow.num_rows
+    labels = {str(label): label for label in table.columns}
+    check_asked(survey, [str(label) for label in table.columns])
+    columns: dict[str, Any] = {}
+    for question in survey.asked:
+        series = table[labels[question.table_column]]
+        cells = python_series(series)
+        if cells is None:
+            column = pa.chunked_array([pa.Array.from_pandas(series)])
+            cells = column if _is_readable(question, column.type) else python_cells(column)
+        columns[question.name] = cells
+    return columns, len(table)
 
 
 def _plain(question: AskedQuestion, column: Any) -> Any:
@@ -106,16 +249,13 @@ def _plain(question: AskedQuestion, column: Any) -> Any:
 def _is_readable(question: AskedQuestion, kind: Any) -> bool:
     """Whether a column of this type can hold answers: text, numbers, lists of them."""
     types = pa.types
-    if any(
-        is_it(kind)
-        for is_it in (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    ):
+    texts = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    if any(is_it(kind) for is_it in texts):
         return True
     if isinstance(question, Text):
         return False
-    if isinstance(question, Flags) and (types.is_list(kind) or types.is_large_list(kind)):
-        nested = types.is_list(kind.value_type) or types.is_large_list(kind.value_type)
-        return not nested and _is_readable(question, kind.value_type)
+    if isinstance(question, Flags) and _is_list(kind):
+        return not _is_list(kind.value_type) and _is_readable(question, kind.value_type)
     if types.is_integer(kind) or types.is_floating(kind):
         return True
     if isinstance(question, YesNo):
@@ -125,16 +265,34 @@ def _is_readable(question: AskedQuestion, kind: Any) -> bool:
     return isinstance(question, Number) and any(is_it(kind) for is_it in numbers)
 
 
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _read_cell(question: AskedQuestion, cell: Any, table_format: TableFormat) -> object:
+    """Return the answer that a cell holds by the format, None if it is missing."""
+    if table_format.is_missing(cell):
+        return None
+    if isinstance(question, Number) and isinstance(cell, str) and table_format.decimal != ".":
+        number = table_format.number(cell)
+        if number is None:
+            raise wrong_answer(question, cell, table_format.why_no_number(cell))
+        return number
+    return cell
+
+
 def _encode_column(
     question: AskedQuestion, column: Any, out: Vectors, table_format: TableFormat
 ) -> bool:
     """Set the bits of a whole column, or return False with none set: it goes cell by cell."""
+    kind = column.type
+    float_like = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     try:
         if isinstance(question, Text):
             return False
         if isinstance(question, Flags):
             _encode_flags(question, column, out, table_format)
-        elif isinstance(question, Number) and _is_float_like(column) and not table_format.missing:
+        elif isinstance(question, Number) and float_like and not table_format.missing:
             _encode_numbers(question, column, out)
         else:
             _encode_values(question, column, out, table_format)
@@ -148,18 +306,18 @@ def _encode_values(
     question: AskedQuestion, column: Any, out: Vectors, table_format: TableFormat
 ) -> None:
     values, codes = _distinct(column)
-    bits = [set_bits(question, readable_cell(question, one, 0, table_format), 0) for one in values]
+    bits = [set_bits(question, _read_cell(question, one, table_format)) for one in values]
     chosen = np.array([one[0] if one else -1 for one in bits], np.int64)[codes]
     setting = np.flatnonzero(chosen >= 0)  # a no sets nothing
     out[setting, chosen[setting]] = True
 
 
 def _encode_flags(question: Flags, column: Any, out: Vectors, table_format: TableFormat) -> None:
-    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+    if not _is_list(column.type):
         if table_format.missing or not pa.types.is_string(column.type):
             raise AnswerError("these go cell by cell")
         cells = pc.fill_null(column, "")
-        # An empty cell is: none set. Splitting it would name one empty option.
+        # An empty cell sets none. Splitting it would name one empty option.
         column = pc.split_pattern(pc.if_else(pc.equal(cells, ""), None, cells), ";")
     named = pc.list_flatten(column)
     if not len(named):
@@ -168,16 +326,12 @@ def _encode_flags(question: Flags, column: Any, out: Vectors, table_format: Tabl
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     owners = np.repeat(np.arange(len(out)), lengths)
     values, codes = _distinct(named)
-    position = [set_bits(question, [value], 0)[0] for value in values]
-    out[owners, np.array(position, np.int64)[codes]] = True
+    places = [set_bits(question, [value])[0] for value in values]
+    out[owners, np.array(places, np.int64)[codes]] = True
     different = out.sum(axis=1)
     twice = (np.bincount(owners, minlength=len(out)) != different).any()
     if twice or (different > question.max_set_bits).any():
         raise AnswerError("a cell names an option twice, or too many")
-
-
-def _is_float_like(column: Any) -> bool:
-    return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
 def _encode_numbers(question: Number, column: Any, out: Vectors) -> None:
@@ -188,7 +342,7 @@ def _encode_numbers(question: Number, column: Any, out: Vectors) -> None:
         raise AnswerError("a number is not finite")
     bits = np.searchsorted([float(edge) for edge in question.edges], values, side="right")
     if missing.any():
-        bits[missing] = missing_bit(question, 0)
+        bits[missing] = missing_bit(question)
     out[np.arange(len(bits)), bits] = True
 
 
@@ -199,128 +353,6 @@ def _distinct(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
     return encoded.dictionary.to_pylist(), codes
 
 
-_SIMPLE = (str, int, float, bool, type(None))
-
-
-def check_format(survey: Survey, table_format: TableFormat) -> None:
-    """Refuse to treat invalid cells as missing where a question cannot be missing."""
-    if table_format.invalid != "missing":
-        return
-    for question in survey.asked:
-        if not isinstance(question, (Flags, Text)) and getattr(question, "missing", None) is None:
-            raise InputError(
-                f'invalid = "missing" needs missing = "option" in question {question.name!r}, so'
-                " that an answer that cannot be read has an option."
-            )
-
-
-def readable_cell(
-    question: AskedQuestion, cell: Any, row: int, table_format: TableFormat
-) -> object:
-    """Return the answer that a cell holds by the format, None if it is missing."""
-    if table_format.is_missing(cell):
-        return None
-    if isinstance(question, Number) and isinstance(cell, str) and table_format.decimal != ".":
-        number = table_format.number(cell)
-        if number is None:
-            raise wrong_answer(row, question, cell, table_format.why_no_number(cell))
-        return number
-    return cell
-
-
-def readable_answer(survey: Survey, answer: Any, row: int, table_format: TableFormat) -> Any:
-    """Return the answer to each question in one person's row, by the format.
-
-    With `invalid = "missing"` an answer that is not allowed is None, and so is every answer of a
-    row that does not map questions to answers.
-    """
-    if table_format == DEFAULT_FORMAT:
-        return answer
-    if table_format.invalid == "error":
-        if not isinstance(answer, Mapping):
-            return answer
-        asked = {question.name: question for question in survey.asked}
-        return {
-            name: readable_cell(asked[name], cell, row, table_format) if name in asked else cell
-            for name, cell in answer.items()
-        }
-    names = {question.name for question in survey.asked}
-    if not isinstance(answer, Mapping) or not names.issuperset(answer):
-        answer = {}
-    return {
-        question.name: _valid_or_missing(survey, question, answer.get(question.name), table_format)
-        for question in survey.asked
-    }
-
-
-def _valid_or_missing(
-    survey: Survey, question: AskedQuestion, cell: Any, table_format: TableFormat
-) -> object:
-    try:
-        cell = readable_cell(question, cell, 0, table_format)
-        _bits(survey, question, cell, 0, 0)
-    except AnswerError:
-        return None
-    return cell
-
-
-def _bits(survey: Survey, question: AskedQuestion, cell: Any, cohort: int, row: int) -> list[int]:
-    if isinstance(question, Text):
-        return text_bits(survey, question, cell, cohort, row)
-    return set_bits(question, cell, row)
-
-
-def encode_cells(
-    survey: Survey,
-    question: AskedQuestion,
-    cells: Sequence[Any],
-    cohorts: Cohorts | None,
-    out: NDArray[np.bool_],
-    first_row: int,
-    table_format: TableFormat,
-) -> None:
-    """Set the bits of a question for each cell of a column, in rows of their own."""
-    known: dict[Any, list[int]] = {}
-    for index, cell in enumerate(cells):
-        cohort = 0 if cohorts is None else int(cohorts[index])
-        simple = isinstance(cell, _SIMPLE) and not isinstance(question, Text)
-        key = (type(cell), cell) if simple else None
-        if key is None or key not in known:
-            row = first_row + index
-            try:
-                answer = readable_cell(question, cell, row, table_format)
-                bits = _bits(survey, question, answer, cohort, row)
-            except AnswerError:
-                if table_format.invalid == "error":
-                    raise
-                bits = _bits(survey, question, None, cohort, row)
-            if key is not None:
-                known[key] = bits
-        else:
-            bits = known[key]
-        out[index, bits] = True
-
-
-def encode_rows(
-    survey: Survey,
-    answers: Sequence[Any],
-    first_row: int = 1,
-    random_bits: RandomBits = SystemBits(),  # noqa: B008  it holds no state
-    table_format: TableFormat = DEFAULT_FORMAT,
-) -> Original:
-    """Encode a list of mappings; `first_row` is what messages call the first of them."""
-    check_format(survey, table_format)
-    vectors = np.zeros((len(answers), survey.bits), bool)
-    cohorts = draw_cohorts(survey, len(answers), random_bits)
-    rules = AnswerRules(survey)
-    for index, answer in enumerate(answers):
-        cohort = None if cohorts is None else int(cohorts[index])
-        row = first_row + index
-        given = readable_answer(survey, answer, row, table_format)
-        vectors[index, rules.set_bits(given, cohort, row)] = True
-    return Original(pack(vectors), survey.bits, cohorts)
-
-
 def draw_cohorts(survey: Survey, count: int, random_bits: RandomBits) -> Cohorts | None:
     """Draw a cohort for each report, uniformly and afresh, if the survey has cohorts."""
     if survey.cohorts is None:
@@ -329,7 +361,7 @@ def draw_cohorts(survey: Survey, count: int, random_bits: RandomBits) -> Cohorts
 
 
 def draw_many_below(bound: int, count: int, random_bits: RandomBits) -> NDArray[np.uint64]:
-    """Return numbers uniform on 0 .. bound - 1, exactly; what does not divide is drawn again."""
+    """Return numbers uniform on 0 .. bound - 1, exactly, by rejection."""
     last = np.uint64(2**64 - 1 - 2**64 % bound)
     drawn = np.empty(0, np.uint64)
     while drawn.size < count:
@@ -339,10 +371,10 @@ def draw_many_below(bound: int, count: int, random_bits: RandomBits) -> NDArray[
     return drawn % np.uint64(bound)
 
 
-def set_cells(survey: Survey, vectors: NDArray[np.bool_]) -> None:
+def set_cells(survey: Survey, vectors: Vectors) -> None:
     """Set the bit of each cross that follows from the other bits of each row.
 
-    `shoal.device.answers.cell_of` does so for one person.
+    `shoal.device.encode.cell_of` does so for one person.
     """
     for cross in survey.crosses:
         cells = np.zeros(len(vectors), np.int64)

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shoal.device.arrays.column_kinds import RARE, ColumnProposal, propose_question
 from shoal.errors import InputError
 from shoal.protocol.survey import Survey, Text
-from shoal.support.csv_rows import check_columns, read_csv, read_header
-from shoal.support.files import explain_wrong_file, first_line, kind_of
+from shoal.support.csv_rows import read_header
+from shoal.support.files import explain_wrong_file, kind_of
+from shoal.support.table_files import TableBatch, file_errors, read_table
 from shoal.support.table_format import COMMA_NUMBER, DELIMITERS, POINT_NUMBER, TableFormat
 
 WARNING = (
@@ -36,10 +36,10 @@ WARNING = (
     f" someone gave them. Values of fewer than {RARE} people are not listed. Read it before you"
     " publish it, and prefer options that you would have asked for anyway."
 )
-"""A warning: a survey inferred from data reveals some of them."""
-
 MAX_ROWS = 1_000_000
-"""So many rows are looked at."""
+_CHUNK = 8 << 20
+_NOT_WINDOWS = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
+"""Bytes that Windows-1252 does not use."""
 
 
 @dataclass(frozen=True)
@@ -103,20 +103,21 @@ def infer_survey(
     found: TableFormat | None = None
     if isinstance(source, (Path, str)):
         path = Path(source)
-        table, found = _read(path, max_rows)
+        found = _guess_format(path)
+        cells = _first_rows(path, read_table(path, None, found or TableFormat()), max_rows + 1)
         called = name or " ".join(path.stem.split()) or "survey"
     else:
-        table, called = pa.table(source).slice(0, max_rows + 1), name or "survey"
-    if not table.num_rows:
+        batches = map(TableBatch, pa.table(source).slice(0, max_rows + 1).to_batches())
+        cells, called = _first_rows("the table", batches, max_rows + 1), name or "survey"
+    rows = len(next(iter(cells.values()), []))
+    if not rows:
         raise InputError("the table has no rows; a survey is proposed from people's answers.")
-    whole = table.num_rows <= max_rows
-    table = table.slice(0, max_rows)
-    cells = {name: list(_cells(table.column(name))) for name in table.column_names}
+    whole, rows = rows <= max_rows, min(rows, max_rows)
+    cells = {column: given[:rows] for column, given in cells.items()}
     if found is not None:
-        found = guess_decimal(found, (cell for column in cells.values() for cell in column))
-    comma = found is not None and found.decimal == ","
+        found = _guess_decimal(found, (cell for given in cells.values() for cell in given))
     columns = tuple(
-        propose_question(column, given, whole=whole, decimal_comma=comma)
+        propose_question(column, given, found or TableFormat(), whole=whole)
         for column, given in cells.items()
     )
     questions = [one.question for one in columns if one.question is not None]
@@ -124,15 +125,21 @@ def infer_survey(
         why = "; ".join(f"{one.column!r}: {one.seen}" for one in columns[:5])
         raise InputError(f"no column can be asked for: {why}.")
     survey = Survey(called, tuple(questions))
-    notes = _notes(survey, table, whole, found)
-    return SurveyProposal(survey, columns, table.num_rows, notes, found)
+    return SurveyProposal(survey, columns, rows, _notes(survey, rows, whole, found), found)
 
 
-def _notes(survey: Survey, table: Any, whole: bool, found: TableFormat | None) -> tuple[str, ...]:
-    looked = f"{table.num_rows:,} rows" if whole else f"the first {table.num_rows:,} rows only"
-    notes = [f"Read {looked}" + (f"; {format_words(found)}" if found else "") + "."]
-    if found is not None and (note := format_note(found)):
-        notes.append(note)
+def _notes(survey: Survey, rows: int, whole: bool, found: TableFormat | None) -> tuple[str, ...]:
+    read = f"Read {rows:,} rows" if whole else f"Read the first {rows:,} rows only"
+    if found is not None:
+        encoding = {"utf-8": "UTF-8", "windows-1252": "Windows-1252"}[found.encoding]
+        comma = ", decimal commas" if found.decimal == "," else ""
+        read += f"; {encoding}, columns separated by {DELIMITERS[found.delimiter]}{comma}"
+    notes = [f"{read}."]
+    if found is not None and found.encoding != "utf-8":
+        notes.append(
+            "The file is not valid UTF-8, so it was read as Windows-1252; save it as UTF-8 if that"
+            " is wrong."
+        )
     notes.append(WARNING)
     if any(isinstance(question, Text) for question in survey.asked):
         notes.append(
@@ -142,73 +149,48 @@ def _notes(survey: Survey, table: Any, whole: bool, found: TableFormat | None) -
     return tuple(notes)
 
 
-def _read(path: Path, max_rows: int) -> tuple[Any, TableFormat | None]:
-    """Return the first rows of a file, one more than are wanted if there are more."""
-    try:
+def _first_rows(source: object, batches: Iterable[TableBatch], count: int) -> dict[str, list[str]]:
+    """Return about `count` rows of a table, column by column, or all if there are fewer."""
+    cells: dict[str, list[str]] = {}
+    rows = 0
+    for table, problems in batches:
+        if problems:
+            first = min(problems)
+            raise InputError(f"row {rows + first.row + 1} of {source} {first.why}.")
+        for name, column in zip(table.schema.names, table.columns, strict=True):
+            cells.setdefault(name, []).extend(_texts(column))
+        rows += table.num_rows
+        if rows >= count:
+            break
+    return cells
+
+
+def _texts(column: Any) -> Iterator[str]:
+    """Return the cells of a column as a CSV file would have them."""
+    for cell in column.to_pylist():
+        if isinstance(cell, (list, tuple)):
+            yield ";".join(map(str, cell))
+        elif isinstance(cell, bool):
+            yield "yes" if cell else "no"
+        else:
+            yield "" if cell is None else str(cell)
+
+
+def _guess_format(path: Path) -> TableFormat | None:
+    """Return the encoding and the delimiter that a CSV file seems to have; None for Parquet."""
+    with file_errors(path):
         if kind_of(path) in ("reports", "originals"):
             raise InputError(explain_wrong_file(path, "table"))
         if path.suffix.lower() == ".parquet":
-            with pq.ParquetFile(path, pre_buffer=False) as file:
-                return _first(file.iter_batches(1 << 16), file.schema_arrow, max_rows), None
+            return None
         if path.suffix.lower() != ".csv":
             raise InputError(f"a survey is proposed from .csv or .parquet, got {path.name!r}.")
-        found = guess_format(path)
-        header = read_header(path, found)
-        check_columns(path, header, header)
-        schema = pa.schema([(name, pa.string()) for name in header])
-        return _first(_batches(path, header, found), schema, max_rows), found
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or 'unreadable'}.") from error
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {first_line(error)}.") from error
+        encoding = _encoding(path)
+        formats = [TableFormat(encoding, delimiter) for delimiter in DELIMITERS]
+        return max(formats, key=lambda one: len(read_header(path, one)))  # the first of equals
 
 
-def _batches(path: Path, header: list[str], found: TableFormat) -> Iterator[Any]:
-    rows = 0
-    for one in read_csv(path, header, found):
-        if one.problems:
-            first = min(one.problems)
-            raise InputError(f"row {rows + first.row + 1} of {path} {first.why}.")
-        yield pa.record_batch(
-            {name: pa.array(cells, pa.string()) for name, cells in one.columns.items()}
-        )
-        rows += one.rows
-
-
-def _first(batches: Any, schema: Any, max_rows: int) -> Any:
-    chosen, rows = [], 0
-    for batch in batches:
-        chosen.append(batch)
-        rows += batch.num_rows
-        if rows > max_rows:
-            break
-    return pa.Table.from_batches(chosen, schema).slice(0, max_rows + 1)
-
-
-def _cells(column: Any) -> Iterator[str]:
-    """Return the cells of a column as a CSV file would have them."""
-    for chunk in column.chunks:
-        for cell in chunk.to_pylist():
-            if isinstance(cell, (list, tuple)):
-                yield ";".join(map(str, cell))
-            elif isinstance(cell, bool):
-                yield "yes" if cell else "no"
-            else:
-                yield "" if cell is None else str(cell)
-
-
-_CHUNK = 8 << 20
-
-
-def guess_format(path: Path) -> TableFormat:
-    """Return the encoding and the delimiter that a CSV file seems to have. OSError passes."""
-    encoding = _encoding(path)
-    formats = [TableFormat(encoding, delimiter) for delimiter in DELIMITERS]
-    return max(formats, key=lambda one: len(read_header(path, one)))  # the first if several are
-
-
-def guess_decimal(found: TableFormat, cells: Iterable[str]) -> TableFormat:
-    """Return the format with the decimal sign that these cells seem to have."""
+def _guess_decimal(found: TableFormat, cells: Iterable[str]) -> TableFormat:
     commas = points = 0
     for cell in cells:
         text = cell.strip()
@@ -216,23 +198,6 @@ def guess_decimal(found: TableFormat, cells: Iterable[str]) -> TableFormat:
         points += "." in text and POINT_NUMBER.fullmatch(text) is not None
     comma = found.delimiter != "," and commas > points
     return found.replaced(decimal="," if comma else ".")
-
-
-def format_words(found: TableFormat) -> str:
-    """Say how a file seems to be written."""
-    encoding = {"utf-8": "UTF-8", "windows-1252": "Windows-1252"}[found.encoding]
-    comma = ", decimal commas" if found.decimal == "," else ""
-    return f"{encoding}, columns separated by {DELIMITERS[found.delimiter]}{comma}"
-
-
-def format_note(found: TableFormat) -> str | None:
-    """Say which part of a guess may be wrong, or None."""
-    if found.encoding == "utf-8":
-        return None
-    return (
-        "The file is not valid UTF-8, so it was read as Windows-1252; save it as UTF-8 if that is"
-        " wrong."
-    )
 
 
 def _encoding(path: Path) -> str:
@@ -253,7 +218,7 @@ def _encoding(path: Path) -> str:
                     utf8.decode(chunk, final=last)
             except UnicodeDecodeError:
                 utf8 = None
-            windows = windows and not set(chunk) & {0x81, 0x8D, 0x8F, 0x90, 0x9D}
+            windows = windows and not _NOT_WINDOWS & set(chunk)
     if utf8 is not None:
         return "utf-8"
     if not windows:

@@ -32,7 +32,6 @@ Bytes = NDArray[np.uint8]
 def randomize_rows(
     original: Original, plan: Plan | FlipProbability, random_bits: RandomBits
 ) -> Synthetic:
-    """Flip each bit of each vector with probability q."""
     if isinstance(plan, Plan):
         check_domain(original.rows, plan.survey)
     q = plan.q if isinstance(plan, Plan) else plan
@@ -70,7 +69,6 @@ def _flip_with_kernel(
 
 
 def fill_flips(out: NDArray[np.uint64], q: FlipProbability, random_bits: RandomBits) -> None:
-    """Fill `out` with bits that are each set with probability exactly q."""
     digits = q.binary_digits()
     fair = np.empty((len(digits), min(_WORDS, out.size)), np.uint64)
     for start in range(0, out.size, _WORDS):

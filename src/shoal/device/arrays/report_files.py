@@ -88,7 +88,6 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
         return self
 
     def write(self, vectors: Synthetic | Original) -> None:
-        """Append vectors."""
         expected = Original if self._kind == "original" else Synthetic
         if not isinstance(vectors, expected):
             raise InputError(f"a file of {self._kind}s takes no {shown(vectors)}.")
@@ -124,7 +123,6 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
 
 
 def warning_of(plan: Plan) -> str:
-    """Return the warning for a file of whole reports of a plan with view counts."""
     truth = truth_text(float(plan.q))
     return (
         f"each row of this file is the whole report of one person, each bit true with probability"

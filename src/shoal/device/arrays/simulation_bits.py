@@ -35,5 +35,4 @@ def simulation_generator(seed: int) -> np.random.Generator:
 
 
 def fresh_seed() -> int:
-    """Return a seed from the operating system."""
     return int.from_bytes(SystemBits().draw(7))

@@ -1,19 +1,11 @@
 """Every number the papers print, computed again: `shoal paper`.
 
-Each module recomputes parts of one document and yields a `PaperFinding` for each statement:
-`sdp` with `sdp_ratio` (SDP 1.3 to 3.3 and 6), `kr`, `lec` and `bitvec`. `figures` draws
-the figures of the documents.
-
-The printed text is data. Verdicts are computed, never written down:
-
-* `number`: does the computed value round to the printed digits?
-* `claim`: does the statement hold in every case tried? If not, and the statement that was meant
-  does, it is a misprint; if nothing repairs it, it is a false claim.
+The modules `sdp` with `sdp_ratio` (SDP 1.3 to 3.3 and 6), `kr`, `lec` and `bitvec` recompute one
+document each; `figures` draws the figures. The printed text is data, and verdicts are computed.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
@@ -23,25 +15,13 @@ from typing import Any, Literal
 from shoal.support.rounding import round_down, text_up
 from shoal.theory.brackets import Bracket
 
-__all__ = [
-    "Case",
-    "PaperFinding",
-    "Verdict",
-    "at_most",
-    "claim",
-    "equal",
-    "findings",
-    "number",
-    "show",
-]
-
-_PARTS = ("sdp", "kr", "lec", "bitvec")
-
 
 def findings() -> Iterator[PaperFinding]:
     """Yield the findings one by one, as they are computed."""
-    for part in _PARTS:
-        yield from importlib.import_module(f"shoal.lab.papers.{part}").findings()
+    from shoal.lab.papers import bitvec, kr, lec, sdp
+
+    for document in (sdp.SDP, kr.KR, lec.LEC, bitvec.BITVEC):
+        yield from document.findings()
 
 
 Verdict = Literal["agrees", "misprint", "false claim"]
@@ -109,113 +89,114 @@ def show(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
-def number(
-    source: str,
-    where: str,
-    printed: str,
-    computed: float | Bracket,
-    otherwise: Callable[[], str],
-    *,
-    digits: str | None = None,
-    up: bool = False,
-    unit: str = "",
-) -> PaperFinding:
-    """Compare a printed number with its recomputation, in the digits it is printed in.
+class Paper:
+    """The statements of one document, judged in the order in which their functions are defined.
 
-    Parameters
-    ----------
-    source, where, printed : str
-        The document, the place, and the number as it stands there.
-    computed : float or Bracket
-        The number recomputed; of a bracket both ends must say the same.
-    otherwise : function without arguments
-        Finds the explanation, one sentence, when the numbers differ.
-    digits : str, optional
-        The printed number as a decimal, where `printed` says it in words: "2E+5" for 200K.
-    up : bool
-        Whether rounding up is right too, as for a q that must satisfy a condition.
-    unit : str
-        What to write after the computed number.
-
-    Examples
-    --------
-    >>> number("SDP", "4.3", "0.465", 0.46540, lambda: "never asked").verdict
-    'agrees'
-    >>> number("SDP", "4.3", "0.466", 0.46540, lambda: "it is not").verdict
-    'misprint'
+    >>> paper = Paper("KR")
+    >>> @paper.statement("1", "x + x = 2x", "by hand.")
+    ... def doubles() -> Iterator[Case]:
+    ...     yield Case("x = 3", 3 + 3, 2 * 3)
+    >>> [finding.verdict for finding in paper.findings()]
+    ['agrees']
     """
-    target = Decimal(digits or printed)
-    ends = computed if isinstance(computed, Bracket) else Bracket(computed, computed)
-    answers = {_rounds_to(end, target, up) for end in ends}
-    if len(answers) == 2 or (not any(answers) and ends.low < target < ends.high):
-        raise ArithmeticError(f"{computed} is too wide to be compared with {printed}.")
-    text = show(computed, 3 if isinstance(computed, Bracket) else 5) + unit
-    if answers == {True}:
-        nearest = all(_rounds_to(end, target, up=False) for end in ends)
-        why = f"{text} rounds to it." if nearest else f"{text} rounded up."
-        return PaperFinding(source, where, printed, text, "agrees", why)
-    return PaperFinding(source, where, printed, text, "misprint", otherwise())
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._parts: list[Callable[[], Iterable[PaperFinding]]] = []
+
+    def findings(self) -> Iterator[PaperFinding]:
+        for part in self._parts:
+            yield from part()
+
+    def part(self, judge: Callable[[], Iterable[PaperFinding]]) -> None:
+        """Add a function that judges statements."""
+        self._parts.append(judge)
+
+    def statement(
+        self, where: str, printed: str, how: str, holds: Callable[[Any, Any], bool] = equal
+    ) -> Callable[[Callable[[], Iterable[Case]]], None]:
+        """Add a function that yields the cases of one statement."""
+
+        def add(cases: Callable[[], Iterable[Case]]) -> None:
+            self.part(lambda: [self.claim(where, printed, cases(), how, holds=holds)])
+
+        return add
+
+    def number(
+        self,
+        where: str,
+        printed: str,
+        computed: float | Bracket,
+        otherwise: Callable[[], str] | None = None,
+        *,
+        digits: str | None = None,
+        up: bool = False,
+        unit: str = "",
+    ) -> PaperFinding:
+        """Compare a printed number with its recomputation, in the digits it is printed in.
+
+        Both ends of a bracket must give the same verdict. `otherwise` explains a difference,
+        `digits` is the decimal where `printed` has words ("2E+5" for 200K), and `up` also accepts
+        rounding up, as for a q that must satisfy a condition.
+
+        >>> Paper("SDP").number("4.3", "0.465", 0.46540).verdict
+        'agrees'
+        """
+        target = Decimal(digits or printed)
+        ends = computed if isinstance(computed, Bracket) else Bracket(computed, computed)
+        verdicts = {_rounds_to(end, target, up) for end in ends}
+        if len(verdicts) == 2 or (not any(verdicts) and ends.low < target < ends.high):
+            raise ArithmeticError(f"{computed} is too wide to be compared with {printed}.")
+        text = show(computed, 3 if isinstance(computed, Bracket) else 5) + unit
+        if verdicts == {True}:
+            nearest = all(_rounds_to(end, target, up=False) for end in ends)
+            why = f"{text} rounds to it." if nearest else f"{text} rounded up."
+            return PaperFinding(self.source, where, printed, text, "agrees", why)
+        why = otherwise() if otherwise else f"it is {computed}."
+        return PaperFinding(self.source, where, printed, text, "misprint", why)
+
+    def claim(
+        self,
+        where: str,
+        printed: str,
+        cases: Iterable[Case],
+        how: str = "",
+        *,
+        holds: Callable[[Any, Any], bool] = at_most,
+        meant: Iterable[Case] = (),
+        instead: str = "",
+        why: Callable[[Case], str] | None = None,
+    ) -> PaperFinding:
+        """Judge a statement by whether its cases hold.
+
+        It is a misprint if the cases `meant` hold, which are those of the repaired statement
+        `instead`, and else a false claim. `how` says how the cases were computed, and `why`
+        explains the worst broken one.
+
+        >>> Paper("KR").claim("x", "2 <= 1", [Case("one", 2, 1)], "by hand.").verdict
+        'false claim'
+        """
+        tried = list(cases)
+        broken = [case for case in tried if not holds(case.left, case.right)]
+        if not tried:
+            raise ValueError(f"{self.source} {where}: a claim needs at least one case.")
+        if not broken:
+            text = f"holds in {len(tried)} {'cases' if len(tried) > 1 else 'case'}"
+            return PaperFinding(self.source, where, printed, text, "agrees", how)
+        worst = max(broken, key=_size)
+        left, right = show(worst.left), show(worst.right)
+        text = f"{left} > {right}" if holds is at_most else f"{right}, not {left}"
+        repaired = list(meant)
+        is_misprint = bool(repaired) and all(holds(case.left, case.right) for case in repaired)
+        reason = why(worst) if why else f"{worst.at}: {text}."
+        if is_misprint:
+            return PaperFinding(self.source, where, printed, instead or text, "misprint", reason)
+        return PaperFinding(self.source, where, printed, text, "false claim", reason)
 
 
 def _rounds_to(value: float, target: Decimal, up: bool) -> bool:
     ways = [ROUND_HALF_EVEN, ROUND_CEILING] if up else [ROUND_HALF_EVEN]
     return any(Decimal(value).quantize(target, way) == target for way in ways)
-
-
-def claim(
-    source: str,
-    where: str,
-    printed: str,
-    cases: Iterable[Case],
-    how: str,
-    *,
-    holds: Callable[[Any, Any], bool] = at_most,
-    meant: Iterable[Case] = (),
-    instead: str = "",
-    why: Callable[[Case], str] | None = None,
-) -> PaperFinding:
-    """Judge a statement by its cases; `meant` are the cases of the statement as it was meant.
-
-    Parameters
-    ----------
-    source, where, printed : str
-        The document, the place, and the statement.
-    cases : iterable of Case
-        Instances of the statement as printed.
-    how : str
-        How the cases were computed; the explanation when all of them hold.
-    holds : function of two sides
-        `at_most` or `equal`, or another relation that the statement asserts.
-    meant : iterable of Case
-        Instances of the repaired statement, if there is one.
-    instead : str
-        The repaired statement in words, shown if its instances hold.
-    why : function of a Case
-        Explains the worst broken case in one sentence.
-
-    Examples
-    --------
-    >>> claim("KR", "x", "1 <= 2", [Case("one", 1, 2)], "by hand.").verdict
-    'agrees'
-    >>> claim("KR", "x", "2 <= 1", [Case("one", 2, 1)], "by hand.").verdict
-    'false claim'
-    """
-    tried = list(cases)
-    broken = [case for case in tried if not holds(case.left, case.right)]
-    if not tried:
-        raise ValueError(f"{source} {where}: a claim needs at least one case.")
-    if not broken:
-        text = f"holds in {len(tried)} {'cases' if len(tried) > 1 else 'case'}"
-        return PaperFinding(source, where, printed, text, "agrees", how)
-    worst = max(broken, key=_size)
-    left, right = show(worst.left), show(worst.right)
-    text = f"{left} > {right}" if holds is at_most else f"{right}, not {left}"
-    repaired = list(meant)
-    is_misprint = bool(repaired) and all(holds(case.left, case.right) for case in repaired)
-    reason = why(worst) if why else f"{worst.at}: {text}."
-    if is_misprint:
-        return PaperFinding(source, where, printed, instead or text, "misprint", reason)
-    return PaperFinding(source, where, printed, text, "false claim", reason)
 
 
 def _size(case: Case) -> float:

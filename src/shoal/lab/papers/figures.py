@@ -21,8 +21,6 @@ from shoal.theory.homogeneous import ratio_distribution, ratio_moments
 from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import three_sigma_q
 
-__all__ = ["FIGURES", "plot_figures"]
-
 # Okabe and Ito's colours, which colour-blind readers tell apart.
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#555555"
 

@@ -10,58 +10,42 @@ from fractions import Fraction
 import numpy as np
 from scipy import integrate, special
 
-from shoal.lab.papers import Case, PaperFinding, at_most, claim, equal, show
+from shoal.lab.papers import Case, Paper, PaperFinding, at_most, equal, show
 from shoal.theory.calibration import smallest
 from shoal.theory.enumeration import channel, histogram_pmf
 from shoal.theory.randomized_response import local_epsilon, posterior
 
-__all__ = ["density"]
-
+LEC = Paper("LEC")
 _FLIPS = tuple(Fraction(i, 20) for i in range(1, 10))
 
 
-def findings() -> Iterator[PaperFinding]:
-    """Recompute what the lecture prints."""
-    yield from _response()
-    yield from _laplace()
-
-
-def _response() -> Iterator[PaperFinding]:
-    """Recompute Example 1, Remark 1, Theorem 2, Claim 3 and Theorem 5."""
-    yield from _example()
-    yield _two_coins()
-    yield from _privacy()
-    yield _expectation()
-    yield _estimator()
-    yield _variance()
-    yield _accuracy()
-    yield _sample_size()
-
-
+@LEC.part
 def _example() -> Iterator[PaperFinding]:
     priors = [i / 20 for i in range(1, 20)]
-    yield claim(
-        "LEC", "Example 1.1", "posterior = prior at flip probability 1/2",
+    yield LEC.claim(
+        "Example 1.1", "posterior = prior at flip probability 1/2",
         [Case(f"prior {prior}", posterior(prior, 0.5, 1), prior) for prior in priors],
         "Bayes' rule at 19 priors.", holds=equal,
     )  # fmt: skip
-    yield claim(
-        "LEC", "Example 1.2", "the report is the bit at flip probability 0",
+    yield LEC.claim(
+        "Example 1.2", "the report is the bit at flip probability 0",
         [Case(f"prior {prior}", posterior(prior, 0.0, bit), bit)
          for prior in priors for bit in (0, 1)],
         "Bayes' rule at 19 priors.", holds=equal,
     )  # fmt: skip
 
 
-def _two_coins() -> PaperFinding:
+@LEC.part
+def _two_coins() -> Iterator[PaperFinding]:
     half = Fraction(1, 2)
     flips = [(q, half * 0 + half * q) for q in (Fraction(i, 10) for i in range(11))]
     cases = [Case(f"q = {q}", flip, q / 2) for q, flip in flips]
-    return claim(
-        "LEC", "Remark 1", "P[M(b) = 1 - b] = q/2", cases, "both coins, in fractions.", holds=equal
+    yield LEC.claim(
+        "Remark 1", "P[M(b) = 1 - b] = q/2", cases, "both coins, in fractions.", holds=equal
     )
 
 
+@LEC.part
 def _privacy() -> Iterator[PaperFinding]:
     cases = []
     for p in _FLIPS:
@@ -70,13 +54,13 @@ def _privacy() -> Iterator[PaperFinding]:
         printed = max(math.log(p / (1 - p)), math.log((1 - p) / p))
         cases.append(Case(f"p = {p}", printed, math.log(largest)))
     how = "the largest ratio over both bits and both reports, nine p."
-    yield claim("LEC", "Theorem 2", "epsilon = ln((1-p)/p)", cases, how, holds=equal)
+    yield LEC.claim("Theorem 2", "epsilon = ln((1-p)/p)", cases, how, holds=equal)
     ends = [Case("p = 1/2", local_epsilon(1, 0.5), 0.0)] + [
         Case(f"p = {p}", local_epsilon(1, p) + 6.9, local_epsilon(1, p / 1000.0))
         for p in (1e-1, 1e-4, 1e-7, 1e-10)
     ]
     how = f"0 at p = 1/2, {show(local_epsilon(1, 1e-9))} at p = 1e-9, 6.9 more for each p/1000."
-    yield claim("LEC", "after Theorem 2", "epsilon = 0 at 1/2, infinite at 0", ends, how)
+    yield LEC.claim("after Theorem 2", "epsilon = 0 at 1/2, infinite at 0", ends, how)
 
 
 def _mean_report(bit: int, p: Fraction) -> Fraction:
@@ -84,18 +68,17 @@ def _mean_report(bit: int, p: Fraction) -> Fraction:
     return channel((bit,), p)[1]
 
 
-def _expectation() -> PaperFinding:
+@LEC.part
+def _expectation() -> Iterator[PaperFinding]:
     def formula(bit: int, p: Fraction) -> Fraction:
         return 1 - p + (2 * p - 1) * bit
 
     pairs = list(itertools.product((0, 1), _FLIPS))
     quarter = Fraction(1, 4)
-    return claim(
-        "LEC",
+    yield LEC.claim(
         "Claim 3, expectation",
         "E[M(b)] = 1 - p + (2p-1) b",
         [Case(f"b = {b}, p = {p}", formula(b, p), _mean_report(b, p)) for b, p in pairs],
-        "",
         holds=equal,
         meant=[Case(f"b = {b}, p = {p}", formula(b, 1 - p), _mean_report(b, p)) for b, p in pairs],
         instead="E[M(b)] = p + (1-2p) b",
@@ -112,7 +95,8 @@ def _estimate(count: int, people: int, p: Fraction) -> Fraction:
     return (Fraction(count, people) - (1 - p)) / (2 * p - 1)
 
 
-def _estimator() -> PaperFinding:
+@LEC.part
+def _estimator() -> Iterator[PaperFinding]:
     people = 4
     printed: list[Case] = []
     meant: list[Case] = []
@@ -122,12 +106,10 @@ def _estimator() -> PaperFinding:
         for flip, into in ((p, printed), (1 - p, meant)):
             mean = sum(chance * _estimate(s[1], people, flip) for s, chance in pmf.items())
             into.append(Case(at, mean, truth))
-    return claim(
-        "LEC",
+    yield LEC.claim(
         "Claim 3, estimator",
         "(mean - (1-p)) / (2p-1) is unbiased",
         printed,
-        "",
         holds=equal,
         meant=meant,
         instead="(mean - p) / (1-2p) is unbiased",
@@ -141,7 +123,8 @@ def _estimator() -> PaperFinding:
     )
 
 
-def _variance() -> PaperFinding:
+@LEC.part
+def _variance() -> Iterator[PaperFinding]:
     people = 5
     cases = []
     for ones, p in itertools.product(range(people + 1), _FLIPS):
@@ -151,10 +134,11 @@ def _variance() -> PaperFinding:
         variance = sum(chance * (value - mean) ** 2 for chance, value in values)
         cases.append(Case(f"{ones} ones, p = {p}", variance, 1 / (4 * (2 * p - 1) ** 2 * people)))
     how = "the distribution of all counts of 5 people, in fractions."
-    return claim("LEC", "Theorem 5, proof", "Var <= 1 / (4 (2p-1)^2 n)", cases, how)
+    yield LEC.claim("Theorem 5, proof", "Var <= 1 / (4 (2p-1)^2 n)", cases, how)
 
 
-def _accuracy() -> PaperFinding:
+@LEC.part
+def _accuracy() -> Iterator[PaperFinding]:
     """Exact probability of an error beyond the bound, with the estimator that was meant."""
     from shoal.theory.binomial import pmf
 
@@ -173,7 +157,7 @@ def _accuracy() -> PaperFinding:
         f"exact pmfs of counts, with Claim 3 repaired; the largest miss is {show(worst.left)} for"
         f" delta = {worst.right}."
     )
-    return claim("LEC", "Theorem 5", "error <= sqrt(1/delta) / (2(1-2p) sqrt n)", cases, how)
+    yield LEC.claim("Theorem 5", "error <= sqrt(1/delta) / (2(1-2p) sqrt n)", cases, how)
 
 
 def _bound(people: int, p: float, risk: float) -> float:
@@ -181,7 +165,8 @@ def _bound(people: int, p: float, risk: float) -> float:
     return math.sqrt(1.0 / risk) / (2.0 * (1.0 - 2.0 * p) * math.sqrt(people))
 
 
-def _sample_size() -> PaperFinding:
+@LEC.part
+def _sample_size() -> Iterator[PaperFinding]:
     """Solve the bound for n: times (alpha gamma)^2 it is one constant per delta."""
 
     def people(alpha: float, gamma: float, risk: float) -> int:
@@ -193,8 +178,7 @@ def _sample_size() -> PaperFinding:
         Case(f"alpha = {a}, gamma = {g}, delta = {d}", people(a, g, d) * (a * g) ** 2, 1 / (16 * d))
         for a, g, d in spots
     ]
-    return claim(
-        "LEC",
+    yield LEC.claim(
         "after Theorem 5",
         "n = Omega(1/(alpha^2 gamma^2))",
         cases,
@@ -211,18 +195,6 @@ _RISKS = (0.01, 0.05, 0.5)
 def density(z: float, b: float) -> float:
     """Density of Lap(b) at z (LEC 2)."""
     return math.exp(-abs(z) / b) / (2.0 * b)
-
-
-def _laplace() -> Iterator[PaperFinding]:
-    """Recompute the sensitivities, the Laplace distribution, and Theorems 8, 9 and 12."""
-    yield from _sensitivities()
-    yield _moments()
-    yield _ratio()
-    yield _triangle()
-    yield _tail()
-    yield _vector_sensitivity()
-    yield _codomain()
-    yield _vector_tail()
 
 
 def _largest_change(
@@ -244,14 +216,15 @@ def _mean(x: tuple[int, ...]) -> Fraction:
     return Fraction(sum(x), len(x))
 
 
+@LEC.part
 def _sensitivities() -> Iterator[PaperFinding]:
     where = "after Definition 6"
     how = "all databases of 1 to 5 people and all changes of one."
     sizes = range(1, 6)
     counts = [Case(f"n = {n}", Fraction(1), _largest_change(_count, range(2), n)) for n in sizes]
-    yield claim("LEC", where, "a count: 1", counts, how, holds=equal)
+    yield LEC.claim(where, "a count: 1", counts, how, holds=equal)
     shares = [Case(f"n = {n}", Fraction(1, n), _largest_change(_mean, range(2), n)) for n in sizes]
-    yield claim("LEC", where, "a fraction: 1/n", shares, how, holds=equal)
+    yield LEC.claim(where, "a fraction: 1/n", shares, how, holds=equal)
     salaries = [
         Case(
             f"salaries up to {top}",
@@ -261,10 +234,11 @@ def _sensitivities() -> Iterator[PaperFinding]:
         for top in (10, 1000, 100_000)
     ]
     how = "for three people a third of the largest salary allowed, which nothing bounds."
-    yield claim("LEC", where, "a mean salary: infinite", salaries, how, holds=equal)
+    yield LEC.claim(where, "a mean salary: infinite", salaries, how, holds=equal)
 
 
-def _moments() -> PaperFinding:
+@LEC.part
+def _moments() -> Iterator[PaperFinding]:
     cases = []
     for b in _SCALES:
         for name, power, right in (
@@ -281,10 +255,11 @@ def _moments() -> PaperFinding:
             cases.append(Case(f"{name}, b = {b}", sum(sides), right))
     how = "quadrature of the printed density, three b."
     statement = "mass 1, mean 0, variance 2 b^2"
-    return claim("LEC", "2, Lap(b)", statement, cases, how, holds=lambda s, t: abs(s - t) < 1e-7)
+    yield LEC.claim("2, Lap(b)", statement, cases, how, holds=lambda s, t: abs(s - t) < 1e-7)
 
 
-def _ratio() -> PaperFinding:
+@LEC.part
+def _ratio() -> Iterator[PaperFinding]:
     """Theorem 8: the density at s moves by a factor of at most e^epsilon, and that much."""
     cases = []
     for epsilon, change in itertools.product((0.1, 1.0, 3.0), (0.5, 1.0, 2.0)):
@@ -294,20 +269,19 @@ def _ratio() -> PaperFinding:
         top = max(top, density(0.0, b) / density(change, b))
         cases.append(Case(f"epsilon = {epsilon}, Delta = {change}", float(top), math.exp(epsilon)))
     how = "the largest ratio of densities on a grid is e^epsilon."
-    return claim("LEC", "Theorem 8", "the ratio is at most e^epsilon", cases, how, holds=equal)
+    yield LEC.claim("Theorem 8", "the ratio is at most e^epsilon", cases, how, holds=equal)
 
 
-def _triangle() -> PaperFinding:
+@LEC.part
+def _triangle() -> Iterator[PaperFinding]:
     """Try the inequality of the proof with f(x) = x, f(y) = y: it needs |s - f(x)|."""
     grid = range(-4, 5)
     spots = [(x, y, s) for x, y, s in itertools.product(grid, repeat=3) if x != y]
-    return claim(
-        "LEC",
+    yield LEC.claim(
         "Theorem 8, proof",
         "|s - f(y)| - |y - f(x)| <= |f(y) - f(x)|",
         [Case(f"f(x) = x = {x}, f(y) = y = {y}, s = {s}", abs(s - y) - abs(y - x), abs(y - x))
          for x, y, s in spots],
-        "",
         meant=[Case("", abs(s - y) - abs(s - x), abs(y - x)) for x, y, s in spots],
         instead="|s - f(y)| - |s - f(x)| <= |f(y) - f(x)|",
         why=lambda case: f"{case.at}: {case.left} > {case.right}; with s in place of y it holds on"
@@ -315,7 +289,8 @@ def _triangle() -> PaperFinding:
     )  # fmt: skip
 
 
-def _tail() -> PaperFinding:
+@LEC.part
+def _tail() -> Iterator[PaperFinding]:
     cases = []
     for b, risk in itertools.product(_SCALES, _RISKS):
         beyond = math.log(1.0 / risk) * b
@@ -323,10 +298,11 @@ def _tail() -> PaperFinding:
         cases.append(Case(f"b = {b}, delta = {risk}", tail, risk))
     how = "quadrature beyond ln(1/delta) b: the tail is delta exactly."
     statement = "P[|Z| >= ln(1/delta) b] <= delta"
-    return claim("LEC", "Theorem 9", statement, cases, how, holds=lambda s, t: abs(s - t) < 1e-8)
+    yield LEC.claim("Theorem 9", statement, cases, how, holds=lambda s, t: abs(s - t) < 1e-8)
 
 
-def _vector_sensitivity() -> PaperFinding:
+@LEC.part
+def _vector_sensitivity() -> Iterator[PaperFinding]:
     def counts(people: tuple[int, ...]) -> tuple[int, int]:
         return people.count(0), people.count(1)
 
@@ -341,10 +317,11 @@ def _vector_sensitivity() -> PaperFinding:
         cases += [Case(f"swap, n = {n}", 2, swap), Case(f"add or delete, n = {n}", 1, drop)]
     how = "all databases of 1 to 4 people."
     statement = "two counts: 2 by swap, 1 by addition-deletion"
-    return claim("LEC", "after Definition 10", statement, cases, how, holds=equal)
+    yield LEC.claim("after Definition 10", statement, cases, how, holds=equal)
 
 
-def _codomain() -> PaperFinding:
+@LEC.part
+def _codomain() -> Iterator[PaperFinding]:
     """Adding (Z_1, ..., Z_d) to f(x) only makes sense for f(x) in R^d."""
     dimensions = (2, 3, 10)
     noise = {d: np.zeros(d).shape for d in dimensions}
@@ -352,12 +329,10 @@ def _codomain() -> PaperFinding:
     beyond = math.log(d / risk)
     largest = 1.0 - (1.0 - math.exp(-beyond)) ** d
     total = float(special.gammaincc(d, beyond))
-    return claim(
-        "LEC",
+    yield LEC.claim(
         "Theorem 12, codomain",
         "for any function f: N^X -> R",
         [Case(f"d = {d}", (), noise[d]) for d in dimensions],
-        "",
         holds=equal,
         meant=[Case(f"d = {d}", (d,), noise[d]) for d in dimensions],
         instead="f: N^X -> R^d, |.| the largest coordinate",
@@ -369,11 +344,12 @@ def _codomain() -> PaperFinding:
     )
 
 
-def _vector_tail() -> PaperFinding:
+@LEC.part
+def _vector_tail() -> Iterator[PaperFinding]:
     cases = [
         Case(f"d = {d}, delta = {risk}", 1.0 - (1.0 - risk / d) ** d, risk)
         for d, risk in itertools.product((1, 2, 10, 1000), _RISKS)
     ]
     how = "the largest of d independent coordinates, 1 - (1 - delta/d)^d."
     statement = "P[error >= ln(d/delta) b] <= delta"
-    return claim("LEC", "Theorem 12", statement, cases, how, holds=at_most)
+    yield LEC.claim("Theorem 12", statement, cases, how, holds=at_most)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from shoal.lab.papers import Case, PaperFinding, at_most, claim, equal, number, sdp_ratio, show
+from shoal.lab.papers import Case, Paper, PaperFinding, at_most, equal, sdp_ratio, show
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.domains import choice, flags
@@ -30,25 +30,8 @@ from shoal.theory.homogeneous import delta, eta
 from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import gain, three_sigma_q
 
-__all__ = ["noise_needed", "outlier"]
-
+SDP = Paper("SDP")
 Vector = tuple[int, ...]
-
-
-def findings() -> Iterator[PaperFinding]:
-    """Recompute what SDP prints."""
-    yield from _claims()
-    yield from sdp_ratio.findings()
-    yield from _precision()
-    yield from _sparse()
-
-
-def _claims() -> Iterator[PaperFinding]:
-    """Judge the claims of SDP 1.2."""
-    yield _swap_is_worse()
-    yield _mixture_is_worse()
-    yield _all_homogeneous_alike()
-    yield _not_closed()
 
 
 def outlier(bits: int, crowd: int) -> AnswerPair:
@@ -57,13 +40,13 @@ def outlier(bits: int, crowd: int) -> AnswerPair:
     return AnswerPair((zero,) * (crowd - 1), zero, (1,) * bits)
 
 
-def _swap_is_worse() -> PaperFinding:
+@SDP.part
+def _swap_is_worse() -> Iterator[PaperFinding]:
     crowd, q, lam = 1000, 0.05, 2
     outlier_eta, swap_eta = (eta(t, crowd, q, math.log(lam)) for t in ((1, 0, 0), (0, 1, 0)))
     outlier_delta, swap_delta = (delta(t, crowd, q, math.log(lam)) for t in ((1, 0, 0), (0, 1, 0)))
     where = f"L = 1, N = {crowd}, q = {q}, lambda = {lam}"
-    return claim(
-        "SDP",
+    yield SDP.claim(
         f"1.2, claim 1, {where}",
         "the outlier pair has the largest P[R > lambda]",
         [Case("D and D_m exchanged", swap_eta.low, outlier_eta.high)],
@@ -75,15 +58,15 @@ def _swap_is_worse() -> PaperFinding:
     )
 
 
-def _mixture_is_worse() -> PaperFinding:
+@SDP.part
+def _mixture_is_worse() -> Iterator[PaperFinding]:
     q, lam, crowd = Fraction(1, 10), Fraction(9), 10
     zero, one = (0, 0), (1, 1)
     mixed = AnswerPair((zero,) * 5 + (one,) * 4, one, zero)
     forward, reverse = outlier(2, crowd), AnswerPair((zero,) * (crowd - 1), one, zero)
     best = max(eta_of_pair(pair, q, lam) for pair in (forward, reverse))
     deltas = [show(delta_of_pair(pair, q, lam), 4) for pair in (mixed, forward, reverse)]
-    return claim(
-        "SDP",
+    yield SDP.claim(
         "1.2, claim 1, L = 2, N = 10, q = 0.1, lambda = 9",
         "the outlier pair has the largest P[R > lambda]",
         [Case("5 x 00 + 4 x 11, 11 becomes 00", eta_of_pair(mixed, q, lam), best)],
@@ -96,7 +79,8 @@ def _mixture_is_worse() -> PaperFinding:
     )
 
 
-def _all_homogeneous_alike() -> PaperFinding:
+@SDP.part
+def _all_homogeneous_alike() -> Iterator[PaperFinding]:
     cases = []
     for bits, crowd, q in itertools.product((1, 2), (2, 3), (Fraction(1, 5), Fraction(2, 5))):
         pmfs = {}
@@ -105,8 +89,7 @@ def _all_homogeneous_alike() -> PaperFinding:
             pmfs[x] = _ratio_distribution(AnswerPair((x,) * (crowd - 1), x, opposite), q)
         first = pmfs[(0,) * bits]
         cases += [Case(f"z = {x}, N = {crowd}, q = {q}", pmf, first) for x, pmf in pmfs.items()]
-    return claim(
-        "SDP",
+    yield SDP.claim(
         "1.2, claim 2",
         "all homogeneous D with an outlier have one distribution of R",
         cases,
@@ -133,7 +116,8 @@ def _bit_counts(pmf: dict[Vector, Fraction], bits: int) -> dict[Vector, Fraction
     return merged
 
 
-def _not_closed() -> PaperFinding:
+@SDP.part
+def _not_closed() -> Iterator[PaperFinding]:
     bits, crowd, q, lam = 2, 2, Fraction(2, 5), Fraction(11, 10)
     full = {"eta": worst_eta((flags(bits),), crowd, q, lam)[0],
             "delta": worst_delta((flags(bits),), crowd, q, lam)[0]}  # fmt: skip
@@ -150,8 +134,7 @@ def _not_closed() -> PaperFinding:
             counts["delta"] = max(counts["delta"], lost)
     where = f"L = {bits}, N = {crowd}, q = {q}, lambda = {lam}"
     trend = "falls" if at_most(counts["delta"], full["delta"]) else "rises"
-    return claim(
-        "SDP",
+    yield SDP.claim(
         "1.2, (1.7), as used in 4",
         "(implied) eta of S bounds what is made of S",
         [Case(where, counts["eta"], full["eta"])],
@@ -164,22 +147,18 @@ def _not_closed() -> PaperFinding:
     )
 
 
+SDP.part(sdp_ratio.RATIO.findings)
+
 _SHORT, _LONG = (5, 5000, math.log(2)), (40, 10_000_000, 2.0)
 """Bits, crowd and epsilon of the two examples."""
-
-
-def _precision() -> Iterator[PaperFinding]:
-    """Recompute what SDP 4 prints."""
-    yield _estimator()
-    yield from _short_vectors()
-    yield from _long_vectors()
 
 
 def _sigma(q: float) -> float:
     return count_sigma(1, q)
 
 
-def _estimator() -> PaperFinding:
+@SDP.part
+def _estimator() -> Iterator[PaperFinding]:
     """E and sigma of the estimate, from the distribution of one bit's count."""
     people = 6
     cases = []
@@ -192,15 +171,16 @@ def _estimator() -> PaperFinding:
         cases.append(Case(f"E, {at}", Fraction(d), mean))
         cases.append(Case(f"Var, {at}", people * q * (1 - q) / (1 - 2 * q) ** 2, square - mean**2))
     how = f"the distribution of all counts of {people} people, in fractions."
-    return claim("SDP", "4", "E d^ = d, sigma = sqrt(Nqp)/(p-q)", cases, how, holds=equal)
+    yield SDP.claim("4", "E d^ = d, sigma = sqrt(Nqp)/(p-q)", cases, how, holds=equal)
 
 
+@SDP.part
 def _short_vectors() -> Iterator[PaperFinding]:
     """L = 5, N = 5000, lambda = 2."""
     bits, crowd, epsilon = _SHORT
     local = local_q(bits, epsilon)
     right = three_sigma_q(bits, crowd, epsilon)
-    yield number("SDP", "4, (4.3)", "q = 0.465", local, lambda: f"it is {local}.", digits="0.465")
+    yield SDP.number("4, (4.3)", "q = 0.465", local, lambda: f"it is {local}.", digits="0.465")
 
     def needs() -> str:
         # sqrt(q(1-q)) = s(1-2q) with x = 1 - 2q is 1 - x^2 = 4 s^2 x^2
@@ -211,13 +191,12 @@ def _short_vectors() -> Iterator[PaperFinding]:
         )
 
     both = Bracket(_sigma(0.465), _sigma(local))
-    yield number("SDP", "4, after (4.3)", "sigma = 7.5 sqrt N", both, needs, digits="7.5")
-    yield number(
-        "SDP", "4, sigma at q = 0.1778", "sigma = 0.6 sqrt N", _sigma(0.1778),
+    yield SDP.number("4, after (4.3)", "sigma = 7.5 sqrt N", both, needs, digits="7.5")
+    yield SDP.number(
+        "4, sigma at q = 0.1778", "sigma = 0.6 sqrt N", _sigma(0.1778),
         lambda: f"it is {_sigma(0.1778)}.", digits="0.6",
     )  # fmt: skip
-    yield number(
-        "SDP",
+    yield SDP.number(
         "4, gain for 5000 records",
         "12 fold",
         gain(bits, crowd, epsilon),
@@ -229,6 +208,7 @@ def _short_vectors() -> Iterator[PaperFinding]:
     )
 
 
+@SDP.part
 def _long_vectors() -> Iterator[PaperFinding]:
     """L = 40, N = 10M, lambda = e^2; the errors are three sigma."""
     bits, crowd, epsilon = _LONG
@@ -244,13 +224,12 @@ def _long_vectors() -> Iterator[PaperFinding]:
         ("gain", "12.5", "12.5", gain(bits, crowd, epsilon)),
         ("error, three sigma", "15K", "15E+3", near),
     ):
-        yield number(
-            "SDP", f"4, L = 40, {where}", printed, value,
+        yield SDP.number(
+            f"4, L = 40, {where}", printed, value,
             lambda value=value: f"it is {value}.",  # type: ignore[misc]
             digits=digits,
         )  # fmt: skip
-    yield number(
-        "SDP",
+    yield SDP.number(
         "4, L = 40, 1 % of 10M",
         "10 % error",
         100.0 * near / group,
@@ -266,12 +245,7 @@ def _long_vectors() -> Iterator[PaperFinding]:
 _LN2 = math.log(2)
 
 
-def _sparse() -> Iterator[PaperFinding]:
-    """Judge the reductions of SDP 5."""
-    yield from _one_hot()
-    yield from _few_set_bits()
-
-
+@SDP.part
 def _one_hot() -> Iterator[PaperFinding]:
     printed = "one set bit needs the noise of L = 2"
     q, lam, crowd = Fraction(2, 5), Fraction(7, 4), 2
@@ -280,8 +254,7 @@ def _one_hot() -> Iterator[PaperFinding]:
     wide = (Fraction(1, 5), Fraction(4), 3)
     sparse_delta, third = worst_delta((choice(3),), wide[2], wide[0], wide[1])
     full_delta, _ = worst_delta((flags(2),), wide[2], wide[0], wide[1])
-    yield claim(
-        "SDP",
+    yield SDP.claim(
         "5, one of 3 options, all collections",
         printed,
         [
@@ -306,6 +279,7 @@ def _text(vector: Vector) -> str:
     return "".join(map(str, vector))
 
 
+@SDP.part
 def _few_set_bits() -> Iterator[PaperFinding]:
     printed = "k set bits need the noise of L = 2k"
     q, lam, crowd = Fraction(2, 5), Fraction(7, 4), 2
@@ -317,8 +291,7 @@ def _few_set_bits() -> Iterator[PaperFinding]:
         Case(f"{name}", at(third, q, lam), max(at(pair, q, lam) for pair in full))
         for name, at in (("eta", eta_of_pair), ("delta", delta_of_pair))
     ]
-    yield claim(
-        "SDP",
+    yield SDP.claim(
         f"5, {where}",
         printed,
         cases,
@@ -347,8 +320,7 @@ def _large_crowd(where: str, printed: str, k: int) -> PaperFinding:
     forward, reverse, third = (
         noise_needed(t, crowd, _LN2, target) for t in ((2 * k, 0, 0), (0, 2 * k, 0), (k, k, k))
     )
-    return claim(
-        "SDP",
+    return SDP.claim(
         where,
         printed,
         [Case("q for lambda = 2, delta = 1e-6", third, max(forward, reverse))],

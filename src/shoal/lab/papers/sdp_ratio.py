@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from shoal.lab.papers import Case, PaperFinding, claim, equal, number, show
+from shoal.lab.papers import Case, Paper, PaperFinding, equal, show
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.enumeration import AnswerPair, channel, histogram_pmf, largest_ratio
@@ -19,24 +19,12 @@ from shoal.theory.homogeneous import eta
 from shoal.theory.randomized_response import phi, q_from_phi
 from shoal.theory.sufficient import gap_312, gap_313, gap_315, three_sigma_q
 
-__all__ = ["BITS", "ROWS", "Row", "crowds_with", "findings", "mass_beyond", "middle", "roundest"]
-
+RATIO = Paper("SDP")
 _QS = (Fraction(1, 10), Fraction(1, 5), Fraction(1, 4), Fraction(2, 5))
 
 
-def findings() -> Iterator[PaperFinding]:
-    """Recompute what SDP 1.3, 2, 3.1, 3.2 and 6 print."""
-    yield _local_maximum()
-    yield _counts_start_at_zero()
-    yield from _ratio_of_histograms()
-    yield _index_of_3_5()
-    yield _largest()
-    yield from _moments()
-    yield from _algebra()
-    yield from _rows_findings()
-
-
-def _local_maximum() -> PaperFinding:
+@RATIO.part
+def _local_maximum() -> Iterator[PaperFinding]:
     def cases() -> Iterator[Case]:
         for bits, q in itertools.product((1, 2, 3), _QS):
             vectors = list(itertools.product((0, 1), repeat=bits))
@@ -49,10 +37,11 @@ def _local_maximum() -> PaperFinding:
             yield Case(f"L = {bits}, q = {q}", top, ((1 - q) / q) ** bits)
 
     how = "the largest ratio over all x, x', s, in fractions."
-    return claim("SDP", "1.3", "max R(s; x, x') = (p/q)^L", cases(), how, holds=equal)
+    yield RATIO.claim("1.3", "max R(s; x, x') = (p/q)^L", cases(), how, holds=equal)
 
 
-def _counts_start_at_zero() -> PaperFinding:
+@RATIO.part
+def _counts_start_at_zero() -> Iterator[PaperFinding]:
     seen = [
         (
             bits,
@@ -61,33 +50,17 @@ def _counts_start_at_zero() -> PaperFinding:
         )
         for bits, crowd in itertools.product((1, 2), (2, 3))
     ]
-    return claim(
-        "SDP",
+    yield RATIO.claim(
         "1.3, histogram",
         "s_i in {1, ..., N}",
         [Case(f"L = {b}, N = {n}", 1, low) for b, n, low in seen],
-        "",
         meant=[Case(f"L = {b}, N = {n}", 0, low) for b, n, low in seen],
         instead="s_i in {0, ..., N}",
         why=lambda case: f"{case.at}: a cell of the histogram can hold {case.right}.",
     )
 
 
-def _index_of_3_5() -> PaperFinding:
-    used = (0, 1)
-    return claim(
-        "SDP",
-        "3.1, after (3.5)",
-        "p_r, r = 1, 2",
-        [Case(f"r = {r}", r, used) for r in (1, 2)],
-        "",
-        holds=lambda r, indices: r in indices,
-        meant=[Case(f"r = {r}", r - 1, used) for r in (1, 2)],
-        instead="p_r, r = 0, 1",
-        why=lambda case: f"(3.5) uses p_{used[0]} and p_{used[1]}, and no p_{case.left}.",
-    )
-
-
+@RATIO.part
 def _ratio_of_histograms() -> Iterator[PaperFinding]:
     """(2.4) for every homogeneous crowd, (3.4) for the zero crowd, from the full distribution."""
     bits, crowd, q = 2, 3, Fraction(1, 5)
@@ -110,12 +83,27 @@ def _ratio_of_histograms() -> Iterator[PaperFinding]:
                 )
                 by_set_bits.append(Case(f"S = {s}", total / crowd, ratio))
     how = f"every histogram of L = {bits}, N = {crowd}, q = {q}, in fractions."
-    yield claim("SDP", "2.1, (2.4)", "R(S) for a homogeneous crowd", general, how, holds=equal)
+    yield RATIO.claim("2.1, (2.4)", "R(S) for a homogeneous crowd", general, how, holds=equal)
     statement = "R(S) depends on the set bits only"
-    yield claim("SDP", "3, (3.1) to (3.4)", statement, by_set_bits, how, holds=equal)
+    yield RATIO.claim("3, (3.1) to (3.4)", statement, by_set_bits, how, holds=equal)
 
 
-def _largest() -> PaperFinding:
+@RATIO.part
+def _index_of_3_5() -> Iterator[PaperFinding]:
+    used = (0, 1)
+    yield RATIO.claim(
+        "3.1, after (3.5)",
+        "p_r, r = 1, 2",
+        [Case(f"r = {r}", r, used) for r in (1, 2)],
+        holds=lambda r, indices: r in indices,
+        meant=[Case(f"r = {r}", r - 1, used) for r in (1, 2)],
+        instead="p_r, r = 0, 1",
+        why=lambda case: f"(3.5) uses p_{used[0]} and p_{used[1]}, and no p_{case.left}.",
+    )
+
+
+@RATIO.part
+def _largest() -> Iterator[PaperFinding]:
     cases = [
         Case(
             f"L = {bits}, N = {crowd}, q = {q}",
@@ -125,9 +113,10 @@ def _largest() -> PaperFinding:
         for bits, crowd, q in itertools.product((1, 2), (1, 2, 4), _QS)
     ]
     how = "the largest ratio over all histograms, in fractions."
-    return claim("SDP", "3.1, after (3.6)", "max R = (p/q)^L", cases, how, holds=equal)
+    yield RATIO.claim("3.1, after (3.6)", "max R = (p/q)^L", cases, how, holds=equal)
 
 
+@RATIO.part
 def _moments() -> Iterator[PaperFinding]:
     """Appendix (6.6) to (6.9), and E R, Var R of 3.1, against direct summation."""
     single, whole = [], []
@@ -148,8 +137,8 @@ def _moments() -> Iterator[PaperFinding]:
             square = sum(w * v * v for w, v in zip(pmf, value, strict=True))
             single.append(Case(f"E {name}, {at}", mean, direct))
             single.append(Case(f"Var {name}, {at}", variance, square - direct**2))
-    yield claim(
-        "SDP", "6, (6.6) to (6.9)", "E and Var of X_0, X_1", single,
+    yield RATIO.claim(
+        "6, (6.6) to (6.9)", "E and Var of X_0, X_1", single,
         "direct summation over the set bits, in fractions.", holds=equal,
     )  # fmt: skip
     for bits, crowd, q in itertools.product((1, 2), (2, 3), _QS):
@@ -166,12 +155,13 @@ def _moments() -> Iterator[PaperFinding]:
         variance = ((crowd - 1) * (first - 1) + second - first**2) / crowd**2
         whole.append(Case(f"E R, {at}", mean, expected))
         whole.append(Case(f"Var R, {at}", variance, spread))
-    yield claim(
-        "SDP", "3.1", "E R(S) and Var R(S)", whole,
+    yield RATIO.claim(
+        "3.1", "E R(S) and Var R(S)", whole,
         "the distribution of all histograms, in fractions.", holds=equal,
     )  # fmt: skip
 
 
+@RATIO.part
 def _algebra() -> Iterator[PaperFinding]:
     """Check the steps from (3.12) to (3.16)."""
     grid = [Fraction(i, 40) for i in range(1, 20)]
@@ -183,9 +173,9 @@ def _algebra() -> Iterator[PaperFinding]:
     def ratio(q: Fraction) -> Fraction:
         return ((1 - q) ** 5 + q**5) / (q * (1 - q)) ** 2
 
-    yield claim(
-        "SDP", "3.2, after (3.13)", "(p^4 - p^3 q + ...) / (pq)^4",
-        [Case(f"q = {q}", numerator(q) / (q * (1 - q)) ** 4, ratio(q)) for q in grid], "",
+    yield RATIO.claim(
+        "3.2, after (3.13)", "(p^4 - p^3 q + ...) / (pq)^4",
+        [Case(f"q = {q}", numerator(q) / (q * (1 - q)) ** 4, ratio(q)) for q in grid],
         holds=equal,
         meant=[Case(f"q = {q}", numerator(q) / (q * (1 - q)) ** 2, ratio(q)) for q in grid],
         instead="(p^4 - p^3 q + ...) / (pq)^2",
@@ -197,14 +187,14 @@ def _algebra() -> Iterator[PaperFinding]:
         value = ((1 - q) ** 3 + q**3) / (q * (1 - q))
         return (value + 1) ** 2 - value - 2
 
-    yield claim(
-        "SDP", "3.2, before (3.14)", "(p^5+q^5)/(pq)^2 = (phi+1)^2 - phi - 2",
+    yield RATIO.claim(
+        "3.2, before (3.14)", "(p^5+q^5)/(pq)^2 = (phi+1)^2 - phi - 2",
         [Case(f"q = {q}", last_step(q), ratio(q)) for q in grid],
         f"{len(grid)} values of q, in fractions.", holds=equal,
     )  # fmt: skip
     points = [(row, float(q)) for row in ROWS for q in grid[2:]]
-    yield claim(
-        "SDP", "3.2, (3.13)", "(3.13) is tighter than (3.12)",
+    yield RATIO.claim(
+        "3.2, (3.13)", "(3.13) is tighter than (3.12)",
         [
             Case(f"{row.where}, q = {q}", *(gap(q, BITS, row.crowd, math.exp(row.epsilon))
                  for gap in (gap_312, gap_313)))
@@ -212,8 +202,8 @@ def _algebra() -> Iterator[PaperFinding]:
         ],
         "the left side of (3.13) is never the smaller one.",
     )  # fmt: skip
-    yield claim(
-        "SDP", "3.2, (3.15)", "(3.13) = (3.15)",
+    yield RATIO.claim(
+        "3.2, (3.15)", "(3.13) = (3.15)",
         [
             Case(f"{row.where}, q = {q}", gap_313(q, BITS, row.crowd, 1.0),
                  gap_315(phi(q), BITS, row.crowd, 1.0))
@@ -221,8 +211,8 @@ def _algebra() -> Iterator[PaperFinding]:
         ],
         "both sides at every row and 17 values of q.", holds=equal,
     )  # fmt: skip
-    yield claim(
-        "SDP", "3.2, (3.16)", "(3.16) inverts (3.14)",
+    yield RATIO.claim(
+        "3.2, (3.16)", "(3.16) inverts (3.14)",
         [Case(f"q = {q}", q_from_phi(phi(float(q))), float(q)) for q in grid],
         f"{len(grid)} values of q.", holds=equal,
     )  # fmt: skip
@@ -256,10 +246,10 @@ ROWS = (
 )
 
 
+@RATIO.part
 def _rows_findings() -> Iterator[PaperFinding]:
     """Recompute what SDP 3.3 prints."""
-    yield number(
-        "SDP",
+    yield RATIO.number(
         "3.3, lambda",
         "e^0.693 = 2",
         math.exp(0.693),
@@ -268,8 +258,6 @@ def _rows_findings() -> Iterator[PaperFinding]:
     )
     for row in ROWS:
         yield from _row(row)
-    yield _noise_falls()
-    yield _rest_is_negligible()
 
 
 @functools.cache
@@ -293,7 +281,7 @@ def _row(row: Row) -> Iterator[PaperFinding]:
             f" {show(rule, 4)}."
         )
 
-    noise = number("SDP", row.where, f"q = {row.q}", rule, other_crowd, digits=row.q, up=True)
+    noise = RATIO.number(row.where, f"q = {row.q}", rule, other_crowd, digits=row.q, up=True)
     yield noise
     mass = mass_beyond(BITS, row.crowd, float(row.q), row.epsilon)
     there = mass_beyond(BITS, row.crowd, rule, row.epsilon)
@@ -311,7 +299,7 @@ def _row(row: Row) -> Iterator[PaperFinding]:
         )
 
     place = f"{row.where}, P[R >= lambda]"
-    yield number("SDP", place, row.mass, mass, off)
+    yield RATIO.number(place, row.mass, mass, off)
 
 
 def crowds_with(q: str, epsilon: float) -> range:
@@ -340,7 +328,8 @@ def roundest(numbers: range) -> int:
     return max(numbers, key=lambda n: (len(str(n)) - len(str(n).rstrip("0")), -n))
 
 
-def _noise_falls() -> PaperFinding:
+@RATIO.part
+def _noise_falls() -> Iterator[PaperFinding]:
     crowds = (1000, 3000, 5000, 10_000, 100_000, 1_000_000)
     cases = [
         Case(f"N = {more}", three_sigma_q(BITS, more, epsilon), three_sigma_q(BITS, less, epsilon))
@@ -348,10 +337,11 @@ def _noise_falls() -> PaperFinding:
         for less, more in itertools.pairwise(crowds)
     ]
     how = "(3.12) solved for six crowds and both lambda."
-    return claim("SDP", "1.2", "a larger dataset requires less noise", cases, how)
+    yield RATIO.claim("1.2", "a larger dataset requires less noise", cases, how)
 
 
-def _rest_is_negligible() -> PaperFinding:
+@RATIO.part
+def _rest_is_negligible() -> Iterator[PaperFinding]:
     """Compare the mass beyond mu + 3 sigma with one in N, the usual meaning of negligible."""
     cells = [(BITS, row.crowd, row.epsilon, row.lam) for row in ROWS] + [
         (40, 10_000_000, 2.0, "e^2")
@@ -365,8 +355,7 @@ def _rest_is_negligible() -> PaperFinding:
     least = min(mass.low for mass, _ in masses)
     most = max(mass.high for mass, _ in masses)
     bell = 0.5 * math.erfc(3.0 / math.sqrt(2.0))
-    finding = claim(
-        "SDP",
+    finding = RATIO.claim(
         "1.2 and 3.3",
         "the mass beyond mu + 3 sigma is negligible",
         [case for _, case in masses],
@@ -377,4 +366,4 @@ def _rest_is_negligible() -> PaperFinding:
         ),
     )
     text = f"{show(least)} to {show(most)}" if finding.verdict != "agrees" else finding.computed
-    return replace(finding, computed=text)
+    yield replace(finding, computed=text)

@@ -17,18 +17,20 @@ from shoal.protocol.encryption import EncryptedReports, encrypted_batch_bytes, s
 from shoal.protocol.signatures import KEY, SIGNATURE
 from shoal.protocol.wire import ENCRYPTED_TYPE
 from shoal.server.core import problems
-from shoal.server.core.auth import ServiceHandlers, guarded_app, token_of
 from shoal.server.core.http import App, Refusal, first, read_origins, with_cors
 from shoal.server.core.ingest import DeviceIngest, ReportFormat
 from shoal.server.core.openapi import (
     Integer,
     Operation,
     Parameter,
+    ServiceHandlers,
+    guarded_app,
     json_response,
     make_app,
     openapi,
 )
 from shoal.server.core.problems import Problem
+from shoal.server.core.tokens import token_of
 from shoal.server.relay.open_plan import Document
 
 if TYPE_CHECKING:

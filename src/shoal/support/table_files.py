@@ -1,0 +1,158 @@
+"""Tables of people's rows in CSV, Parquet and Arrow files, read in batches by the declared format.
+
+A reader is a function of the path, the wanted columns (None for all), the format and the error to
+raise; it yields Arrow record batches with the problems of their rows. Cells of data frames are here
+too: one row must never decide how another is read, so columns without a type are lists of cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.errors import InputError
+from shoal.support.csv_rows import RowProblem, check_columns, read_csv, read_header
+from shoal.support.files import first_line
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
+
+_ROWS = 1 << 16
+
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+"""Types of texts, and the same without a promise about their bytes."""
+
+
+class TableBatch(NamedTuple):
+    """Consecutive rows of a table as an Arrow record batch, and why some cannot be read."""
+
+    table: Any
+    problems: Sequence[RowProblem] = ()
+
+
+def read_table(
+    path: Path,
+    names: Collection[str] | None = None,
+    table_format: TableFormat = DEFAULT_FORMAT,
+    *,
+    error: type[InputError] = InputError,
+) -> Iterator[TableBatch]:
+    """Read some columns of a file with a suffix in `READERS`, or all of them."""
+    with file_errors(path, error):
+        yield from READERS[path.suffix.lower()](path, names, table_format, error)
+
+
+@contextmanager
+def file_errors(path: Path, error: type[InputError] = InputError) -> Iterator[None]:
+    """Raise errors of the system and of Arrow about a file as one sentence."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as problem:
+        raise error(f"cannot read {path}: {first_line(problem)}.") from problem
+
+
+def _read_csv(
+    path: Path, names: Collection[str] | None, table_format: TableFormat, error: type[InputError]
+) -> Iterator[TableBatch]:
+    if names is None:
+        names = read_header(path, table_format, error=error)
+    for rows in read_csv(path, list(names), table_format, error=error):
+        columns = {name: pa.array(cells, pa.string()) for name, cells in rows.columns.items()}
+        yield TableBatch(pa.record_batch(columns), rows.problems)
+
+
+def _read_parquet(
+    path: Path, names: Collection[str] | None, _: TableFormat, error: type[InputError]
+) -> Iterator[TableBatch]:
+    # With pre-buffering Arrow keeps the whole file in memory.
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        found = file.schema_arrow.names
+        wanted = list(found if names is None else names)
+        check_columns(path, found, wanted, error=error)
+        yield from map(TableBatch, file.iter_batches(_ROWS, columns=wanted))
+
+
+def _read_arrow(
+    path: Path, names: Collection[str] | None, _: TableFormat, error: type[InputError]
+) -> Iterator[TableBatch]:
+    with pa.OSFile(str(path)) as source:
+        reader = pa.ipc.open_file(source)
+        wanted = list(reader.schema.names if names is None else names)
+        check_columns(path, reader.schema.names, wanted, error=error)
+        for place in range(reader.num_record_batches):
+            batch = reader.get_batch(place).select(wanted)
+            for column in batch.columns:  # Arrow itself would read beyond a buffer that is short
+                _with_bytes(column).validate(full=True)
+            yield TableBatch(batch)
+
+
+Reader = Callable[
+    [Path, Collection[str] | None, TableFormat, type[InputError]], Iterator[TableBatch]
+]
+READERS: dict[str, Reader] = {
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+    ".arrow": _read_arrow,
+    ".feather": _read_arrow,
+}
+
+
+def _with_bytes(array: Any) -> Any:
+    """Return an array on the same buffers with its texts as bytes.
+
+    Text that is not UTF-8 must not fail the whole batch: it belongs to its row.
+    """
+    kind, types = array.type, pa.types
+    if kind in _BYTES:
+        return pa.Array.from_buffers(_BYTES[kind], len(array), array.buffers(), -1, array.offset)
+    if types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(
+            array.indices, _with_bytes(array.dictionary), safe=False
+        )
+    if types.is_list(kind) or types.is_large_list(kind):
+        cells = _with_bytes(array.values)
+        whole = (pa.list_ if types.is_list(kind) else pa.large_list)(cells.type)
+        buffers = array.buffers()[:2]
+        return pa.Array.from_buffers(whole, len(array), buffers, -1, array.offset, [cells])
+    return array
+
+
+def python_cells(column: Any) -> list[Any]:
+    """Return the cells of an Arrow column; bytes stand for a text that is not valid UTF-8."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return [_python_cell(cell) for cell in column]
+
+
+def _python_cell(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return b""
+
+
+def is_pandas(table: Any) -> bool:
+    return type(table).__module__.partition(".")[0] == "pandas"
+
+
+def python_series(series: Any) -> list[Any] | None:
+    """Return the cells of a pandas column without a fixed type; None if it has one.
+
+    The type of such a column depends on all its cells, so each cell must be read by itself.
+    """
+    kind = getattr(series.dtype, "kind", "O")
+    if kind in "iuf" or str(series.dtype) in ("str", "string"):
+        return None
+    return [None if is_absent(cell) else cell for cell in series.tolist()]
+
+
+def is_absent(cell: object) -> bool:
+    """Whether a cell of a data frame is None, NaN, NaT or NA."""
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(cell, float) and math.isnan(cell)

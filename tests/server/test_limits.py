@@ -336,41 +336,38 @@ class TestCommitting:
 
 
 class TestPublishing:
-    def test_somebody_says_which_part_is_honest(self, tmp_path: Path):
+    @with_world(**NARROW)
+    async def test_somebody_says_which_part_is_honest(self, world: World) -> None:
         survey = replace(FLAGS_PLAN.survey, name="told")
         told = replace(FLAGS_PLAN, survey=survey, honest_fraction="0.5")
-
-        async def live(world: World) -> None:
-            collector, admin = world.collector, world.admin()
-            for plan in (FLAGS_PLAN, told):
-                assert await collector.administration.add_plan(plan) is None
-            path = f"/v1/plans/{FLAGS_PLAN.id}/publish"
-            answer = await world.ask("console", "POST", path, admin)
-            assert (answer.status_code, problem_of(answer)) == (422, "honest-fraction-unsaid")
-            assert "shoal plan --honest" in answer.json()["title"]
-            assert (await world.ask("console", "POST", path + "?honest=some", admin)).is_error
-            for where in (path + "?honest=all", f"/v1/plans/{told.id}/publish"):
-                assert (await world.ask("console", "POST", where, admin)).status_code == 200
-            for plan, fraction, by in (
-                (FLAGS_PLAN, "1", "publisher"),
-                (told, "0.5", "plan"),
-            ):
-                where = f"/v1/plans/{plan.id}/certificate"
-                document = (await world.ask("public", "GET", where)).json()
-                assert document["honest_fraction"] == fraction
-                assert document["honest_fraction_said_by"] == by
-                assert document["limits_when_published"] == {
-                    "token_needed": False,
-                    "reports_per_request": plan.reports_needed // 100,
-                    "reports_per_connection": plan.reports_needed // 100,
-                    "reports_per_second": None,
-                    "not_for": "relays with a token",
-                }
-            # Going on after a pause is no publication.
-            assert await collector.administration.move_plan(FLAGS_PLAN.id, "paused") is None
-            assert await collector.administration.move_plan(FLAGS_PLAN.id, "published") is None
-
-        in_world(live, tmp_path / "data", **NARROW)
+        collector, admin = world.collector, world.admin()
+        for plan in (FLAGS_PLAN, told):
+            assert await collector.administration.add_plan(plan) is None
+        path = f"/v1/plans/{FLAGS_PLAN.id}/publish"
+        answer = await world.ask("console", "POST", path, admin)
+        assert (answer.status_code, problem_of(answer)) == (422, "honest-fraction-unsaid")
+        assert "shoal plan --honest" in answer.json()["title"]
+        assert (await world.ask("console", "POST", path + "?honest=some", admin)).is_error
+        for where in (path + "?honest=all", f"/v1/plans/{told.id}/publish"):
+            assert (await world.ask("console", "POST", where, admin)).status_code == 200
+        for plan, fraction, by in (
+            (FLAGS_PLAN, "1", "publisher"),
+            (told, "0.5", "plan"),
+        ):
+            where = f"/v1/plans/{plan.id}/certificate"
+            document = (await world.ask("public", "GET", where)).json()
+            assert document["honest_fraction"] == fraction
+            assert document["honest_fraction_said_by"] == by
+            assert document["limits_when_published"] == {
+                "token_needed": False,
+                "reports_per_request": plan.reports_needed // 100,
+                "reports_per_connection": plan.reports_needed // 100,
+                "reports_per_second": None,
+                "not_for": "relays with a token",
+            }
+        # Going on after a pause is no publication.
+        assert await collector.administration.move_plan(FLAGS_PLAN.id, "paused") is None
+        assert await collector.administration.move_plan(FLAGS_PLAN.id, "published") is None
 
     def test_serve_asks_too(self, tmp_path: Path):
         from shoal.server import serve
@@ -398,23 +395,17 @@ class TestSettings:
                 Settings.read({}, max_share_percent=share)
 
 
-def test_a_slash_too_many_leads_nowhere(tmp_path: Path):
+@with_world()
+async def test_a_slash_too_many_leads_nowhere(world: World) -> None:
     """A redirect would repeat the Host header to whoever asks."""
-
-    async def live(world: World) -> None:
-        await world.publish(FLAGS_PLAN)
-        for side, path in (
-            ("public", "/v1/keys/"),
-            ("public", f"/v1/plans/{FLAGS_PLAN.id}/"),
-            ("public", f"/v1/plans/{FLAGS_PLAN.id}/reports/"),
-            ("console", "/healthz/"),
-        ):
-            answer = await world.ask(side, "GET", path, {"host": "canary.example"})
-            assert answer.status_code == 404
-            assert "location" not in answer.headers
-            assert "canary" not in answer.text + str(answer.headers)
-
-    in_world(live, tmp_path / "data")
+    await world.publish(FLAGS_PLAN)
+    plan = f"/v1/plans/{FLAGS_PLAN.id}"
+    for path in ("/v1/keys/", f"{plan}/", f"{plan}/reports/", "/healthz/"):
+        side = "console" if path == "/healthz/" else "public"
+        answer = await world.ask(side, "GET", path, {"host": "canary.example"})
+        assert answer.status_code == 404
+        assert "location" not in answer.headers
+        assert "canary" not in answer.text + str(answer.headers)
 
 
 def test_the_certificate_of_a_shared_database_says_that_rates_are_of_each_process():

@@ -25,7 +25,7 @@ from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 
 from .postgres_help import wait_for
-from .privacy_help import FLAGS_PLAN, Server, World, in_world, serving, with_world
+from .privacy_help import FLAGS_PLAN, Server, World, serving, with_world
 
 FIELDS = {
     "survey": EXAMPLE, "crowd": "2000", "epsilon": "4", "delta": "1e-6", "share": "0.05",
@@ -71,18 +71,15 @@ def test_its_numbers_are_those_of_the_functions() -> None:
                     f"{list(range(MAX_BITS))}"}, "at most 512 bits"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_planned(change: dict[str, str], words: str, tmp_path: Path) -> None:
+@with_world()
+async def test_what_cannot_be_planned(change: dict[str, str], words: str, world: World) -> None:
     with pytest.raises(InputError, match=words):
         prospect(check_request(form_request(FIELDS | change)))
-
-    async def live(world: World) -> None:
-        body = urlencode(FIELDS | change).encode()
-        answer = await world.ask("console", "POST", "/planner", world.admin() | FORM, body)
-        assert answer.status_code == 422
-        assert words in unescape(answer.text)
-        assert "<textarea" in answer.text  # what was typed is still there
-
-    in_world(live, tmp_path / "data")
+    body = urlencode(FIELDS | change).encode()
+    answer = await world.ask("console", "POST", "/planner", world.admin() | FORM, body)
+    assert answer.status_code == 422
+    assert words in unescape(answer.text)
+    assert "<textarea" in answer.text  # what was typed is still there
 
 
 @pytest.mark.slow
@@ -164,28 +161,23 @@ class TestProcess:
     """What somebody sends is parsed and planned elsewhere, with limits."""
 
     @pytest.mark.slow
-    def test_nothing_is_parsed_in_the_process_that_takes_reports(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @with_world()
+    async def test_nothing_is_parsed_in_the_process_that_takes_reports(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def parse(text: str, **others: object) -> object:
             raise AssertionError("a survey was parsed here")
 
-        async def live(world: World) -> None:
-            monkeypatch.setattr(tomllib, "loads", parse)
-            viewer = {"authorization": f"Bearer {await world.make_token('viewer')}"}
-            for survey, status in ((EXAMPLE, 200), (DEEP, 422), ("#" * (64 << 10), 422)):
-                fields = FIELDS | {"survey": survey}
-                page = await world.ask(
-                    "console", "POST", "/planner", viewer | FORM, urlencode(fields).encode()
-                )
-                assert page.status_code == status
-                wish = form_request(fields)
-                api = await world.ask(
-                    "console", "POST", "/v1/prospect", viewer | JSON, json.dumps(wish).encode()
-                )
-                assert api.status_code == status
-
-        in_world(live, tmp_path / "data")
+        monkeypatch.setattr(tomllib, "loads", parse)
+        viewer = {"authorization": f"Bearer {await world.make_token('viewer')}"}
+        for survey, status in ((EXAMPLE, 200), (DEEP, 422), ("#" * (64 << 10), 422)):
+            fields = FIELDS | {"survey": survey}
+            wish = json.dumps(form_request(fields)).encode()
+            for path, kind, body in (
+                ("/planner", FORM, urlencode(fields).encode()), ("/v1/prospect", JSON, wish)
+            ):  # fmt: skip
+                answer = await world.ask("console", "POST", path, viewer | kind, body)
+                assert answer.status_code == status
 
     @with_world()
     async def test_large_requests_are_not_read(self, world: World) -> None:

@@ -145,49 +145,46 @@ def test_a_window_in_words() -> None:
     assert window_in_words(FLAGS_PLAN, 0) == "no window"
 
 
-def test_it_comes_in_pages(tmp_path: Path) -> None:
+@with_world()
+async def test_it_comes_in_pages(world: World) -> None:
     """However many crowds there are, a page looks at a few of them."""
     screened = []
+    asked = [replace(FLAGS_PLAN.survey, name=f"s{number}") for number in range(3)]
+    plans = [replace(FLAGS_PLAN, survey=survey) for survey in asked]
+    for one in plans:
+        await world.publish(one)
+    busy = plans[0]
+    relay = await world.relay()
+    await world.upload(make_reports(busy, 1200, np.random.default_rng(1)), relay)
 
-    async def live(world: World) -> None:
-        asked = [replace(FLAGS_PLAN.survey, name=f"s{number}") for number in range(3)]
-        plans = [replace(FLAGS_PLAN, survey=survey) for survey in asked]
-        for one in plans:
-            await world.publish(one)
-        busy = plans[0]
-        relay = await world.relay()
-        await world.upload(make_reports(busy, 1200, np.random.default_rng(1)), relay)
+    def watched(agreed: Plan, *rest: object) -> Screening:
+        screened.append(agreed.id)
+        return screen(agreed, *rest)  # type: ignore[arg-type]
 
-        def watched(agreed: Plan, *rest: object) -> Screening:
-            screened.append(agreed.id)
-            return screen(agreed, *rest)  # type: ignore[arg-type]
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(console, "screen", watched)
-            patch.setattr(views, "SURVEYS_PER_PAGE", 2)
-            patch.setattr(views, "CROWDS_PER_PAGE", 6)
-            both = [await page(world, "/"), await page(world, "/?page=1")]
-            assert [text.count('class="card"') for text in both] == [2, 1]
-            assert 'href="/?page=1"' in both[0]
-            assert 'href="/?page=0"' in both[1]
-            assert 'href="/?page=2"' not in both[1]
-            assert not screened
-            assert "12 released" in both[0]
-            seen = set()
-            for number in range(3):
-                text = await page(world, f"/surveys/{busy.id}?page={number}")
-                found = {int(one) for one in re.findall(r"/crowds/(\d+)/report.html", text)}
-                assert len(found) <= 6
-                seen |= found
-            assert seen == set(range(1, 13))
-            assert len(screened) == 12
-            await page(world, f"/surveys/{busy.id}?page=1")
-            assert len(screened) == 12  # once for each crowd
-        for wrong in ("/?page=-1", "/?page=x", "/?page=1e9", "/?page=" + "9" * 5000):
-            answer = await world.ask("console", "GET", wrong, world.admin())
-            assert answer.status_code == 400
-            assert "It is about page." in answer.text
-        unknown = await world.ask("console", "GET", "/surveys/canary", world.admin())
-        assert unknown.status_code == 404
-
-    in_world(live, tmp_path / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, "screen", watched)
+        patch.setattr(views, "SURVEYS_PER_PAGE", 2)
+        patch.setattr(views, "CROWDS_PER_PAGE", 6)
+        both = [await page(world, "/"), await page(world, "/?page=1")]
+        assert [text.count('class="card"') for text in both] == [2, 1]
+        assert 'href="/?page=1"' in both[0]
+        assert 'href="/?page=0"' in both[1]
+        assert 'href="/?page=2"' not in both[1]
+        assert not screened
+        assert "12 released" in both[0]
+        seen = set()
+        for number in range(3):
+            text = await page(world, f"/surveys/{busy.id}?page={number}")
+            found = {int(one) for one in re.findall(r"/crowds/(\d+)/report.html", text)}
+            assert len(found) <= 6
+            seen |= found
+        assert seen == set(range(1, 13))
+        assert len(screened) == 12
+        await page(world, f"/surveys/{busy.id}?page=1")
+        assert len(screened) == 12  # once for each crowd
+    for wrong in ("/?page=-1", "/?page=x", "/?page=1e9", "/?page=" + "9" * 5000):
+        answer = await world.ask("console", "GET", wrong, world.admin())
+        assert answer.status_code == 400
+        assert "It is about page." in answer.text
+    unknown = await world.ask("console", "GET", "/surveys/canary", world.admin())
+    assert unknown.status_code == 404

@@ -183,7 +183,7 @@ def with_cors(app: App, origins_of: Callable[[str | None], Collection[str]]) -> 
     app, and so does one from a page that may not send.
     """
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         named = PLAN_PATH.match(scope.get("path", ""))
         origins = origins_of(named[1] if named else None) if scope["type"] == "http" else ()
         if not origins:
@@ -211,4 +211,4 @@ def with_cors(app: App, origins_of: Callable[[str | None], Collection[str]]) -> 
 
         await app(scope, receive, with_headers)
 
-    return answer
+    return respond

@@ -122,7 +122,7 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server, self._loop = server, loop
         self._parser = httptools.HttpRequestParser(self)
-        self._queue: deque[_Exchange] = deque()  # the first is being answered
+        self._queue: deque[_Exchange] = deque()  # the first is being responded to
         self._current: _Exchange | None = None  # the last one whose head has arrived
         self.waiting_since: float | None = loop.time()
         """Since when the client owes a request, or the rest of one."""

@@ -128,7 +128,7 @@ KEY_CHANGED = Problem(
     "The reports are not encrypted for the open crowd; fetch its key, encrypt them again, and send"
     " them.",
 )
-TOO_SLOW = Problem(408, "too-slow", "The request was too slow, or its answer was not read.")
+TOO_SLOW = Problem(408, "too-slow", "The request was too slow, or its response was not read.")
 TOO_LARGE = Problem(413, "too-large", "The request is too large.")
 TOO_MANY_AT_ONCE = Problem(
     413, "too-many-reports", "The request has too many reports; only relays may send large batches."

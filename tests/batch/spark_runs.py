@@ -137,18 +137,16 @@ def refused(spark: Any, folder: Path) -> None:
         engine.randomize(wrong, PLAN, folder / "wrong")
     with pytest.raises(AnswerError, match="no column 'c'"):
         engine.randomize(answers(spark).select("f"), PLAN, folder / "wrong")
-    with pytest.raises(AnswerError, match="there are no answers"):
-        engine.randomize(answers(spark).where("id < 0"), PLAN, folder / "wrong")
-    nobody = spark.createDataFrame([], "f string, c string")
-    with pytest.raises(AnswerError, match="there are no answers"):
-        engine.randomize(nobody, PLAN, folder / "wrong")
+    empty = spark.createDataFrame([], "f string, c string")
+    for nobody in (answers(spark).where("id < 0"), empty):
+        with pytest.raises(AnswerError, match="there are no answers"):
+            engine.randomize(nobody, PLAN, folder / "wrong")
     seen = plan(SURVEY, crowd_size=1000, epsilon="3", delta="1e-6", view="counts")
     with pytest.raises(PrivacyRefusal, match="whole_reports"):
         engine.randomize(answers(spark), seen, folder / "wrong")
-    with pytest.raises(ReportError, match="not of"):
-        engine.published_reports(spark, seen, folder / "reports")
-    with pytest.raises(ReportError, match="not of"):
-        engine.tally(spark, seen, [folder / "reports"])
+    for look in (engine.published_reports, engine.tally):
+        with pytest.raises(ReportError, match="not of"):
+            look(spark, seen, [folder / "reports"] if look is engine.tally else folder / "reports")
     with VectorWriter(folder / "cut.rows", PLAN) as writer:
         writer.write(Synthetic(np.zeros((9, 1), np.uint8), PLAN.bits))
     os.truncate(folder / "cut.rows", 60)

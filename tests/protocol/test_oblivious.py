@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKeyPair
 
 from shoal.errors import InputError, ReportError
-from shoal.protocol.encryption import decrypt_message, encrypt_message
 from shoal.protocol.oblivious import (
     OVERHEAD,
     BinaryRequest,
@@ -71,18 +70,6 @@ class TestKnownAnswers:
         ):
             assert context.export(context_text, 32).hex() == value
             assert other.export(context_text, 32).hex() == value
-
-    def test_both_libraries_open_what_the_other_sealed(self):
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-        private = X25519PrivateKey.from_private_bytes(SECRET)
-        ours = encrypt_message(b"a report", private.public_key(), b"info")
-        pair = key_pair(SECRET)
-        opened = SUITE.create_recipient_context(ours[:32], pair.private_key, b"info")
-        assert opened.open(ours[32:]) == b"a report"
-        encapsulated, context = SUITE.create_sender_context(pair.public_key, b"info")
-        theirs = encapsulated + context.seal(b"a report")
-        assert decrypt_message(theirs, private, b"info") == b"a report"
 
     def test_oblivious_http(self):
         """RFC 9458, appendix A: a request and its response."""

@@ -28,8 +28,6 @@ def shifted_cdf_bounds(n: int, m: int, q: float) -> tuple[FloatArray, FloatArray
 
 def _pair(n: int, m: int, q: float, epsilon: float, up: bool, eta: bool) -> Bracket:
     check_crowd(n, q, epsilon)
-    if not 0 <= m < n:
-        raise ValueError(f"m must be between 0 and n - 1, got m={m}, n={n}.")
     # going down among m ones is going up among m zeros, by exchanging 0 and 1
     ones, zeros = (m, n - 1 - m) if up else (n - 1 - m, m)
     ends = upward(np.array([ones]), np.array([zeros]), q, epsilon, eta)

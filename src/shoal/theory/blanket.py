@@ -116,9 +116,7 @@ def merged(
     )
 
 
-def _ranked(
-    powers: npt.ArrayLike,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _ranked(powers: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the different powers in order, and the rank of each."""
     flat = np.ravel(powers).astype(np.int64)
     lowest = int(flat.min())

@@ -32,11 +32,7 @@ TINY = 5e-324
 
 
 def stop_loss(
-    atoms: npt.ArrayLike,
-    weights: npt.ArrayLike,
-    n: int,
-    threshold: float = 0.0,
-    rtol: float = 1e-4,
+    atoms: npt.ArrayLike, weights: npt.ArrayLike, n: int, threshold: float = 0.0, rtol: float = 1e-4
 ) -> Bracket:
     """Bracket ``E[(Y_1 + ... + Y_n - threshold)_+]``, Y iid with these atoms and weights.
 

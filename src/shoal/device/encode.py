@@ -137,7 +137,10 @@ _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": 
 
 
 def answer_bits(
-    survey: Survey, answer: Mapping[str, object], cohort: int | None, rounding: Rounding
+    survey: Survey,
+    answer: Mapping[str, object],
+    cohort: int | None,
+    rounding: Rounding | None = None,
 ) -> list[int]:
     """Return which bits of the survey's vector one person's answer sets, each once."""
     check_names(survey, answer)
@@ -176,7 +179,11 @@ def cell_of(cross: Cross, chosen: Mapping[str, Collection[int]]) -> int:
 
 
 def bits_of(
-    survey: Survey, question: Question, answer: object, cohort: int | None, rounding: Rounding
+    survey: Survey,
+    question: Question,
+    answer: object,
+    cohort: int | None,
+    rounding: Rounding | None = None,
 ) -> list[int]:
     """Return which bits of a question an answer sets, each once; text needs a cohort."""
     if answer is LEFT_OUT:

@@ -215,6 +215,7 @@ class TestParties:
 
 
 CANONICAL = "not in its canonical form"
+CROWDS: tuple[Any, ...] = (0, -1, 1.5, "1000", True, 10**13, [])
 PARTS: tuple[Any, ...] = ({}, [], "x", {"relay": "https://a.example"})
 JOINT: tuple[Any, ...] = ([["f", "a"]], {"f": "a"}, None, [[["f", 1], ["f"]]])
 Q: tuple[Any, ...] = (
@@ -235,7 +236,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("survey.questions.2.edges", ["18.0", "65.5"], "canonical form: survey"),
     ("survey.questions", [], "survey is not valid"),
     *(("q", one, "q") for one in Q),
-    *(("crowd_size", one, "crowd_size") for one in (0, -1, 1.5, "1000", True, 10**13, {})),
+    *(("crowd_size", one, "crowd_size") for one in CROWDS),
     ("crowd_size", 10**5000, "crowd_size"),
     *(("version", one, "version") for one in (0, 1, 3, "2", None, True, 2.0)),
     ("memory", {"q1": [1, 50], "q2": [1, 50]}, "digits"),

@@ -109,8 +109,12 @@ clean:
 
 .venv/.ready: pyproject.toml hatch_build.py src/shoal/support/kernels.c constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or newer; set PYTHON=...")'
+	@echo "Setting up .venv: Shoal and the libraries of the extras curator, plots and server."
+	@echo "This downloads about 180 MB, takes one to three minutes, and happens once."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@date +%s > .venv/.started
 	$(BIN)/python $(PIP) -c constraints.txt -e '.[curator,plots,server]'
+	@echo "Installed $$($(BIN)/python -m pip list --disable-pip-version-check | tail -n +3 | wc -l) packages in $$(( $$(date +%s) - $$(cat .venv/.started) )) s; .venv takes $$(du -sh .venv | cut -f1)."
 	touch $@
 
 .venv/.ready-dev: .venv/.ready

@@ -214,7 +214,7 @@ def collector_walks(folder: Path) -> dict[str, list[str]]:
 def environment() -> dict[str, str]:
     """Return an environment for children: this checkout, no settings of Shoal."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith("SHOAL_")}
-    return clean | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    return clean | {"PYTHONPATH": f"{SOURCE.parent}:{ROOT}", "COLUMNS": "80"}
 
 
 def run(*words: str, cwd: Path, module: str = "shoal") -> str:

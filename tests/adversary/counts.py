@@ -93,13 +93,7 @@ def population_together(rng: random.Random) -> Iterator[Claim]:
     bounds = [e.interval(float(level), "simultaneous") for e in _estimates(n, q, "population", 2)]
     cuts = sorted(rng.randint(0, 20) for _ in range(3))
     cells = [cuts[0], cuts[1] - cuts[0], cuts[2] - cuts[1], 20 - cuts[2]]
-    report: oracle.Law = {}
-    for answer, chance in enumerate(cells):
-        for vector, weight in enumerate(oracle.flips(answer, 2, q)):
-            outcome = (vector & 1) + ((vector >> 1) << oracle.DIGIT)
-            report[outcome] = report.get(outcome, 0) + chance * weight
-    law = oracle.crowd([report] * n)
-    truths = [Fraction((cells[bit] + cells[3]) * n, 20) for bit in (1, 2)]
+    law, truths = _two_options(n, q, cells, "population", False)
     covered = 0
     for outcome, weight in law.items():
         ones = (outcome & ((1 << oracle.DIGIT) - 1), outcome >> oracle.DIGIT)
@@ -209,22 +203,15 @@ def _two_options(
     Cells count who has neither, the first, the second and both. Apart, the second option is that
     of another crowd, with the same cells.
     """
-
-    def seen(answer: int) -> oracle.Law:
-        found: oracle.Law = {}
-        for vector, weight in enumerate(oracle.flips(answer, 2, q)):
-            outcome = (vector & 1) + ((vector >> 1) << oracle.DIGIT)
-            found[outcome] = found.get(outcome, 0) + weight
-        return found
-
     total = sum(cells)
+    seen = [oracle.person((answer,), 2, q, oracle.counted(2)) for answer in range(4)]
     if target == "crowd":
-        law = oracle.crowd(seen(a) for a, count in enumerate(cells) for _ in range(count))
+        law = oracle.crowd(seen[a] for a, count in enumerate(cells) for _ in range(count))
     else:
-        drawn: oracle.Law = {}
-        for answer, count in enumerate(cells):
-            for outcome, weight in seen(answer).items():
-                drawn[outcome] = drawn.get(outcome, 0) + count * weight
+        drawn = {
+            outcome: sum(count * one[outcome] for one, count in zip(seen, cells, strict=True))
+            for outcome in seen[0]
+        }
         law = oracle.crowd([drawn] * n)
     if apart:
         first: oracle.Law = {}

@@ -130,17 +130,8 @@ def one_bit(rng: random.Random) -> Iterator[Claim]:
     if size <= 50 and rng.random() < 0.2:
         wish = 10.0 ** rng.uniform(-9, -0.5)
         reached = certificate.epsilon(delta=wish)
-        yield from epsilon_claims(reached, wish, size, q, where)
-
-
-def epsilon_claims(
-    epsilon: float, delta: float, size: int, q: Fraction, where: str
-) -> Iterator[Claim]:
-    """An epsilon is right when delta there is at most the one it was asked for."""
-    _, high_lam = oracle.lam_between(epsilon)
-    for _, m, up in oracle.worst_m(size, float(q), math.exp(min(epsilon, 700.0)))[:2]:
-        truth = oracle.delta(*oracle.one_bit_pair(size, m, up, q), high_lam)
-        yield at_least(delta, truth, f"epsilon {epsilon!r} at delta {delta!r}, {where}")
+        for truth in oracle.worst_deltas(size, q, reached):
+            yield at_least(wish, truth, f"epsilon {reached!r} at delta {wish!r}, {where}")
 
 
 def local(certificate: Certificate, world: World, q: Fraction) -> Iterator[Claim]:
@@ -169,15 +160,15 @@ def small_world(rng: random.Random) -> Iterator[Claim]:
     high = certificate.delta(epsilon=epsilon).high
     _, lam = oracle.lam_between(epsilon)
     for others, x, y in crowds_to_try(rng, world, size):
-        towards, away = collection_pair(world.bits, q, others, x, y)
-        yield at_least(high, oracle.delta(towards, away, lam), f"proven, {others} {x} {y}, {where}")
+        truth = oracle.delta(*pair_of(world, q, others, x, y), lam)
+        yield at_least(high, truth, f"proven, {others} {x} {y}, {where}")
     yield from local(certificate, world, q)
     if rng.random() < 0.15:
         wish = 10.0 ** rng.uniform(-6, -0.5)
         reached = certificate.epsilon(delta=wish)
         _, lam = oracle.lam_between(reached)
         for others, x, y in crowds_to_try(rng, world, size)[:40]:
-            truth = oracle.delta(*collection_pair(world.bits, q, others, x, y), lam)
+            truth = oracle.delta(*pair_of(world, q, others, x, y), lam)
             yield at_least(wish, truth, f"epsilon {reached!r}, {others} {x} {y}, {where}")
     if world.distance:
         yield from named_crowd(certificate, world, epsilon, size, q)
@@ -198,14 +189,11 @@ def crowds_to_try(
     return [(worlds.any_crowd(rng, world, size - 1), *rng.choice(far)) for _ in range(affordable)]
 
 
-def collection_pair(
-    bits: int, q: Fraction, others: tuple[int, ...], x: int, y: int
+def pair_of(
+    world: World, q: Fraction, others: tuple[int, ...], x: int, y: int
 ) -> tuple[oracle.Law, oracle.Law]:
-    """The laws of the released histogram with x' = y and with x among the same others."""
-    key = oracle.histogram(bits)
-    rest = oracle.crowd(oracle.person((z,), bits, q, key) for z in others)
-    towards, away = (oracle.person((z,), bits, q, key) for z in (y, x))
-    return oracle.together(rest, towards), oracle.together(rest, away)
+    """The laws of the released histogram with y and with x among the same others."""
+    return oracle.neighbours(world.bits, q, others, x, y, oracle.histogram(world.bits))
 
 
 def homogeneous(rng: random.Random) -> Iterator[Claim]:
@@ -265,14 +253,9 @@ def colluders(rng: random.Random) -> Iterator[Claim]:
     epsilon = max(worlds.any_epsilon(rng, q, 1), 1e-4)
     bad = rng.randint(0, size - 1)
     certificate = certify(world.survey, q=q, crowd_size=size).with_colluders(bad)
-    _, lam = oracle.lam_between(epsilon)
     where = f"{bad} colluders, N={size}, q={q}, epsilon={epsilon!r}"
-    for _, m, up in oracle.worst_m(size - bad, float(q), math.exp(epsilon))[:2]:
-        honest, other = oracle.one_bit_pair(size - bad, m, up, q)
-        # What the colluders sent is known: a constant that both laws are shifted by.
-        truth = oracle.delta(
-            {o + bad: w for o, w in honest.items()}, {o + bad: w for o, w in other.items()}, lam
-        )
+    # What the colluders sent is known: a constant that both laws are shifted by.
+    for truth in oracle.worst_deltas(size - bad, q, epsilon):
         high = certificate.delta(epsilon=epsilon).high
         yield at_least(high, truth, f"colluders, {where}")
     part = rng.choice(["0.9", "0.5", "0.33", "0.999", "0.07"])
@@ -284,9 +267,7 @@ def colluders(rng: random.Random) -> Iterator[Claim]:
         return
     honest_reports = math.floor(agreed.reports_needed * Fraction(part))
     yield at_least(Fraction(honest_reports), Fraction(size), f"{part} of a release, {where}")
-    _, lam = oracle.lam_between(float(agreed.promise.epsilon))
-    for _, m, up in oracle.worst_m(size, float(q), math.exp(epsilon))[:2]:
-        truth = oracle.delta(*oracle.one_bit_pair(size, m, up, q), lam)
+    for truth in oracle.worst_deltas(size, q, float(agreed.promise.epsilon)):
         yield at_least(float(agreed.promise.delta or 1), truth, f"honest {part}, {where}")
         held = certify(agreed).delta(epsilon=float(agreed.promise.epsilon)).high
         yield at_least(held, truth, f"audit with honest {part}, {where}")

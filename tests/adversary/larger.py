@@ -13,7 +13,7 @@ from shoal import Choice, Flags, Number, PrivacyRefusal, Survey, Text, plan
 from shoal.planning.certificate import certify
 from shoal.protocol.plan import VIEWS, View
 
-from . import oracle, times, views, worlds
+from . import crowds, oracle, views, worlds
 from .judging import Claim, at_least
 
 RISE = 1e-3
@@ -39,7 +39,7 @@ def small(rng: random.Random) -> Iterator[Claim]:
     if (more + 1) ** world.bits > views.OUTCOMES:
         return
     _, lam = oracle.lam_between(epsilon)
-    laws = views.pair_of if counts else times.pair_of
+    laws = views.pair_of if counts else crowds.pair_of
     for others, x, y in views.crowds_to_try(rng, world, more):
         truth = oracle.delta(*laws(world, q, others, x, y), lam)
         yield at_least(said, truth, f"of more people, {others} {x} {y}, {where}")

@@ -116,6 +116,15 @@ def crowd(people: Iterable[Law]) -> Law:
     return reduce(together, people, {0: 1})
 
 
+def neighbours(
+    bits: int, q: Fraction, others: Iterable[int], x: int, y: int, key: Key
+) -> tuple[Law, Law]:
+    """The laws of one release with y and with x among the same others."""
+    rest = crowd(person((z,), bits, q, key) for z in others)
+    towards, away = (together(rest, person((z,), bits, q, key)) for z in (y, x))
+    return towards, away
+
+
 def one_bit(n: int, m: int, q: Fraction) -> list[int]:
     """Weights of 0..n ones in n reports, m of them about a set bit.
 
@@ -215,6 +224,13 @@ def one_bit_pair(n: int, m: int, up: bool, q: Fraction) -> tuple[Law, Law]:
     rest = one_bit(n - 1, m, q)
     one, zero = one_more(rest, 1, q), one_more(rest, 0, q)
     return (one, zero) if up else (zero, one)
+
+
+def worst_deltas(n: int, q: Fraction, epsilon: float | Fraction) -> list[Fraction]:
+    """Delta in the two worst crowds of one bit, exactly at a ratio just above e^epsilon."""
+    _, lam = lam_between(epsilon)
+    worst = worst_m(n, float(q), math.exp(min(float(epsilon), 700.0)))[:2]
+    return [delta(*one_bit_pair(n, m, up, q), lam) for _, m, up in worst]
 
 
 def homogeneous_pair(a: int, b: int, c: int, n: int, q: Fraction) -> tuple[Law, Law]:

@@ -18,9 +18,9 @@ from shoal.protocol.wire import Synthetic
 from shoal.reports import Publication
 
 from . import oracle, worlds
-from .crowds import WORK, crowds_to_try, homogeneous_classes, outcomes
+from .crowds import WORK, crowds_to_try, homogeneous_classes, outcomes, pair_of
 from .judging import Claim, at_least, at_most
-from .times import pair_of, stated
+from .times import stated
 from .worlds import World
 
 
@@ -93,11 +93,10 @@ def true_deltas(
     rng: random.Random, world: World, size: int, q: Fraction, epsilon: Fraction
 ) -> Iterator[Fraction]:
     """Delta in the worst crowds of one bit, or in some of a small world."""
-    _, lam = oracle.lam_between(epsilon)
     if world.bits == 1:
-        for _, m, up in oracle.worst_m(size, float(q), math.exp(min(float(epsilon), 700.0)))[:2]:
-            yield oracle.delta(*oracle.one_bit_pair(size, m, up, q), lam)
+        yield from oracle.worst_deltas(size, q, epsilon)
         return
+    _, lam = oracle.lam_between(epsilon)
     for others, x, y in crowds_to_try(rng, world, size)[:40]:
         yield oracle.delta(*pair_of(world, q, others, x, y), lam)
 

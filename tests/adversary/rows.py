@@ -341,17 +341,16 @@ def plain_row(kind: str, rng: random.Random, written: TableFormat) -> Row:
 def any_value(rng: random.Random) -> Any:
     return rng.choice(
         [None, True, False, 7, 1, 0, -1, 2**40, 7.0, 1.0, 0.5, 25.5, math.nan, math.inf, [], ["a"],
-         ["a", "a"], ["b", 1], [None], {"a": 1}, rng.choice(WEIRD), rng.choice(WEIRD)]
+         ["a", "a"], ["b", 1], [None], {"a": 1}, rng.choice(WEIRD), rng.choice(WEIRD),
+         rng.randint(-(2**50), 2**50), rng.uniform(-1e300, 1e300)]
     )  # fmt: skip
 
 
 def any_row(kind: str, rng: random.Random, written: TableFormat) -> Row:
     """A row that somebody could send to do harm."""
     if kind in ("csv", "ndjson") and rng.random() < 0.4:
-        noise = bytes(
-            rng.choice(b'",;\t|\r\xff\xe9\x81\x80\0a7{}[]:') for _ in range(rng.randint(0, 14))
-        )
-        return noise
+        some = rng.choice([b'",;\t|\r\xff\xe9\x81\x80\0a7{}[]:', bytes(range(256))])
+        return bytes(rng.choice(some) for _ in range(rng.randint(0, 40))).replace(b"\n", b"")
     if kind == "csv":
         cells = [rng.choice(WEIRD if rng.random() < 0.5 else TEXTS[name]) for name in NAMES]
         line = written.delimiter.join(cells + cells[: rng.choice([0, 0, 0, 1])])
@@ -396,7 +395,11 @@ def claims(
 
 def replaced_row(rng: random.Random) -> Iterator[Claim]:
     """One row of a table becomes another, in any container."""
-    kind = rng.choice([*FILES, *MEMORY, "csv", "csv", "pandas"])
+    yield from replaced_in(rng.choice([*FILES, *MEMORY, "csv", "csv", "pandas"]), rng)
+
+
+def replaced_in(kind: str, rng: random.Random) -> Iterator[Claim]:
+    """One row of a table of this kind becomes another."""
     written = any_format(rng)
     rows = [plain_row(kind, rng, written) for _ in range(rng.randint(2, 8))]
     place = rng.randrange(len(rows))

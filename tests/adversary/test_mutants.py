@@ -6,7 +6,6 @@ import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -20,16 +19,12 @@ from shoal import Certificate, Plan, Survey
 from shoal.analysis.estimates import Estimate
 from shoal.curator import Release
 from shoal.device.arrays import encode as tables
+from shoal.planning.bounds import Overflow
 from shoal.planning.composition import Composition
-from shoal.planning.fragments import Overflow
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon
 from shoal.protocol.wording import Wording
 from shoal.support import csv_rows
-from shoal.theory import counts as counts_theory
-from shoal.theory import proven as theory
 from shoal.theory.brackets import Bracket
-from shoal.theory.proven import AttackDelta, Proven
-from shoal.theory.sufficient import sufficient_eta
 
 from . import counts, crowds, edits, plans, times, views
 from .judging import judge
@@ -41,20 +36,9 @@ MOST = 120
 """How many cases a mutant may survive."""
 
 
-def proven(change: Callable[..., Any]) -> Mutate:
-    """Change the proven delta: a function of the real one and its arguments."""
-    real = theory.proven_delta
-
-    def mutant(domain: Any, N: int, q: float, epsilon: float, rtol: float = 1e-4) -> Any:
-        return change(real, domain, N, q, epsilon, rtol)
-
-    return lambda patch: patch.setattr(shoal.planning.bounds, "proven_delta", mutant)
-
-
-def parsed_otherwise(patch: pytest.MonkeyPatch, change: Callable[[str], str]) -> None:
+def parsed_otherwise(change: Callable[[str], str]) -> Mutate:
     """Change the text of many rows before it is cut into cells."""
-    real = csv_rows._parsed
-    patch.setattr(csv_rows, "_parsed", lambda text, *given: real(change(text), *given))
+    return changed(csv_rows, "_parsed", lambda real, text, *rest: real(change(text), *rest))
 
 
 def guessed_encoding(text: str) -> str:
@@ -69,76 +53,9 @@ def without_empty_lines(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if line.strip())
 
 
-def rows_across_lines(lines: list[str], delimiter: str) -> list[Any]:
+def rows_across_lines(_: Any, lines: list[str], delimiter: str) -> list[Any]:
     rows: list[Any] = list(csv.reader((f"{line}\n" for line in lines), delimiter=delimiter))
     return rows + [None] * (len(lines) - len(rows))
-
-
-def times_delta(factor: float) -> Mutate:
-    def change(real: Any, *given: Any) -> Proven:
-        found = real(*given)
-        return Proven(Bracket(found.delta.low * factor, found.delta.high * factor), found.method)
-
-    return proven(change)
-
-
-def zero_where(meets: Callable[[float, float], bool]) -> Mutate:
-    """A NaN, or a difference that is 0 in floats only, taken for a delta of 0."""
-
-    def change(real: Any, domain: Any, size: int, q: float, epsilon: float, rtol: float) -> Any:
-        found = real(domain, size, q, epsilon, rtol)
-        return Proven(Bracket(0.0, 0.0), found.method) if meets(q, math.exp(epsilon)) else found
-
-    return proven(change)
-
-
-def attack_times(factor: float) -> Mutate:
-    real = theory.attack_delta
-
-    def mutant(*given: Any) -> AttackDelta:
-        found = real(*given)
-        low, high = (min(end * factor, 1.0) for end in found.delta)
-        return AttackDelta(Bracket(low, high), found.crowd)
-
-    return lambda patch: patch.setattr(shoal.planning.bounds, "attack_delta", mutant)
-
-
-def proven_counts(change: Callable[..., float]) -> Mutate:
-    """Change the proven delta of counts: a function of the real one and its arguments."""
-    real = counts_theory.proven_counts
-    return lambda patch: patch.setattr(
-        shoal.planning.bounds, "proven_counts", lambda *given: change(real, *given)
-    )
-
-
-def counts_attack_times(factor: float) -> Mutate:
-    real = counts_theory.attack_counts
-
-    def mutant(*given: Any) -> Any:
-        found = real(*given)
-        return found._replace(delta=found.delta * factor)
-
-    return lambda patch: patch.setattr(shoal.planning.bounds, "attack_counts", mutant)
-
-
-def eta_times(factor: float) -> Mutate:
-    real = sufficient_eta
-
-    def mutant(*given: Any) -> Any:
-        found = real(*given)
-        return found._replace(eta=Bracket(found.eta.low * factor, found.eta.high * factor))
-
-    return lambda patch: patch.setattr(shoal.planning.certificate, "sufficient_eta", mutant)
-
-
-def method(owner: type, name: str, change: Callable[..., Any]) -> Mutate:
-    """Change a method: a function of the real one, the object and its arguments."""
-    real = getattr(owner, name)
-
-    def mutant(self: Any, *given: Any, **named: Any) -> Any:
-        return change(real, self, *given, **named)
-
-    return lambda patch: patch.setattr(owner, name, mutant)
 
 
 def value(owner: type, name: str, change: Callable[[Any, Any], Any]) -> Mutate:
@@ -149,10 +66,41 @@ def value(owner: type, name: str, change: Callable[[Any, Any], Any]) -> Mutate:
     return lambda patch: patch.setattr(owner, name, changed)
 
 
-def public(module: Any, name: str, change: Callable[..., Any]) -> Mutate:
-    """Change a public function as the cases call it: a function of the real one, and more."""
-    real = getattr(module, name)
-    return lambda patch: patch.setattr(module, name, lambda *a, **k: change(real, *a, **k))
+def changed(owner: Any, name: str, change: Callable[..., Any]) -> Mutate:
+    """Change a function of a module or a method: a function of the real one and its arguments."""
+    real = getattr(owner, name)
+    return lambda patch: patch.setattr(owner, name, lambda *a, **k: change(real, *a, **k))
+
+
+def proven(change: Callable[..., Any]) -> Mutate:
+    return changed(shoal.planning.bounds, "proven_delta", change)
+
+
+def proven_counts(change: Callable[..., Any]) -> Mutate:
+    return changed(shoal.planning.bounds, "proven_counts", change)
+
+
+def scaled(field: str, factor: float) -> Callable[..., Any]:
+    """Multiply a field of what a function returns."""
+
+    def change(real: Any, *given: Any) -> Any:
+        found = real(*given)
+        old = getattr(found, field)
+        if isinstance(old, Bracket):
+            return found._replace(**{field: Bracket(*(min(end * factor, 1.0) for end in old))})
+        return found._replace(**{field: old * factor})
+
+    return change
+
+
+def zero_where(meets: Callable[[float, float], bool]) -> Mutate:
+    """A NaN, or a difference that is 0 in floats only, taken for a delta of 0."""
+
+    def change(real: Any, domain: Any, size: int, q: float, epsilon: float, *rest: Any) -> Any:
+        found = real(domain, size, q, epsilon, *rest)
+        return found._replace(delta=Bracket(0.0, 0.0)) if meets(q, math.exp(epsilon)) else found
+
+    return proven(change)
 
 
 def shorter_interval(real: Any, self: Estimate, *given: Any) -> Any:
@@ -174,7 +122,7 @@ def said_of(holds_for: str, change: Callable[[Any, list[Any]], Any]) -> Mutate:
             for one in stated
         ]
 
-    return public(times, "guarantees_over_time", mutant)
+    return changed(times, "guarantees_over_time", mutant)
 
 
 def of_first(kind: str) -> Callable[[Any, list[Any]], Any]:
@@ -211,15 +159,9 @@ def two_crowds(real: Any, survey: Survey, *, q: Any, crowd_size: int) -> Any:
 
 
 def less_noise(real: Any, *given: Any, **named: Any) -> Plan:
-    from shoal.protocol.flip_probability import FlipProbability
-
     made: Plan = real(*given, **named)
     half = made.q.fraction / 2
     return replace(made, q=FlipProbability.of_fraction(half)) if "q" not in named else made
-
-
-def constant_epsilon(_: int, q: FlipProbability) -> Decimal:
-    return local_epsilon(1, q)
 
 
 def one_window_fewer(real: Any, words: str) -> Any:
@@ -236,52 +178,48 @@ def at_theta(q: float, lam: float) -> bool:
 
 
 MUTANTS: dict[str, tuple[str, Mutate]] = {
-    "proven with one person more": (
-        "one bit",
-        proven(lambda real, d, n, q, e, r: real(d, n + 1, q, e, r)),
-    ),
     "proven with one person more, more bits": (
         "small world",
-        proven(lambda real, d, n, q, e, r: real(d, n + 1, q, e, r)),
+        proven(lambda real, d, n, *rest: real(d, n + 1, *rest)),
     ),
-    "proven a millionth too small": ("one bit", times_delta(1 - 1e-6)),
+    "proven a millionth too small": ("one bit", proven(scaled("delta", 1 - 1e-6))),
     "NaN as 0 where formulas meet": ("colluders", zero_where(meeting)),
     "0 where the difference is round-off": ("colluders", zero_where(at_theta)),
-    "q a thousandth too large": ("one bit", value(Certificate, "_q", lambda _, q: q * 1.001)),
-    "attack a hundredth too large": ("one bit", attack_times(1.01)),
-    "eta a hundredth too small": ("small world", eta_times(0.99)),
+    "attack a hundredth too large": (
+        "one bit",
+        changed(shoal.planning.bounds, "attack_delta", scaled("delta", 1.01)),
+    ),
+    "eta a hundredth too small": (
+        "small world",
+        changed(shoal.planning.certificate, "sufficient_eta", scaled("eta", 0.99)),
+    ),
     "epsilon a hundredth too small": (
         "one bit",
-        method(Certificate, "epsilon", lambda real, self, **k: 0.99 * real(self, **k)),
+        changed(Certificate, "epsilon", lambda real, self, **k: 0.99 * real(self, **k)),
     ),
     "one bit less that differs": (
         "small world",
         value(Survey, "differing_bits", lambda _, bits: bits - 1),
     ),
-    "counts with one person more": (
-        "counts of a crowd",
-        proven_counts(lambda real, d, n, *rest: real(d, n + 1, *rest)),
-    ),
-    "counts of one bit less that differs": (
-        "counts of a crowd",
-        proven_counts(lambda real, d, *rest: real(d - 1, *rest)),
-    ),
     "counts a thousandth too small": (
         "counts of a crowd",
         proven_counts(lambda real, *given: real(*given) * (1 - 1e-3)),
     ),
-    "an attack on counts a hundredth too large": ("counts of a crowd", counts_attack_times(1.01)),
+    "an attack on counts a hundredth too large": (
+        "counts of a crowd",
+        changed(shoal.planning.bounds, "attack_counts", scaled("delta", 1.01)),
+    ),
     "half the flips that were planned for counts": (
         "plan for counts",
-        public(views, "plan", less_noise),
+        changed(views, "plan", less_noise),
     ),
     "group privacy without its factor": (
         "several reports",
-        lambda patch: patch.setattr(shoal.planning.certificate, "group_factor", lambda *_: 1.0),
+        changed(shoal.planning.certificate, "group_factor", lambda real, *_: 1.0),
     ),
     "colluders counted as cover": (
         "colluders",
-        method(Certificate, "with_colluders", lambda real, self, count: self),
+        changed(Certificate, "with_colluders", lambda real, self, count: self),
     ),
     "the dishonest counted as cover": (
         "colluders",
@@ -289,31 +227,19 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     ),
     "messages too few for the largest original": (
         "reports in pieces",
-        method(Overflow, "chance", lambda real, self, q: real(replace(self, max_set=0), q)),
-    ),
-    "flags in one message fewer, at no price": (
-        "reports in pieces",
-        method(
-            Overflow,
-            "price",
-            lambda real, self, *a: 0.0 if self.messages == self.bits - 1 else real(self, *a),
-        ),
+        changed(Overflow, "chance", lambda real, self, q: real(replace(self, max_set=0), q)),
     ),
     "a cohort taken for a crowd of its own": (
         "text with cohorts",
-        public(crowds, "certify", two_crowds),
+        changed(crowds, "certify", two_crowds),
     ),
     "one release fewer": (
         "composition",
-        method(Certificate, "compose", lambda real, self, k: real(self, max(k - 1, 1))),
-    ),
-    "one release of a person fewer": (
-        "releases of one person",
-        method(Certificate, "compose", lambda real, self, k: real(self, max(k - 1, 1))),
+        changed(Certificate, "compose", lambda real, self, k: real(self, max(k - 1, 1))),
     ),
     "releases composed with round-off": (
         "releases of one person",
-        method(Composition, "delta", lambda real, self, **k: max(real(self, **k) - 4e-15, 0.0)),
+        changed(Composition, "delta", lambda real, self, **k: max(real(self, **k) - 4e-15, 0.0)),
     ),
     "a price that rises with the crowd": (
         "larger crowd",
@@ -321,11 +247,11 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     ),
     "twice the crowd that there is": (
         "larger crowd",
-        proven(lambda real, d, n, q, e, r: real(d, 2 * n + 2, q, e, r)),
+        proven(lambda real, d, n, *rest: real(d, 2 * n + 2, *rest)),
     ),
-    "a sum promised like one crowd": ("sum of windows", public(times, "publish", repeats)),
-    "a plan believed on its word": ("publication", public(plans, "publish", repeats)),
-    "half the flips that were planned": ("plan", public(plans, "plan", less_noise)),
+    "a sum promised like one crowd": ("sum of windows", changed(times, "publish", repeats)),
+    "a plan believed on its word": ("publication", changed(plans, "publish", repeats)),
+    "half the flips that were planned": ("plan", changed(plans, "plan", less_noise)),
     "all reports of an answer like one": (
         "memory",
         said_of("one answer, every release", of_first("local")),
@@ -341,67 +267,58 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     ),
     "a year that counts as one release": (
         "plan edits",
-        lambda patch: patch.setattr(shoal.planning.guarantees, "releases_in_a_year", lambda _: 1),
+        changed(shoal.planning.guarantees, "releases_in_a_year", lambda real, *_: 1),
     ),
     "another survey's number of bits that differ": (
         "plan edits",
-        lambda patch: patch.setattr(shoal.planning.guarantees, "local_epsilon", constant_epsilon),
+        changed(shoal.planning.guarantees, "local_epsilon", lambda real, _, q: local_epsilon(1, q)),
     ),
     "permanent flips that belong to a plan": (
         "labels",
-        lambda patch: patch.setattr(shoal.device.memory, "permanent_key", lambda plan: plan.id),
+        changed(shoal.device.memory, "permanent_key", lambda real, plan: plan.id),
     ),
     "a new order that keeps permanent flips": (
         "labels",
-        lambda patch: patch.setattr(Wording, "moved", lambda *_: iter(())),
+        changed(Wording, "moved", lambda real, *_: iter(())),
     ),
     "a horizon without the window that it cuts": (
         "horizons",
-        public(edits, "parse_horizon", one_window_fewer),
+        changed(edits, "parse_horizon", one_window_fewer),
     ),
     "an interval's end off by one": (
         "crowd's interval",
-        method(Estimate, "interval", shorter_interval),
+        changed(Estimate, "interval", shorter_interval),
     ),
-    "both tails taken for one": (
-        "population's interval",
-        method(Estimate, "interval", one_sided),
-    ),
+    "both tails taken for one": ("population's interval", changed(Estimate, "interval", one_sided)),
     "simultaneous like single": (
         "crowd's interval",
-        method(Estimate, "interval", lambda real, self, level, _: real(self, level, "exact")),
+        changed(Estimate, "interval", lambda real, self, level, _: real(self, level, "exact")),
     ),
     "a p-value fifty times too small": (
         "screening",
-        public(counts, "screen", lambda real, *a: replace(real(*a), p_value=real(*a).p_value / 50)),
+        changed(
+            counts, "screen", lambda real, *a: replace(real(*a), p_value=real(*a).p_value / 50)
+        ),
     ),
     "sensitivity 1 for a replaced row": (
         "curator",
-        public(
-            counts,
-            "Curator",
-            lambda real, *a, **k: real(*a, **k | {"neighbours": "add-remove"}),
+        changed(
+            counts, "Curator", lambda real, *a, **k: real(*a, **k | {"neighbours": "add-remove"})
         ),
     ),
-    "an encoding guessed from all rows": (
-        "row-wise reading",
-        lambda patch: parsed_otherwise(patch, guessed_encoding),
-    ),
-    "an empty line that is nobody's": (
-        "row-wise reading",
-        lambda patch: parsed_otherwise(patch, without_empty_lines),
-    ),
+    "an encoding guessed from all rows": ("row-wise reading", parsed_otherwise(guessed_encoding)),
+    "an empty line that is nobody's": ("row-wise reading", parsed_otherwise(without_empty_lines)),
     "a quote that reaches into the next row": (
         "row-wise reading",
-        lambda patch: patch.setattr(csv_rows, "_rows", rows_across_lines),
+        changed(csv_rows, "_rows", rows_across_lines),
     ),
     "one type for a column of objects": (
         "row-wise reading",
-        lambda patch: patch.setattr(tables, "python_series", lambda series: None),
+        changed(tables, "python_series", lambda real, series: None),
     ),
     "the continuous tail for whole noise": (
         "curator",
-        method(
+        changed(
             Release,
             "accuracy",
             lambda real, self, miss: replace(real(self, miss), alpha=real(self, miss).lecture),

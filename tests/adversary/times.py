@@ -22,6 +22,7 @@ from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.wire import Synthetic
 
 from . import oracle, worlds
+from .crowds import pair_of
 from .judging import Claim, at_least
 from .worlds import World
 
@@ -94,18 +95,6 @@ def repeated(
             for ones in ((m + 1, m) if up else (m, m + 1))
         ]
         yield oracle.delta(total[0], total[1], lam)
-
-
-def pair_of(
-    world: World, q: Fraction, others: tuple[int, ...], x: int, y: int
-) -> tuple[oracle.Law, oracle.Law]:
-    """The laws of one release with y and with x among the same others."""
-    key = oracle.histogram(world.bits)
-    people = [oracle.person((z,), world.bits, q, key) for z in others]
-    first, second = (
-        oracle.crowd([*people, oracle.person((z,), world.bits, q, key)]) for z in (y, x)
-    )
-    return first, second
 
 
 def sums(rng: random.Random) -> Iterator[Claim]:

@@ -51,10 +51,7 @@ def pair_of(
     world: World, q: Fraction, others: list[int] | tuple[int, ...], x: int, y: int
 ) -> tuple[oracle.Law, oracle.Law]:
     """The laws of the counts with y and with x among the same others."""
-    key = oracle.counted(world.bits)
-    laws = {z: oracle.person((z,), world.bits, q, key) for z in {*others, x, y}}
-    rest = oracle.crowd(laws[z] for z in others)
-    return oracle.together(rest, laws[y]), oracle.together(rest, laws[x])
+    return oracle.neighbours(world.bits, q, others, x, y, oracle.counted(world.bits))
 
 
 def crowds_to_try(

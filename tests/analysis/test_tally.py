@@ -93,12 +93,6 @@ class TestCounts:
         assert list(counted.joint) == [(3, 17)]
         assert counted.joint_counts([3, 17]).sum() == 100
 
-    def test_a_group_in_another_order_is_the_same_group(self):
-        plan, vectors = plan_of(20), vectors_of(100, 20)
-        counted = tally(plan, Synthetic(pack(vectors), 20), joint=[(3, 17)])
-        straight = counted.joint_counts([3, 17])
-        assert counted.joint_counts([17, 3]).tolist() == straight[[0, 2, 1, 3]].tolist()
-
     @pytest.mark.parametrize("chosen", [(17,), (11, 3), (17, 3, 11)])
     def test_a_part_of_a_group_is_summed_from_it(self, chosen: tuple[int, ...]):
         plan, vectors = plan_of(20), vectors_of(300, 20)
@@ -110,19 +104,10 @@ class TestCounts:
         with pytest.raises(TallyError, match="does not count bits"):
             whole.joint_counts([3, 4])
 
-    def test_a_group_that_was_not_counted(self):
-        with pytest.raises(TallyError, match="does not count bits"):
-            tally(plan_of(20), Synthetic(pack(vectors_of(5, 20)), 20)).joint_counts([1, 2])
-
     @pytest.mark.parametrize("chosen", [(), (1, 1), (10,), (-1,), tuple(range(17)), (0.5,)])
     def test_groups_that_are_none(self, chosen: Any):
         with pytest.raises(InputError):
             Tallying(plan_of(10), joint=[chosen])
-
-    @pytest.mark.parametrize("chosen", [(1, 1), (10,), (-1,), (77,), (0.5,)])
-    def test_groups_that_are_none_from_counts_by_vector(self, chosen: Any):
-        with pytest.raises(InputError):
-            tally(plan_of(10), Synthetic(pack(vectors_of(5, 10)), 10)).joint_counts(chosen)
 
     def test_nothing_counted(self):
         plan = plan_of(9)

@@ -8,21 +8,11 @@ from dataclasses import replace
 import pytest
 
 from shoal.analysis.report_files import parse_batch
-from shoal.device.outbox import (
-    PostResult,
-    Ticket,
-    TransportError,
-)
+from shoal.device.outbox import PostResult, Ticket, TransportError
 from shoal.device.outbox.queue import Record
 from shoal.device.outbox.retry import MAX_BACKOFF, MAX_WAIT, uniform
 from shoal.errors import InputError
-from tests.device.outbox_help import (
-    ANSWER,
-    PLAN,
-    Collector,
-    box,
-    stored_record,
-)
+from tests.device.outbox_help import ANSWER, PLAN, Collector, box, stored_record
 from tests.faults import Clock, Crash, Faults, FaultyDisk
 
 
@@ -67,7 +57,7 @@ class TestSending:
         # The mean of 2000 is off by 0.04 with probability 6e-10.
         assert abs(sum(drawn) / 2000 - 0.5) < 0.04
 
-    @pytest.mark.parametrize("status", [429, 503, 408, 425])
+    @pytest.mark.parametrize("status", [429, 503, 408, 425, 507])
     def test_retry_after_is_honoured(self, tmp_path, status):
         clock, collector = Clock(), Collector(PostResult(status, 500.0))
         outbox = box(tmp_path, collector, clock)
@@ -119,10 +109,8 @@ class TestSending:
         outbox = box(tmp_path, Collector(PostResult(status)))
         outbox.answer(PLAN, ANSWER)
         (ticket,) = outbox.send_due()
-        assert (ticket.state, ticket.reason) == (
-            "expired",
-            f"the collector no longer takes it ({status})",
-        )
+        assert ticket.reason == f"the collector no longer takes it ({status})"
+        assert ticket.state == "expired"
         (file,) = tmp_path.glob("*.expired")
         assert Record.from_bytes(file.read_bytes()).batch == b""
 
@@ -219,14 +207,6 @@ class TestSending:
         clock = Clock()
         box(tmp_path, there, clock).finish(1e6)  # ends at once: nothing here is its own
         assert clock.now == Clock().now
-
-    def test_a_full_collector_is_tried_again(self, tmp_path):
-        clock, collector = Clock(), Collector(PostResult(507, 60.0))
-        outbox = box(tmp_path, collector, clock)
-        outbox.answer(PLAN, ANSWER)
-        (ticket,) = outbox.send_due()
-        assert (ticket.state, ticket.due) == ("waiting", clock.now + 60 + 15)
-        assert [one.state for one in outbox.finish(1e6)] == ["sent"]
 
     def test_a_window_that_passed(self, tmp_path):
         clock = Clock(1_800_000_000 // 86_400 * 86_400 + 86_399.0)

@@ -13,6 +13,7 @@ import pytest
 
 from shoal import Plan, ShoalError, plan
 from shoal.analysis.count_table import unpack
+from shoal.cli import output
 from shoal.cli.demo import SURVEY, show_parties
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import PostResult
@@ -122,7 +123,7 @@ class TestTwoParties:
             for row in options.values():
                 assert abs(row["count"] - row["truth"]) < reach
         assert left_behind(at) == []
-        show_parties(shown)
+        output.show(show_parties(shown))
         said = capsys.readouterr().out
         assert "the analyzer" in said
         assert max(map(len, said.splitlines())) <= 80

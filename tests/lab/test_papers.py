@@ -15,7 +15,7 @@ import pytest
 from shoal.cli import run
 from shoal.cli.paper import markdown_table
 from shoal.errors import InputError
-from shoal.lab.papers import Case, Document, PaperFinding, equal, findings
+from shoal.lab.papers import Case, Paper, PaperFinding, equal, findings
 from shoal.lab.papers import sdp_ratio as rows
 from shoal.lab.papers.figures import FIGURES, plot_figures
 from shoal.theory.brackets import Bracket
@@ -161,7 +161,7 @@ def test_a_changed_mass_changes_the_verdict(monkeypatch, mass, verdict):
     ],
 )
 def test_number_compares_in_the_printed_digits(printed, computed, up, verdict):
-    finding = Document("SDP").number("here", printed, computed, lambda: "because.", up=up)
+    finding = Paper("SDP").number("here", printed, computed, lambda: "because.", up=up)
     assert finding.verdict == verdict
     assert (finding.why == "because.") is (verdict == "misprint")
 
@@ -169,19 +169,19 @@ def test_number_compares_in_the_printed_digits(printed, computed, up, verdict):
 @pytest.mark.parametrize("wide", [Bracket(0.0062, 0.0068), Bracket(0.004, 0.008)])
 def test_number_refuses_a_bracket_that_decides_nothing(wide):
     with pytest.raises(ArithmeticError, match="too wide"):
-        Document("SDP").number("here", "0.006", wide, lambda: "because.")
+        Paper("SDP").number("here", "0.006", wide, lambda: "because.")
 
 
 def test_claim_tells_misprints_from_false_claims():
     third, half = Fraction(1, 3), Fraction(1, 2)
     good, bad = [Case("a", half, half)], [Case("a", half, half), Case("b", third, half)]
     verdicts = [
-        Document("KR").claim("here", "x", cases, "how.", holds=equal, meant=meant).verdict
+        Paper("KR").claim("here", "x", cases, "how.", holds=equal, meant=meant).verdict
         for cases, meant in ((good, ()), (bad, good), (bad, bad), (bad, ()))
     ]
     assert verdicts == ["agrees", "misprint", "false claim", "false claim"]
     with pytest.raises(ValueError, match="at least one case"):
-        Document("KR").claim("here", "x", [], "how.")
+        Paper("KR").claim("here", "x", [], "how.")
 
 
 # The command.

@@ -63,9 +63,12 @@ def ask(
         connection.close()
 
 
-def state(address: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(ask(address, "/state.json")[1])
+def state(address: str, visitor: str = "me") -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(ask(address, f"/state.json?visitor={visitor}")[1])
     return document
+
+
+OPEN = {"state", "seat", "progress", "early"}
 
 
 def until(address: str, wanted: str) -> list[dict[str, Any]]:
@@ -87,7 +90,8 @@ def test_everybody_else_waits_for_the_visitor(agreed: Plan, scratch: Path, tmp_p
         settings = json.loads(ask(address, "/settings.json")[1])
         assert settings["client"]["plan"] == agreed.id
         assert settings["client"]["limit"] == agreed.local_epsilon
-        assert state(address) == {"state": "waiting", "progress": 0, "early": 409}
+        waiting = {"state": "waiting", "seat": "free", "progress": 0, "early": 409}
+        assert state(address) == waiting
         assert ask(address, "/report.html")[0] == 409
         # Nobody but the page itself starts anything, and no other name leads here.
         assert ask(address, "/begin", "POST")[0] == 403
@@ -99,12 +103,21 @@ def test_everybody_else_waits_for_the_visitor(agreed: Plan, scratch: Path, tmp_p
         assert ask(address, "/src/../page.js")[0] == 404
         assert state(address)["state"] == "waiting"
 
-        assert ask(address, "/begin", "POST", PAGE)[0] == 200
-        assert ask(address, "/begin", "POST", PAGE)[0] == 200
+        # Only the visitor who took the seat starts the others, once.
+        assert ask(address, "/seat?visitor=me", "POST")[0] == 403
+        assert ask(address, "/begin?visitor=me", "POST", PAGE)[0] == 200
+        assert state(address)["state"] == "waiting"
+        for name in ("me", "you"):
+            assert ask(address, f"/seat?visitor={name}", "POST", PAGE)[0] == 200
+        assert (state(address)["seat"], state(address, "you")["seat"]) == ("yours", "taken")
+        assert ask(address, "/begin?visitor=you", "POST", PAGE)[0] == 200
+        assert state(address)["state"] == "waiting"
+        assert ask(address, "/begin?visitor=me", "POST", PAGE)[0] == 200
+        assert ask(address, "/begin?visitor=me", "POST", PAGE)[0] == 200
         end = time.monotonic() + 300
         while (found := state(address))["progress"] < 90:
             assert time.monotonic() < end
-            assert set(found) == {"state", "progress", "early"}
+            assert set(found) == OPEN
             assert found["early"] == 409
         time.sleep(0.2)
         assert state(address)["state"] == "filling"
@@ -112,7 +125,7 @@ def test_everybody_else_waits_for_the_visitor(agreed: Plan, scratch: Path, tmp_p
         visitor: Answer = {"features": ["sync"], "channel": "beta"}
         send_one(agreed.id, visitor, collector, tmp_path / "visitor", Event())
         *open_states, complete = until(address, "complete")
-        assert all(set(one) == {"state", "progress", "early"} for one in open_states)
+        assert all(set(one) == OPEN for one in open_states)
         assert complete["reports"] == USERS
         people = list(made_up_people(SURVEY, USERS - 1, SEED))
         for label, row in complete["questions"]["channel"].items():
@@ -137,6 +150,7 @@ def test_a_visitor_in_a_browser(agreed: Plan, scratch: Path) -> None:
         tab.goto(address)
         tab.wait_for_selector("#survey:not([hidden])")
         assert obstacles(tab) == []
+        assert_inputs_are_beside_their_labels(tab)
         tab.check("label:has-text('sync') >> input")
         tab.check("label:has-text('beta') >> input")
         assert not tab.locator("#left").is_visible()
@@ -152,6 +166,11 @@ def test_a_visitor_in_a_browser(agreed: Plan, scratch: Path) -> None:
         ]
         assert [bool(cells[3].strip()) for cells in shown] == [a != b for _, a, b, *_ in shown]
         assert body.hex() in tab.locator("#requests").text_content()
+        seen: set[str] = set()
+        while len(seen) < 2:  # other draws differ, and are shown only
+            tab.click("#again")
+            seen.add(tab.locator("#bits").inner_text())
+            assert "not sent" in tab.locator("#bits-caption").inner_text()
 
         tab.wait_for_selector("#results:not([hidden])")
         complete = state(address)
@@ -181,6 +200,51 @@ def test_a_visitor_in_a_browser(agreed: Plan, scratch: Path) -> None:
         assert wrong == []
 
 
+def assert_inputs_are_beside_their_labels(tab: Any) -> None:
+    """Each box or button is small, on its label's line and left of the words, in its question."""
+    labels = tab.locator("#questions label").all()
+    assert len(labels) == 8
+    bottom = 0.0
+    for label in labels:
+        row, box = label.bounding_box(), label.locator("input").bounding_box()
+        question = label.locator("xpath=..").bounding_box()
+        assert box["width"] < 30
+        assert row["x"] <= box["x"] < row["x"] + 10
+        assert row["y"] <= box["y"] + box["height"] / 2 <= row["y"] + row["height"] < 50 + row["y"]
+        assert (
+            question["x"] < row["x"] < row["x"] + row["width"] < question["x"] + question["width"]
+        )
+        assert row["y"] >= bottom
+        bottom = row["y"] + row["height"]
+
+
+def test_a_second_browser_only_watches(agreed: Plan, scratch: Path) -> None:
+    """A crowd has one visitor; nobody else is told that a report of theirs is in it."""
+    with web_demonstration(agreed, seed=SEED) as address, browser() as chromium:
+        first, second = (chromium.new_context().new_page() for _ in range(2))
+        for tab in (first, second):
+            tab.set_default_timeout(240_000)
+            tab.goto(address)
+            tab.wait_for_selector("#survey:not([hidden])")
+            tab.check("label:has-text('beta') >> input")
+        requests: list[Any] = []
+        second.on("request", lambda one: requests.append(one))
+        for tab in (first, second):
+            tab.click("button:has-text('Answer')")
+            tab.wait_for_selector("#results:not([hidden])")
+        second.wait_for_selector("#told:has-text('Another visitor answered first')")
+        assert "yours among them" in first.locator("#complete").inner_text()
+        late = chromium.new_context().new_page()
+        late.goto(address)
+        for tab in (second, late):
+            tab.wait_for_selector("#results:not([hidden])")
+            assert not tab.locator("#survey").is_visible()
+            assert not tab.locator("#left").is_visible()
+            assert "another visitor's among them" in tab.locator("#complete").inner_text()
+        to = json.loads(ask(address, "/settings.json")[1])["client"]["to"]
+        assert not [one for one in requests if one.method == "POST" and one.url.startswith(to)]
+
+
 @pytest.mark.slow
 def test_people_who_do_not_get_through(
     agreed: Plan, scratch: Path, monkeypatch: pytest.MonkeyPatch
@@ -190,7 +254,8 @@ def test_people_who_do_not_get_through(
 
     monkeypatch.setattr("shoal.lab.web_demo.people.send_one", refused)
     with web_demonstration(agreed, seed=SEED) as address:
-        ask(address, "/begin", "POST", PAGE)
+        ask(address, "/seat?visitor=me", "POST", PAGE)
+        ask(address, "/begin?visitor=me", "POST", PAGE)
         end = time.monotonic() + 120
         while (found := state(address))["state"] != "failed":
             assert time.monotonic() < end

@@ -105,7 +105,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "events before consent are recorded",
         "shoal.device.telemetry.telemetry:Telemetry._note",
         ("        if choice == 'yes':\n            self._write([line])"),
-        ("        if choice != 'no':\n            events.append_event(str(self.folder), 0, line)"),
+        ("        if choice != 'no':\n            state.append_event(str(self.folder), 0, line)"),
         "device/test_telemetry.py::TestConsent::test_nothing_is_written_before_a_yes",
     ),
     Mutant(
@@ -441,7 +441,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a false claim of a paper agrees",
-        "shoal.lab.papers:Document.claim",
+        "shoal.lab.papers:Paper.claim",
         "if not broken:",
         "if len(broken) < 2:",
         "lab/test_papers.py::test_claimed_maxima_are_exceeded_by_certified_ends",
@@ -545,7 +545,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "any role may do anything",
-        "shoal.server.core.auth:check_token",
+        "shoal.server.core.tokens:check_token",
         "not token.may(role) or out_of_scope",
         "out_of_scope",
         "server/test_access.py::test_every_operation_with_every_role",

@@ -48,7 +48,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.promise import read_certificate
 from shoal.reports import Publication
-from shoal.server.console import formatting
+from shoal.server.console.pages import promise_in_words
 from shoal.server.core import administration as publication
 from shoal.server.core.settings import Settings
 from shoal.server.storage.records import PlanRecord
@@ -338,9 +338,9 @@ class TestCertificates:
         assert "delta is 1.1e-6" in (found.refusal or "") or "1.1e-06" in (found.refusal or "")
 
     def test_the_console_says_what_was_computed(self):
-        draft = formatting.promise_in_words(PlanRecord(KEPT, "draft", None))
+        draft = promise_in_words(PlanRecord(KEPT, "draft", None))
         assert draft == "asks for: proven, epsilon 1, delta 1e-6"
-        kept = formatting.promise_in_words(PlanRecord(KEPT, "published", certificate(KEPT)))
+        kept = promise_in_words(PlanRecord(KEPT, "published", certificate(KEPT)))
         assert kept == "proven: epsilon 1, delta 1e-6, for the reports of every crowd"
 
     def test_reading_one_needs_no_mathematics(self):

@@ -86,7 +86,8 @@ def test_pairs_of_letters() -> None:
 
 def test_randomizer() -> None:
     for one in SHARED["randomizer"]:
-        original = OriginalVector.from_row(bytes.fromhex(one["original"]), one["bits"])
+        value = int.from_bytes(bytes.fromhex(one["original"]), "little")
+        original = OriginalVector(value, one["bits"])
         bits = GivenBits(one["fair"])
         synthetic = flip(FlipProbability(*one["q"]), original, random_bits=bits)
         assert synthetic.row.hex() == one["synthetic"]

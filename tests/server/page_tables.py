@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from shoal.server.console.app import OPERATIONS
-from shoal.server.console.views import PAGES
+from shoal.server.console.app import OPERATIONS, PAGES
 from shoal.server.core.problems import PROBLEMS
 from shoal.server.core.settings import Settings
 

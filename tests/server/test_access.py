@@ -21,8 +21,7 @@ import pytest
 from shoal import Choice, Flags, Plan, Survey, YesNo
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.server.console.app import OPERATIONS
-from shoal.server.console.views import PAGES
+from shoal.server.console.app import OPERATIONS, PAGES
 from shoal.server.core import tokens
 from shoal.server.core.openapi import Operation
 from shoal.server.core.tokens import ROLES, Role

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from shoal import Plan, Tally
-from shoal.server.console.views import PAGES
+from shoal.server.console.app import PAGES
 from tests.axe import obstacles
 
 from .console_help import SURVEY, browser, every_kind, reports

@@ -27,12 +27,12 @@ from shoal.analysis.report_files import Batch
 from shoal.analysis.screening import Screening
 from shoal.server.collector.ingest import Ingest
 from shoal.server.collector.service import Collector
-from shoal.server.console.app import OPERATIONS
-from shoal.server.console.handlers import Handlers
-from shoal.server.console.releases import CrowdRelease, Releases
-from shoal.server.console.views import PAGES
+from shoal.server.console import handlers
+from shoal.server.console.app import OPERATIONS, PAGES
+from shoal.server.console.console import Console, CrowdRelease
 from shoal.server.core.http import App
 from shoal.server.core.observability import LOG, Metrics
+from shoal.server.core.openapi import json_response
 from shoal.server.core.tokens import ROLES
 from shoal.server.storage.database import NAME
 from shoal.server.storage.encryption import CROWD_KEY_FILE
@@ -330,14 +330,15 @@ def reports_of(kept: OpenPlan) -> int:
 
 
 def exact_progress(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OpenPlan, "_tenths", lambda self, crowd: crowd.counts.reports)
+    # Still 0 to 10, since the API refuses to show anything else.
+    patch.setattr(OpenPlan, "_tenths", lambda self, crowd: crowd.counts.reports % 11)
 
 
 def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
-    released = Releases.get
+    released = Console.release
 
-    async def shown(self: Releases, plan: Plan, number: int) -> Any:
-        found = self._collector.store._plans.get(plan.id)
+    async def shown(self: Console, plan: Plan, number: int) -> Any:
+        found = self.store._plans.get(plan.id)
         assert found is not None
         crowds = {crowd.number: crowd for crowd in found._crowds.values()}
         if number not in crowds:
@@ -346,11 +347,11 @@ def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
         release = json.dumps(tally.to_json()).encode()
         return CrowdRelease(plan, number, tally, release, None, Signature("", ""))
 
-    async def not_screened(self: Releases, crowd: CrowdRelease) -> Any:
+    async def not_screened(self: Console, crowd: CrowdRelease) -> Any:
         return Screening(1.0, 1e-3, (), 0.0, crowd.tally.reports, crowd.plan.id)
 
-    patch.setattr(Releases, "get", shown)
-    patch.setattr(Releases, "screening", not_screened)  # it would refuse an incomplete crowd
+    patch.setattr(Console, "release", shown)
+    patch.setattr(Console, "screening", not_screened)  # it would refuse an incomplete crowd
 
 
 def vectors_logged(patch: pytest.MonkeyPatch) -> None:
@@ -435,11 +436,11 @@ def last_upload_kept_in_a_file(patch: pytest.MonkeyPatch) -> None:
 
 
 def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:
-    (place,) = (one for one in OPERATIONS if one.handler is Handlers.progress)
+    (place,) = (one for one in OPERATIONS if one.handler is handlers.progress)
 
-    async def telling(self: Handlers, request: Any) -> Response:
-        response = await Handlers.progress(self, request)
-        kept = self._collector.store._plans.get(request.path_params["plan_id"])
+    async def telling(self: Console, request: Any) -> Response:
+        response = json_response(await handlers.progress(self, request))
+        kept = self.store._plans.get(request.path_params["plan_id"])
         assert kept is not None
         tallies = [crowd.counts.tally() for crowd in kept._crowds.values()]
         response.headers["etag"] = str([tally.to_json()["by_set_bits"] for tally in tallies])

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal.server.console.views import PAGES
+from shoal.server.console.app import PAGES
 from shoal.server.core import tokens as sessions_module
 from shoal.server.core.tokens import COOKIE, Sessions, Token
 from shoal.server.storage.database import StorageFull

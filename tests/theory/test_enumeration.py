@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.theory.domains import choice, differing_bits, flags
+from shoal.theory.domains import choice
 from shoal.theory.enumeration import (
     AnswerPair,
     channel,
@@ -64,30 +64,6 @@ def test_claim_2_all_outlier_pairs_are_alike(q):
     assert len(values) == 1
 
 
-def test_delta_between_eta_and_its_own_definition():
-    q, lam = Fraction(1, 8), Fraction(2)
-    pair = AnswerPair(((0, 0), (1, 1)), (0, 0), (1, 1))
-    assert 0 < delta_of_pair(pair, q, lam) <= eta_of_pair(pair, q, lam) <= 1
-
-
-def test_eta_is_not_closed_under_post_processing_and_delta_is():
-    """Merging two outputs of P = (.01, .20, .79), Q = (0, .19, .81) raises eta from .01 to .21."""
-    P = [Fraction(1, 100), Fraction(20, 100), Fraction(79, 100)]
-    Q = [Fraction(0), Fraction(19, 100), Fraction(81, 100)]
-    lam = Fraction(11, 10)
-
-    def eta(p, q):
-        return sum(s for s, t in zip(p, q, strict=True) if s > lam * t)
-
-    def delta(p, q):
-        return sum(max(s - lam * t, 0) for s, t in zip(p, q, strict=True))
-
-    merged = [P[0] + P[1], P[2]], [Q[0] + Q[1], Q[2]]
-    assert eta(P, Q) == Fraction(1, 100)
-    assert eta(*merged) == Fraction(21, 100)
-    assert delta(*merged) <= delta(P, Q)
-
-
 @pytest.mark.slow
 def test_worst_pairs_are_attained_and_largest():
     q, lam = Fraction(1, 4), Fraction(2)
@@ -99,15 +75,6 @@ def test_worst_pairs_are_attained_and_largest():
         for others in itertools.product(vectors, repeat=2):
             for x, y in itertools.permutations(vectors, 2):
                 assert value_of(AnswerPair(others, x, y), q, lam) <= value
-
-
-def test_without_a_crowd_it_is_the_local_pair():
-    q, lam = Fraction(1, 4), Fraction(2)
-    value, pair = worst_delta((flags(2),), 1, q, lam)
-    assert sum(s != t for s, t in zip(pair.x, pair.x_prime, strict=True)) == differing_bits(
-        (flags(2),)
-    )
-    assert value == (Fraction(9, 16) - lam * Fraction(1, 16))
 
 
 def test_a_single_original_has_no_pair():

@@ -22,10 +22,13 @@ from shoal.theory.stop_loss.inversion import Inverted, Samples
 from shoal.theory.stop_loss.reduction import Draw, Reduced, reduce_draw
 from shoal.theory.stop_loss.tilt import Pivoted, Reach, Soft, saddle, soften
 
+from .oracle import count_law, hockey_stick
 from .test_stop_loss import exactly
 
 THREE_ATOMS = Draw.of([-1.0, 1.0, 0.3], [0.5, 0.25, 0.25])
 DRAWS = 50
+SETTLED = (-math.inf, 0.0, -math.inf, -math.inf, 0.0, 0.0)
+"""The fields of a problem that say that nothing was settled exactly."""
 
 
 @pytest.fixture
@@ -136,38 +139,23 @@ class TestInversion:
             value = factor * (1 + other.deviation) * np.exp(z * other.shift - other.shift)
             assert (np.abs(value - plain_value) <= 1.01 * claimed.error).all()
 
-    def test_dropped_weights_are_counted(self):
+    def test_dropped_weights_are_counted(self, monkeypatch):
         """Weights too small to matter are left out, and their sum is part of the error."""
         n = 10
         tiny = np.full(400, 1e-22)
         atoms = np.concatenate([[-1.0, 1.0, 0.3], np.linspace(-1.0, 1.0, 400)])
         weights = np.concatenate([[0.5, 0.25, 0.25], tiny])
-        problem = Reduced(
-            atoms, np.zeros(403), np.log(weights), -math.inf, 0.0, -math.inf, -math.inf, 0.0, 0.0
-        )
-        few = Reduced(
-            atoms[:3],
-            np.zeros(3),
-            np.log(weights[:3]),
-            -math.inf,
-            0.0,
-            -math.inf,
-            -math.inf,
-            0.0,
-            0.0,
-        )
-        monkey = pytest.MonkeyPatch()
-        monkey.setattr(
+        problems = [
+            Reduced(atoms[:k], np.zeros(k), np.log(weights[:k]), *SETTLED) for k in (403, 3)
+        ]
+        monkeypatch.setattr(
             inversion,
             "pivoted",
             lambda problem, t: Pivoted(0, np.exp(problem.log_weight), 0.0, 0.0, 0.0),
         )
         # Without round-off the two differ by what was dropped alone.
-        monkey.setattr(inversion, "UNIT", 0.0)
-        try:
-            many, none = (inversion.sample(one, n, 0.0, 0.1, 8) for one in (problem, few))
-        finally:
-            monkey.undo()
+        monkeypatch.setattr(inversion, "UNIT", 0.0)
+        many, none = (inversion.sample(one, n, 0.0, 0.1, 8) for one in problems)
         assert (none.error == 0.0).all()
         assert (many.error >= 2.0 * tiny.sum() * (1 - 1e-9)).all()
 
@@ -178,9 +166,7 @@ class TestInversion:
         monkeypatch.setattr(inversion, "UNIT", unit)
         x = np.linspace(-1.0, 1.0, atoms)
         weights = np.full(atoms, 1.0 / atoms)
-        problem = Reduced(
-            x, np.zeros(atoms), np.log(weights), -math.inf, 0.0, -math.inf, -math.inf, 0.0, 0.0
-        )
+        problem = Reduced(x, np.zeros(atoms), np.log(weights), *SETTLED)
         monkeypatch.setattr(
             inversion, "pivoted", lambda problem, t: Pivoted(0, weights, 0.0, 0.0, 0.0)
         )
@@ -332,26 +318,12 @@ class TestOneBit:
             ones = np.array([0, others // 3, others], np.int64)
             ends = one_bit_sums.upward(ones, others - ones, float(q), epsilon)
             for m, low, high in zip(ones.tolist(), *ends, strict=True):
-                exact = self._hockey_stick(m, others - m, q, epsilon)
+                # e^epsilon is rounded; the difference is far below what a short window costs.
+                lam = Fraction(math.exp(epsilon))
+                exact = hockey_stick(
+                    count_law(m + 1, others - m, q), count_law(m, others - m + 1, q), lam
+                )
                 assert Fraction(float(low)) <= exact <= Fraction(float(high))
-
-    def _hockey_stick(self, ones: int, zeros: int, q: Fraction, epsilon: float) -> Fraction:
-        p, lam = 1 - q, Fraction(math.exp(epsilon))
-        pmf = [Fraction(1)]
-        for up, down in [(p, q)] * ones + [(q, p)] * zeros:
-            pmf = [
-                down * (pmf[s] if s < len(pmf) else 0) + up * (pmf[s - 1] if s else 0)
-                for s in range(len(pmf) + 1)
-            ]
-        padded = [Fraction(0), *pmf, Fraction(0)]
-        # e^epsilon is rounded; the difference is far below what a short window costs.
-        return sum(
-            (
-                max((p - lam * q) * before - (lam * p - q) * here, Fraction(0))
-                for before, here in itertools.pairwise(padded)
-            ),
-            Fraction(0),
-        )
 
 
 def heavy_law(seed: int) -> tuple[list[Fraction], list[Fraction]]:

@@ -50,13 +50,6 @@ def test_brackets_contain_brute_force(crowd, inverted, monkeypatch):
         assert bracket.low * (1 - 1e-12) <= exact <= bracket.high * (1 + 1e-12)
 
 
-def test_one_hot_crowd_equals_the_two_bit_pair():
-    """SDP 5, first half: z = x = e1, x' = e2 is the pair (2, 0, 0). Holds (theorem)."""
-    q, lam = Fraction(5, 32), Fraction(3)
-    one_hot = AnswerPair(((1, 0, 0),) * 3, (1, 0, 0), (0, 1, 0))
-    assert delta_of_pair(one_hot, q, lam) == delta_of_pair(as_pair((2, 0, 0), 4), q, lam)
-
-
 def forward_in_many_digits(L, N, q, lam):
     """(1/N) E[(X - N lam)_+] for X a sum of N powers, by 40-digit multinomials; L <= 2."""
     with mpmath.workdps(40):
@@ -157,32 +150,27 @@ def test_eta_of_ratios_that_do_not_fit_a_float():
         assert 0.99 < bracket.low <= bracket.high <= 1.0
 
 
-def test_law_and_moments_of_the_ratio():
-    mean, variance = ratio_moments(5, 1000, 0.2446)
-    law = ratio_distribution(5, 1000, 0.2446)
-    assert float(law.values @ law.probabilities) == pytest.approx(mean, rel=1e-3)
-    second = float(law.values**2 @ law.probabilities)
-    assert second - mean**2 == pytest.approx(variance, rel=0.03)
-
-
 def test_moments_by_enumeration():
-    """SDP 3.1 and appendix against the law of two draws in exact fractions."""
+    """SDP 3.1 and appendix against the law of two draws in exact fractions, and the picture."""
     L, N, q = 2, 2, Fraction(1, 4)
     p = 1 - q
     ratios = [(p / q) ** (2 * i - L) for i in range(L + 1)]
     crowd = [math.comb(L, i) * q**i * p ** (L - i) for i in range(L + 1)]
     outlier = crowd[::-1]
-    mean = sum(
-        u * v * (r + s) / N
-        for u, r in zip(crowd, ratios, strict=True)
-        for v, s in zip(outlier, ratios, strict=True)
-    )
-    square = sum(
-        u * v * ((r + s) / N) ** 2
-        for u, r in zip(crowd, ratios, strict=True)
-        for v, s in zip(outlier, ratios, strict=True)
+    mean, square = (
+        sum(
+            u * v * ((r + s) / N) ** power
+            for u, r in zip(crowd, ratios, strict=True)
+            for v, s in zip(outlier, ratios, strict=True)
+        )
+        for power in (1, 2)
     )
     assert ratio_moments(L, N, float(q)) == pytest.approx((float(mean), float(square - mean**2)))
+    law, moments = ratio_distribution(5, 1000, 0.2446), ratio_moments(5, 1000, 0.2446)
+    shown = float(law.values @ law.probabilities)
+    assert shown == pytest.approx(moments[0], rel=1e-3)
+    variance = float((law.values - shown) ** 2 @ law.probabilities)
+    assert variance == pytest.approx(moments[1], rel=0.03)
 
 
 @pytest.mark.parametrize(

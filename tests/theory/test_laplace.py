@@ -25,26 +25,15 @@ def mass(k: int, b: float) -> mpmath.mpf:
 
 
 class TestContinuous:
-    @pytest.mark.slow
     @pytest.mark.parametrize("b", [0.5, 1.0, 3.0])
-    @pytest.mark.parametrize("z", [-4.0, -0.3, 0.0, 1.0, 7.0])
-    def test_cdf_and_tail_are_integrals_of_the_density(self, b: float, z: float):
-        def f(t):
-            return mpmath.exp(-abs(t) / b) / (2 * b)
-
-        below = mpmath.quad(f, [-mpmath.inf, min(z, 0), z])
-        assert law.cdf(z, b) == pytest.approx(float(below), abs=1e-12)
-        outside = mpmath.quad(f, [abs(z), mpmath.inf]) * 2
-        assert law.tail(abs(z), b) == pytest.approx(float(outside), abs=1e-12)
-        assert law.density(z, b) == pytest.approx(float(f(z)))
+    @pytest.mark.parametrize("z", [0.0, 0.3, 1.0, 7.0])
+    def test_the_tail_is_the_integral_of_the_density(self, b: float, z: float):
+        outside = mpmath.quad(lambda t: mpmath.exp(-t / b) / b, [z, mpmath.inf])
+        assert law.tail(z, b) == pytest.approx(float(outside), abs=1e-12)
 
     def test_sigma(self):
         second = mpmath.quad(lambda t: t**2 * mpmath.exp(-t / 3) / 3, [0, mpmath.inf])
         assert law.sigma(3.0) == pytest.approx(float(mpmath.sqrt(second)))
-
-    @given(st.floats(1e-12, 1.0, exclude_max=True), st.floats(1e-3, 1e6))
-    def test_quantile_inverts_the_cdf(self, u: float, b: float):
-        assert law.cdf(law.quantile(u, b), b) == pytest.approx(u, rel=1e-9)
 
     @given(misses, scales)
     def test_radius_inverts_the_tail(self, miss: float, b: float):
@@ -100,11 +89,9 @@ class TestDiscrete:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: law.density(0.0, 0.0),
+        lambda: law.sigma(0.0),
         lambda: law.tail(1.0, math.inf),
-        lambda: law.cdf(1.0, math.nan),
-        lambda: law.quantile(0.0, 1.0),
-        lambda: law.quantile(1.0, 1.0),
+        lambda: law.tail(1.0, math.nan),
         lambda: law.radius(0.0, 1.0),
         lambda: law.discrete_radius(1.0, 1.0),
         lambda: law.discrete_radius(math.nan, 1.0),

@@ -8,24 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.theory.domains import flags
-from shoal.theory.enumeration import (
-    AnswerPair,
-    delta_of_pair,
-    eta_of_pair,
-    histogram_pmf,
-    worst_delta,
-)
+from shoal.theory.binomial import pmf as count_pmf_of_windows
+from shoal.theory.enumeration import AnswerPair, delta_of_pair, eta_of_pair, histogram_pmf
 from shoal.theory.homogeneous import delta
-from shoal.theory.one_bit import (
-    count_pmf,
-    privacy_ratio,
-    with_one,
-    with_zero,
-    worst_one_bit_delta,
-)
+from shoal.theory.one_bit import privacy_ratio, worst_one_bit_delta
 
-from .single_changes import one_bit_delta, one_bit_eta, shifted_cdf_bounds, worst_one_bit_eta
+from .single_changes import count_pmf, one_bit_delta, one_bit_eta, shifted_cdf_bounds
 
 
 @settings(max_examples=40, deadline=None)
@@ -39,10 +27,7 @@ def test_recursions_against_the_histogram(n, m, a):
     for (zeros, ones), chance in law.items():
         assert zeros + ones == n
         assert pmf[ones] == pytest.approx(float(chance), rel=1e-13)
-    if m < n:
-        assert with_zero(count_pmf(n - 1, m, float(q)), float(q)) == pytest.approx(pmf)
-    if m > 0:
-        assert with_one(count_pmf(n - 1, m - 1, float(q)), float(q)) == pytest.approx(pmf)
+    assert count_pmf_of_windows(n, m, float(q)) == pytest.approx(pmf, rel=1e-13)
 
 
 @settings(max_examples=40, deadline=None)
@@ -148,21 +133,7 @@ def test_little_work_makes_a_wide_bracket_and_no_wrong_one(q, epsilon):
     assert all_of_them.low <= ended_early.high
 
 
-def test_worst_over_all_collections_of_one_bit():
-    q, lam = 0.1, 1.5
-    truth, _ = worst_delta((flags(1),), 6, q, lam)
-    value = worst_one_bit_delta(6, q, math.log(lam)).value
-    assert value.low * (1 - 1e-12) <= truth <= value.high * (1 + 1e-12)
-
-
-def test_eta_can_be_far_larger_inside():
-    inside = worst_one_bit_eta(100, 0.05, 0.5)
-    assert inside.value.low >= max(
-        one_bit_eta(100, 0, 0.05, 0.5).low, one_bit_eta(100, 0, 0.05, 0.5, up=False).low
-    )
-
-
 def test_delta_is_zero_from_the_local_epsilon_on():
     assert one_bit_delta(50, 3, 0.25, math.log(3) + 1e-9) == (0.0, 0.0)
     with pytest.raises(ValueError, match="m must be"):
-        one_bit_delta(5, 5, 0.2, 1.0)
+        privacy_ratio(5, 5, 0.2)

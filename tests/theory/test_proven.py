@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from shoal.theory import blanket, proven
-from shoal.theory.blanket import blanket_delta, blanket_draws, normal_guess
+from shoal.theory.blanket import blanket_delta, normal_guess
 from shoal.theory.domains import Block, at_most, choice, differing_bits, flags
 from shoal.theory.enumeration import channel, originals, worst_delta
 from shoal.theory.homogeneous import delta, eta, local_delta
-from shoal.theory.literature_bounds import clones_delta, stronger_clones_delta
 from shoal.theory.proven import (
     attack_delta,
     attack_q,
@@ -50,26 +49,6 @@ def test_truth_is_between_attack_and_promise(domain, largest, inverted, monkeypa
         assert found.delta.low <= truth * (1 + 1e-12) + 1e-15
         assert truth * (1 - 1e-12) - 1e-15 <= promise.delta.high <= bound.high * (1 + 1e-12)
         assert truth * (1 - 1e-12) - 1e-15 <= local_delta(domain, q, epsilon).high
-
-
-@pytest.mark.parametrize(
-    "domain",
-    [
-        (flags(3),),
-        (choice(4),),
-        (Block(5, 2, 2),),
-        (at_most(2, 4),),
-        (Block(4, 1, 2),),
-        (at_most(1, 3), flags(1)),
-        (choice(2), choice(3)),
-    ],
-)
-def test_gamma_is_the_mass_of_the_minimum(domain):
-    for q in (0.05, 0.3, 0.45):
-        table = np.array([channel(y, q) for y in originals(domain)])
-        law = blanket_draws(domain, q, 1.0)[0]
-        gamma = np.exp(law.log_weight[:-1]).sum()  # the last atom is a report that says something
-        assert gamma == pytest.approx(table.min(axis=0).sum(), rel=1e-12)
 
 
 def blanket_by_brute_force(domain, N, q, epsilon):
@@ -227,16 +206,6 @@ def test_roots_certified_by_the_prototype(L, N, epsilon, target, crowd, low, hig
     triple = (L, 0, 0) if crowd == "forward" else (0, L, 0)
     assert delta(triple, N, low - 1e-6, epsilon).low > target
     assert delta(triple, N, high + 1e-6, epsilon).high < target
-
-
-def test_published_bounds_are_worse_and_where_they_were():
-    for bound, q in ((clones_delta, 0.2687), (stronger_clones_delta, 0.2429)):
-        assert bound((flags(5),), 5000, q + 1e-4, LN2).high < 0.005
-        assert bound((flags(5),), 5000, q - 1e-4, LN2).low > 0.005
-        assert bound((flags(5),), 5000, 0.21013, LN2).low > 0.005
-    # for one bit the stronger clones are the blanket: the same three atoms
-    one = stronger_clones_delta((flags(1),), 1000, 0.0161, LN2)
-    assert abs(one.high - 0.00502) < 1e-5
 
 
 @pytest.mark.slow

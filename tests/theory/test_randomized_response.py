@@ -25,13 +25,6 @@ def test_local_q_undoes_local_epsilon(q, bits):
     assert local_q(bits, local_epsilon(bits, q)) == pytest.approx(q, rel=1e-12)
 
 
-def test_phi_is_the_second_moment_of_a_bit():
-    # SDP 3.14 prints (p^3 + q^3) / (p q)
-    for q in (0.01, 0.2, 0.351, 0.5):
-        p = 1 - q
-        assert phi(q) == pytest.approx((p**3 + q**3) / (p * q), rel=1e-14)
-
-
 def test_log_theta_keeps_its_digits_near_one_half():
     q = 0.5 - 2.0**-40
     assert log_theta(q) == pytest.approx(2.0**-38, rel=1e-11)

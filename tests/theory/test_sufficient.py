@@ -14,6 +14,8 @@ from shoal.theory.homogeneous import eta
 from shoal.theory.sufficient import MAX_KINDS, sufficient_eta
 from shoal.theory.worlds import homogeneous_best
 
+from .oracle import triples_of
+
 # dyadic q, and an e^epsilon that no sum of ratios meets
 SETTINGS = [(Fraction(1, 4), Fraction(137, 100)), (Fraction(43, 128), Fraction(271, 200))]
 
@@ -47,26 +49,6 @@ def exact_eta(a, b, c, n, q, lam):
     return found
 
 
-def triples(domain):
-    """Count (a, b, c) of every z, x, x' of the domain."""
-    vectors = [
-        tuple(itertools.chain(*parts))
-        for parts in itertools.product(
-            *(
-                [v for v in itertools.product((0, 1), repeat=bits) if low <= sum(v) <= high]
-                for bits, low, high in domain
-            )
-        )
-    ]
-    for z, x, x_prime in itertools.product(vectors, repeat=3):
-        bits = list(zip(z, x, x_prime, strict=True))
-        yield (
-            sum(u == v != w for u, v, w in bits),
-            sum(u == w != v for u, v, w in bits),
-            sum(v == w != u for u, v, w in bits),
-        )
-
-
 def small_domains(most):
     blocks = [
         Block(bits, low, high)
@@ -90,7 +72,7 @@ def test_every_domain_up_to_four_bits(n):
     for domain in domains:
         if sum(block.bits for block in domain) == 4 and rng.random() < 0.75:
             continue
-        truth = max(exact_eta(*triple, n, q, lam) for triple in set(triples(domain)))
+        truth = max(exact_eta(*triple, n, q, lam) for triple in triples_of(domain))
         found = sufficient_eta(domain, n, float(q), math.log(lam))
         assert found.exhaustive
         # epsilon = ln lam is rounded, and no outcome is that close
@@ -124,7 +106,7 @@ def test_what_is_left_out_is_not_worse(domain, n, q, epsilon):
     """The bound that spares most evaluations, against evaluating them all."""
     found = sufficient_eta(domain, n, q, epsilon)
     assert found.exhaustive
-    every = {t: eta(t, n, q, epsilon) for t in set(triples(domain)) if t[0] + t[1]}
+    every = {t: eta(t, n, q, epsilon) for t in triples_of(domain) if t[0] + t[1]}
     assert found.kinds == len(every)
     assert max(bracket.low for bracket in every.values()) <= found.eta.high
     assert found.eta.low <= max(bracket.high for bracket in every.values())

@@ -302,47 +302,6 @@ def test_the_attack_on_a_wide_survey_is_within_its_promise(domain, q):
     assert promise.high > 0.0
 
 
-@pytest.mark.parametrize("q", [0.49, 0.3, 0.01])
-def test_products_of_tables_by_two_routes(q):
-    """Shifted rectangles beside a merge of all pairs, in logarithms of a wide range too."""
-    (table,) = blanket._tables(Block(4, 1, 1), q)
-    left, right = blanket.power(table, 12, q), blanket.power(table, 5, q)
-    fast = blanket._convolved(left, right)
-    pairs = blanket.merged(
-        left.towards[:, None] + right.towards[None, :],
-        left.away[:, None] + right.away[None, :],
-        left.log_mass[:, None] + right.log_mass[None, :],
-        left.doubt.times(right.doubt),
-    )
-    assert fast is not None
-    assert (fast.towards == pairs.towards).all()
-    assert (fast.away == pairs.away).all()
-    assert fast.log_mass == pytest.approx(pairs.log_mass, rel=1e-13, abs=1e-13)
-
-
-def test_masses_in_bands(monkeypatch):
-    """What is added up in three bands of short floats is what long ones add up at once.
-
-    They are as far off as they say, at most.
-    """
-    (table,) = blanket._tables(choice(2), 0.45)
-    left, right = blanket.power(table, 40, 0.45), blanket.power(table, 30, 0.45)
-    assert np.ptp(left.log_mass) > 40
-    monkeypatch.setattr(blanket, "_range", lambda kind: 20.0 if kind is np.float64 else 5000.0)
-    assert len(blanket._bands(left.log_mass, np.float64)) == 3
-    banded = blanket._convolved(left, right)
-    monkeypatch.setattr(blanket, "_range", lambda kind: 0.0 if kind is np.float64 else 5000.0)
-    whole = blanket._convolved(left, right)
-    assert banded is not None
-    assert whole is not None
-    assert (banded.towards == whole.towards).all()
-    assert (banded.away == whole.away).all()
-    apart = np.abs(banded.log_mass - whole.log_mass)
-    flat, slope = banded.doubt
-    assert (apart <= 8 * UNIT * (flat + slope * np.abs(whole.log_mass))).all()
-    assert (apart <= 8 * UNIT * (1 + np.abs(whole.log_mass))).all()  # far less, in fact
-
-
 def test_masses_that_no_float_holds_are_merged():
     far = blanket.Ratios(np.array([0, 1]), np.array([1, 0]), np.array([0.0, -20_000.0]), SURE)
     assert blanket._convolved(far, far) is None

@@ -1,8 +1,7 @@
 """Whether two answers go together: the table of both, a test of independence, and how strongly.
 
-A cross in the survey counts them together, in either view. Without one it takes joint counts:
-declare `joint_groups` in the plan, or tally with `joint`. The promise of a plan with view `reports`
-covers joint counts; under `counts` there are none.
+A cross in the survey counts them together, in either view. Otherwise joint counts are needed:
+declare `joint_groups` in the plan, or tally with `joint`. View `counts` has none.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ from shoal.analysis.association_tables import (
     cross_of,
     side_of,
 )
-from shoal.analysis.association_tables import (
-    joint_groups as joint_groups,
-)
+from shoal.analysis.association_tables import joint_groups as joint_groups
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.crowds import repeat_remedy
 from shoal.analysis.estimates import estimate
@@ -37,7 +34,6 @@ from shoal.analysis.result_tables import TableExport, arrow_rows
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Cross
 from shoal.support.checks import check_level
 from shoal.theory.randomized_response import normal_factor
 
@@ -49,8 +45,7 @@ if TYPE_CHECKING:
 class TableCell:
     """How many people have both: an unbiased count, its sigma, and the likeliest count.
 
-    `noise` is the sigma of the flips alone; `drawn` is how many people were drawn from a
-    population, 0 if the target is the crowd.
+    `noise` and `drawn` are those of `JointCell`.
     """
 
     first: str
@@ -62,11 +57,10 @@ class TableCell:
 
     @property
     def sigma(self) -> float:
-        """The standard deviation of the count: of the flips and, for a population, of who."""
         return drawn_sigma(self.constrained, self.noise, self.drawn)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return the normal interval of the count, which is approximate: for large crowds."""
+        """Return the normal interval of the count (approximate: for large crowds)."""
         return normal_interval(self.count, self.noise, level, self.drawn)
 
 
@@ -102,11 +96,6 @@ class Association(TableExport):
         if cross is None:
             return JointTable(self.plan, self.tally, self.first, self.second)
         return CrossedTable(self.plan, self.tally, self.first, self.second, cross)
-
-    @property
-    def cross(self) -> Cross | None:
-        """The cross whose cells the table is made of, if it is."""
-        return self._source.cross if isinstance(self._source, CrossedTable) else None
 
     @property
     def table(self) -> Matrix:
@@ -250,20 +239,11 @@ def associate(
 ) -> Association:
     """Estimate how two answers go together.
 
-    Parameters
-    ----------
-    plan, tally
-        The plan, and its tally. The plan's survey crosses both answers, or the tally counts their
-        bits jointly. Crowds whose people may be the same are refused.
-    first, second
-        A question with exactly one answer, or one option of any question, as a (question, option)
-        pair or as ``"question=option"``. Text is refused.
-    target
-        Whom the table is about: those who reported, or the population they are a sample of. The
-        test of independence is always about the population.
+    The plan's survey crosses both answers, or the tally counts their bits jointly. Crowds whose
+    people may be the same are refused. An answer is a question with exactly one answer, or one
+    option of any question, as a (question, option) pair or as ``"question=option"``; not text.
+    `target` says whom the table is about; the test of independence is always about the population.
 
-    Examples
-    --------
     >>> from shoal import Flags, Survey, plan as make_plan, tally
     >>> from shoal.protocol.wire import Synthetic
     >>> plan = make_plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q="0.25")
@@ -287,7 +267,6 @@ def associate(
 
 
 def check_people(tally: Tally) -> None:
-    """Refuse a test of people who may be in several crowds."""
     if tally.people_may_repeat:
         raise InputError(
             "a test of independence takes every report for another person; the people of these"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,6 @@ class TableSide:
 
     @property
     def name(self) -> str:
-        """The name in messages and tables."""
         return self.question if self.option is None else f"{self.question}={self.option}"
 
     @property
@@ -78,7 +78,6 @@ class TableSide:
 
 
 def side_of(survey: Survey, name: SideName) -> TableSide:
-    """Return the side of this name, or say why it makes no table."""
     question, option = _split_name(survey, name)
     whole = survey[question]
     if isinstance(whole, Text):
@@ -111,7 +110,6 @@ def _split_name(survey: Survey, name: SideName) -> tuple[str, str | None]:
 
 
 def check_sides(survey: Survey, first: TableSide, second: TableSide) -> None:
-    """Refuse a table that says nothing."""
     if set(first.positions) & set(second.positions):
         raise InputError(f"{first.name} and {second.name} share options; name two other answers.")
     if first.question == second.question and survey[first.question].takes_one:
@@ -157,16 +155,12 @@ def _not_counted(survey: Survey, first: TableSide, second: TableSide) -> str:
 
 @dataclass(frozen=True, eq=False)
 class JointTable:
-    """Two sides of which a tally has joint counts: table, covariance and test of independence."""
+    """Two sides of which a tally has joint counts."""
 
     plan: Plan
     tally: Tally
     first: TableSide
     second: TableSide
-
-    @property
-    def _q(self) -> float:
-        return float(self.plan.q)
 
     @cached_property
     def counts(self) -> Counts | None:
@@ -185,20 +179,18 @@ class JointTable:
         """How many reports show both bits, for each bit of each side."""
         if self.counts is not None:
             return np.asarray(self.first.values.T @ self.counts @ self.second.values)
-        counts = np.zeros((len(self.first.positions), len(self.second.positions)), np.int64)
+        pairs = product(self.first.positions, self.second.positions)
         try:
-            for i, a in enumerate(self.first.positions):
-                for j, b in enumerate(self.second.positions):
-                    counts[i, j] = self.tally.joint_counts((a, b))[3]
+            both = [self.tally.joint_counts(pair)[3] for pair in pairs]
         except TallyError as error:
             wrong = _not_counted(self.plan.survey, self.first, self.second)
             raise TallyError(wrong) from error
-        return counts
+        return np.array(both).reshape(len(self.first.positions), -1)
 
     @cached_property
     def _moments(self) -> Matrix:
         """The sums over reports of 1, u_i, w_j and u_i w_j; the 1 stands first."""
-        q, n = self._q, self.tally.reports
+        q, n = float(self.plan.q), self.tally.reports
         first, second = (
             self.tally.by_bit[list(side.positions)].astype(float)
             for side in (self.first, self.second)
@@ -212,7 +204,6 @@ class JointTable:
 
     @cached_property
     def table(self) -> Matrix:
-        """The unbiased counts; some may be negative."""
         return np.asarray(self.first.affine @ self._moments @ self.second.affine.T)
 
     @cached_property
@@ -225,21 +216,19 @@ class JointTable:
 
     @cached_property
     def noise(self) -> Matrix:
-        """The covariance of the table, row by row, given the people."""
-        margins, reports = self._margins, self.tally.reports
-        return noise_covariance(self.first, self.second, *margins, reports, self._q)
+        margins, q = self._margins, float(self.plan.q)
+        return noise_covariance(self.first, self.second, *margins, self.tally.reports, q)
 
     @property
     def constrained_by(self) -> str:
-        """How `constrained` was found: maximum likelihood needs all bits counted together."""
         return "nearest table" if self.counts is None else "maximum likelihood"
 
     @cached_property
     def constrained(self) -> Matrix:
-        """The table without negative counts that fits best, adding up to the reports."""
         if self.counts is None:
             return _nearest_table(self.table, self.tally.reports)
-        return likeliest_table(self.first, self.second, self.counts.astype(float), self._q)
+        q = float(self.plan.q)
+        return likeliest_table(self.first, self.second, self.counts.astype(float), q)
 
     @cached_property
     def independence(self) -> Independence:
@@ -254,50 +243,36 @@ class JointTable:
         Two options need no limit: independent answers with independent flips are independent
         reports, so the p-value is that of Fisher's exact test of the reported table (theorem).
         """
-        from scipy.stats import chi2
+        from scipy.stats import chi2, fisher_exact
 
-        n = self.tally.reports
-        moments = self._moments
+        n, q, moments = self.tally.reports, float(self.plan.q), self._moments
         lifted = moments[1:, 1:] - np.outer(moments[1:, 0], moments[0, 1:]) / n
         (first, freedom_1), (second, freedom_2) = (
-            self._contrasts(side, margin)
+            _contrasts(side, margin / margin.sum(), q * (1 - q) / (1 - 2 * q) ** 2)
             for side, margin in zip((self.first, self.second), self._margins, strict=True)
         )
         statistic = float(((first @ lifted @ second.T) ** 2).sum() / n)
         degrees = freedom_1 * freedom_2
         if self.first.option is not None and self.second.option is not None:
-            return Independence(statistic, degrees, self._fisher(), "exact")
+            assert self.counts is not None  # two bits
+            return Independence(statistic, degrees, float(fisher_exact(self.counts)[1]), "exact")
         return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)), "approximate")
 
-    def _fisher(self) -> float:
-        from scipy.stats import fisher_exact
 
-        both = int(self._both[0, 0])
-        first, second = (
-            int(self.tally.by_bit[side.positions[0]]) for side in (self.first, self.second)
-        )
-        neither = self.tally.reports - first - second + both
-        table = np.array([[both, first - both], [second - both, neither]])
-        return float(fisher_exact(table).pvalue)
-
-    def _contrasts(self, side: TableSide, margin: Matrix) -> tuple[Matrix, int]:
-        """Return the map that makes a side's part of D white, and how many dimensions it keeps."""
-        v = self._q * (1 - self._q) / (1 - 2 * self._q) ** 2
-        shares = margin / margin.sum()
-        if side.option is not None:
-            return np.array([[1 / math.sqrt(v + shares[0] * shares[1])]]), 1
-        size = len(shares)
-        covariance = v * np.eye(size) + np.diag(shares) - np.outer(shares, shares)
-        basis = np.eye(size)[:, :-1] - np.eye(size)[:, -1:]
-        weighed = np.linalg.solve(covariance, basis)
-        root = np.linalg.cholesky(basis.T @ weighed)
-        return np.linalg.solve(root, weighed.T), size - 1
+def _contrasts(side: TableSide, shares: Matrix, v: float) -> tuple[Matrix, int]:
+    """Return the map that makes a side's part of D white, and how many dimensions it keeps."""
+    if side.option is not None:
+        return np.array([[1 / math.sqrt(v + shares[0] * shares[1])]]), 1
+    size = len(shares)
+    covariance = v * np.eye(size) + np.diag(shares) - np.outer(shares, shares)
+    basis = np.eye(size)[:, :-1] - np.eye(size)[:, -1:]
+    weighed = np.linalg.solve(covariance, basis)
+    root = np.linalg.cholesky(basis.T @ weighed)
+    return np.linalg.solve(root, weighed.T), size - 1
 
 
 def _nearest_table(table: Matrix, reports: int) -> Matrix:
-    """Return the nearest table without negative counts that adds up to the reports."""
-    flat = nearest_feasible(table.reshape(-1), reports, reports, reports)
-    return flat.reshape(table.shape)
+    return nearest_feasible(table.reshape(-1), reports, reports, reports).reshape(table.shape)
 
 
 def noise_covariance(
@@ -364,7 +339,7 @@ def cross_of(survey: Survey, first: TableSide, second: TableSide) -> Cross | Non
 
 @dataclass(frozen=True, eq=False)
 class CrossedTable:
-    """Two sides of a cross: the best table, its covariance and the test of independence.
+    """Two sides of a cross.
 
     Where a category has several values of the cross, or the cross has more sides than two, cells
     are added. The questions themselves were counted too: they say what rows and columns add up to.
@@ -387,12 +362,11 @@ class CrossedTable:
     @cached_property
     def _cells(self) -> tuple[Matrix, Matrix]:
         """The count of each pair of categories, and how many cells it is the sum of."""
-        axes, members = [], []
-        for side in (self.first, self.second):
-            axis = _axis(self.cross, side)
-            assert axis is not None
-            axes.append(axis)
-            members.append(_members(side, self.cross.sides[axis]))
+        sides = self.first, self.second
+        axes = [axis for side in sides if (axis := _axis(self.cross, side)) is not None]
+        members = [
+            _members(side, self.cross.sides[axis]) for side, axis in zip(sides, axes, strict=True)
+        ]
         counts = self._counts(self.plan.survey.slice_of(self.cross.name))
         shaped = np.moveaxis(counts.reshape(self.cross.sizes), axes, (0, 1))
         pairs = shaped.reshape(*shaped.shape[:2], -1).sum(axis=2)
@@ -429,27 +403,22 @@ class CrossedTable:
 
     @property
     def table(self) -> Matrix:
-        """The unbiased counts; some may be negative."""
         return self._best[0]
 
     @property
     def noise(self) -> Matrix:
-        """The covariance of the table, row by row, given the people."""
         return self._best[1]
 
     @cached_property
     def constrained(self) -> Matrix:
-        """The nearest table without negative counts that adds up to the reports."""
         return _nearest_table(self.table, self.tally.reports)
 
     @cached_property
     def test(self) -> InteractionTest:
-        """The test of independence."""
         return InteractionTest(self.table, self.noise)
 
     @property
     def independence(self) -> Independence:
-        """The result of the test."""
         return self.test.result
 
 

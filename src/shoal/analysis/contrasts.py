@@ -1,6 +1,6 @@
-"""Differences, totals, ratios and comparisons of estimates, with intervals of their own.
+"""Differences, totals and ratios of estimates, with intervals of their own.
 
-People combine intervals wrongly by hand: adding two of them is too wide, looking whether they
+Combining intervals by hand goes wrong: adding two of them is too wide, and testing whether they
 overlap is too strict.
 
 ======  =====================================================================================
@@ -9,29 +9,24 @@ exact   covers at least the level for every truth, whatever the people's answers
 normal  approximate: the normal intervals of the parts, combined by their correlations
 ======  =====================================================================================
 
-What makes the exact ones narrow: within one crowd the flips of different bits are independent, so
-that the ones of several bits, or the ones of one and the zeros of another, are distributed like
-those of one bit in a larger crowd. Options of a question with one answer exclude each other, so
-that their total is one share of the population. Two crowds are independent. Who is in the sample is
-not independent between other bits of the same people: there the misses of the parts add.
+The exact ones are narrow for these reasons. Within one crowd the flips of different bits are
+independent, so the ones of several bits, or the ones of one and the zeros of another, are
+distributed like those of one bit in a larger crowd. Options of a question with one answer exclude
+each other, so their total is one share of the population. Two crowds are independent. Other bits of
+the same people are not independent as to who is in the sample: there the misses of the parts add.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import Literal, get_args
 
 from shoal.analysis.estimates import Estimate
-from shoal.analysis.intervals import (
-    FEW_STEPS,
-    CrowdLimits,
-    OneSidedLimits,
-    PopulationLimits,
-    staircase,
-)
+from shoal.analysis.intervals import FEW_STEPS, Limits, staircase
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 
@@ -84,12 +79,9 @@ def difference(
     if kind == "normal":
         low, high = parts.normal(value, level)
     elif first.target == "crowd":
-        n = first.reports
-        low, high = _sum_limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
-        low, high = low - n, high - n
+        low, high = _same_crowd_difference(first, second, miss)
     else:
-        limits = _limits_of(first), _limits_of(second)
-        low, high = _extremes(lambda a, b: a - b, *limits, _halves(miss))
+        low, high = _extremes(operator.sub, _own(first), _own(second), _halves(miss))
     return Combination(value, parts.sigma, low, high, level, kind)
 
 
@@ -104,11 +96,8 @@ def total(
     miss = _miss(level, kind)
     if kind == "normal":
         low, high = parts.normal(value, level)
-    elif estimates[0].target == "crowd":
-        ones = sum(one.ones for one in estimates)
-        low, high = _sum_limits([_crowd(ones, estimates[0], len(estimates))], miss)
     else:
-        low, high = _sum_limits(_exclusive(estimates), miss)
+        low, high = _sum_limits(_total_limits(estimates), miss)
     return Combination(value, parts.sigma, low, high, level, kind)
 
 
@@ -125,7 +114,7 @@ def ratio(
         low, high = parts.fieller(level)
     else:
         corners = staircase(miss / 2) if first.target == "crowd" else _halves(miss)
-        low, high = _extremes(_quotient, _limits_of(first), _limits_of(second), corners)
+        low, high = _extremes(_quotient, _own(first), _own(second), corners)
     value = a / b
     sigma = parts.spread((first.sigma, abs(value) * second.sigma)) / abs(b)
     return Combination(value, sigma, low, high, level, kind)
@@ -149,10 +138,9 @@ def share_difference(
         (down, up), (less, more) = (_deviations(one, level) for one in (first, second))
         low, high = value - math.hypot(down / m, more / n), value + math.hypot(up / m, less / n)
     elif first.target == "crowd" and (m, first.q) == (n, second.q):
-        low, high = _sum_limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
-        low, high = (low - n) / n, (high - n) / n
+        low, high = (end / n for end in _same_crowd_difference(first, second, miss))
     else:
-        limits = _limits_of(first), _limits_of(second)
+        limits = _own(first), _own(second)
         low, high = _extremes(lambda a, b: a / m - b / n, *limits, staircase(miss / 2))
     sigma = math.hypot(first.sigma / m, second.sigma / n)
     return Combination(value, sigma, low, high, level, kind)
@@ -176,14 +164,10 @@ def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) ->
     if not others or not all(one.question == first.question for one in others):
         raise InputError("a part is of one or more other options of the same question.")
     a, whole = first.count, first.count + sum(one.count for one in others)
-    n, q, ones = first.reports, float(first.q), sum(one.ones for one in others)
     miss = _miss(level, "exact")
-    if first.target == "crowd":
-        rest, corners = _crowd(ones, first, len(others)), staircase(miss / 2, FEW_STEPS)
-    else:
-        rest = PopulationLimits(ones, n, q, n * (len(others) - 1), q)
-        corners = _halves(miss)
-    low, high = _extremes(_fraction, _limits_of(first), rest, corners)
+    corners = staircase(miss / 2, FEW_STEPS) if first.target == "crowd" else _halves(miss)
+    rest = _limits(sum(one.ones for one in others), first, len(others))
+    low, high = _extremes(_fraction, _own(first), rest, corners)
     if whole <= 0:
         return Combination(math.nan, math.inf, low, high, level, "exact")
     value = min(max(a / whole, 0.0), 1.0)
@@ -199,57 +183,60 @@ def _miss(level: float, kind: str) -> float:
     return 1 - check_level(level)
 
 
-def _crowd(ones: int, like: Estimate, bits: int) -> OneSidedLimits:
-    return CrowdLimits(ones, bits * like.reports, float(like.q))
+def _own(one: Estimate) -> Limits:
+    return _limits(one.ones, one)
 
 
-def _limits_of(one: Estimate) -> OneSidedLimits:
-    if one.target == "crowd":
-        return _crowd(one.ones, one, 1)
-    return PopulationLimits(one.ones, one.reports, float(one.q))
+def _same_crowd_difference(first: Estimate, second: Estimate, miss: float) -> tuple[float, float]:
+    """Return limits from the ones of the first and the zeros of the second, of 2 n bits."""
+    n = first.reports
+    low, high = _limits(first.ones + n - second.ones, first, 2).ends(miss / 2)
+    return low - n, high - n
 
 
-def _exclusive(estimates: Sequence[Estimate]) -> list[OneSidedLimits]:
-    """Return limits for the options of each question with one answer, and for each other bit."""
+def _limits(ones: int, like: Estimate, options: int = 1) -> Limits:
+    """Return the limits of the total of several options, which in a population exclude each other.
 
-    def shared(one: Estimate) -> tuple[str, str]:
+    The options of a crowd need not: their bits are those of one larger crowd.
+    """
+    n, q = like.reports, float(like.q)
+    if like.target == "crowd":
+        return Limits(ones, options * n, q)
+    return Limits(ones, n, q, "population", n * (options - 1), q)
+
+
+def _total_limits(estimates: Sequence[Estimate]) -> list[Limits]:
+    """Return limits of parts of a total: where they cannot be one, for each group that can."""
+
+    def group(one: Estimate) -> tuple[str, str]:
+        if one.target == "crowd":
+            return "", ""
         return one.question.name, "" if one.question.takes_one else one.label
 
-    limits: list[OneSidedLimits] = []
-    for _, group in groupby(sorted(estimates, key=shared), key=shared):
-        options = list(group)
-        n, q = options[0].reports, float(options[0].q)
-        ones = sum(one.ones for one in options)
-        limits.append(PopulationLimits(ones, n, q, n * (len(options) - 1), q))
-    return limits
+    groups = (list(options) for _, options in groupby(sorted(estimates, key=group), key=group))
+    return [_limits(sum(o.ones for o in some), some[0], len(some)) for some in groups]
 
 
-def _sum_limits(parts: Sequence[OneSidedLimits], miss: float) -> tuple[float, float]:
+def _sum_limits(parts: Sequence[Limits], miss: float) -> tuple[float, float]:
     """Return the limits of a sum: each part's at its share of the miss, as misses at most add."""
-    ends = [_ends(part, miss / 2 / len(parts)) for part in parts]
-    return sum(low for low, _ in ends), sum(high for _, high in ends)
+    lows, highs = zip(*(part.ends(miss / 2 / len(parts)) for part in parts), strict=True)
+    return sum(lows), sum(highs)
 
 
 def _extremes(
     value: Callable[[float, float], float],
-    first: OneSidedLimits,
-    second: OneSidedLimits,
+    first: Limits,
+    second: Limits,
     corners: Sequence[tuple[float, float]],
 ) -> tuple[float, float]:
     """Return the extremes of a value that rises with the first count and falls with the second."""
-    ends = [(_ends(first, x), _ends(second, y)) for x, y in corners]
+    ends = [(first.ends(x), second.ends(y)) for x, y in corners]
     return min(value(a[0], b[1]) for a, b in ends), max(value(a[1], b[0]) for a, b in ends)
 
 
 def _halves(miss: float) -> tuple[tuple[float, float]]:
     """Return the one corner of two limits that may depend on each other: their misses add."""
     return ((miss / 4, miss / 4),)
-
-
-def _ends(of: OneSidedLimits, miss: float) -> tuple[float, float]:
-    """Return both limits; where no truth fits, the nearest one."""
-    low, high = of.low(miss), of.high(miss)
-    return (high if low == math.inf else low), (low if high == -math.inf else high)
 
 
 def _quotient(a: float, b: float) -> float:

@@ -64,12 +64,10 @@ class CountTable:
 
     @property
     def reports(self) -> int:
-        """How many reports were counted."""
         return int(self._reports[0])
 
     @property
     def by_bit(self) -> Counts:
-        """How many reports have a one at each position."""
         self._gather()
         return self.cohorts[:, 1:].sum(axis=0) if len(self.cohorts) else self._by_bit.copy()
 
@@ -125,10 +123,9 @@ class CountTable:
         """Return how often each packed row, in hexadecimal, was counted."""
         width = row_bytes(self._bits)
         values = self.by_vector.nonzero()[0].tolist()
-        rows = {
+        return {
             value.to_bytes(width, "little").hex(): int(self.by_vector[value]) for value in values
         }
-        return dict(sorted(rows.items()))
 
 
 def unpack(rows: Rows, bits: int) -> NDArray[np.uint8]:
@@ -265,7 +262,6 @@ class _Kernel:
         self._scratch = np.empty(kernels.tally_scratch(row_bytes), np.uint8)
 
     def add(self, rows: Rows, by_set_bits: Counts | None) -> None:
-        """Count contiguous rows."""
         if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != self._row_bytes:
             raise ValueError(f"rows must be bytes, {self._row_bytes} each.")
         found = None if by_set_bits is None else np.zeros(8 * self._row_bytes + 1, np.int64)
@@ -292,7 +288,6 @@ def column_sums(bits: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def count_set_bits(rows: Rows) -> NDArray[Any]:
-    """Return how many bits each row has set."""
     count, width = rows.shape
     if width > 512:
         return np.asarray(np.bitwise_count(rows).sum(axis=1, dtype=np.int64))

@@ -1,8 +1,8 @@
 """Cross tables: the cells of questions that a survey crosses, with totals, shares and a test.
 
-Every cell is a bit of its own, so that its count has an exact interval, as any option's has. So
-have the totals, and the part that a cell has of its row or of its column. Three or more questions
-make one table for each answer to the first.
+Every cell is a bit of its own, so its count has an exact interval, like any option's. So have the
+totals, and the part that a cell has of its row or column. Three or more questions make one table
+for each answer to the first.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class CrossTable(TableExport):
     """The cells of crossed questions: ``table["young", "new"]`` is the estimate of one.
 
-    `questions` are their names and `values` what each can be. `given` says of whom a slice is: the
-    answers that all its people have.
+    `questions` are their names and `values` their categories; `cells` has an axis for each.
+    `given` is empty, or for a slice the answers that all its people have.
     """
 
     estimates: Estimates
@@ -46,14 +46,7 @@ class CrossTable(TableExport):
     questions: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
     given: Mapping[str, str]
-    _places: NDArray[np.int64]
-
-    @cached_property
-    def _cells(self) -> tuple[Estimate, ...]:
-        return tuple(self.estimates[self.cross.name].values())
-
-    def _cell(self, *index: int) -> Estimate:
-        return self._cells[int(self._places[index])]
+    cells: NDArray[np.object_]
 
     def __getitem__(self, cell: str | tuple[str, ...]) -> Estimate:
         wanted = (cell,) if isinstance(cell, str) else tuple(cell)
@@ -64,24 +57,24 @@ class CrossTable(TableExport):
             if value not in values:
                 raise InputError(f"{name} is never {value!r}; it is one of {listed(values)}.")
             index.append(values.index(value))
-        return self._cell(*index)
+        found: Estimate = self.cells[tuple(index)]
+        return found
 
     @cached_property
     def slices(self) -> Mapping[str, CrossTable]:
         """One table of the other questions for each answer to the first of three or more."""
         if len(self.questions) < 3:
             raise InputError("only a table of three or more questions is sliced.")
-        first, *questions = self.questions
+        first, *others = self.questions
         return {
-            value: CrossTable(
-                self.estimates,
-                self.cross,
-                tuple(questions),
-                self.values[1:],
-                {**self.given, first: value},
-                self._places[place],
+            value: replace(
+                self,
+                questions=tuple(others),
+                values=self.values[1:],
+                given={**self.given, first: value},
+                cells=cells,
             )
-            for place, value in enumerate(self.values[0])
+            for value, cells in zip(self.values[0], self.cells, strict=True)
         }
 
     def _check_two(self) -> None:
@@ -91,53 +84,43 @@ class CrossTable(TableExport):
                 " take its slices."
             )
 
-    def _matrix(self) -> list[list[Estimate]]:
-        self._check_two()
-        rows, columns = (range(len(values)) for values in self.values)
-        return [[self._cell(i, j) for j in columns] for i in rows]
-
     def row_totals(self, level: float = 0.95) -> tuple[Combination, ...]:
         """Return how many people each row has, with exact intervals.
 
-        From the question's own bits, which say it best; in a slice, the cells are added.
+        From the question's own bits, which are more precise; in a slice, the cells are added.
         """
         return self._totals(0, level)
 
     def column_totals(self, level: float = 0.95) -> tuple[Combination, ...]:
-        """Return how many people each column has: see `row_totals`."""
         return self._totals(1, level)
 
     def _totals(self, axis: int, level: float) -> tuple[Combination, ...]:
-        matrix = self._matrix()
-        groups: Sequence[Sequence[Estimate]] = (
-            matrix if axis == 0 else list(zip(*matrix, strict=True))
-        )
+        self._check_two()
         if not self.given:
-            groups = self._answers(self.questions[axis])
-        return tuple(total(group, level) for group in groups)
+            return tuple(total([one], level) for one in self._answers(self.questions[axis]))
+        rows = self.cells.T if axis else self.cells
+        return tuple(total(row.tolist(), level) for row in rows)
 
-    def _answers(self, name: str) -> list[list[Estimate]]:
+    def _answers(self, name: str) -> list[Estimate]:
         """Return the estimate of each value of a crossed question, from its own bits."""
         (side,) = (side for side in self.cross.sides if side.name == name)
         own = list(self.estimates[side.question.name].values())
         if side.bit is None:
-            return [[one] for one in own]
+            return own
         yes = own[side.bit]
-        no = replace(
-            yes,
-            label=side.values[1],
-            ones=yes.reports - yes.ones,
-            constrained=yes.reports - yes.constrained,
-        )
-        return [[yes], [no]]
+        n = yes.reports
+        no = replace(yes, label=side.values[1], ones=n - yes.ones, constrained=n - yes.constrained)
+        return [yes, no]
 
     def row_shares(self, level: float = 0.95) -> tuple[tuple[Combination, ...], ...]:
         """Return which part of its row each cell is, with exact intervals, row by row."""
-        return tuple(_parts(row, level) for row in self._matrix())
+        self._check_two()
+        return tuple(_parts(row.tolist(), level) for row in self.cells)
 
     def column_shares(self, level: float = 0.95) -> tuple[tuple[Combination, ...], ...]:
         """Return which part of its column each cell is, with exact intervals, row by row."""
-        columns = [_parts(column, level) for column in zip(*self._matrix(), strict=True)]
+        self._check_two()
+        columns = [_parts(column.tolist(), level) for column in self.cells.T]
         return tuple(zip(*columns, strict=True))
 
     @cached_property
@@ -157,16 +140,15 @@ class CrossTable(TableExport):
         if not self.given:
             first, second = (side_of(plan.survey, name) for name in self.questions)
             return CrossedTable(plan, tally, first, second, self.cross).test
-        table = np.array([[cell.count for cell in row] for row in self._matrix()])
+        self._check_two()
+        table = np.array([[cell.count for cell in row] for row in self.cells])
         q, n = float(plan.q), tally.reports
         return InteractionTest(table, np.eye(table.size) * n * q * (1 - q) / (1 - 2 * q) ** 2)
 
     def to_arrow(self, level: float = 0.95) -> pa.Table:
-        """Return the cells as an Arrow table, with a column for each question."""
         rows = []
-        for place in product(*(range(len(values)) for values in self.values)):
-            answers = [values[i] for values, i in zip(self.values, place, strict=True)]
-            numbers = self._cell(*place).to_json(level)
+        for answers, cell in zip(product(*self.values), self.cells.ravel().tolist(), strict=True):
+            numbers = cell.to_json(level)
             row = dict(zip(self.questions, answers, strict=True))
             rows.append(row | {name: float(numbers[name]) for name in NUMBERS})
         tally = self.estimates.tally
@@ -174,7 +156,6 @@ class CrossTable(TableExport):
         return arrow_rows(self.questions, rows, level=level, **about)
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
-        """Return cells, totals, shares and the test as plain JSON values."""
         check_level(level)
         estimates = self.estimates
         document: dict[str, Any] = {
@@ -197,11 +178,9 @@ class CrossTable(TableExport):
         document |= {"first": first, "second": second, "table": self._cells_json(level)}
         document["totals"] = {
             name: {value: one.to_json() for value, one in zip(values, totals, strict=True)}
-            for name, values, totals in zip(
-                ("first", "second"),
-                self.values,
-                (self.row_totals(level), self.column_totals(level)),
-                strict=True,
+            for name, values, totals in (
+                ("first", self.values[0], self.row_totals(level)),
+                ("second", self.values[1], self.column_totals(level)),
             )
         }
         document["independence"] = asdict(self.test.result)
@@ -214,8 +193,8 @@ class CrossTable(TableExport):
     def _cells_json(self, level: float) -> list[dict[str, Any]]:
         rows, columns = self.row_shares(level), self.column_shares(level)
         cells = []
-        for i, j in product(*(range(len(values)) for values in self.values)):
-            numbers = self._cell(i, j).to_json(level)
+        for (i, j), cell in np.ndenumerate(self.cells):
+            numbers = cell.to_json(level)
             del numbers["share"]  # the shares of the row and of the column say more
             names = {"first": self.values[0][i], "second": self.values[1][j]}
             shares = {"row_share": rows[i][j], "column_share": columns[i][j]}
@@ -242,18 +221,9 @@ def cross_named(survey: Survey, names: Sequence[str]) -> Cross | None:
 def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd") -> CrossTable:
     """Return the table of questions that the plan's survey crosses.
 
-    Parameters
-    ----------
-    plan, tally
-        The plan, and the tally of its reports, as `estimate` takes them.
-    names
-        The crossed questions in the order wanted, rows before columns, or the name of the cross.
-    target
-        Whom the counts are about: those who reported, or the population they are a sample of. The
-        test of independence is always about the population.
+    `names` are the crossed questions in the order wanted, rows before columns, or the name of the
+    cross. `target` says whom the counts are about; the test is always about the population.
 
-    Examples
-    --------
     >>> from shoal import Choice, Survey, YesNo, plan as make_plan, tally
     >>> from shoal.protocol.wire import Synthetic
     >>> survey = Survey("s", (YesNo("young"), Choice("brand", ("old", "new"))))
@@ -263,8 +233,6 @@ def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd")
     >>> table = cross_table(plan, tally(plan, reports), "young", "brand")
     >>> round(table["young", "new"].count), round(table.row_shares()[0][1].value, 2)
     (398, 0.81)
-    >>> table.test.result.p_value < 1e-9
-    True
     """
     estimates = estimate(plan, tally, target=target)
     cross = cross_named(plan.survey, names)
@@ -274,10 +242,10 @@ def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd")
     order = list(range(len(sides)))
     if list(names) != [cross.name]:
         order = [sides.index(name) for name in names]
-    places = np.arange(cross.bits).reshape(cross.sizes).transpose(order)
+    cells = np.array([*estimates[cross.name].values()], object).reshape(cross.sizes)
     questions = tuple(sides[axis] for axis in order)
     values = tuple(cross.sides[axis].values for axis in order)
-    return CrossTable(estimates, cross, questions, values, {}, places)
+    return CrossTable(estimates, cross, questions, values, {}, cells.transpose(order))
 
 
 def _no_cross(survey: Survey, names: Sequence[str]) -> str:

@@ -46,7 +46,6 @@ class Crowd:
 
     @property
     def unnamed(self) -> bool:
-        """Whether it has neither a name nor a window."""
         return self.name is None and self.window is None
 
     def __str__(self) -> str:
@@ -62,7 +61,6 @@ class Crowd:
         return f"crowd {self.name}" + ("" if self.window is None else f" of window {self.window}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the crowd as plain JSON values."""
         return {name: getattr(self, name) for name in ("name", "window", "reports", "released")}
 
 
@@ -97,7 +95,6 @@ def _place(crowd: Crowd) -> tuple[bool, int, bool, str, int]:
 
 
 def parse_crowds(value: object) -> tuple[Crowd, ...]:
-    """Read the crowds of a tally from plain JSON values, strictly."""
     if not isinstance(value, list):
         raise TallyError("crowds must be a list of the tally's crowds.")
     needed = {"name", "window", "reports", "released"}
@@ -110,14 +107,12 @@ def parse_crowds(value: object) -> tuple[Crowd, ...]:
 
 
 def check_people(value: object) -> People | None:
-    """Return what is declared about the people of several crowds."""
     if value is None or value == "different":
         return value
     raise TallyError(f'people must be "different" or nothing, got people={str(value)[:80]!r}.')
 
 
 def repeat_remedy(crowds: Sequence[Crowd]) -> str:
-    """Say what to do about a sum of crowds whose people may be the same."""
     parts = (
         "If they are parts of one crowd, name it with Tally.named or shoal tally --crowd-name; if"
         if any(crowd.unnamed for crowd in crowds)
@@ -130,13 +125,11 @@ def repeat_remedy(crowds: Sequence[Crowd]) -> str:
 
 
 def in_crowds(estimates: Mapping[str, Any]) -> str:
-    """Return in how many crowds the reports are, if there are several."""
     crowds = len(estimates["crowds"])
     return f" of {crowds:,} crowds" if crowds > 1 else ""
 
 
 def note_on(crowds: int, people: People | None) -> str | None:
-    """Say what a count is of where a tally holds several crowds."""
     if crowds < 2:
         return None
     if people == "different":

@@ -256,10 +256,9 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
 def check_crowd(plan: Plan, tally: Tally) -> None:
     """Refuse a tally that is empty, of another plan, of too few reports, or beyond the plan's view.
 
-    Of a sum of crowds whose people may be the same each must be complete by itself. If their people
-    are different, the sum is one larger crowd. With memory a person's permanent flips are in every
-    crowd of a sum, which neither the promise nor any interval allows for. A plan that does not keep
-    its promise is refused too.
+    Of a sum of crowds whose people may be the same each must be complete by itself; if they are
+    different, the sum is one larger crowd. With memory a person's permanent flips are in every
+    crowd of a sum, which neither the promise nor any interval allows for.
     """
     if tally.plan_id != plan.id:
         raise TallyError("the tally is of another plan.")
@@ -378,7 +377,7 @@ def _elsewhere(question: Question) -> str | None:
 
 
 def estimate_rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a flat row for each option of ``document["estimates"]``, with what all rows share."""
+    """Yield a flat row for each option of ``document["estimates"]``."""
     estimates = document["estimates"]
     names = ("reports", "level", "interval", "target", "simulated", "plan")
     shared = {name: estimates[name] for name in names} | {"crowds": len(estimates["crowds"])}

@@ -57,7 +57,6 @@ class Sensitivity:
 
     @property
     def in_words(self) -> str:
-        """Say it in one sentence."""
         least, most = text_down(self.least, 3), text_up(self.most, 3)
         return (
             f"At level {self.level:.3g}, one cell that is {most} people off independence would be"
@@ -66,7 +65,6 @@ class Sensitivity:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the numbers and the sentence."""
         return dict(vars(self)) | {"in_words": self.in_words}
 
 
@@ -79,7 +77,6 @@ class InteractionTest:
 
     @cached_property
     def shares(self) -> tuple[Matrix, Matrix]:
-        """The estimated share of each row and of each column."""
         total = max(round(float(self.table.sum())), 1)
         rows, columns = (
             nearest_feasible(self.table.sum(axis=axis), total, total, total) / total
@@ -103,13 +100,11 @@ class InteractionTest:
 
     @property
     def degrees(self) -> int:
-        """How many contrasts there are."""
         rows, columns = self.table.shape
         return (int(rows) - 1) * (int(columns) - 1)
 
     @cached_property
     def result(self) -> Independence:
-        """The statistic and its p-value."""
         from scipy.stats import chi2
 
         statistic = float(((self._whitened @ self.table.reshape(-1)) ** 2).sum())
@@ -136,7 +131,7 @@ class InteractionTest:
 
 
 def _complement(share: Matrix) -> Matrix:
-    """Return an orthonormal basis, in rows, of what is at right angles to the share."""
+    """Return an orthonormal basis, in rows, of the complement of the share."""
     size = len(share)
     basis = np.column_stack((share, np.delete(np.eye(size), int(share.argmax()), axis=1)))
     return np.asarray(np.linalg.qr(basis)[0][:, 1:].T)

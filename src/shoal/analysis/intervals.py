@@ -21,10 +21,10 @@ whatever the truth is: it inverts a one-sided test of a distribution that rises 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_level, check_number
@@ -66,24 +66,10 @@ def interval(
     target: Target = "crowd",
     options: int = 1,
 ) -> Interval:
-    """Return an interval for how many people's bit is set.
+    """Return an interval for how many people's bit is set; 0 < q < 1/2.
 
-    Parameters
-    ----------
-    ones, reports
-        How many reports showed a one, and how many reports there were.
-    q
-        The flip probability, 0 < q < 1/2.
-    level
-        The probability with which intervals made this way cover the truth: at least, or for a
-        normal one approximately.
-    kind, target
-        See the module.
-    options
-        How many options the question has; only `simultaneous` uses it.
+    `options` is the number of options of the question; only `simultaneous` uses it.
 
-    Examples
-    --------
     >>> interval(300, 1000, 0.25)
     Interval(low=45, high=154, level=0.95, kind='exact', compatible=True)
     """
@@ -100,13 +86,14 @@ def interval(
     miss = 1 - level
     if kind in ("normal", "chebyshev"):
         factor = normal_factor(level) if kind == "normal" else 1 / math.sqrt(miss)
-        within = _crowds_within if target == "crowd" else _populations_within
-        return Interval(*within(ones, reports, q, factor), level, kind)
+        count, noise = (ones - q * reports) / (1 - 2 * q), sigma(ones, reports, q, "crowd")
+        drawn = reports if target == "population" else 0
+        return Interval(*_within(count, noise, factor, drawn), level, kind)
     if kind == "simultaneous":
         # Given the crowd, the flips of different bits are independent, so that levels multiply;
         # bits of people drawn from a population are not, so there misses add.
         miss = -math.expm1(math.log(level) / options) if target == "crowd" else miss / options
-    limits = (CrowdLimits if target == "crowd" else PopulationLimits)(ones, reports, q)
+    limits = Limits(ones, reports, q, target)
     low, high = limits.low(miss / 2), limits.high(miss / 2)
     compatible = math.isfinite(low) and math.isfinite(high)
     return Interval(min(low, reports), max(high, 0), level, kind, compatible)
@@ -123,17 +110,25 @@ def sigma(ones: int, reports: int, q: float, target: Target) -> float:
 
 
 def normal_interval(count: float, noise: float, level: float, drawn: int = 0) -> Interval:
-    """Return the interval of a normal estimate whose flips have sigma `noise` (approximate).
+    """Return the interval of a normal estimate whose flips have sigma `noise` (approximate)."""
+    factor = normal_factor(check_level(level))
+    return Interval(*_within(count, noise, factor, drawn), level, "normal")
 
-    If so many people were `drawn` from a population, the counts in it that are within the quantile
-    of their own sigmas: (count - n s)^2 <= z^2 (noise^2 + n s (1 - s)), Wilson's idea.
+
+def _within(count: float, noise: float, factor: float, drawn: int) -> tuple[float, float]:
+    """Return the truths that are at most `factor` sigmas away.
+
+    If so many people were `drawn` from a population, these are the counts n s in it with
+    (count - n s)^2 <= factor^2 (noise^2 + n s (1 - s)): Wilson's interval. A sigma estimated from
+    the same ones is zero where none were seen, and would cover nothing.
     """
-    z = normal_factor(check_level(level))
+    reach = factor * noise
     if not drawn:
-        return Interval(count - z * noise, count + z * noise, level, "normal")
-    centre, shrink = count + z * z / 2, 1 + z * z / drawn
-    reach = math.sqrt(max(centre**2 - shrink * (count**2 - (z * noise) ** 2), 0.0))
-    return Interval((centre - reach) / shrink, (centre + reach) / shrink, level, "normal")
+        return count - reach, count + reach
+    centre, shrink = count + factor**2 / 2, 1 + factor**2 / drawn
+    square = count * (1 - count / drawn) + shrink * noise**2 + factor**2 / 4
+    root = factor * math.sqrt(max(square, 0.0))
+    return (centre - root) / shrink, (centre + root) / shrink
 
 
 def drawn_sigma(count: float, noise: float, drawn: int) -> float:
@@ -143,85 +138,45 @@ def drawn_sigma(count: float, noise: float, drawn: int) -> float:
 
 
 def check_target(target: object) -> None:
-    """Refuse a target that does not exist."""
     if target not in get_args(Target):
         raise InputError(f"target must be crowd or population, got {target!r}.")
 
 
-def _crowds_within(ones: int, reports: int, q: float, factor: float) -> tuple[float, float]:
-    """Return the crowds that are at most `factor` sigmas away."""
-    centre = (ones - q * reports) / (1 - 2 * q)
-    reach = factor * sigma(ones, reports, q, "crowd")
-    return centre - reach, centre + reach
-
-
-def _populations_within(ones: int, reports: int, q: float, factor: float) -> tuple[float, float]:
-    """Return the populations that are at most `factor` of their own sigmas away.
-
-    The rates with (ones - n rate)^2 <= factor^2 n rate (1 - rate): Wilson's interval. A sigma that
-    is estimated from the same ones is zero where none were seen, and would cover nothing.
-    """
-    squared = factor * factor
-    root = factor * math.sqrt(ones * (reports - ones) / reports + squared / 4)
-    rates = ((ones + squared / 2 + side) / (reports + squared) for side in (-root, root))
-    low, high = (reports * (rate - q) / (1 - 2 * q) for rate in rates)
-    return low, high
-
-
-class OneSidedLimits(Protocol):
-    """One-sided limits of a truth between 0 and some size, given what was seen."""
-
-    def low(self, miss: float) -> float:
-        """Return the lower limit; infinite if every truth makes so many ones too unlikely."""
-
-    def high(self, miss: float) -> float:
-        """Return the upper limit; minus infinity if every truth makes so few too unlikely."""
-
-
 @dataclass(frozen=True)
-class CrowdLimits:
-    """Of `ones` ones among `bits` bits, each flipped with probability q: A_n(m) of KR 3.1.
+class Limits:
+    """One-sided limits of how many of `size` have a property, given `ones`.
 
-    It does not matter whose bits they are: several bits of each person have the same distribution.
+    For a crowd, `size` are bits, each flipped with probability q: A_n(m) of KR 3.1. It does not
+    matter whose bits they are: several bits of each person have the same distribution.
+
+    For a population, `size` people were drawn from it. Bin(size, q + (p - q) share) of the ones are
+    theirs, and Bin(coins, coin) carry no information. The total of L options that exclude each
+    other has n (L - 1) such coins of probability q: a person with one of them differs from one with
+    none in a single bit.
     """
 
     ones: int
-    bits: int
+    size: int
     q: float
-
-    def low(self, miss: float) -> float:
-        """Return the smallest m whose P[A >= ones] is above `miss`."""
-        return _crowd_low(self.ones, self.bits, self.q, miss)
-
-    def high(self, miss: float) -> float:
-        """Return the upper limit: yes and no exchanged."""
-        return self.bits - _crowd_low(self.bits - self.ones, self.bits, self.q, miss)
-
-
-@dataclass(frozen=True)
-class PopulationLimits:
-    """Of the ones of people drawn from a population in which a share has some property.
-
-    Bin(reports, q + (p - q) share) of them, and beside these Bin(coins, coin) that say nothing. The
-    total of L options that exclude each other has n (L - 1) such coins of probability q: a person
-    with one of them differs from one with none in a single bit.
-    """
-
-    ones: int
-    reports: int
-    q: float
+    target: Target = "crowd"
     coins: int = 0
     coin: float = 0.5
 
     def low(self, miss: float) -> float:
-        """Return `reports` times the smallest share whose P[so many ones] is above `miss`."""
-        return self.reports * _share_low(self, miss)
+        """Return the smallest truth whose P[at least so many ones] is above `miss`, or infinity."""
+        if self.target == "crowd":
+            return _crowd_low(self.ones, self.size, self.q, miss)
+        return self.size * _share_low(self, miss)
 
     def high(self, miss: float) -> float:
-        """Return the upper limit: yes and no exchanged."""
-        zeros = self.reports + self.coins - self.ones
-        other = PopulationLimits(zeros, self.reports, self.q, self.coins, 1 - self.coin)
-        return self.reports * (1 - _share_low(other, miss))
+        """Return the upper limit, yes and no exchanged; minus infinity if no truth fits."""
+        zeros = self.size + self.coins - self.ones
+        return self.size - replace(self, ones=zeros, coin=1 - self.coin).low(miss)
+
+    def ends(self, miss: float) -> tuple[float, float]:
+        """Return both limits; where no truth fits, the nearest one."""
+        low, high = self.low(miss), self.high(miss)
+        return (high if low == math.inf else low), (low if high == -math.inf else high)
 
 
 @lru_cache(4096)  # the steps of a staircase, and one estimate set against several
@@ -243,13 +198,13 @@ def _crowd_low(ones: int, bits: int, q: float, miss: float) -> float:
 
 
 @lru_cache(4096)
-def _share_low(seen: PopulationLimits, miss: float) -> float:
+def _share_low(seen: Limits, miss: float) -> float:
     from scipy.optimize import brentq
     from scipy.special import betaincinv
 
     from shoal.theory.binomial import sum_tails
 
-    q, ones, reports = seen.q, seen.ones, seen.reports
+    q, ones, reports = seen.q, seen.ones, seen.size
     if not seen.coins:  # Clopper and Pearson's limit of the rate
         rate = float(betaincinv(ones, reports - ones + 1, miss)) if ones else 0.0
         share = (rate - q) / (1 - 2 * q)

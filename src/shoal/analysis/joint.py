@@ -55,11 +55,10 @@ class JointCell:
 
     @property
     def sigma(self) -> float:
-        """The standard deviation of the count: of the flips and, for a population, of who."""
         return drawn_sigma(self.count, self.noise, self.drawn)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return the normal interval of the count, which is approximate: for large crowds."""
+        """Return the normal interval of the count (approximate: for large crowds)."""
         return normal_interval(self.count, self.noise, level, self.drawn)
 
 
@@ -144,7 +143,6 @@ def joint_values(rows: Rows, bits: Bits) -> NDArray[np.int64]:
 
 
 def checked_bits(bits: Sequence[int], length: int) -> Bits:
-    """Return the positions of a group that can be counted jointly."""
     chosen = tuple(check_integer("a bit", b, lowest=0, highest=length - 1) for b in bits)
     if not 1 <= len(set(chosen)) == len(chosen) <= MAX_JOINT_BITS:
         raise TallyError(f"joint counts take 1 to {MAX_JOINT_BITS} different bits, got {chosen}.")
@@ -152,7 +150,6 @@ def checked_bits(bits: Sequence[int], length: int) -> Bits:
 
 
 def plan_groups(plan: Plan) -> list[Bits]:
-    """Return the bit positions of the groups that a plan declares."""
     groups = (tuple(plan.survey.bit(*bit) for bit in group) for group in plan.joint)
     return [checked_bits(group, plan.bits) for group in groups]
 

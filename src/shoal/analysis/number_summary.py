@@ -1,25 +1,21 @@
 """The mean and the quantiles of a number question, from the counts of its ranges.
 
-A report says only in which range a number falls, and the first and the last range have no end. So
-there are two statements, neither of which guesses:
+A report says only in which range a number falls, and the first and last range have no end. So there
+are two statements, neither of which guesses:
 
-* the *limited mean*: the mean of the numbers when those below the first edge count as the first
-  edge, and those above the last one as the last. From the ranges alone it is known up to the place
-  of each number in its range; the interval contains every place.
-* for each quantile the range it is in, with all ranges that are compatible with the reports.
-
-==========  =================================================================================
-quantiles   the ranges contain the true one with at least the level, for every crowd (theorem:
-            each range is left out by one of two one-sided exact tests)
-mean        approximate: the normal interval of a sum of independent flips
-==========  =================================================================================
+* the *limited mean*: the mean when numbers beyond the outer edges count as these edges. The ranges
+  tell it up to the place of each number in its range; the interval contains every place
+  (approximate: normal, a sum of independent flips).
+* for each quantile the range it is in, with all ranges compatible with the reports: they contain
+  the true one with at least the level, for every crowd (theorem: each range is left out by one of
+  two one-sided exact tests).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -48,10 +44,6 @@ class LimitedMean:
     high: float
     level: float
 
-    def to_json(self) -> dict[str, float]:
-        """Return plain JSON values."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class Quantile:
@@ -65,10 +57,6 @@ class Quantile:
     low: float | None
     high: float | None
     level: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -141,29 +129,23 @@ class NumberSummary:
         with the reports. Otherwise those below and those above are both uncertain: misses add.
         """
         number, reports = len(self.ranges), self.ranges[0].reports
-        inner: Iterator[tuple[float, float]]
-        if self.question.missing is None:
-            sums = (total(self.ranges[:n], self.level) for n in range(1, number))
-            inner = ((one.low / reports, one.high / reports) for one in sums)
-        else:
-            level = (1 + self.level) / 2
-            pairs = (
-                (total(self.ranges[:n], level), total(self.ranges[n:], level))
-                for n in range(1, number)
-            )
-            inner = (
-                (_part(below.low, above.high, 0.0), _part(below.high, above.low, 1.0))
-                for below, above in pairs
-            )
+        inner = []
+        for n in range(1, number):
+            if self.question.missing is None:
+                below = total(self.ranges[:n], self.level)
+                inner.append((below.low / reports, below.high / reports))
+            else:
+                level = (1 + self.level) / 2
+                below, above = total(self.ranges[:n], level), total(self.ranges[n:], level)
+                low, high = _part(below.low, above.high, 0.0), _part(below.high, above.low, 1.0)
+                inner.append((low, high))
         return [(0.0, 0.0), *inner, (1.0, 1.0)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the mean and the usual quantiles as plain JSON values."""
-        mean = self.mean
         return {
             "level": self.level,
-            "mean": None if mean is None else mean.to_json(),
-            "quantiles": [self.quantile(part).to_json() for part in QUANTILES],
+            "mean": self.mean and asdict(self.mean),
+            "quantiles": [asdict(self.quantile(part)) for part in QUANTILES],
         }
 
 
@@ -175,15 +157,6 @@ def _part(first: float, second: float, otherwise: float) -> float:
 def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> NumberSummary:
     """Return the mean and the quantiles of a number question, with intervals.
 
-    Parameters
-    ----------
-    estimates, name
-        The estimates of a crowd, and the name of the question.
-    level
-        The confidence level of each interval.
-
-    Examples
-    --------
     >>> import shoal
     >>> from shoal.device.arrays.simulation_bits import SimulationBits
     >>> from shoal.device.encode import encode
@@ -191,10 +164,8 @@ def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> Numb
     >>> survey = shoal.Survey("people", (shoal.Number("age", (20, 40, 60)),))
     >>> plan = shoal.plan(survey, q="0.01")
     >>> answers = [{"age": age} for age in (15, 30, 35, 50) for _ in range(500)]
-    >>> noise = SimulationBits(1)
-    >>> originals = encode(survey, answers)
-    >>> counted = shoal.tally(plan, flip(plan, originals, random_bits=noise))
-    >>> ages = number_summary(shoal.estimate(plan, counted), "age")
+    >>> reports = flip(plan, encode(survey, answers), random_bits=SimulationBits(1))
+    >>> ages = number_summary(shoal.estimate(plan, shoal.tally(plan, reports)), "age")
     >>> ages.quantile(0.6)
     Quantile(part=0.6, label='20 to below 40', low=20.0, high=40.0, level=0.95)
     >>> round(ages.mean.low), round(ages.mean.high)
@@ -209,7 +180,6 @@ def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> Numb
 
 
 def numbers_of(estimates: Estimates, level: float = 0.95) -> dict[str, Any]:
-    """Return mean and quantiles of each number question."""
     return {
         question.name: number_summary(estimates, question.name, level).to_json()
         for question in estimates.plan.survey

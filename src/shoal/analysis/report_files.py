@@ -1,8 +1,8 @@
 """Reports as arrays: batches as they travel, and files larger than memory, chunk by chunk.
 
 A file is Parquet or Arrow with one fixed-size binary column `report`, raw rows behind a 64-byte
-header (`shoal.protocol.wire`), or a batch. Each names its plan. A row is the packed bits, behind
-the cohort as two bytes, little endian, if the plan has cohorts.
+header (`shoal.protocol.wire`), or a batch. Each names its plan. A row is the packed bits, preceded
+by the cohort as two little-endian bytes if the plan has cohorts.
 """
 
 from __future__ import annotations
@@ -120,7 +120,6 @@ def read_part(plan: Plan, path: Path, part: FilePart) -> Iterator[Synthetic]:
 
 @contextmanager
 def _problems_of(path: Path) -> Iterator[None]:
-    """Say in one sentence why a file cannot be read."""
     import pyarrow as pa  # heavy, and a server that parses batches does not need it
 
     try:
@@ -133,7 +132,6 @@ def _problems_of(path: Path) -> Iterator[None]:
 
 
 def _start_of(path: Path) -> bytes:
-    """Return the first bytes of a file, as far as they tell its form."""
     with path.open("rb") as file:
         start = file.read(8)
     return next((magic for magic in (_PARQUET, _ARROW) if start.startswith(magic)), start)
@@ -261,11 +259,9 @@ class Batch:
         return len(self.rows)
 
     def to_bytes(self) -> bytes:
-        """Return the batch in the binary form."""
         return self._reports().to_bytes()
 
     def to_json(self) -> bytes:
-        """Return the batch in the JSON form."""
         return self._reports().to_json()
 
     def _reports(self) -> Reports:

@@ -2,19 +2,18 @@
 
 The question is whether *any* honest crowd explains the tally: any answers of the survey's domain,
 randomized with the plan's q. The answers are not known, so a p-value must hold for all of them
-(theorems: `shoal.theory.honest_crowds`). Fakes that follow the noise of an allowed answer cannot
-be told from people who give it; no test sees those.
+(theorems: `shoal.theory.honest_crowds`). No test sees fakes that follow the noise of an allowed
+answer: they cannot be told from people who give it.
 
-Tests come in families, one for each kind of trace. A family gives p-values that are valid for every
-honest crowd of its plan, already multiplied by how many things it tests (Bonferroni). Given
-`fakes`, they are valid for every crowd of which at most that many reports are fake and may be
-anything. Where a report is sent in pieces, one for each set bit, a fake may set one bit as often as
-it has pieces.
+Tests come in families, one for each kind of trace. The p-values of a family are valid for every
+honest crowd of its plan, already multiplied by the number of tests (Bonferroni). Given `fakes`,
+they are valid for every crowd in which at most that many reports are fake and may be anything.
+Where a report is sent in pieces, one for each set bit, a fake may set one bit as often as it has
+pieces.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +26,7 @@ from shoal.analysis.count_table import unpack
 from shoal.analysis.estimates import check_crowd
 from shoal.analysis.tally import Counts, Tally
 from shoal.errors import InputError
-from shoal.planning.fragments import overflow_of
+from shoal.planning.bounds import overflow_of
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import QuestionPart
 from shoal.protocol.wire import row_bytes
@@ -83,7 +82,6 @@ class Screening:
 
     @property
     def suspicious(self) -> bool:
-        """Whether the p-value is at most the alarm."""
         return self.p_value <= self.alarm
 
     def to_json(self) -> dict[str, Any]:
@@ -103,16 +101,9 @@ class Screening:
 def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     """Look for traces of fake reports in the tally of a complete crowd.
 
-    Parameters
-    ----------
-    plan, tally
-        The plan, and the tally of its reports; an incomplete crowd is refused as by `estimate`, and
-        so are crowds whose people may be the same if the plan has memory.
-    alarm
-        The probability, in (0, 1), with which an honest crowd may be called suspicious.
+    An incomplete crowd is refused as by `estimate`, and so are crowds whose people may be the same
+    if the plan has memory. `alarm` is the probability with which an honest crowd is suspicious.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from shoal import Flags, Survey, plan, tally
     >>> from shoal.protocol.wire import Synthetic
@@ -195,7 +186,6 @@ def families(plan: Plan, tally: Tally) -> list[Family]:
 
 
 def _set_bit_range(plan: Plan) -> tuple[int, int]:
-    """Return the fewest and the most bits that an original has set; all between are allowed."""
     survey = plan.survey
     return sum(q.min_set_bits for q in survey), sum(q.max_set_bits for q in survey)
 
@@ -223,11 +213,10 @@ def _set_bits(plan: Plan, seen: Counts, *, exactly: bool) -> Family:
             f" expected to have at most {text_up(reports * rates[i])}."
         )
 
-    def traces(fakes: int) -> Iterator[Trace]:
-        p_values = hoeffding_at_least(counts - fakes, reports - fakes, rates)
-        return _strongest(p_values, p_values.size, sentence)
+    def p_values(fakes: int) -> Floats:
+        return hoeffding_at_least(counts - fakes, reports - fakes, rates)
 
-    return traces
+    return _strongest(p_values, sentence)
 
 
 def _bits(plan: Plan, tally: Tally) -> Family:
@@ -243,11 +232,7 @@ def _bits(plan: Plan, tally: Tally) -> Family:
             f" {reports * (q if few else 1 - q):,.0f}."
         )
 
-    def traces(fakes: int) -> Iterator[Trace]:
-        p_values = np.concatenate(_bit_p_values(ones, reports, q, fakes, pieces))
-        return _strongest(p_values, p_values.size, sentence)
-
-    return traces
+    return _strongest(partial(_bit_p_values, ones, reports, q, pieces), sentence)
 
 
 def _cohorts(plan: Plan, tally: Tally) -> Family:
@@ -263,22 +248,16 @@ def _cohorts(plan: Plan, tally: Tally) -> Family:
             f" {cohort} set bit {place}; an honest crowd hardly ever does."
         )
 
-    def traces(fakes: int) -> Iterator[Trace]:
-        sides = _bit_p_values(ones, reports, float(plan.q), fakes)
-        p_values = np.concatenate([side.ravel() for side in sides])
-        return _strongest(p_values, p_values.size, sentence)
-
-    return traces
+    return _strongest(partial(_bit_p_values, ones, reports, float(plan.q), 1), sentence)
 
 
-def _bit_p_values(
-    ones: Counts, reports: Counts | int, q: float, fakes: int, pieces: int = 1
-) -> tuple[Floats, Floats]:
+def _bit_p_values(ones: Counts, reports: Counts | int, q: float, pieces: int, fakes: int) -> Floats:
     """Bound a count between Bin(n, q) and Bin(n, p): every report shows a bit with q or p."""
     honest = np.maximum(np.asarray(reports) - fakes, 0)
     # Of f fakes all may lack the bit, or all may have it, each as often as it has pieces.
     few = np.where(ones >= honest, 1.0, at_most(ones, honest, q))
-    return few, at_most(honest - (ones - fakes * pieces), honest, q)
+    many = at_most(honest - (ones - fakes * pieces), honest, q)
+    return np.concatenate((few.ravel(), many.ravel()))
 
 
 def _totals(plan: Plan, tally: Tally) -> Family:
@@ -346,11 +325,10 @@ def _vectors(plan: Plan, tally: Tally) -> Family:
             f" expected to send it at most {text_up(reports * rates[i])} times."
         )
 
-    def traces(fakes: int) -> Iterator[Trace]:
-        p_values = hoeffding_at_least(counts - fakes, reports - fakes, rates)
-        return _strongest(p_values, 2.0**plan.bits, sentence)
+    def p_values(fakes: int) -> Floats:
+        return hoeffding_at_least(counts - fakes, reports - fakes, rates)
 
-    return traces
+    return _strongest(p_values, sentence, tests=2.0**plan.bits)
 
 
 def _vector_pmfs(plan: Plan) -> Floats:
@@ -370,6 +348,14 @@ def _vector_pmfs(plan: Plan) -> Floats:
     return np.asarray(q**flips * (1 - q) ** (plan.bits - flips))
 
 
-def _strongest(p_values: Floats, tests: float, sentence: Callable[[int], str]) -> Iterator[Trace]:
-    for i in itertools.islice(np.argsort(p_values, kind="stable"), _SHOWN):
-        yield Trace(float(p_values[i]) * tests, partial(sentence, int(i)))
+def _strongest(
+    p_values: Callable[[int], Floats], sentence: Callable[[int], str], tests: float | None = None
+) -> Family:
+    """Return the family of many tests, by default as many as p-values."""
+
+    def traces(fakes: int) -> Iterator[Trace]:
+        found = p_values(fakes)
+        for i in np.argsort(found, kind="stable")[:_SHOWN].tolist():
+            yield Trace(float(found[i]) * (tests or found.size), partial(sentence, i))
+
+    return traces

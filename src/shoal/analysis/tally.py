@@ -112,11 +112,6 @@ class Tally:
         """Declare that no person is in two of its crowds; all results will say so, unchecked."""
         return replace(self, people="different")
 
-    @property
-    def _counted(self) -> tuple[View, bool, set[Bits]]:
-        """What is counted beside single bits; tallies add where this is the same."""
-        return self.view, self.by_vector is None, set(self.joint)
-
     def __add__(self, other: Tally) -> Tally:
         if not isinstance(other, Tally):
             return NotImplemented
@@ -124,7 +119,8 @@ class Tally:
             raise TallyError(
                 f"tallies of two plans do not add: {self.plan_id[:12]} and {other.plan_id[:12]}."
             )
-        if self._counted != other._counted:
+        mine, theirs = ((one.view, one.by_vector is None, set(one.joint)) for one in (self, other))
+        if mine != theirs:
             raise TallyError(
                 "tallies add when they count the same set bits, vectors and joint values."
             )
@@ -137,9 +133,7 @@ class Tally:
         if self.by_set_bits is not None and other.by_set_bits is not None:
             set_bits = self.by_set_bits + other.by_set_bits
         if self.by_vector is not None and other.by_vector is not None:
-            mine, theirs = self.by_vector, other.by_vector
-            keys = sorted(mine.keys() | theirs.keys())
-            vectors = {key: mine.get(key, 0) + theirs.get(key, 0) for key in keys}
+            vectors = dict(sorted((Counter(self.by_vector) + Counter(other.by_vector)).items()))
         if self.cohorts is not None and other.cohorts is not None:
             cohorts = tuple(a + b for a, b in zip(self.cohorts, other.cohorts, strict=True))
         return Tally(
@@ -251,7 +245,7 @@ class Tallying:
             check_links(plan, "joint counts" if groups else "whole vectors", sorted(bits))
         is_short = plan.bits <= SMALL_VECTOR
         counted = is_short and plan.view == "reports" if vectors is None else vectors
-        self._long_vectors: dict[str, int] | None = {} if counted and not is_short else None
+        self._long_vectors = Counter[str]() if counted and not is_short else None
         self.table = CountTable(
             plan, list(dict.fromkeys(groups)), vectors=counted and is_short, extra=extra
         )
@@ -316,34 +310,28 @@ class Tallying:
         """Return the tally of everything added so far."""
         windows = self._windows.copy()
         windows[self._window] = self.table.reports - windows.total()
+        vectors = self.table.vectors() if self.table.by_vector.size else self._long_vectors
+        cohorts = None
+        if self._plan.cohorts is not None:
+            rows = self.table.cohorts
+            cohorts = tuple(CohortCounts(int(row[0]), row[1:].copy()) for row in rows)
         return Tally(
             self._plan.id,
             self.table.reports,
             self.table.by_bit,
             self.table.by_set_bits.copy() if self._plan.view == "reports" else None,
-            self._vector_counts(),
+            None if vectors is None else dict(sorted(vectors.items())),
             {bits: counts.copy() for bits, counts in self.table.joint.items()},
             self._simulated,
-            self._cohort_counts(),
+            cohorts,
             add_crowds(Crowd(n, self._crowd, window) for window, n in windows.items() if n),
         )
 
-    def _cohort_counts(self) -> tuple[CohortCounts, ...] | None:
-        if self._plan.cohorts is None:
-            return None
-        return tuple(CohortCounts(int(row[0]), row[1:].copy()) for row in self.table.cohorts)
-
-    def _vector_counts(self) -> dict[str, int] | None:
-        if self._long_vectors is not None:
-            return dict(sorted(self._long_vectors.items()))
-        return self.table.vectors() if self.table.by_vector.size else None
-
-    def _count_vectors(self, rows: Rows, counted: dict[str, int]) -> None:
+    def _count_vectors(self, rows: Rows, counted: Counter[str]) -> None:
         whole = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").reshape(-1)
         values, counts = np.unique(whole, return_counts=True)
         for value, count in zip(values, counts.tolist(), strict=True):
-            key = value.tobytes().hex()
-            counted[key] = counted.get(key, 0) + count
+            counted[value.tobytes().hex()] += count
 
 
 def tally(

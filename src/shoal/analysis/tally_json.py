@@ -40,7 +40,6 @@ def parse_file(document: object, plan: Plan) -> Tally:
 
 
 def parse_tally(document: object, plan: Plan) -> Tally:
-    """Read a tally of a plan from plain JSON values, strictly."""
     document = exact_fields("a tally", document, _FIELDS, error=TallyError)
     if document["plan"] != plan.id:
         raise TallyError(f"the tally is of another plan, not of {plan.id[:12]}.")

@@ -1,9 +1,8 @@
 """Several crowds side by side: how shares change over crowds, and how two crowds differ.
 
-Each crowd is estimated by itself; nothing is added up, so that it does not matter whether the same
-people are in several crowds. The intervals are exact and hold together: with at least the level all
-intervals of a question contain their truths at once, over all its options and all crowds (misses
-add, theorem). So a change that the intervals show is not the luckiest of many comparisons.
+Each crowd is estimated by itself, so it does not matter whether the same people are in several. The
+intervals are exact and hold together: with at least the level, all intervals of a question contain
+their truths at once, over all options and crowds (misses add, theorem).
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ class Trend:
     level: float
 
     def to_json(self, questions: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return the share of each option in each crowd, with intervals that hold together.
-
-        `questions` names those that are wanted; by default all but text.
-        """
+        """Return the share of each option in each crowd; by default of all questions but text."""
         plan = self.crowds[0].plan
         wanted = list(self.crowds[0]) if questions is None else list(questions)
         return {
@@ -56,17 +52,8 @@ class Trend:
 
 
 def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
-    """Return how the answers to a plan change over crowds.
+    """Return how the answers to a plan change over two or more complete crowds.
 
-    Parameters
-    ----------
-    plan, tallies
-        The plan, and the tallies of two or more complete crowds, in the order to be shown.
-    level
-        The level at which all intervals of a question hold together.
-
-    Examples
-    --------
     >>> import shoal
     >>> plan = shoal.plan(shoal.Survey("browser", (shoal.YesNo("sync"),)), q="0.25")
     >>> runs = [shoal.simulate(plan, users=1000, seed=seed) for seed in (1, 2)]
@@ -82,30 +69,23 @@ def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
 
 @dataclass(frozen=True, repr=False)
 class CrowdDifference(TableExport):
-    """How the shares of two crowds differ: the first minus the second.
-
-    The crowds may be of two plans; what is compared are the options that both have.
-    """
+    """How the shares of two crowds, perhaps of two plans, differ: first minus second."""
 
     first: Estimates
     second: Estimates
     level: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the differences of shares, with intervals that hold together in a question."""
         return {
             "level": self.level,
             "interval": "exact, all of a question at once",
             "simulated": self.first.tally.simulated or self.second.tally.simulated,
             "first": {"plan": self.first.plan.id} | _crowd_json(self.first),
             "second": {"plan": self.second.plan.id} | _crowd_json(self.second),
-            "questions": {
-                name: self._question(name, labels) for name, labels in self._common().items()
-            },
+            "questions": {name: self._question(name, own) for name, own in self._common().items()},
         }
 
     def to_arrow(self) -> pa.Table:
-        """Return the differences as an Arrow table, a row for each option."""
         rows = [
             {"question": name, "option": label} | row
             for name, options in self.to_json()["questions"].items()
@@ -114,7 +94,6 @@ class CrowdDifference(TableExport):
         return arrow_rows(["question", "option"], rows, level=self.level)
 
     def __str__(self) -> str:
-        """Return a table: the shares of both crowds, and how they differ."""
         rows = [
             (
                 f"{row['question']}: {row['option']}",
@@ -132,7 +111,6 @@ class CrowdDifference(TableExport):
         return f"CrowdDifference({self.first!r}, {self.second!r})"
 
     def _common(self) -> dict[str, list[str]]:
-        """Return the options that both have, question by question."""
         both = {
             name: [label for label in self.first[name] if label in self.second[name]]
             for name in self.first
@@ -165,10 +143,7 @@ def crowd_difference(
     check_level(level)
     result = CrowdDifference(estimate(*first), estimate(*second), level)
     if not result._common():
-        mine, theirs = (
-            listed([question.name for question in one.plan.survey])
-            for one in (result.first, result.second)
-        )
+        mine, theirs = (listed([q.name for q in plan.survey]) for plan, _ in (first, second))
         raise InputError(f"the surveys have no option in common: one asks {mine}, one {theirs}.")
     return result
 

@@ -1,8 +1,8 @@
 """Black-box tests of whether a pipeline releases what its plan promises.
 
-The pipeline is run again and again on a crowd D of equal originals, all clear or all set, and on
-D_m, where one of them is replaced by its opposite (SDP 1.2). A *flip* is a bit that comes out
-unlike the crowd's. Under the plan every count below has an exactly known distribution:
+The pipeline is run many times on a crowd D of equal originals, all clear or all set, and on D_m,
+where one of them is replaced by its opposite (SDP 1.2). A *flip* is a bit that comes out unlike the
+crowd's. Under the plan every count below has an exactly known distribution:
 
 * a crowd that lacks one report is refused, and a release counts exactly the crowd;
 * flips in D, in all and at each position, for either crowd;
@@ -46,7 +46,7 @@ _PARTS = 8
 class PipelineVerdict:
     """The result of a test of a pipeline.
 
-    `delta_refuted` is the largest delta, at the certificate's epsilon, that they rule out.
+    `delta_refuted` is the largest delta, at the certificate's epsilon, that the runs rule out.
     """
 
     convicted: bool
@@ -58,7 +58,7 @@ class PipelineVerdict:
     delta_refuted: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the verdict as plain JSON values."""
+        """Return plain JSON values."""
         fields = vars(self) | {"reasons": list(self.reasons)}
         return {"verdict": "convict" if fields.pop("convicted") else "pass", **fields}
 
@@ -86,9 +86,9 @@ def inspect_pipeline(
     runs
         How often each of D and D_m is run.
     confidence
-        At most 1 - confidence is the chance that an honest pipeline is convicted.
+        An honest pipeline is convicted with probability at most 1 - confidence.
     seed
-        Repeats where the replaced record stands (not the pipeline's own noise).
+        Fixes where the replaced record stands (not the pipeline's own noise).
     """
     crowd, bits = plan.crowd_size or 0, plan.bits
     free = all(isinstance(question, Flags) and question.at_most is None for question in plan.survey)
@@ -108,14 +108,12 @@ def inspect_pipeline(
         for which, original in enumerate((vectors, changed)):
             released = pipeline(Original(pack(original), bits))
             if released.reports != crowd:
-                reasons.append(
-                    f"a release counts {released.reports} reports, the crowd is {crowd}."
-                )
+                said = f"a release counts {released.reports} reports, the crowd is {crowd}."
+                reasons.append(said)
                 break
             if released.view != plan.view:
-                reasons.append(
-                    f"a release is of view {released.view}, the plan's view is {plan.view}."
-                )
+                said = f"a release is of view {released.view}, the plan's view is {plan.view}."
+                reasons.append(said)
                 break
             flips[which].append(crowd - released.by_bit if base else released.by_bit)
             if not which and released.by_set_bits is not None:
@@ -159,11 +157,12 @@ def _wrong_counts(
     runs, bits = flips[0].shape
     by_crowd = np.array([flips[0][0::2].sum(axis=0), flips[0][1::2].sum(axis=0)])
     trials = np.array([[(runs + 1) // 2 * crowd], [runs // 2 * crowd]])
-    pmf_of_flips, parts = binomial_window(bits, q, np.inf).mass, _eighths(flips[0], crowd, q)
+    pmf_of_flips = binomial_window(bits, q, np.inf).mass
+    seen, chances = _eighths(flips[0], crowd, q)
     pairs = runs // 2
     same = (flips[0][: 2 * pairs : 2] == flips[0][1 : 2 * pairs : 2]).all(axis=1).sum()
     by_chance = float(np.sum(pmf(crowd, 0, q) ** 2)) ** bits
-    return [
+    reasons = [
         *convicting(
             "a crowd of all {} had bits flipped",
             by_crowd.sum(axis=1),
@@ -180,30 +179,18 @@ def _wrong_counts(
             share,
         ),
         *_outlier_reasons(flips[1], crowd, q, share),
-        *(
-            []
-            if sizes is None
-            else convicting(
-                "{} bits were flipped", sizes, np.full(bits + 1, runs * crowd), pmf_of_flips, share
-            )
-        ),
-        *convicting(
-            "counts fell into part {} of their distribution",
-            parts[0],
-            np.full(parts[0].shape, runs * bits),
-            parts[1],
-            share,
-            "counts",
-        ),
-        *convicting(
-            "two runs released the same tally",
-            np.array([int(same)]),
-            np.array([pairs]),
-            by_chance,
-            share,
-            "pairs",
-        ),
     ]
+    if sizes is not None:
+        every = np.full(bits + 1, runs * crowd)
+        reasons += convicting("{} bits were flipped", sizes, every, pmf_of_flips, share)
+    sentence, every = (
+        "counts fell into part {} of their distribution",
+        np.full(len(seen), runs * bits),
+    )
+    reasons += convicting(sentence, seen, every, chances, share, "counts")
+    sentence, once = "two runs released the same tally", np.array([int(same)])
+    reasons += convicting(sentence, once, np.array([pairs]), by_chance, share, "pairs")
+    return reasons
 
 
 def _eighths(
@@ -242,16 +229,15 @@ def _refuted_delta(flips: list[NDArray[np.int64]], lam: float, alpha: float) -> 
     """
     totals = [side.sum(axis=1) for side in flips]
     learn, judge = [side[::2] for side in totals], [side[1::2] for side in totals]
-    best, event = -math.inf, (0, 1, 0)
-    for sign in (1, -1):
-        for first in (0, 1):
-            for t in np.unique(np.concatenate(learn)) * sign:
-                gap = np.mean(sign * learn[first] >= t) - lam * np.mean(
-                    sign * learn[1 - first] >= t
-                )
-                if gap > best:
-                    best, event = float(gap), (int(t), sign, first)
-    t, sign, first = event
+
+    def gap(event: tuple[int, int, int]) -> float:
+        t, sign, first = event
+        chances = [np.mean(sign * side >= t) for side in (learn[first], learn[1 - first])]
+        return float(chances[0] - lam * chances[1])
+
+    seen = np.unique(np.concatenate(learn))
+    events = [(int(t), sign, first) for sign in (1, -1) for first in (0, 1) for t in seen * sign]
+    t, sign, first = max(events, key=gap)
     hits = [np.array([int((sign * side >= t).sum())]) for side in judge]
     size = [np.array([len(side)]) for side in judge]
     low = float(lower(hits[first], size[first], alpha / 2)[0])

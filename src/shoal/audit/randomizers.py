@@ -1,9 +1,8 @@
 """Black-box tests of whether a randomizer flips every bit at the claimed rate.
 
-Peers have shipped a last bit that was never randomized and a client that never clears a one; both
-show at once when the flips of each position and value are counted. `inspect_randomizer` takes any
-callable and needs nothing but its outputs. Under the claim all of the following counts are
-binomial, so that every test is exact:
+Other systems have shipped a last bit that was never randomized and a client that never clears a
+one; both show when the flips of each position and value are counted. Under the claim all of these
+counts are binomial, so every test is exact:
 
 * flips of all bits that were 0, and of all that were 1;
 * flips of each bit, for either value of the bit and of the bit before it;
@@ -11,14 +10,13 @@ binomial, so that every test is exact:
 * flips of one bit in two consecutive reports, rate q^2;
 * flips of one bit of the same report in two calls, rate q^2 (a fixed seed makes it q).
 
-It looks after 1,000 rows, 2,000, 4,000 and so on, and stops when a look convicts. The chance that
-an honest randomizer is convicted at any look is at most 1 - confidence: the looks share it evenly,
-and within a look the tests share it by Bonferroni's inequality.
+It looks after 1,000 rows, 2,000, 4,000 and so on, and stops when a look convicts. An honest
+randomizer is convicted with probability at most 1 - confidence: the looks share it evenly, and
+within a look the tests share it by Bonferroni's inequality.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -68,16 +66,12 @@ class Verdict:
     epsilon_refuted: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the verdict as plain JSON values."""
-        return {
-            "verdict": "convict" if self.convicted else "pass",
+        """Return plain JSON values."""
+        fields = vars(self) | {
             "reasons": list(self.reasons),
-            "samples": self.samples,
-            "confidence": self.confidence,
             "bits": [vars(rate) for rate in self.bits],
-            "epsilon_claimed": self.epsilon_claimed,
-            "epsilon_refuted": self.epsilon_refuted,
         }
+        return {"verdict": "convict" if fields.pop("convicted") else "pass", **fields}
 
 
 def inspect_randomizer(
@@ -102,14 +96,13 @@ def inspect_randomizer(
     bits
         The length of a vector.
     differing_bits
-        In how many bits two answers can differ; all of them, unless the survey allows fewer. It
-        only decides which local epsilon is claimed.
+        In how many bits two answers can differ, by default all; sets the claimed local epsilon.
     samples
         How many rows to randomize at most.
     confidence
-        At most 1 - confidence is the chance that an honest randomizer is convicted.
+        An honest randomizer is convicted with probability at most 1 - confidence.
     seed
-        Repeats the choice of the originals (not the randomizer's own noise).
+        Fixes the choice of the originals (not the randomizer's own noise).
 
     Examples
     --------
@@ -147,7 +140,7 @@ def inspect_randomizer(
 def inspect_pairs(
     originals: Vectors, synthetics: Vectors, *, q: object, confidence: float = 0.999
 ) -> Verdict:
-    """Test recorded pairs of an original and what was sent for it, row by row."""
+    """Test recorded pairs of an original and the report sent for it, row by row."""
     check_level(confidence)
     before, after = np.asarray(originals), np.asarray(synthetics)
     if before.ndim != 2 or before.shape != after.shape or not before.size:
@@ -218,55 +211,44 @@ class _Evidence:
     def reasons(self, alpha: float) -> list[str]:
         """Return reasons for a conviction at false-alarm probability `alpha`, simplest first."""
         q, n, share = self.q, self.samples, alpha / 5
-        trials, flips = self.trials.reshape(self.bits, -1), self.flips.reshape(self.bits, -1)
         by_value = (self.trials.sum(axis=(0, 2)), self.flips.sum(axis=(0, 2)))
         first, second = np.triu_indices(self.paired, 1)
         both = self.together[first, second]
-        row_pairs, call_pairs = np.full(self.bits, self.row_pairs), np.array([self.call_pairs])
-        return [
-            *convicting(
-                "bits that were {} were flipped", by_value[1], by_value[0], q, share, "bits"
-            ),
-            *convicting(
-                "bit {} was flipped",
-                flips.reshape(-1),
-                trials.reshape(-1),
-                q,
-                share,
-                names=[
-                    f"{bit} (a {own} after a {before})"
-                    for bit in range(self.bits)
-                    for own in (0, 1)
-                    for before in (0, 1)
-                ],
-            ),
-            *convicting(
-                "bits {} were flipped together",
-                both,
-                np.full(both.shape, n),
-                q * q,
-                share,
-                names=[f"{j} and {k}" for j, k in zip(first, second, strict=True)],
-            ),
-            *convicting(
+        names = [
+            f"{bit} (a {own} after a {before})"
+            for bit in range(self.bits)
+            for own in (0, 1)
+            for before in (0, 1)
+        ]
+        pairs = [f"{j} and {k}" for j, k in zip(first, second, strict=True)]
+        tests: list[tuple[str, NDArray[np.int64], NDArray[np.int64], float, str, Any]] = [
+            ("bits that were {} were flipped", by_value[1], by_value[0], q, "bits", None),
+            ("bit {} was flipped", self.flips.ravel(), self.trials.ravel(), q, "reports", names),
+            ("bits {} were flipped together", both, np.full(both.shape, n), q**2, "reports", pairs),
+            (
                 "bit {} was flipped in two reports running",
                 self.in_both_rows,
-                row_pairs,
-                q * q,
-                share,
+                np.full(self.bits, self.row_pairs),
+                q**2,
+                "reports",
+                None,
             ),
-            *convicting(
+            (
                 "two calls made the same flip",
                 np.array([self.in_both_calls]),
-                call_pairs,
-                q * q,
-                share,
+                np.array([self.call_pairs]),
+                q**2,
                 "bits",
+                None,
             ),
+        ]
+        return [
+            reason
+            for sentence, counts, trials, rate, what, named in tests
+            for reason in convicting(sentence, counts, trials, rate, share, what, named)
         ]
 
     def verdict(self, reasons: list[str], alpha: float, confidence: float) -> Verdict:
-        """Put everything together."""
         values = p_values(
             self.flips.reshape(self.bits, -1), self.trials.reshape(self.bits, -1), self.q
         )
@@ -302,16 +284,11 @@ class _Evidence:
         flipped, total = self.flips.sum(axis=2), self.trials.sum(axis=2)
         # Bit j comes out as v: it was v and kept, or was not and flipped.
         for v in (0, 1):
-            same = (
-                lower(unflipped[:, v], total[:, v], part),
-                upper(unflipped[:, v], total[:, v], part),
-            )
-            other = (
-                lower(flipped[:, 1 - v], total[:, 1 - v], part),
-                upper(flipped[:, 1 - v], total[:, 1 - v], part),
-            )
-            bounds.append(float(np.max(log_ratio(same[0], other[1]))))
-            bounds.append(float(np.max(log_ratio(other[0], same[1]))))
+            same = (unflipped[:, v], total[:, v])
+            other = (flipped[:, 1 - v], total[:, 1 - v])
+            for more, less in ((same, other), (other, same)):
+                ratios = log_ratio(lower(*more, part), upper(*less, part))
+                bounds.append(float(np.max(ratios)))
         zeros, ones = (np.concatenate(rows) if rows else None for rows in self.extreme_outputs)
         if zeros is not None and ones is not None and min(len(zeros), len(ones)) >= 4:
             bounds.append(_refuted_by_extremes(zeros, ones, alpha / 2))
@@ -320,24 +297,19 @@ class _Evidence:
 
 def _refuted_by_extremes(zeros: Vectors, ones: Vectors, alpha: float) -> float:
     counts = [rows.sum(axis=1, dtype=np.int64) for rows in (ones, zeros)]
-    best, event = -math.inf, (0, 1)
-    for swap in (1, -1):  # many set bits, or few
-        learn = [swap * side[::2] for side in counts]
-        for t in np.unique(np.concatenate(learn)):
-            hits = [np.array([int((side >= t).sum())]) for side in learn]
-            a, b = (0, 1) if swap == 1 else (1, 0)
-            size_a, size_b = np.array([len(learn[a])]), np.array([len(learn[b])])
-            low, high = lower(hits[a], size_a, alpha), upper(hits[b], size_b, alpha)
-            bound = float(log_ratio(low, high)[0])
-            if bound > best:
-                best, event = bound, (int(t), swap)
-    t, swap = event
-    judge = [swap * side[1::2] for side in counts]
-    a, b = (0, 1) if swap == 1 else (1, 0)
-    hits = [np.array([int((side >= t).sum())]) for side in judge]
-    low = lower(hits[a], np.array([len(judge[a])]), alpha / 2)
-    high = upper(hits[b], np.array([len(judge[b])]), alpha / 2)
-    return float(log_ratio(low, high)[0])
+
+    def bound(t: int, sign: int, half: int, level: float) -> float:
+        """Bound epsilon by the event of many set bits, or few, on one half of the rows."""
+        sides = [sign * side[half::2] for side in counts][::sign]
+        hits = [np.array([np.count_nonzero(side >= t)]) for side in sides]
+        sizes = [np.array([len(side)]) for side in sides]
+        low, high = lower(hits[0], sizes[0], level), upper(hits[1], sizes[1], level)
+        return float(log_ratio(low, high)[0])
+
+    seen = np.concatenate([side[::2] for side in counts])
+    events = [(int(t), sign) for sign in (1, -1) for t in np.unique(sign * seen)]
+    t, sign = max(events, key=lambda event: bound(event[0], event[1], 0, alpha))
+    return bound(t, sign, 1, alpha / 2)
 
 
 def _looks(samples: int) -> Iterator[int]:
@@ -349,7 +321,7 @@ def _looks(samples: int) -> Iterator[int]:
 
 
 def _originals(count: int, bits: int, generator: np.random.Generator) -> Vectors:
-    """All zeros, all ones, one bit set, two bits set, any bits: a fifth each, mixed."""
+    """Return all zeros, all ones, one bit set, two bits set, any bits: a fifth each, mixed."""
     rows = generator.integers(0, 2, (count, bits), np.uint8)
     kind = generator.permuted(np.arange(count) % 5)
     rows[kind != 4] = 0

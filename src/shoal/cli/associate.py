@@ -6,34 +6,24 @@ import math
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import Any
 
 from shoal.analysis.tally import Tally
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import arg
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_down, text_near, text_up
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 @cli.command("shoal associate plan.json tally.json channel features=sync")
-@cli.plan_and_tally
-@click.argument("names", metavar="QUESTION[=OPTION]...", nargs=-1, required=True)
-@cli.level_option
-@cli.target_option
-@cli.json_option
 def associate(
-    plan: Plan,
-    tally: Tally,
-    names: tuple[str, ...],
-    level: float,
-    target: Any,
-    as_json: bool,
-) -> None:
+    plan: Plan = cli.PLAN,
+    tally: Tally = cli.TALLY,
+    names: tuple[str, ...] = arg("QUESTION[=OPTION]..."),
+    level: float = cli.LEVEL,
+    target: cli.Target = cli.TARGET,
+) -> out.Result:
     """Test whether two answers go together.
 
     Questions that the survey crosses make a cross table, with shares of rows and columns; three or
@@ -46,66 +36,57 @@ def associate(
 
     if len(names) != 2 or cross_named(plan.survey, names) is not None:
         document = cross_table(plan, tally, *names, target=target).to_json(level)
-    else:
-        document = associate(plan, tally, *names, target=target).to_json(level)
-    out.show_result(document, as_json, _show)
+        return out.Result(document, _show_crossed(document))
+    document = associate(plan, tally, *names, target=target).to_json(level)
+    return out.Result(document, _show_joint(document))
 
 
-def _show(document: dict[str, Any]) -> None:
-    console = out.printer()
-    crossed = "questions" in document
-    names = document["questions"] if crossed else (document["first"], document["second"])
-    intervals = "exact intervals" if crossed else "normal intervals"
-    rough = "" if crossed else " (approximate)"
-    out.show_title(
-        console,
-        " and ".join(names),
-        f"{document['reports']:,} reports, {intervals} at {document['level']:.4g}{rough}, for the"
-        f" {document['target']}",
-        document["simulated"],
-    )
-    if not crossed:
-        _show_joint(console, document)
-    for one in _slices(document) if crossed else ():
+def _title(document: dict[str, Any], names: list[str], intervals: str) -> str:
+    about = f"{document['reports']:,} reports, {intervals}, for the {document['target']}"
+    return out.title(" and ".join(names), about, document["simulated"])
+
+
+def _show_crossed(document: dict[str, Any]) -> out.Pieces:
+    intervals = f"exact intervals at {document['level']:.4g}"
+    yield _title(document, document["questions"], intervals)
+    for one in _slices(document):
         if one["given"]:
             given = ", ".join(f"{name}: {value}" for name, value in one["given"].items())
-            console.print(f"\n{given}", style="bold", markup=False)
-        _show_matrix(console, one)
-        _show_cells(console, one)
-        _show_independence(console, one)
+            yield f"\n[bold]{out.escape(given)}[/bold]"
+        yield out.IfItFits(_matrix(one))
+        yield _cells(one)
+        yield from _independence(one)
 
 
-def _show_joint(console: Console, document: dict[str, Any]) -> None:
-    """Print the table of answers that were counted jointly, and the measures of a 2x2 table."""
+def _show_joint(document: dict[str, Any]) -> out.Pieces:
+    """Yield the table of answers that were counted jointly, and the measures of a 2x2 table."""
+    names = [document["first"], document["second"]]
+    yield _title(document, names, f"normal intervals at {document['level']:.4g} (approximate)")
     rows = []
     for cell in document["table"]:
         count, likely = (f"{cell[key]:,.0f}" for key in ("count", "constrained"))
         ends = out.outward(cell["low"], cell["high"])
         rows.append((cell["first"], cell["second"], count, *ends, likely))
-    columns = [document["first"], document["second"], "count", "low", "high", "constrained"]
-    console.print(out.table(columns, rows, left=2))
-    _show_independence(console, document)
+    yield out.table([*names, "count", "low", "high", "constrained"], rows, left=2)
+    yield from _independence(document)
     for name in ("difference", "odds_ratio"):
         if (measure := document[name]) is not None:
             best = "unknown" if measure["value"] is None else text_near(measure["value"])
             high = "up" if measure["high"] is None else f"to {text_up(measure['high'])}"
-            words = f"{best}, from {text_down(measure['low'])} {high}"
-            console.print(f"{name.replace('_', ' ')}: {words}")
+            yield f"{name.replace('_', ' ')}: {best}, from {text_down(measure['low'])} {high}"
 
 
-def _show_independence(console: Console, document: dict[str, Any]) -> None:
-    """Print the test, and how large an effect it can find."""
+def _independence(document: dict[str, Any]) -> out.Pieces:
+    """Yield the test, and how large an effect it can find."""
     test, sensitivity = document["independence"], document["sensitivity"]
-    console.print(
+    yield (
         f"independence: chi-square {text_near(test['statistic'])} with {test['degrees']} degrees of"
         f" freedom, p = {text_near(test['p_value'], 3)} ({test['kind']})"
     )
     if test["kind"] == "rough":
-        console.print(
-            "[yellow]some cell has fewer than 5 people and flips, so p may be too small[/yellow]"
-        )
+        yield "[yellow]some cell has fewer than 5 people and flips, so p may be too small[/yellow]"
     if sensitivity is not None:
-        console.print(sensitivity["in_words"])
+        yield out.escape(sensitivity["in_words"])
 
 
 def _slices(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -115,10 +96,8 @@ def _slices(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _slices(one)
 
 
-def _show_matrix(console: Console, document: dict[str, Any]) -> None:
-    """Print the counts as a matrix with its totals, if there is room for it."""
-    from rich.measure import Measurement
-
+def _matrix(document: dict[str, Any]) -> Any:
+    """Return the counts as a matrix with its totals."""
     totals = document["totals"]
     counts = {(cell["first"], cell["second"]): cell["count"] for cell in document["table"]}
     rows = []
@@ -128,13 +107,10 @@ def _show_matrix(console: Console, document: dict[str, Any]) -> None:
     rows.append(("total", *(f"{total['value']:,.0f}" for total in totals["second"].values()), ""))
     matrix = out.table([document["first"], *totals["second"], "total"], rows)
     matrix.columns[0].no_wrap = True
-    wide = console.options.update(max_width=10_000)
-    if Measurement.get(console, wide, matrix).maximum <= console.width:
-        console.print(matrix)
-        console.print()
+    return matrix
 
 
-def _show_cells(console: Console, document: dict[str, Any]) -> None:
+def _cells(document: dict[str, Any]) -> Any:
     rows: list[tuple[str, ...]] = []
     for first, cells in groupby(document["table"], key=itemgetter("first")):
         rows.append((first,))
@@ -143,7 +119,7 @@ def _show_cells(console: Console, document: dict[str, Any]) -> None:
             shares = (_percent(cell[name]) for name in ("row_share", "column_share"))
             rows.append((f"  {cell['second']}", f"{cell['count']:,.0f} ({low}–{high})", *shares))
     names = f"{document['first']}, {document['second']}"
-    console.print(out.table([names, "people", "% of row", "% of column"], rows))
+    return out.table([names, "people", "% of row", "% of column"], rows)
 
 
 def _percent(share: dict[str, Any]) -> str:

@@ -7,14 +7,13 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import opt
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import compute_promise
 from shoal.protocol.plan import Plan
@@ -22,59 +21,60 @@ from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_bracket, text_down, text_near, text_up
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from shoal.audit import Verdict
     from shoal.planning.certificate import Certificate
 
 
+@dataclass(frozen=True)
+class _Certified:
+    """What is certified: a plan as it is, or a survey with the rest given."""
+
+    source: Plan | Survey = cli.PLAN_OR_SURVEY
+    q: str | None = cli.Q.when("With a survey")
+    crowd_size: int | None = cli.CROWD.when("With a survey")
+    view: cli.View | None = cli.VIEW.when("With a survey").but(default=None)
+
+    def certificate(self, colluders: int) -> Certificate:
+        from shoal.planning.certificate import certify
+
+        given: dict[str, Any] = {"q": self.q, "crowd_size": self.crowd_size, "view": self.view}
+        if isinstance(self.source, Survey):
+            certificate = certify(self.source, **given)
+        elif given != dict.fromkeys(given):
+            raise InputError(
+                "a plan has its own q, crowd and view; leave out --q, --crowd and --view."
+            )
+        elif self.source.crowd_size is None:
+            raise InputError("the plan has no crowd; give its survey with --q and --crowd.")
+        else:
+            certificate = certify(self.source)
+        return certificate.with_colluders(colluders) if colluders else certificate
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A randomizer to test instead."""
+
+    randomizer: str | None = opt("Test this randomizer instead.", "MODULE:FUNCTION")
+    pairs: Path | None = opt("Test recorded pairs: a CSV of original,synthetic.")
+    samples: int = opt("How many reports to ask the randomizer for.", default=100_000)
+    confidence: float = opt(
+        "One minus the chance of convicting a correct randomizer.", default=0.999
+    )
+
+
 @cli.command("shoal audit plan.json")
-@cli.survey_options
-@cli.q_option(when="With a survey")
-@cli.crowd_option(when="With a survey")
-@cli.view_option(default=None, when="With a survey")
-@cli.option("--epsilon", "Certify delta at this epsilon.", type=cli.DECIMAL, metavar="E")
-@cli.option("--delta", "Certify epsilon at this delta.", type=cli.DECIMAL, metavar="D")
-@cli.option(
-    "--colluders",
-    "How many people of the crowd reveal their own reports.",
-    type=cli.WHOLE,
-    default=0,
-    metavar="T",
-)
-@cli.releases_option
-@cli.option("--randomizer", "Test this randomizer instead.", metavar="MODULE:FUNCTION")
-@cli.option("--pairs", "Test recorded pairs: a CSV of original,synthetic.", type=cli.IN_FILE)
-@cli.option(
-    "--samples", "How many reports to ask the randomizer for.", type=cli.WHOLE, default=100_000
-)
-@cli.option(
-    "--confidence",
-    "One minus the chance of convicting a correct randomizer.",
-    type=cli.DECIMAL,
-    default=0.999,
-)
-@cli.chart_options("privacy")
-@cli.json_option
-@click.pass_context
 def audit(
-    context: click.Context,
-    survey: Survey | None,
-    plan: Plan | None,
-    q: str | None,
-    crowd: int | None,
-    view: Any,
-    epsilon: float | None,
-    delta: float | None,
-    colluders: int,
-    releases: int | None,
-    randomizer: str | None,
-    pairs: Path | None,
-    samples: int,
-    confidence: float,
-    plot: Path | None,
-    picture: Any,
-    as_json: bool,
-) -> None:
+    *,
+    certified: _Certified,
+    epsilon: float | None = opt("Certify delta at this epsilon.", "E"),
+    delta: float | None = opt("Certify epsilon at this delta.", "D"),
+    colluders: int = opt("How many people of the crowd reveal their own reports.", "T", default=0),
+    releases: int | None = cli.RELEASES,
+    test: _Test,
+    plot: Path | None = cli.PLOT,
+    picture: cli.Picture = cli.PICTURE.but(default="privacy"),
+) -> out.Result:
     """Certify the guarantees of a plan, or test a randomizer.
 
     Without --epsilon or --delta a plan is certified at the epsilon that it promises. The exit code
@@ -85,23 +85,23 @@ def audit(
     at a time) and returns the randomized array. Its flips are tested against --q. With --pairs,
     recorded rows are tested. A convicted randomizer gives exit code 3.
     """
-    if randomizer is not None or pairs is not None:
-        questions = plan.survey if plan else survey
-        assert questions is not None
-        claimed = q if q is not None else plan.q.fraction if plan else None
+    plan = certified.source if isinstance(certified.source, Plan) else None
+    if test.randomizer is not None or test.pairs is not None:
+        claimed = plan.q.fraction if plan and certified.q is None else certified.q
+        survey = certified.source.survey if isinstance(certified.source, Plan) else certified.source
         if claimed is None:
             raise InputError("give the --q that the randomizer claims.")
         with out.waiting("testing the randomizer"):
-            verdict = _inspect(randomizer, pairs, claimed, questions, samples, confidence)
-        out.show_result(verdict.to_json(), as_json, lambda _: _show_verdict(verdict))
-        context.exit(3 if verdict.convicted else 0)
-    certificate = _certificate(plan, survey, q, crowd, view, colluders)
+            verdict = _inspect(test, claimed, survey)
+        return out.Result(verdict.to_json(), _show_verdict(verdict), 3 if verdict.convicted else 0)
+    certificate = certified.certificate(colluders)
     if plan is not None and epsilon is None and delta is None:
         epsilon = float(plan.promise.epsilon)
+    refusal = None
     with out.waiting():
         document = certificate.to_json(epsilon=epsilon, delta=delta)
-        computed = None if plan is None else compute_promise(plan)
         if plan is not None:
+            refusal = compute_promise(plan).refusal
             alone = compute_promise(replace(plan, crowd_size=certificate.crowd_size))
             document["promise_kept"] = alone.holds
         if plan is not None and plan.memory is not None:
@@ -114,33 +114,8 @@ def audit(
         with out.waiting("drawing"):
             figure = plot_picture(picture, certificate, epsilon=document["epsilon"], delta=delta)
             save(figure, plot)
-    out.show_result(document, as_json, _show, certificate.survey.name)
-    if computed is not None and computed.refusal is not None:
-        raise PrivacyRefusal(computed.refusal)
-
-
-def _certificate(
-    plan: Plan | None,
-    survey: Survey | None,
-    q: str | None,
-    crowd: int | None,
-    view: Any,
-    colluders: int,
-) -> Certificate:
-    from shoal.planning.certificate import certify
-
-    if plan is not None:
-        if q is not None or crowd is not None or view is not None:
-            raise InputError(
-                "a plan has its own q, crowd and view; leave out --q, --crowd and --view."
-            )
-        if plan.crowd_size is None:
-            raise InputError("the plan has no crowd; give its survey with --q and --crowd.")
-        certificate = certify(plan)
-    else:
-        assert survey is not None
-        certificate = certify(survey, q=q, crowd_size=crowd, view=view)
-    return certificate.with_colluders(colluders) if colluders else certificate
+    error = None if refusal is None else PrivacyRefusal(refusal)
+    return out.Result(document, _show(document, certificate.survey.name), error=error)
 
 
 def _over_time(
@@ -158,33 +133,26 @@ def _over_time(
     ]
 
 
-def _inspect(
-    randomizer: str | None,
-    pairs: Path | None,
-    q: object,
-    survey: Survey,
-    samples: int,
-    confidence: float,
-) -> Any:
+def _inspect(test: _Test, q: object, survey: Survey) -> Verdict:
     from shoal.audit import inspect_pairs, inspect_randomizer
 
-    if pairs is not None:
-        originals, synthetics = _read_pairs(pairs, survey.bits)
-        return inspect_pairs(originals, synthetics, q=q, confidence=confidence)
-    assert randomizer is not None
+    if test.pairs is not None:
+        originals, synthetics = _read_pairs(test.pairs, survey.bits)
+        return inspect_pairs(originals, synthetics, q=q, confidence=test.confidence)
+    assert test.randomizer is not None
     with redirect_stdout(sys.stderr):  # the randomizer may print
         try:
             return inspect_randomizer(
-                _load(randomizer),
+                _load(test.randomizer),
                 q=q,
                 bits=survey.bits,
                 differing_bits=survey.differing_bits,
-                samples=samples,
-                confidence=confidence,
+                samples=test.samples,
+                confidence=test.confidence,
             )
         except SystemExit as error:
             raise InputError(
-                f"the randomizer {randomizer} ended the process; it must return an array."
+                f"the randomizer {test.randomizer} ended the process; it must return an array."
             ) from error
 
 
@@ -223,36 +191,31 @@ def _read_pairs(path: Path, bits: int) -> tuple[Any, Any]:
     return np.array(sides[0], np.uint8), np.array(sides[1], np.uint8)
 
 
-def _show_verdict(verdict: Any) -> None:
-    console = out.printer()
+def _show_verdict(verdict: Verdict) -> out.Pieces:
     word = "[bold red]convicted[/]" if verdict.convicted else "[bold green]passed[/]"
-    console.print(
-        f"{word} after {verdict.samples:,} reports, confidence {text_near(verdict.confidence, 6)}"
-    )
-    out.show_bullets(console, verdict.reasons)
-    console.print(
+    yield f"{word} after {verdict.samples:,} reports, confidence {text_near(verdict.confidence, 6)}"
+    yield out.bullets(verdict.reasons)
+    yield (
         f"The claim is a local epsilon of {text_near(verdict.epsilon_claimed)}. The reports refute"
         f" every claim below {text_down(verdict.epsilon_refuted)}."
     )
 
 
-def _show(document: dict[str, Any], name: str) -> None:
-    """Print a certificate."""
-    console = out.printer()
-    out.show_title(
-        console,
+def _show(document: dict[str, Any], name: str) -> out.Pieces:
+    """Yield a certificate."""
+    yield out.title(
         name,
         f"q = {text_near(document['q'], 6)}, crowd of {document['crowd_size']:,},"
         f" view {document['view']}, at epsilon {text_up(document['epsilon'])}",
     )
-    console.print(out.statements(_rows(document)))
+    yield out.statements(_rows(document))
     if document.get("promise_kept") is False:
-        console.print("[bold red]The plan does not keep its promise.[/bold red]")
-    _show_observers(console, document["observers"])
+        yield "[bold red]The plan does not keep its promise.[/bold red]"
+    yield from _observers(document["observers"])
     if "statements" in document:
-        out.show_over_time(console, document["statements"])
-    console.print("\nAssumptions:")
-    out.show_bullets(console, document["assumptions"])
+        yield from out.over_time(document["statements"])
+    yield "\nAssumptions:"
+    yield out.bullets(document["assumptions"])
 
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -299,17 +262,15 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield f"{together['releases']} releases", f"epsilon {text_up(together['epsilon'])}", words
 
 
-def _show_observers(console: Console, observers: list[dict[str, Any]]) -> None:
-    """Print what each observer sees, and what holds against them."""
-    from rich.padding import Padding
-
-    console.print("\nObservers, and the guarantee against each:")
+def _observers(observers: list[dict[str, Any]]) -> out.Pieces:
+    """Yield what each observer sees, and what holds against them."""
+    yield "\nObservers, and the guarantee against each:"
     width = max(8, *(len(one["holds"]) for one in observers))
     for one in observers:
         delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
         who, epsilon = f"[bold]{one['who']:30}[/bold]", text_up(one["epsilon"])
-        console.print(f"{one['holds']:{width}} {who}  epsilon {epsilon}{delta}")
-        console.print(Padding(f"sees {one['sees']}. {one['assumption']}", (0, 0, 0, width + 1)))
+        yield f"{one['holds']:{width}} {who}  epsilon {epsilon}{delta}"
+        yield out.indented(f"sees {one['sees']}. {one['assumption']}", width + 1)
 
 
 def crowd_in_words(crowd: dict[str, int]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,13 @@ import click
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import arg, opt
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
     from shoal.lab.capacity import Capacity, Need
     from shoal.lab.capacity_probes import Work
-    from shoal.server.storage.store import Store
 
 _REST = (
     "Not measured: TLS, which runs in a proxy; the overhead of TCP; the shuffling and forwarding of"
@@ -28,26 +27,19 @@ _UNITS = ("", "k", "M", "G", "T", "P")
 
 
 @cli.command("shoal capacity plan.json --data /srv")
-@click.argument("plan_file", type=cli.IN_FILE, required=False, metavar="[PLAN.json]")
-@cli.option("--data", "Measure the disk of this folder.  [default: here]", type=cli.IN_FOLDER)
-@cli.option("--seconds", "About how long all measurements take together.", type=float, default=40.0)
-@cli.option(
-    "--peak", "How many times the average comes in the busiest time.", type=float, default=3.0
-)
-@cli.option(
-    "--database",
-    "Measure this PostgreSQL database too: postgresql://USER@HOST/NAME.",
-    metavar="URL",
-)
-@cli.json_option
 def capacity(
-    plan_file: Path | None,
-    data: Path | None,
-    seconds: float,
-    peak: float,
-    database: str | None,
-    as_json: bool,
-) -> None:
+    plan_file: Path | None = arg("[PLAN.json]"),
+    data: cli.InFolder | None = opt("Measure the disk of this folder.  [default: here]"),
+    seconds: float = opt(
+        "About how long all measurements take together.", default=40.0, type=click.FLOAT
+    ),
+    peak: float = opt(
+        "How many times the average comes in the busiest time.", default=3.0, type=click.FLOAT
+    ),
+    database: str | None = opt(
+        "Measure this PostgreSQL database too: postgresql://USER@HOST/NAME.", "URL"
+    ),
+) -> out.Result:
     """Measure this machine, and size it for many devices a day.
 
     Real reports go through the real code: a collector over HTTP, the stores of a collector and a
@@ -59,40 +51,32 @@ def capacity(
     in a database are not touched.
     """
     from shoal.lab.capacity import measure_capacity
-
-    plan = None if plan_file is None else Plan.read(plan_file)
-    with ExitStack() as stack:
-        opening = None if database is None else stack.enter_context(_stores_in(database))
-        step = stack.enter_context(out.progress_to("measuring"))
-        measured = measure_capacity(
-            plan, folder=data, seconds=seconds, peak=peak, database=opening, step=step
-        )
-    out.show_result(measured.to_json(), as_json, lambda _: _show(measured))
-
-
-@contextmanager
-def _stores_in(url: str) -> Iterator[Callable[[Path], Store]]:
     from shoal.server.storage.postgres import trial_schema
     from shoal.server.storage.store import Store
 
-    with trial_schema(url) as place:
-        yield lambda folder: Store(folder, url=place)
+    plan = None if plan_file is None else Plan.read(plan_file)
+    trial = nullcontext() if database is None else trial_schema(database)
+    with trial as url, out.progress_to("measuring") as step:
+        opening = None if url is None else (lambda folder: Store(folder, url=url))
+        measured = measure_capacity(
+            plan, folder=data, seconds=seconds, peak=peak, database=opening, step=step
+        )
+    return out.Result(measured.to_json(), _show(measured))
 
 
-def _show(capacity: Capacity) -> None:
+def _show(capacity: Capacity) -> out.Pieces:
     from shoal.lab.capacity import FORMULAS
 
-    console = out.printer()
     messages = "1 message" if capacity.messages == 1 else f"{capacity.messages} messages"
-    console.print(
+    yield (
         f"[bold]measured here[/bold] ({capacity.cores} cores; reports of {capacity.bits} bits,"
         f" encrypted as {messages})"
     )
     rows = [
         (out.bold(f"[{key}]"), work.name, *_work_cells(work)) for key, work in capacity.work.items()
     ]
-    console.print(out.table(["", "work", "a second", "core time", "disk"], rows, left=2))
-    console.print(
+    yield out.table(["", "work", "a second", "core time", "disk"], rows, left=2)
+    yield (
         f"\n[bold]needed[/bold] (the busiest time is {text_near(capacity.peak, 3)} times the"
         " average)"
     )
@@ -103,11 +87,9 @@ def _show(capacity: Capacity) -> None:
         needs.append((f"{devices:>13}", out.bold(need.deployment), *_need_cells(need)))
         before = need.devices
     columns = ["devices a day", "deployment", "cores", "disk a day", "network"]
-    console.print(out.table(columns, needs, left=2))
-    console.print()
-    out.show_bullets(
-        console, [*(f"{name}: {formula}." for name, formula in FORMULAS.items()), _REST]
-    )
+    yield out.table(columns, needs, left=2)
+    yield ""
+    yield out.bullets([*(f"{name}: {formula}." for name, formula in FORMULAS.items()), _REST])
 
 
 def _work_cells(work: Work) -> tuple[str, str, str]:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import arg, opt
 from shoal.cli.services import serve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.server.core.backup import Restoration
+    from shoal.server.doctor import Finding
 
-_ROLES = ("app", "relay", "viewer", "analyst", "admin")
-
-
-class _InOrder(click.Group):
-    """A group whose help lists the commands in the order of this file."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+_Role = Literal["app", "relay", "viewer", "analyst", "admin"]
+_DATABASE = opt("postgresql://...", envvar="SHOAL_DATABASE")
 
 
-@click.group(cls=_InOrder)
+@click.group(cls=cli.InOrder)
 def collector() -> None:
     """Run a collector: serve, check, back up, restore, tokens."""
 
@@ -36,27 +33,18 @@ def collector() -> None:
 collector.add_command(serve)
 
 
-def _database_option(**rules: Any) -> Callable[..., Any]:
-    return click.option("--database", envvar="SHOAL_DATABASE", help="postgresql://...", **rules)
+@dataclass(frozen=True)
+class _Addresses:
+    url: str | None = opt("Address for devices, through the proxy.", "URL")
+    console_url: str | None = opt("Address of the console.", "URL")
+    proxies: tuple[Path, ...] = opt(
+        "Configuration of nginx or Caddy; repeatable.", "FILE", "--proxy"
+    )
+    config: Path | None = cli.CONFIG
 
 
-@collector.command(
-    cls=cli.Command, example="shoal collector doctor collector --url https://reports.example"
-)
-@cli.data_argument
-@cli.option("--url", "Address for devices, through the proxy.", metavar="URL")
-@cli.option("--console-url", "Address of the console.", metavar="URL")
-@cli.option(
-    "--proxy",
-    "proxies",
-    "Configuration of nginx or Caddy; repeatable.",
-    multiple=True,
-    type=cli.IN_FILE,
-    metavar="FILE",
-)
-@cli.config_option
-@cli.json_option
-def doctor(data: Path, as_json: bool, **given: Any) -> int:
+@cli.command("shoal collector doctor collector --url https://reports.example", group=collector)
+def doctor(addresses: _Addresses, data: Path = cli.DATA) -> out.Result:
     """Check a collector's deployment.
 
     It checks the data folder, the disk, the clock, the listeners and the proxy in front of them.
@@ -66,27 +54,26 @@ def doctor(data: Path, as_json: bool, **given: Any) -> int:
     from shoal.server.doctor import worst
     from shoal.server.doctor.examine import examine
 
-    findings = examine(data, **given)
+    findings = examine(data, **vars(addresses))
     verdict = worst(findings)
-    if as_json:
-        out.print_json({"verdict": verdict, "findings": [one.to_json() for one in findings]})
-    else:
-        from rich.markup import escape
-
-        console = out.printer()
-        colours = {"ok": "green", "warn": "yellow", "fail": "red"}
-        for one in findings:
-            console.print(
-                f"[{colours[one.verdict]}]{one.verdict:4}[/]  [bold]{escape(one.check)}[/bold]: "
-                f"{escape(one.sentence)}",
-                soft_wrap=True,
-            )
-            if one.way_out:
-                console.print(f"      → {escape(one.way_out)}", soft_wrap=True)
-    return 1 if verdict == "fail" else 0
+    document = {"verdict": verdict, "findings": [one.to_json() for one in findings]}
+    return out.Result(document, _show_findings(findings), 1 if verdict == "fail" else 0)
 
 
-@collector.group(cls=_InOrder)
+def _show_findings(findings: Sequence[Finding]) -> out.Pieces:
+    from rich.text import Text
+
+    colours = {"ok": "green", "warn": "yellow", "fail": "red"}
+    for one in findings:
+        mark, name = (one.verdict, colours[one.verdict]), (one.check, "bold")
+        yield out.Plain(
+            Text.assemble(mark, " " * (6 - len(one.verdict)), name, f": {one.sentence}")
+        )
+        if one.way_out:
+            yield out.Plain(f"      → {one.way_out}")
+
+
+@collector.group(cls=cli.InOrder)
 def token() -> None:
     """Make, list and revoke tokens.
 
@@ -95,60 +82,40 @@ def token() -> None:
     """
 
 
-def _admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the collector's folder and how to reach it, given to the command as `admin`."""
+def _admin(
+    data: Path = cli.DATA,
+    console_url: str | None = opt("Address of the console, if it is elsewhere.", "URL"),
+    admin_token: Path | None = opt(
+        "File with an admin token.  [default: DATA/admin-token]", "FILE"
+    ),
+) -> Any:
+    """Open the tokens of a collector until the command ends."""
+    from shoal.server.console.token_admin import open_token_admin
 
-    @cli.data_argument
-    @cli.option("--console-url", "Address of the console, if it is elsewhere.", metavar="URL")
-    @cli.option(
-        "--admin-token",
-        "File with an admin token.  [default: DATA/admin-token]",
-        type=cli.IN_FILE,
-        metavar="FILE",
-    )
-    @cli.json_option
-    @wraps(command)
-    def with_admin(
-        data: Path, console_url: str | None, admin_token: Path | None, **kwargs: Any
-    ) -> None:
-        from shoal.server.console.token_admin import open_token_admin
-
-        with open_token_admin(data, url=console_url, secret_file=admin_token) as admin:
-            command(admin=admin, **kwargs)
-
-    return with_admin
+    opened = open_token_admin(data, url=console_url, secret_file=admin_token)
+    return click.get_current_context().with_resource(opened)
 
 
-@token.command(
-    cls=cli.Command,
-    example='shoal collector token make collector --role viewer --label "weekly report"',
+_ADMIN = cli.made_by(_admin)
+
+
+@cli.command(
+    'shoal collector token make collector --role viewer --label "weekly report"', group=token
 )
-@_admin_options
-@cli.option("--role", "Permissions of the token.", type=click.Choice(_ROLES), required=True)
-@cli.option("--label", "Who has it; shown in lists and logs.", required=True)
-@cli.option(
-    "--expires",
-    "Last day (UTC) on which it is valid.  [default: no end]",
-    type=click.DateTime(["%Y-%m-%d"]),
-    metavar="YYYY-MM-DD",
-)
-@cli.option(
-    "--plan",
-    "plans",
-    "Limit it to a plan; repeatable.  [default: all plans]",
-    multiple=True,
-    metavar="ID",
-)
-@cli.option("--relay-key", "At an analyzer: the key that the relay signs with.", metavar="KEY")
 def make(
-    admin: Any,
-    role: Any,
-    label: str,
-    expires: datetime | None,
-    plans: tuple[str, ...],
-    relay_key: str | None,
-    as_json: bool,
-) -> None:
+    admin: Any = _ADMIN,
+    role: _Role = opt("Permissions of the token."),
+    label: str = opt("Who has it; shown in lists and logs."),
+    expires: datetime | None = opt(
+        "Last day (UTC) on which it is valid.  [default: no end]",
+        "YYYY-MM-DD",
+        type=click.DateTime(["%Y-%m-%d"]),
+    ),
+    plans: tuple[str, ...] = opt(
+        "Limit it to a plan; repeatable.  [default: all plans]", "ID", "--plan"
+    ),
+    relay_key: str | None = opt("At an analyzer: the key that the relay signs with.", "KEY"),
+) -> out.Result:
     """Make a token and print it once.
 
     The collector stores only its hash. An app or relay token belongs to a program. Never give one
@@ -159,51 +126,44 @@ def make(
     last_day = None if expires is None else expires.date()
     wanted = Token.new(role, label, expires=last_day, plans=plans or None, key=relay_key)
     made, secret = admin.make(wanted)
-    if as_json:
-        out.print_json(made.to_json() | {"token": secret})
-    else:
-        click.echo(secret)
+
+    def shown() -> out.Pieces:
+        yield out.Plain(secret)
         click.echo(f"Token {made.id} ({made.role}, {made.label}); shown once.", err=True)
 
+    return out.Result(made.to_json() | {"token": secret}, shown())
 
-@token.command("list", cls=cli.Command, example="shoal collector token list collector")
-@_admin_options
-def list_(admin: Any, as_json: bool) -> None:
+
+@cli.command("shoal collector token list collector", "list", group=token)
+def list_(admin: Any = _ADMIN) -> out.Result:
     """List all tokens, without their secrets."""
     tokens = admin.tokens()
-    if as_json:
-        out.print_json({"tokens": [one.to_json() for one in tokens]})
-        return
     rows = []
     for one in tokens:
         day = "none" if one.expires is None else one.expires.isoformat()
         plans = "all" if one.plans is None else ", ".join(plan[:12] for plan in one.plans)
         rows.append((one.id, one.role, one.label, day, plans))
-    out.printer().print(out.table(["id", "role", "label", "last day", "plans"], rows, left=5))
+    listed = out.table(["id", "role", "label", "last day", "plans"], rows, left=5)
+    return out.Result({"tokens": [one.to_json() for one in tokens]}, [listed])
 
 
-@token.command(cls=cli.Command, example="shoal collector token revoke collector 1f0c6a2be93d4e57")
-@_admin_options
-@click.argument("token_id", metavar="TOKEN_ID")
-def revoke(admin: Any, token_id: str, as_json: bool) -> None:
+@cli.command("shoal collector token revoke collector 1f0c6a2be93d4e57", group=token)
+def revoke(admin: Any = _ADMIN, token_id: str = arg("TOKEN_ID")) -> out.Result:
     """Revoke a token by its id.
 
     `shoal collector token list` shows the ids. The last admin token without an end and without a
     limit to some plans cannot be revoked.
     """
     admin.revoke(token_id)
-    if as_json:
-        out.print_json({"revoked": token_id})
-    else:
-        click.echo(f"Token {token_id} is revoked.")
+    return out.Result({"revoked": token_id}, f"Token {token_id} is revoked.")
 
 
-@collector.command(cls=cli.Command, example="shoal collector backup collector shoal.backup")
-@cli.data_argument
-@click.argument("target", type=cli.IN_FILE, metavar="FILE_OR_FOLDER")
-@_database_option(default="")
-@cli.json_option
-def backup(data: Path, target: Path, database: str, as_json: bool) -> None:
+@cli.command("shoal collector backup collector shoal.backup", group=collector)
+def backup(
+    data: Path = cli.DATA,
+    target: Path = arg("FILE_OR_FOLDER"),
+    database: str = _DATABASE.but(default=""),
+) -> out.Result:
     """Back up complete crowds, plans, tokens and the signing key.
 
     The backup is one new file. The collector may keep running. A backup does not contain anything
@@ -216,18 +176,16 @@ def backup(data: Path, target: Path, database: str, as_json: bool) -> None:
 
     backup = back_up(data, target, schemas=(COLLECTOR, RELAY), url=database)
     digest = backup_digest(backup)
-    if as_json:
-        out.print_json({"backup": str(backup), "sha256": digest})
-    else:
-        click.echo(f"Backup written to {backup}\nSHA-256 {digest}")
+    text = f"Backup written to {backup}\nSHA-256 {digest}"
+    return out.Result({"backup": str(backup), "sha256": digest}, text)
 
 
-@collector.command(cls=cli.Command, example="shoal collector restore shoal.backup restored")
-@click.argument("source", type=cli.IN_FILE, metavar="BACKUP")
-@cli.data_argument
-@cli.option("--digest", "Refuse a backup with another SHA-256.", default="", metavar="SHA256")
-@cli.json_option
-def restore(source: Path, data: Path, digest: str, as_json: bool) -> None:
+@cli.command("shoal collector restore shoal.backup restored", group=collector)
+def restore(
+    source: Path = arg("BACKUP"),
+    data: Path = cli.DATA,
+    digest: str = opt("Refuse a backup with another SHA-256.", "SHA256", default=""),
+) -> out.Result:
     """Restore a collector from a backup.
 
     DATA is a new folder. Never start the backed-up collector again. A report must not be counted in
@@ -243,37 +201,35 @@ def restore(source: Path, data: Path, digest: str, as_json: bool) -> None:
 
     restoration = restore(source, data, digest=digest)
     key = Signer(data).public_key
-    if as_json:
-        document = {"closed": restoration.closed, "waiting": restoration.waiting}
-        out.print_json({"data": str(data), "key": key} | document)
-        return
-    click.echo(f"Restored into {data}; a new admin token is in {data / 'admin-token'}")
-    click.echo(f"It signs with the key {key}")
-    _show_plans(restoration)
+    lines = [
+        f"Restored into {data}; a new admin token is in {data / 'admin-token'}",
+        f"It signs with the key {key}",
+    ]
+    return _restored(restoration, {"data": str(data), "key": key}, lines)
 
 
-def _show_plans(restoration: Restoration) -> None:
-    """Print what a restore did to each plan that accepted reports."""
-    for plan_id in restoration.closed:
-        click.echo(f"Plan {plan_id[:12]} has no window and is closed.")
+def _restored(restoration: Restoration, more: dict[str, str], lines: list[str]) -> out.Result:
+    """Return what a restore did to each plan that accepted reports."""
+    lines += [f"Plan {plan_id[:12]} has no window and is closed." for plan_id in restoration.closed]
     for plan_id, begins in restoration.waiting.items():
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(begins))
-        click.echo(f"Plan {plan_id[:12]} accepts reports from {when} on.")
+        lines.append(f"Plan {plan_id[:12]} accepts reports from {when} on.")
+    document = {**more, "closed": restoration.closed, "waiting": restoration.waiting}
+    return out.Result(document, "\n".join(lines))
 
 
-@collector.command(cls=cli.Command, example="shoal collector rotate collector")
-@cli.data_argument
-@cli.option(
-    "--overlap",
-    "How long the current key stays active alongside the new one.",
-    type=click.IntRange(0, 3650),
-    default=90,
-    metavar="DAYS",
-)
-@cli.option("--oblivious", "Change the Oblivious HTTP key instead.", is_flag=True)
-@cli.option("--end", "Make no key; end the overlap of the last change now.", is_flag=True)
-@cli.json_option
-def rotate(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool) -> None:
+@cli.command("shoal collector rotate collector", group=collector)
+def rotate(
+    data: Path = cli.DATA,
+    overlap: int = opt(
+        "How long the current key stays active alongside the new one.",
+        "DAYS",
+        default=90,
+        type=click.IntRange(0, 3650),
+    ),
+    oblivious: bool = opt("Change the Oblivious HTTP key instead."),
+    end: bool = opt("Make no key; end the overlap of the last change now."),
+) -> out.Result:
     """Change the signing key, with an overlap.
 
     Works for the folder of a collector, an analyzer or a relay; stop it first. During the overlap
@@ -284,25 +240,24 @@ def rotate(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool) 
     from shoal.server.storage.key_file import OBLIVIOUS_FILE, SIGNING_FILE, change_key, end_overlap
 
     name = OBLIVIOUS_FILE if oblivious else SIGNING_FILE
-    keys = end_overlap(data, name) if end else change_key(data, name, overlap_days=overlap)
-    if as_json:
-        out.print_json({"keys": keys.to_json()})
-        return
-    for key in keys.to_json():
+    changed = end_overlap(data, name) if end else change_key(data, name, overlap_days=overlap)
+    keys = changed.to_json()
+    lines = []
+    for key in keys:
         until = f" until {key['ends']}" if key["ends"] and key["state"] != "expired" else ""
         since = f" from {key['starts']}" if key["state"] == "pending" else ""
-        click.echo(f"{key['key']}  {key['state']}{since}{until}")
+        lines.append(f"{key['key']}  {key['state']}{since}{until}")
+    return out.Result({"keys": keys}, "\n".join(lines))
 
 
-@collector.command(
-    cls=cli.Command,
-    example="shoal collector move collector keys --database postgresql://shoal@db/shoal",
+@cli.command(
+    "shoal collector move collector keys --database postgresql://shoal@db/shoal", group=collector
 )
-@click.argument("source", type=cli.IN_FILE, metavar="DATA")
-@click.argument("folder", type=cli.IN_FILE, metavar="NEW_FOLDER")
-@_database_option(required=True)
-@cli.json_option
-def move(source: Path, folder: Path, database: str, as_json: bool) -> None:
+def move(
+    source: Path = arg("DATA"),
+    folder: Path = arg("NEW_FOLDER"),
+    database: str = _DATABASE,
+) -> out.Result:
     """Move a collector from its folder to PostgreSQL.
 
     Stop the collector first. Plans, tokens, releases, actions and open crowds are moved: no report
@@ -312,22 +267,15 @@ def move(source: Path, folder: Path, database: str, as_json: bool) -> None:
     from shoal.server.storage.import_sqlite import move
 
     moved = move(source, folder, database)
-    if as_json:
-        out.print_json(moved._asdict())
-        return
-    click.echo(
+    text = (
         f"Moved {moved.plans} plans, {moved.released} released and {moved.open} open crowds. Serve"
         f" them with --data {folder} --database URL; {source} refuses to start."
     )
+    return out.Result(moved._asdict(), text)
 
 
-@collector.command(
-    cls=cli.Command, example="shoal collector renew keys --database postgresql://shoal@db/shoal"
-)
-@cli.data_argument
-@_database_option(required=True)
-@cli.json_option
-def renew(data: Path, database: str, as_json: bool) -> None:
+@cli.command("shoal collector renew keys --database postgresql://shoal@db/shoal", group=collector)
+def renew(data: Path = cli.DATA, database: str = _DATABASE) -> out.Result:
     """Make new keys for a restored PostgreSQL database.
 
     For a database that was restored from a backup of the server, or whose crowd-key is lost on all
@@ -340,8 +288,5 @@ def renew(data: Path, database: str, as_json: bool) -> None:
     from shoal.server.storage.schema import COLLECTOR
 
     restoration = renew(data, database, (COLLECTOR, RELAY))
-    if as_json:
-        out.print_json({"closed": restoration.closed, "waiting": restoration.waiting})
-        return
-    click.echo(f"A new key is in {data / 'crowd-key'}; copy it to the other folders.")
-    _show_plans(restoration)
+    text = f"A new key is in {data / 'crowd-key'}; copy it to the other folders."
+    return _restored(restoration, {}, [text])

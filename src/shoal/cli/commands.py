@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import cast
+from typing import Literal, cast
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -11,10 +11,8 @@ from click.shell_completion import CompletionItem, get_completion_class
 from shoal import __version__
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import arg
 from shoal.errors import InputError
-
-__all__ = ["COMMANDS", "GROUPS", "completion", "invoke", "shoal"]
-
 
 GROUPS = {
     "Start": {
@@ -140,9 +138,7 @@ def _sentence(message: str) -> str:
 
 
 @cli.command("shoal completion bash")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@cli.json_option
-def completion(shell: str, as_json: bool) -> None:
+def completion(shell: Literal["bash", "zsh", "fish"] = arg()) -> out.Result:
     """Print the script that completes commands and options.
 
     Put `eval "$(shoal completion bash)"` into ~/.bashrc, or the same with zsh into ~/.zshrc. For
@@ -151,7 +147,4 @@ def completion(shell: str, as_json: bool) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(shoal, {}, "shoal", "_SHOAL_COMPLETE").source()
-    if as_json:
-        out.print_json({"shell": shell, "script": script})
-    else:
-        click.echo(script)
+    return out.Result({"shell": shell, "script": script}, script)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import opt
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near
 
@@ -24,25 +27,22 @@ _TRUST = {
 }
 
 
+@dataclass(frozen=True)
+class _Request:
+    crowd_size: int = cli.CROWD
+    epsilon: str = cli.EPSILON
+    delta: str = cli.DELTA
+    share: float = opt("Size of the group of interest, as a share of the crowd.", default=0.01)
+    relative_error: float = opt(
+        "How precisely to know that group, relative to its size.", default=0.1
+    )
+    level: float = cli.LEVEL
+
+
 @cli.command("shoal compare --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6")
-@cli.survey_options
-@cli.promise_options(required=True)
-@cli.option(
-    "--share",
-    "Size of the group of interest, as a share of the crowd.",
-    type=cli.DECIMAL,
-    default=0.01,
-)
-@cli.option(
-    "--relative-error",
-    "How precisely to know that group, relative to its size.",
-    type=cli.DECIMAL,
-    default=0.1,
-)
-@cli.level_option
-@cli.plot_option
-@cli.json_option
-def compare(survey: Survey, crowd: int, plot: Path | None, as_json: bool, **question: Any) -> None:
+def compare(
+    *, survey: Survey = cli.SURVEY, request: _Request, plot: Path | None = cli.PLOT
+) -> out.Result:
     """Compare the cost of each trust model for a survey.
 
     The same survey at the same epsilon: with local noise, in an anonymous crowd, and with a
@@ -50,22 +50,19 @@ def compare(survey: Survey, crowd: int, plot: Path | None, as_json: bool, **ques
     """
     from shoal.planning.costs import compare
 
-    cli.check_plot(plot)
     with out.waiting("comparing"):
-        comparison = compare(survey, crowd_size=crowd, **question)
+        comparison = compare(survey, **vars(request))
     if plot is not None:
         from shoal.reports.plots import save
         from shoal.reports.plots.results import plot_costs
 
         save(plot_costs(comparison), plot)
-    out.show_result(comparison.to_json(), as_json, lambda _: _show(comparison, plot))
+    return out.Result(comparison.to_json(), chain(_show(comparison), out.written(plot)))
 
 
-def _show(comparison: Comparison, plot: Path | None) -> None:
-    console = out.printer()
+def _show(comparison: Comparison) -> out.Pieces:
     survey, share = comparison.survey, text_near(comparison.share, 3)
-    out.show_title(
-        console,
+    yield out.title(
         survey.name,
         f"{out.bits_in_words(survey.bits)}, {comparison.crowd_size:,} people,"
         f" epsilon {comparison.epsilon}, delta {comparison.delta}",
@@ -85,14 +82,13 @@ def _show(comparison: Comparison, plot: Path | None) -> None:
         )
         rows.append((out.bold(cost.trust), noise, *numbers))
     columns = ["kind", "noise", "sigma", f"{share} of all", "gain", "people needed"]
-    console.print(out.table(columns, rows))
-    console.print()
+    yield out.table(columns, rows)
+    yield ""
     trust = [(out.bold(cost.trust), _TRUST[cost.trust]) for cost in comparison]
-    console.print(out.table(["kind", "you trust"], trust, left=2))
-    console.print(
+    yield out.table(["kind", "you trust"], trust, left=2)
+    yield (
         f"\nsigma: standard deviation of a count of people. {share} of all: half the width of an"
         f" interval at {text_near(comparison.level)} for a group of that size. gain: how many times"
         " smaller sigma is than with local noise. people needed: to know that group within"
         f" {text_near(comparison.relative_error, 3)} of its size."
     )
-    out.show_written(console, plot)

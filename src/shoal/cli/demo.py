@@ -14,13 +14,14 @@ import click
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import opt
 from shoal.errors import InputError, require
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Choice, Flags, Survey
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.rule import Rule
 
     from shoal.lab.demo import Demonstration
     from shoal.lab.parties_demo import TwoParties
@@ -36,23 +37,19 @@ _SHOWN_BYTES = 12
 
 
 @cli.command("shoal demo")
-@cli.option(
-    "--users", "How many people to simulate.", type=click.IntRange(100, 1_000_000), default=3000
-)
-@cli.option("--seed", "Seed of the simulated data.", type=cli.WHOLE, default=2017)
-@cli.option(
-    "--report",
-    "Write the report page to this file.",
-    type=cli.OUT_FILE,
-    default=Path("shoal-demo.html"),
-)
-@cli.option("--parties", "Show a relay and an analyzer instead.", is_flag=True)
-@cli.option("--web", "Open a page with the survey, and answer it yourself.", is_flag=True)
-@cli.option("--no-open", "Open no browser.", is_flag=True)
-@cli.json_option
 def demo(
-    users: int, seed: int, report: Path, parties: bool, web: bool, no_open: bool, as_json: bool
-) -> None:
+    as_json: bool,
+    users: int = opt(
+        "How many people to simulate.", default=3000, type=click.IntRange(100, 1_000_000)
+    ),
+    seed: int = opt("Seed of the simulated data.", default=2017),
+    report: cli.OutFile = opt(
+        "Write the report page to this file.", default=Path("shoal-demo.html")
+    ),
+    parties: bool = opt("Show a relay and an analyzer instead."),
+    web: bool = opt("Open a page with the survey, and answer it yourself."),
+    no_open: bool = opt("Open no browser."),
+) -> out.Result | None:
     """Show the whole path in a minute, on this machine.
 
     A collector starts, simulated devices send their reports to it over HTTP, and the crowd's report
@@ -66,16 +63,21 @@ def demo(
     if parties and web:
         raise InputError("--parties and --web are two demonstrations; name one of them.")
     if parties:
-        _parties(users, seed, as_json)
-        return
+        return _parties(users, seed, as_json)
     made = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
-    if web:
-        _web(made, seed, not no_open, as_json)
-    else:
-        _collector(made, seed, report, as_json)
+    if not web:
+        return _collector(made, seed, report, as_json)
+    _web(made, seed, not no_open, as_json)
+    return None
 
 
-def _collector(made: Plan, seed: int, report: Path, as_json: bool) -> None:
+def _rule(heading: str) -> Rule:
+    from rich.rule import Rule
+
+    return Rule(f"[bold]{heading}")
+
+
+def _collector(made: Plan, seed: int, report: Path, as_json: bool) -> out.Result:
     """Send the reports of simulated devices to a collector, and tell the story."""
     from shoal.lab.demo import count_again, demonstrate
     from shoal.planning.plan import plan
@@ -86,51 +88,48 @@ def _collector(made: Plan, seed: int, report: Path, as_json: bool) -> None:
     users = made.reports_needed
     counted = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6", view="counts")
     if not as_json:
-        _show_before(made, seed)
+        out.show(_before(made, seed))
     with out.progress("devices send", users) as advance:
         demonstration = demonstrate(made, seed=seed, progress=advance)
     counts = count_again(counted, seed=seed)
-    replaced = report.exists()
+    where = f"{report} (replaced)" if report.exists() else f"{report}"
     report.write_text(demonstration.page, "utf-8")
-    if as_json:
-        more = {"page": str(report), "before_complete": demonstration.early, "counts": counts}
-        out.print_json(demonstration.estimates | more)
-    else:
-        _show_after(demonstration, counted, counts, report, replaced)
+    more = {"page": str(report), "before_complete": demonstration.early, "counts": counts}
+    text = _after(demonstration, counted, counts, where)
+    return out.Result(demonstration.estimates | more, text)
 
 
-def _show_before(made: Plan, seed: int) -> None:
+def _before(made: Plan, seed: int) -> out.Pieces:
     from shoal.planning.certificate import certify, check_promise
     from shoal.planning.plan import plan
 
-    console = out.printer()
     users = made.reports_needed
     alone = plan(SURVEY, epsilon=made.promise.epsilon, promise="local")
     gain = certify(made).gain_over_local(float(made.promise.epsilon))
-    console.rule("[bold]1. The question")
-    console.print(
+    yield _rule("1. The question")
+    yield (
         f"A browser maker wants to know which features {users:,} people use, and who is on which"
         " channel. It should learn little about any one of them."
     )
-    console.rule("[bold]2. One device")
-    _show_one_device(console, made, seed)
-    console.rule("[bold]3. The promise")
-    console.print(
+    yield _rule("2. One device")
+    yield from _one_device(made, seed)
+    yield _rule("3. The promise")
+    yield (
         f"{check_promise(made).in_words}. Whatever everybody else answered, the {users:,}"
         f" reports, without their senders, would be at most {text_up(math.e, 3)} times as likely if"
         " Ada had given another answer, but for a chance of 1e-6. To promise that for each report"
         f" by itself, her device would have to flip each bit with probability"
         f" {text_near(float(alone.q))}, and counts would be {gain:.1f} times less precise."
     )
-    console.rule("[bold]4. The collector")
-    console.print(
+    yield _rule("4. The collector")
+    yield (
         f"A collector starts on this machine with the plan, and {users:,} devices, each with an"
         " outbox of its own, fetch the plan over HTTP, check it, and send one report each ..."
     )
 
 
-def _show_one_device(console: Console, made: Plan, seed: int) -> None:
-    """Show an answer, the report made of it, and what the report tells a curious reader."""
+def _one_device(made: Plan, seed: int) -> out.Pieces:
+    """Yield an answer, the report made of it, and what the report tells a curious reader."""
     from shoal.device.arrays.simulation_bits import SimulationBits
     from shoal.device.encode import encode
     from shoal.device.randomize import flip
@@ -141,42 +140,35 @@ def _show_one_device(console: Console, made: Plan, seed: int) -> None:
     synthetic = flip(made, original, random_bits=SimulationBits(seed))
     truth = [original.value >> bit & 1 for bit in range(made.bits)]
     sent = [synthetic.value >> bit & 1 for bit in range(made.bits)]
-    console.print("Ada uses sync and a screen reader, on the beta channel. As bits:")
-    console.print(f"   her answer   {' '.join(map(str, truth))}")
+    yield "Ada uses sync and a screen reader, on the beta channel. As bits:"
+    yield f"   her answer   {' '.join(map(str, truth))}"
     marks = [
         f"[bold red]{b}[/bold red]" if a != b else str(b) for a, b in zip(truth, sent, strict=True)
     ]
-    console.print(f"   her report   {' '.join(marks)}     only this leaves her device")
-    console.print(
-        f"Her device flipped each bit with probability {text_near(q)}; the flipped ones are red."
-    )
+    yield f"   her report   {' '.join(marks)}     only this leaves her device"
+    yield f"Her device flipped each bit with probability {text_near(q)}; the flipped ones are red."
     prior = 0.1
     believed = posterior(prior, q, reported=sent[4])
-    console.print(
+    yield (
         f"One person in ten uses a screen reader. A reader of this one report, with that bit"
         f" {'set' if sent[4] else 'clear'}, now believes {believed:.0%} instead of {prior:.0%} that"
         " Ada does. The counts of a crowd do not even show her report."
     )
 
 
-def _show_after(
-    demonstration: Demonstration,
-    counted: Plan,
-    counts: dict[str, Any],
-    report: Path,
-    replaced: bool,
-) -> None:
+def _after(
+    demonstration: Demonstration, counted: Plan, counts: dict[str, Any], where: str
+) -> out.Pieces:
     from shoal.planning.certificate import certify
     from shoal.planning.threats import single_report
 
-    console = out.printer()
     plan = demonstration.plan
-    console.print(
+    yield (
         "With one report missing, the collector was asked for the estimates and answered"
         f" {demonstration.early}: a crowd or nothing. The last report completed the crowd."
     )
-    console.rule("[bold]5. The crowd, in two views")
-    console.print(
+    yield _rule("5. The crowd, in two views")
+    yield (
         f"One report says little. But each bit of all {plan.reports_needed:,} was flipped at a"
         " known rate, so the counts can be corrected. That noise protects against observers of"
         " every report without its sender. If only the counts are ever seen, the same"
@@ -192,29 +184,25 @@ def _show_after(
     rows = [*_estimate_rows(estimates), ()]
     for name, figure in figures.items():
         rows.append((name, "", *(cell for one in plans for cell in (figure(one), "", ""))))
-    console.print(out.table(["", "truth", "reports", "low", "high", "counts", "low", "high"], rows))
+    yield out.table(["", "truth", "reports", "low", "high", "counts", "low", "high"], rows)
     questions = [options for one in estimates for options in one["questions"].values()]
     options = [row for some in questions for row in some.values()]
     inside = sum(row["low"] <= row["truth"] <= row["high"] for row in options)
-    console.print(
+    yield (
         f"\n{inside} of {len(options)} intervals contain the truth; at least 95 % should, on"
         " average."
     )
     warning = single_report(counted.local_epsilon, float(counted.q))
     if warning is not None:
-        console.print(f"The price of counts: {warning[0].lower()}{warning[1:]}")
-    again = " (replaced)" if replaced else ""
-    console.print(
-        f"The report page is in {report}{again}. The collector has stopped.", markup=False
-    )
-    console.rule("[bold]6. Your turn")
-    console.print(
+        yield f"The price of counts: {warning[0].lower()}{warning[1:]}"
+    yield out.escape(f"The report page is in {where}. The collector has stopped.")
+    yield _rule("6. Your turn")
+    yield out.Plain(
         "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
         "shoal simulate plan.json --users 100000\n"
         "shoal serve --data collector --honest all plan.json    and, while it runs:\n"
         'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 \\\n'
-        "    --outbox outbox --now",
-        soft_wrap=True,
+        "    --outbox outbox --now"
     )
 
 
@@ -232,38 +220,33 @@ def _estimate_rows(documents: Sequence[dict[str, Any]]) -> list[Sequence[Any]]:
     return rows
 
 
-def _parties(users: int, seed: int, as_json: bool) -> None:
+def _parties(users: int, seed: int, as_json: bool) -> out.Result:
     """Send the reports of simulated devices through a relay to an analyzer."""
     from shoal.lab.parties_demo import demonstrate_parties
 
     if not as_json:
-        console = out.printer()
-        console.rule("[bold]1. Two parties")
-        console.print(
+        begin = (
             "A relay and an analyzer start on this machine, as two processes. In production two"
             f" organizations would run them. {users:,} devices flip their bits, cut each report"
             " into single bits, encrypt each bit for the analyzer, and send them to the relay ..."
         )
+        out.show([_rule("1. Two parties"), begin])
     with out.progress("devices send", users) as advance:
         shown = demonstrate_parties(SURVEY, users, seed=seed, progress=advance)
-    if not as_json:
-        show_parties(shown)
-        return
     more = {"messages": shown.messages, "request_bytes": shown.request_bytes}
-    more |= {"before_complete": shown.early}
-    out.print_json(shown.estimates | {"plan": shown.plan.id} | more)
+    document = shown.estimates | {"plan": shown.plan.id} | more | {"before_complete": shown.early}
+    return out.Result(document, show_parties(shown))
 
 
-def show_parties(shown: TwoParties) -> None:
-    """Print what each party saw, and the result."""
+def show_parties(shown: TwoParties) -> out.Pieces:
+    """Yield what each party saw, and the result."""
     from shoal.planning.certificate import certify, check_promise
 
-    console = out.printer()
     plan, users = shown.plan, shown.plan.reports_needed
     assert plan.parties is not None
     label, row = next(iter(next(iter(shown.estimates["questions"].values())).items()))
     body = shown.request[-plan.parties.messages * 68 :][:_SHOWN_BYTES].hex(" ", 2)
-    console.rule("[bold]2. The view of each party")
+    yield _rule("2. The view of each party")
     rows = [
         ("who sent", f"the address of each of {users:,} devices", "the relay's address"),
         (
@@ -282,15 +265,15 @@ def show_parties(shown: TwoParties) -> None:
     views = out.table(["", "the relay", "the analyzer"], rows, left=3)
     for column, ratio in zip(views.columns, (2, 4, 4), strict=True):
         column.ratio = ratio
-    console.print(views)
-    console.print(
+    yield views
+    yield (
         f"With one report missing, the analyzer was asked for the estimates and answered"
         f" {shown.early}: the relay forwards a crowd or nothing."
     )
-    console.rule("[bold]3. The crowd")
+    yield _rule("3. The crowd")
     columns = ["", "truth", "estimate", "low", "high"]
-    console.print(out.table(columns, _estimate_rows([shown.estimates])))
-    console.print(
+    yield out.table(columns, _estimate_rows([shown.estimates]))
+    yield (
         f"\n{check_promise(plan).in_words}. It holds against the analyzer, as long as the relay"
         f" does not tell it who sent which report. A count is off by"
         f" {text_near(certify(plan).sigma, 3)} people (one sigma). Relay and analyzer"

@@ -11,6 +11,7 @@ from shoal.analysis.crowds import in_crowds
 from shoal.analysis.tally import Tally
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import opt
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
@@ -25,25 +26,16 @@ _BAR = 8, 24
 
 
 @cli.command("shoal estimate plan.json tally.json")
-@cli.plan_and_tally
-@cli.estimate_options
-@cli.option(
-    "--against",
-    "earlier",
-    "Compare with this tally of the plan, such as an earlier window.",
-    type=cli.IN_FILE,
-    metavar="TALLY.json",
-)
-@cli.json_option
 def estimate(
-    plan: Plan,
-    tally: Tally,
-    level: float,
-    kind: Any,
-    target: Any,
-    earlier: Path | None,
-    as_json: bool,
-) -> None:
+    plan: Plan = cli.PLAN,
+    tally: Tally = cli.TALLY,
+    level: float = cli.LEVEL,
+    interval: cli.Interval = cli.INTERVAL,
+    target: cli.Target = cli.TARGET,
+    earlier: Path | None = opt(
+        "Compare with this tally of the plan, such as an earlier window.", "TALLY.json", "--against"
+    ),
+) -> out.Result:
     """Estimate how many people gave each answer, with intervals.
 
     Numbers also have a mean and quantiles. With --against the shares of two crowds are compared,
@@ -53,7 +45,7 @@ def estimate(
     from shoal.analysis.number_summary import numbers_of
 
     estimates = estimate(plan, tally, target=target)
-    document = estimates.to_json(level, kind) | {"numbers": numbers_of(estimates, level)}
+    document = estimates.to_json(level, interval) | {"numbers": numbers_of(estimates, level)}
     if earlier is not None:
         if target != "crowd":
             raise InputError("--against compares the people who reported; leave out --target.")
@@ -65,42 +57,42 @@ def estimate(
                 f"{earlier} has the same counts, so both are taken for one crowd; name another one."
             )
         document["difference"] = crowd_difference((plan, tally), (plan, before), level).to_json()
-    if as_json:
-        out.print_json(document)
-        return
-    show_estimates(document, plan.survey.name)
-    _show_numbers(document["numbers"])
-    if earlier is not None:
-        _show_difference(document["difference"])
+    return out.Result(document, _show(document, plan.survey.name))
 
 
-def show_estimates(document: dict[str, Any], title: str) -> None:
-    """Print the JSON form of estimates, with the truth beside them where it is known."""
-    console = out.printer()
+def _show(document: dict[str, Any], title: str) -> out.Pieces:
+    yield from show_estimates(document, title)
+    for question, summary in document["numbers"].items():
+        yield from _numbers(question, summary)
+    if "difference" in document:
+        yield from _difference(document["difference"])
+
+
+def show_estimates(document: dict[str, Any], title: str) -> out.Pieces:
+    """Yield the JSON form of estimates, with the truth beside them where it is known."""
     rough = " (approximate)" if document["interval"] == "normal" else ""
     intervals = f"{document['interval']} intervals at {document['level']:.4g}{rough}"
     reports = f"{document['reports']:,} reports{in_crowds(document)}"
     rest = f"{reports}, {intervals}, for the {document['target']}"
-    out.show_title(console, title, rest, document["simulated"])
+    yield out.title(title, rest, document["simulated"])
     for question, options in document["questions"].items():
         known = ["truth"] if any("truth" in row for row in options.values()) else []
-        shown = out.table(["option", *known, "count", "share", "low", "high"], title=question)
-        shown.add_column("", overflow="crop")
+        rows: list[Any] = []
         for label, row in options.items():
             truth = [f"{row['truth']:,}"] if known else []
-            cells = (
-                f"{row['count']:,.0f}",
-                f"{row['share']:.2%}",
-                *out.outward(row["low"], row["high"]),
-            )
+            ends = out.outward(row["low"], row["high"])
             bar: Any = "no true count fits these reports"
             if not row.get("incompatible"):
                 bar = _Bar(row["low"], row["count"], row["high"], int(document["reports"]))
-            out.add_row(shown, label, *truth, *cells, bar)
-        console.print()
-        console.print(shown)
+            rows.append((label, *truth, f"{row['count']:,.0f}", f"{row['share']:.2%}", *ends, bar))
+        columns = ["option", *known, "count", "share", "low", "high", ""]
+        shown = out.table(columns, rows, title=question)
+        bars = shown.columns[-1]
+        bars.justify, bars.no_wrap, bars.overflow = "left", False, "crop"
+        yield ""
+        yield shown
     if document["notes"]:
-        out.show_bullets(console, document["notes"])
+        yield out.bullets(document["notes"])
 
 
 @dataclass(frozen=True)
@@ -130,34 +122,30 @@ class _Bar:
         yield "".join(line)
 
 
-def _show_numbers(numbers: dict[str, Any]) -> None:
-    """Print the mean and the quantiles of number questions."""
-    console = out.printer()
-    for question, summary in numbers.items():
-        level = f"{summary['level']:.4g}"
-        console.print(f"\n{question}, as numbers", markup=False)
-        mean = summary["mean"]
-        if mean is not None:
-            low, high = text_near(mean["low"]), text_near(mean["high"])
-            console.print(
-                f"mean      {low} to {high} at {level}, of numbers limited to the outer edges"
-                " (approximate)"
-            )
-        for one in summary["quantiles"]:
-            ends = ["" if one[key] is None else text_near(one[key]) for key in ("low", "high")]
-            place = " to below ".join(ends)
-            if "" in ends:
-                place = f"below {ends[1]}" if ends[1] else f"{ends[0]} or more"
-            if ends == ["", ""]:
-                place = "anywhere"
-            name = _QUANTILES.get(one["part"], str(one["part"]))
-            console.print(f"{name:9} {place} at {level} (theorem)")
+def _numbers(question: str, summary: dict[str, Any]) -> out.Pieces:
+    """Yield the mean and the quantiles of a number question."""
+    level, mean = f"{summary['level']:.4g}", summary["mean"]
+    yield f"\n{out.escape(question)}, as numbers"
+    if mean is not None:
+        low, high = text_near(mean["low"]), text_near(mean["high"])
+        yield (
+            f"mean      {low} to {high} at {level}, of numbers limited to the outer edges"
+            " (approximate)"
+        )
+    for one in summary["quantiles"]:
+        ends = ["" if one[key] is None else text_near(one[key]) for key in ("low", "high")]
+        place = " to below ".join(ends)
+        if "" in ends:
+            place = f"below {ends[1]}" if ends[1] else f"{ends[0]} or more"
+        if ends == ["", ""]:
+            place = "anywhere"
+        name = _QUANTILES.get(one["part"], str(one["part"]))
+        yield f"{name:9} {place} at {level} (theorem)"
 
 
-def _show_difference(document: dict[str, Any]) -> None:
-    """Print how the shares of two crowds differ."""
-    console = out.printer()
-    console.print(
+def _difference(document: dict[str, Any]) -> out.Pieces:
+    """Yield how the shares of two crowds differ."""
+    yield (
         f"\nChange against {document['second']['reports']:,} reports; intervals"
         f" {document['interval']}, at {document['level']:.4g}"
     )
@@ -167,17 +155,15 @@ def _show_difference(document: dict[str, Any]) -> None:
             shares = [f"{row[key]:.2%}" for key in ("second", "first")]
             ends = [f"{row[key]:+.2%}" for key in ("difference", "low", "high")]
             rows.append((f"{question}: {label}", *shares, *ends, "yes" if row["differs"] else ""))
-    columns = ["option", "before", "now", "change", "low", "high", "differs"]
-    console.print(out.table(columns, rows))
+    yield out.table(["option", "before", "now", "change", "low", "high", "differs"], rows)
 
 
 @cli.command("shoal screen plan.json tally.json")
-@cli.plan_and_tally
-@cli.option(
-    "--alarm", "Chance of calling an honest crowd suspicious.", type=cli.DECIMAL, default=1e-3
-)
-@cli.json_option
-def screen(plan: Plan, tally: Tally, alarm: float, as_json: bool) -> None:
+def screen(
+    plan: Plan = cli.PLAN,
+    tally: Tally = cli.TALLY,
+    alarm: float = opt("Chance of calling an honest crowd suspicious.", default=1e-3),
+) -> out.Result:
     """Search a complete crowd for traces of fake reports.
 
     The p-value holds for every honest crowd, whatever its people answered. Fakes that flip bits as
@@ -188,16 +174,14 @@ def screen(plan: Plan, tally: Tally, alarm: float, as_json: bool) -> None:
 
     screening = screen(plan, tally, alarm=alarm)
     document = screening.to_json()
-    if as_json:
-        out.print_json(document)
-        return
-    console = out.printer()
     word = "[bold red]suspicious[/]" if screening.suspicious else "[bold green]no trace of fakes[/]"
     crowds = f" of {screening.crowds:,} crowds" if screening.crowds > 1 else ""
-    out.show_title(console, plan.survey.name, f"{screening.reports:,} reports{crowds}, {word}")
     p_value = text_near(document["p_value"])
-    console.print(f"p-value          {p_value}, alarm at {text_near(screening.alarm)}")
+    text: list[Any] = [
+        out.title(plan.survey.name, f"{screening.reports:,} reports{crowds}, {word}"),
+        f"p-value          {p_value}, alarm at {text_near(screening.alarm)}",
+    ]
     if screening.suspicious:
         share = document["smallest_share_of_fakes"]
-        console.print(f"fakes            at least {share:.4%} of the reports")
-    out.show_bullets(console, screening.findings)
+        text.append(f"fakes            at least {share:.4%} of the reports")
+    return out.Result(document, [*text, out.bullets(screening.findings)])

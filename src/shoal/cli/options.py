@@ -1,26 +1,81 @@
-"""Commands with an example in their help, and the options, arguments and types that they share."""
+"""Commands from functions: a parameter of the function is an option of the command.
+
+`opt` or `arg` stands in place of the parameter's default; its annotation gives the type, and None
+in it makes the option optional. A dataclass groups options, and `made_by` makes a parameter of
+other options. A command returns a `Result`, which is printed as JSON or as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from inspect import signature
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, is_dataclass, replace
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import click
 
+from shoal.cli.output import Result, print_json, show
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Choice, Flags, Question, Survey
 from shoal.support.checks import decimal_text, seconds, whole_number
+from shoal.support.table_format import TableFormat
 
 if TYPE_CHECKING:
     from shoal.server.core.settings import ServiceSettings
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-R = TypeVar("R")
+@dataclass(frozen=True)
+class _Declaration:
+    """An option or, without a help, an argument; `names` are other names than the parameter's."""
+
+    help: str | None
+    metavar: str | None = None
+    names: str = ""
+    default: Any = None
+    rules: tuple[tuple[str, Any], ...] = ()
+
+    def but(self, **changes: Any) -> Any:
+        """Return this option with changes."""
+        return replace(self, **changes)
+
+    def when(self, condition: str) -> Any:
+        """Return this option with a help that begins with when it is used."""
+        assert self.help is not None
+        return self.but(help=f"{condition}: {self.help[0].lower()}{self.help[1:]}")
+
+
+def opt(
+    help: str, metavar: str | None = None, names: str = "", *, default: Any = None, **rules: Any
+) -> Any:
+    """Declare an option; `rules` are those of `click.Option`."""
+    return _Declaration(help, metavar, names, default, tuple(rules.items()))
+
+
+def arg(metavar: str | None = None, *, default: Any = None) -> Any:
+    """Declare an argument."""
+    return _Declaration(None, metavar, default=default)
+
+
+class _MadeBy(NamedTuple):
+    make: Callable[..., Any]
+
+
+def made_by(make: Callable[..., Any]) -> Any:
+    """Declare a parameter that a function makes of options, which are its own parameters."""
+    return _MadeBy(make)
 
 
 class Command(click.Command):
@@ -38,7 +93,15 @@ class Command(click.Command):
                 formatter.write(f"  {line}\n")  # never wrapped, so that it can be copied
 
 
-class CommandOrGroup(Command, click.Group):
+class InOrder(click.Group):
+    """A group whose help lists the commands in the order of their definition."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the commands."""
+        return list(self.commands)
+
+
+class CommandOrGroup(Command, InOrder):
     """A command with subcommands: a first word that names a subcommand runs that one instead.
 
     For an option that only a subcommand has, the error names the subcommand.
@@ -46,6 +109,9 @@ class CommandOrGroup(Command, click.Group):
 
     allow_extra_args = False
     allow_interspersed_args = True
+    # everything but the subcommands is that of a plain command
+    invoke = click.Command.invoke
+    collect_usage_pieces = click.Command.collect_usage_pieces
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, invoke_without_command=True, **kwargs)
@@ -76,34 +142,134 @@ class CommandOrGroup(Command, click.Group):
                     ) from None
             raise
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the subcommands in the order of their definition."""
-        return list(self.commands)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the plain form."""
-        return click.Command.invoke(self, ctx)
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Describe the plain form."""
-        return click.Command.collect_usage_pieces(self, ctx)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the subcommands, then the options."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
 
-def command(example: str, name: str | None = None) -> Callable[[Callable[..., Any]], Command]:
-    """Make a command of a function; `example` is shown in its help."""
-    return click.command(name, cls=Command, example=example)
+def command(
+    example: str,
+    name: str | None = None,
+    *,
+    cls: type[Command] = Command,
+    group: click.Command | None = None,
+    settings: type[ServiceSettings] | None = None,
+) -> Callable[[Callable[..., Result | None]], Command]:
+    """Make a command of a function, with `--json`; `example` is shown in its help.
+
+    `settings` adds an option for each setting of a service, given to the function as keywords.
+    """
+
+    def decorate(function: Callable[..., Result | None]) -> Command:
+        def callback(**given: Any) -> int:
+            result: Result | None = _call(function, given, {})
+            if result is None:
+                return 0
+            if given["as_json"]:
+                print_json(result.document)
+            else:
+                show(result.text)
+            if result.error is not None:
+                raise result.error
+            return result.exit_code
+
+        params = {param.name: param for param in _parameters(function)}
+        made = cls(
+            name or function.__name__,
+            callback=callback,
+            params=[*params.values(), *_setting_options(settings), _json_option()],
+            help=function.__doc__,
+            example=example,
+        )
+        if isinstance(group, click.Group):
+            group.add_command(made)
+        return made
+
+    return decorate
 
 
-def option(*words: str, **rules: Any) -> Callable[[F], F]:
-    """Add an option: its names, then its help; a default is shown in the help."""
-    *names, text = words
-    shown = rules.get("default") not in (None, "")
-    return click.option(*names, help=text, show_default=shown, **rules)
+def _json_option() -> click.Option:
+    text = "Print one JSON document instead of text."
+    return click.Option(["--json", "as_json"], help=text, is_flag=True)
+
+
+def _setting_options(table: type[ServiceSettings] | None) -> Iterator[click.Option]:
+    for name, default, text in () if table is None else table.table():
+        kind = type(default) if type(default) is not bool else click.BOOL
+        flag = f"--{name.replace('_', '-')}"
+        yield click.Option([flag, name], help=f"{text}  [default: {default}]", type=kind)
+
+
+def _declared(function: Callable[..., Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name, the type and the declaration of each parameter."""
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in signature(function).parameters.items():
+        declaration = parameter.default
+        if declaration is Parameter.empty and is_dataclass(hints.get(name)):
+            declaration = _MadeBy(hints[name])
+        if isinstance(declaration, _Declaration | _MadeBy):
+            yield name, hints[name], declaration
+
+
+def _call(function: Callable[..., Any], given: dict[str, Any], made: dict[Any, Any]) -> Any:
+    """Call a function with its options, and with what is made of others, each made once."""
+    arguments, wanted = {}, signature(function).parameters
+    for name, _, declaration in _declared(function):
+        if isinstance(declaration, _MadeBy):
+            if declaration not in made:
+                made[declaration] = _call(declaration.make, given, made)
+            arguments[name] = made[declaration]
+        else:
+            arguments[name] = given[name]
+    if "as_json" in wanted:
+        arguments["as_json"] = given["as_json"]
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in wanted.values()):
+        own = {"as_json", *(param.name for param in _parameters(function))}
+        arguments |= {name: value for name, value in given.items() if name not in own}
+    return function(**arguments)
+
+
+def _parameters(function: Callable[..., Any]) -> Iterator[click.Parameter]:
+    for name, hint, declaration in _declared(function):
+        if isinstance(declaration, _MadeBy):
+            yield from _parameters(declaration.make)
+        else:
+            yield _parameter(name, hint, declaration)
+
+
+def _parameter(name: str, hint: Any, declaration: _Declaration) -> click.Parameter:
+    """Return an option or an argument."""
+    kinds = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
+    required = type(None) not in kinds and declaration.default is None
+    (kind,) = kinds - {type(None)}
+    several = get_args(kind) if get_origin(kind) is tuple else ()
+    many = several[1:] == (...,)
+    default = declaration.default
+    rules = {"metavar": declaration.metavar, "type": _type(several[0] if several else kind)}
+    if declaration.help is None:
+        rules |= {"required": required, "nargs": -1 if many else 1}
+        return click.Argument([name], **rules)
+    names = declaration.names.split() or [f"--{name.replace('_', '-')}"]
+    if kind is bool:
+        rules |= {"is_flag": True, "default": False if required else None}
+        if not required:
+            names = [f"{names[0]}/{names[0].replace('--', '--no-', 1)}"]
+    elif several:
+        rules |= {"multiple": True} if many else {"nargs": len(several)}
+    else:
+        rules["required"] = required
+    if default is not None:
+        rules |= {"default": default, "show_default": default != ""}
+    return click.Option([*names, name], help=declaration.help, **rules | dict(declaration.rules))
+
+
+def _type(kind: Any) -> Any:
+    if get_origin(kind) is Annotated:
+        return get_args(kind)[1]
+    if get_origin(kind) is Literal:
+        return click.Choice(get_args(kind))
+    return {int: WHOLE, float: DECIMAL, Path: IN_FILE}.get(kind)
 
 
 class _Quantity(click.ParamType[Any]):
@@ -139,315 +305,157 @@ def _path(name: str, **rules: bool) -> click.Path:
     return path
 
 
-IN_FILE, IN_FOLDER = _path("file"), _path("folder")
-OUT_FILE, OUT_FOLDER = _path("file", dir_okay=False), _path("folder", file_okay=False)
+IN_FILE = _path("file")
+InFolder = Annotated[Path, _path("folder")]
+OutFile = Annotated[Path, _path("file", dir_okay=False)]
+OutFolder = Annotated[Path, _path("folder", file_okay=False)]
 
-plan_file_argument = click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
-data_argument = click.argument("data", type=IN_FILE, metavar="DATA")
+View = Literal["reports", "counts"]
+Interval = Literal["exact", "normal", "simultaneous", "chebyshev"]
+Target = Literal["crowd", "population"]
+Picture = Literal["privacy", "ratio", "precision", "noise", "views", "bounds"]
 
-json_option = option("--json", "as_json", "Print one JSON document instead of text.", is_flag=True)
-level_option = option("--level", "Confidence level of intervals.", type=DECIMAL, default=0.95)
-interval_option = option(
-    "--interval",
-    "kind",
-    "Kind of interval.",
-    type=click.Choice(["exact", "normal", "simultaneous", "chebyshev"]),
-    default="exact",
+PLAN_FILE, TALLY_FILE, DATA = arg("PLAN.json"), arg("TALLY.json"), arg("DATA")
+CROWD = opt("How many reports are released together.", "N", "--crowd")
+EPSILON = opt("The largest epsilon allowed.", "E")
+DELTA = opt("The largest delta allowed.", "D")
+Q = opt("The flip probability of each bit, in (0, 1/2].", "Q")
+VIEW = opt(
+    "The promise holds against observers of all reports, or of counts only.", default="reports"
 )
-target_option = option(
-    "--target",
-    "Estimate the people who reported, or the population they are a sample of.",
-    type=click.Choice(["crowd", "population"]),
-    default="crowd",
+LEVEL = opt("Confidence level of intervals.", default=0.95)
+INTERVAL = opt("Kind of interval.", default="exact")
+TARGET = opt(
+    "Estimate the people who reported, or the population they are a sample of.", default="crowd"
 )
-releases_option = option(
-    "--releases", "How many releases one person reports in.", type=WHOLE, metavar="R"
+RELEASES = opt("How many releases one person reports in.", "R")
+PICTURE = opt("Which chart --plot saves.")
+FORCE = opt("Overwrite an existing file.")
+QUESTION = opt("Which text question, if there are several.", "NAME")
+FDR = opt("Largest expected share of false texts among those found.", default=0.05)
+TOP = opt("Show at most this many texts.", "K", type=click.IntRange(0))
+CONFIG = opt("Settings as TOML.  [default: DATA/shoal.toml]")
+PROCESSES = opt(
+    "How many processes work.  [default: one for each core]", "P", type=click.IntRange(1, 1024)
 )
-plot_option = option("--plot", "Save a chart: .png, .svg or .pdf.", type=OUT_FILE)
-force_option = option("--force", "Overwrite an existing file.", is_flag=True)
-question_option = option("--question", "Which text question, if there are several.", metavar="NAME")
-processes_option = option(
-    "--processes",
-    "How many processes work.  [default: one for each core]",
-    type=click.IntRange(1, 1024),
-    metavar="P",
-)
-config_option = option("--config", "Settings as TOML.  [default: DATA/shoal.toml]", type=IN_FILE)
 
 
-def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds all of these, in this order."""
-
-    def decorate(command: Any) -> Any:
-        for one in reversed(options):
-            command = one(command)
-        return command
-
-    return decorate
+def output(what: str) -> Any:
+    """Return the option `-o`; `what` says what is written."""
+    return opt(f"Write {what} to this file.", names="-o --output")
 
 
-def plan_argument(command: Callable[..., R]) -> Callable[..., R]:
-    """Add a plan file, given to the command as `plan`."""
-
-    @plan_file_argument
-    @wraps(command)
-    def with_plan(*args: Any, plan_file: Path, **kwargs: Any) -> R:
-        return command(*args, plan=Plan.read(plan_file), **kwargs)
-
-    return with_plan
+def _plan(plan_file: Path = PLAN_FILE) -> Plan:
+    return Plan.read(plan_file)
 
 
-def plan_and_tally(command: Callable[..., R]) -> Callable[..., R]:
-    """Add a plan file and a tally file, given to the command as `plan` and `tally`."""
-
-    @plan_argument
-    @click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")
-    @wraps(command)
-    def with_tally(*args: Any, plan: Plan, tally_file: Path, **kwargs: Any) -> R:
-        from shoal.analysis.tally import Tally
-
-        return command(*args, plan=plan, tally=Tally.read(tally_file, plan), **kwargs)
-
-    return with_tally
+PLAN = made_by(_plan)
 
 
-estimate_options = together(level_option, interval_option, target_option)
+def _tally(plan: Plan = PLAN, tally_file: Path = TALLY_FILE) -> Any:
+    from shoal.analysis.tally import Tally
+
+    return Tally.read(tally_file, plan)
 
 
-def promise_options(**rules: Any) -> Callable[[Any], Any]:
-    """Add `--crowd`, `--epsilon` and `--delta`."""
-    return together(crowd_option(**rules), epsilon_option(**rules), delta_option(**rules))
+TALLY = made_by(_tally)
 
 
-def new_file_options(what: str) -> Callable[[Any], Any]:
-    """Add `-o` and `--force`."""
-    return together(output_option(what), force_option)
+@dataclass(frozen=True)
+class _WithoutFile:
+    """A survey of one question, instead of a file; and what is crossed in either."""
 
-
-def crowd_option(**rules: Any) -> Callable[[F], F]:
-    """Add `--crowd`; `when` says when it is used."""
-    return _option("--crowd", "N", "How many reports are released together.", rules, type=WHOLE)
-
-
-def epsilon_option(**rules: Any) -> Callable[[F], F]:
-    """Add `--epsilon`, kept as the decimal that was written."""
-    return _option("--epsilon", "E", "The largest epsilon allowed.", rules)
-
-
-def delta_option(**rules: Any) -> Callable[[F], F]:
-    """Add `--delta`, kept as the decimal that was written."""
-    return _option("--delta", "D", "The largest delta allowed.", rules)
-
-
-def q_option(**rules: Any) -> Callable[[F], F]:
-    """Add `--q`, kept as the decimal that was written."""
-    return _option("--q", "Q", "The flip probability of each bit, in (0, 1/2].", rules)
-
-
-def view_option(**rules: Any) -> Callable[[F], F]:
-    """Add `--view`: what the observer sees against whom the promise holds."""
-    rules = {"default": "reports", **rules}
-    text = "The promise holds against observers of all reports, or of counts only."
-    return _option("--view", None, text, rules, type=click.Choice(["reports", "counts"]))
-
-
-def fdr_option(default: float) -> Callable[[F], F]:
-    """Add `--fdr`, the false discovery rate."""
-    text = "Largest expected share of false texts among those found."
-    return _option("--fdr", None, text, {"default": default}, type=DECIMAL)
-
-
-def top_option(default: int | None = None) -> Callable[[F], F]:
-    """Add `--top`."""
-    text = "Show at most this many texts."
-    return _option("--top", "K", text, {"default": default}, type=click.IntRange(0))
-
-
-def output_option(what: str, *, required: bool = False) -> Callable[[F], F]:
-    """Add `-o`, the file to write; `what` says what is written."""
-    return option("-o", "--output", f"Write {what} to this file.", type=OUT_FILE, required=required)
-
-
-def _option(
-    name: str, metavar: str | None, text: str, rules: Mapping[str, Any], **fixed: Any
-) -> Callable[[F], F]:
-    """Return an option; `rules` has `required`, `default` and `when`, the start of its help."""
-    rules = dict(rules)
-    when, default = rules.pop("when", ""), rules.get("default")
-    help_text = f"{when}: {text[0].lower()}{text[1:]}" if when else text
-    shown = default is not None
-    return click.option(name, metavar=metavar, help=help_text, show_default=shown, **rules, **fixed)
-
-
-def parties_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add `--relay`, `--analyzer` and `--messages`, given to the command as `parties`."""
-
-    @option("--relay", "Origin of the relay: it sees who sends.", metavar="URL")
-    @option("--analyzer", "Origin of the analyzer: it sees the reports.", metavar="URL")
-    @option(
-        "--messages",
-        "With --view counts: messages of one report.  [default: as few as will do]",
-        type=WHOLE,
-        metavar="W",
-    )
-    @wraps(command)
-    def with_parties(*args: Any, **kwargs: Any) -> R:
-        parties = {name: kwargs.pop(name) for name in ("relay", "analyzer", "messages")}
-        return command(*args, parties=parties, **kwargs)
-
-    return with_parties
-
-
-def chart_options(picture: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add `--plot` and the choice of its chart; a wrong suffix is refused before the work."""
-
-    def decorate(command: Callable[..., R]) -> Callable[..., R]:
-        @plot_option
-        @option(
-            "--picture",
-            "Which chart --plot saves.",
-            type=click.Choice(["privacy", "ratio", "precision", "noise", "views", "bounds"]),
-            default=picture,
-        )
-        @wraps(command)
-        def with_plot(*args: Any, plot: Path | None, **kwargs: Any) -> R:
-            check_plot(plot)
-            return command(*args, plot=plot, **kwargs)
-
-        return with_plot
-
-    return decorate
-
-
-def table_format_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options that declare the format of a table, as argument `table_format`."""
-
-    @option(
-        "--table-format",
-        "declared",
-        "Take the format of the table from [table] in this file, such as the survey.",
-        type=IN_FILE,
-        metavar="FILE.toml",
-    )
-    @option("--encoding", "Encoding of a .csv file.  [default: utf-8]", metavar="NAME")
-    @option("--delimiter", "Between cells: , ; | or tab.  [default: ,]", metavar="SIGN")
-    @option("--decimal", "Decimal sign in text: . or ,  [default: .]", metavar="SIGN")
-    @option(
-        "--missing",
-        "A cell with this text has no value, like an empty one; repeatable.",
-        multiple=True,
-        metavar="TEXT",
-    )
-    @option(
-        "--invalid",
-        "Stop at a cell that cannot be read, or treat it as missing.  [default: error]",
-        type=click.Choice(["error", "missing"]),
-    )
-    @wraps(command)
-    def with_format(*args: Any, declared: Path | None, delimiter: str | None, **kwargs: Any) -> R:
-        from shoal.support.table_format import TableFormat
-
-        given = {name: kwargs.pop(name) for name in ("encoding", "decimal", "missing", "invalid")}
-        base = TableFormat() if declared is None else TableFormat.from_toml(declared)
-        table_format = base.replaced(
-            delimiter="\t" if delimiter == "tab" else delimiter,
-            **given | {"missing": given["missing"] or None},
-        )
-        return command(*args, table_format=table_format, **kwargs)
-
-    return with_format
-
-
-def survey_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add a survey file, or the options that replace one, as argument `survey`.
-
-    A command with an argument `plan` also accepts a plan file; then one of the two is None.
-    """
-    takes_plan = "plan" in signature(command).parameters
-
-    @click.argument(
-        "survey_file",
-        type=IN_FILE,
-        required=False,
-        metavar="[PLAN.json | SURVEY.toml]" if takes_plan else "[SURVEY.toml]",
-    )
-    @option("--flags", "Instead of a file: L yes/no flags.", type=WHOLE, metavar="L")
-    @option("--choice", "Instead of a file: one of K options.", type=WHOLE, metavar="K")
-    @option("--at-most", "With --flags: at most k of L.", type=WHOLE, metavar="k")
-    @option(
-        "--cross",
-        "crosses",
+    flags: int | None = opt("Instead of a file: L yes/no flags.", "L")
+    choice: int | None = opt("Instead of a file: one of K options.", "K")
+    at_most: int | None = opt("With --flags: at most k of L.", "k")
+    crosses: tuple[str, ...] = opt(
         "Count the cells of questions A and B too, or of flags (A=option); repeatable.",
-        multiple=True,
-        metavar='"A;B"',
+        '"A;B"',
+        "--cross",
     )
-    @wraps(command)
-    def with_survey(
-        *args: Any,
-        survey_file: Path | None,
-        flags: int | None,
-        choice: int | None,
-        at_most: int | None,
-        crosses: tuple[str, ...],
-        **kwargs: Any,
-    ) -> R:
-        sources = [value for value in (survey_file, flags, choice) if value is not None]
-        if len(sources) != 1:
-            file = "a plan or survey file" if takes_plan else "a survey file"
-            raise InputError(f"give one of {file}, --flags and --choice.")
-        if at_most is not None and flags is None:
+
+    def survey(self, file: Path | None, files: str = "a survey file") -> Survey:
+        """Return the survey in a file, or one question `answer` whose options are 1, 2, 3, ..."""
+        if sum(source is not None for source in (file, self.flags, self.choice)) != 1:
+            raise InputError(f"give one of {files}, --flags and --choice.")
+        if self.at_most is not None and self.flags is None:
             raise InputError("--at-most K needs --flags: it limits how many flags are set.")
-        survey: Survey | None = None
-        if takes_plan:
-            kwargs["plan"] = None
-        if takes_plan and survey_file is not None and survey_file.suffix == ".json":
-            if crosses:
-                raise InputError("a plan already has its crosses; give --cross to shoal plan.")
-            kwargs["plan"] = Plan.read(survey_file)
-        elif survey_file is not None:
-            survey = Survey.from_toml(survey_file)
+        if file is not None:
+            survey = Survey.from_toml(file)
         else:
-            survey = _plain_survey(flags, choice, at_most)
-        for names in crosses:
-            assert survey is not None
+            count = self.flags or self.choice or 0
+            if not 1 <= count <= 65_536:
+                raise InputError(f"a question has 1 to 65536 options, got {count}.")
+            options = tuple(str(number) for number in range(1, count + 1))
+            question: Question = (
+                Choice("answer", options)
+                if self.flags is None
+                else Flags("answer", options, self.at_most)
+            )
+            survey = Survey("answer", (question,))
+        for names in self.crosses:
             survey = survey.cross(*(name.strip() for name in names.split(";")))
-        return command(*args, survey=survey, **kwargs)
-
-    return with_survey
+        return survey
 
 
-def _plain_survey(flags: int | None, choice: int | None, at_most: int | None) -> Survey:
-    """Return a survey with one question `answer` whose options are 1, 2, 3, ..."""
-    count = choice if flags is None else flags
-    assert count is not None
-    if not 1 <= count <= 65_536:
-        raise InputError(f"a question has 1 to 65536 options, got {count}.")
-    options = tuple(str(number) for number in range(1, count + 1))
-    question: Question = (
-        Choice("answer", options) if flags is None else Flags("answer", options, at_most)
-    )
-    return Survey("answer", (question,))
+def _survey(plain: _WithoutFile, survey_file: Path | None = arg("[SURVEY.toml]")) -> Survey:
+    return plain.survey(survey_file)
 
 
-def settings_options(table: type[ServiceSettings]) -> Callable[[F], F]:
-    """Add an option for each setting of a service."""
+def _plan_or_survey(
+    plain: _WithoutFile, file: Path | None = arg("[PLAN.json | SURVEY.toml]")
+) -> Plan | Survey:
+    is_plan = file is not None and file.suffix == ".json"
+    if not is_plan or (plain.flags, plain.choice, plain.at_most) != (None, None, None):
+        return plain.survey(file, "a plan or survey file")
+    if plain.crosses:
+        raise InputError("a plan already has its crosses; give --cross to shoal plan.")
+    assert file is not None
+    return Plan.read(file)
 
-    def decorate(command: F) -> F:
-        for name, default, text in reversed(table.table()):
-            flag = f"--{name.replace('_', '-')}"
-            kind = type(default) if type(default) is not bool else click.BOOL
-            command = option(flag, name, f"{text}  [default: {default}]", type=kind)(command)
-        return command
 
-    return decorate
+SURVEY = made_by(_survey)
+PLAN_OR_SURVEY = made_by(_plan_or_survey)
 
 
-def check_plot(plot: Path | None) -> None:
-    """Refuse a file name that no chart can be saved to, before the work."""
+def _plot(plot: OutFile | None = opt("Save a chart: .png, .svg or .pdf.")) -> Path | None:
     if plot is not None:
         from shoal.reports.plots import check_suffix
 
-        check_suffix(plot)
+        check_suffix(plot)  # before the work
+    return plot
+
+
+PLOT = made_by(_plot)
+
+
+def _table_format(
+    declared: Path | None = opt(
+        "Take the format of the table from [table] in this file, such as the survey.",
+        "FILE.toml",
+        "--table-format",
+    ),
+    encoding: str | None = opt("Encoding of a .csv file.  [default: utf-8]", "NAME"),
+    delimiter: str | None = opt("Between cells: , ; | or tab.  [default: ,]", "SIGN"),
+    decimal: str | None = opt("Decimal sign in text: . or ,  [default: .]", "SIGN"),
+    missing: tuple[str, ...] = opt(
+        "A cell with this text has no value, like an empty one; repeatable.", "TEXT"
+    ),
+    invalid: Literal["error", "missing"] | None = opt(
+        "Stop at a cell that cannot be read, or treat it as missing.  [default: error]"
+    ),
+) -> TableFormat:
+    base = TableFormat() if declared is None else TableFormat.from_toml(declared)
+    return base.replaced(
+        encoding=encoding,
+        delimiter="\t" if delimiter == "tab" else delimiter,
+        decimal=decimal,
+        missing=missing or None,
+        invalid=invalid,
+    )
+
+
+TABLE_FORMAT = made_by(_table_format)
 
 
 def check_new(output: Path | None, force: bool) -> None:

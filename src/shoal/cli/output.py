@@ -1,4 +1,8 @@
-"""Output that commands share: JSON, tables, lists, numbers, progress."""
+"""What commands print: a result as JSON or as text, tables, lists, numbers, progress.
+
+The text of a result is a string, printed as it is, or pieces that rich prints one after another.
+In those, a string may have markup, so that names are escaped; `Plain` has none and never wraps.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from threading import Timer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from shoal.errors import ShoalError
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -26,17 +32,48 @@ _DELAY = 1.0
 """Seconds before progress is shown."""
 
 
+class Plain(NamedTuple):
+    """Text without markup whose lines are never broken, so that it can be copied."""
+
+    text: str | Text
+
+
+if TYPE_CHECKING:
+    Pieces = Iterator[RenderableType | Plain]
+
+
+class Result(NamedTuple):
+    """What a command found, for `--json` and for people; `error` is raised once it is printed."""
+
+    document: Any
+    text: str | Iterable[RenderableType | Plain]
+    exit_code: int = 0
+    error: ShoalError | None = None
+
+
 def print_json(document: object) -> None:
     """Print one JSON document on stdout, and nothing else."""
     click.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
 
 
-def show_result(document: Any, as_json: bool, show: Callable[..., None], *arguments: Any) -> None:
-    """Print a result: one JSON document, or text for people by `show(document, *arguments)`."""
-    if as_json:
-        print_json(document)
-    else:
-        show(document, *arguments)
+def show(text: str | Iterable[RenderableType | Plain], *, stderr: bool = False) -> None:
+    """Print text for people."""
+    if isinstance(text, str):
+        click.echo(text, err=stderr)
+        return
+    console = printer(stderr=stderr)
+    for piece in text:
+        if isinstance(piece, Plain):
+            console.print(piece.text, soft_wrap=True, markup=False)
+        else:
+            console.print(piece)
+
+
+def printer(*, stderr: bool = False) -> Console:
+    """Return the console for text that people read."""
+    import rich.console
+
+    return rich.console.Console(highlight=False, stderr=stderr)
 
 
 def outward(low: float, high: float) -> list[str]:
@@ -54,11 +91,11 @@ def bits_in_words(bits: int) -> str:
     return "1 bit" if bits == 1 else f"{bits} bits"
 
 
-def printer(*, stderr: bool = False) -> Console:
-    """Return the console for text that people read."""
-    import rich.console
+def escape(text: str) -> str:
+    """Return text that is printed as it is, whatever markup it looks like."""
+    from rich.markup import escape
 
-    return rich.console.Console(highlight=False, stderr=stderr)
+    return escape(text)
 
 
 def bold(text: str) -> Text:
@@ -72,7 +109,6 @@ def table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]] = (), *, left: int = 1, title: str = ""
 ) -> Table:
     """Return a table without lines: `left` columns of text that may wrap, then numbers."""
-    from rich.markup import escape
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, title=escape(title) or None, title_justify="left")
@@ -82,20 +118,12 @@ def table(
         else:
             made.add_column(escape(name), justify="right", no_wrap=True)
     for row in rows:
-        add_row(made, *row)
+        made.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
     return made
-
-
-def add_row(table: Table, *cells: Any) -> None:
-    """Add a row to a table; text is printed as it is, without markup."""
-    from rich.markup import escape
-
-    table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 def statements(rows: Iterable[tuple[str, str, str]]) -> Table:
     """Return a table of names, values, and what each value means."""
-    from rich.markup import escape
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, show_header=False)
@@ -107,42 +135,57 @@ def statements(rows: Iterable[tuple[str, str, str]]) -> Table:
     return made
 
 
-def show_title(console: Console, name: str, rest: str, simulated: bool = False) -> None:
-    """Print the first line of a result; simulated data gets a warning below it."""
-    from rich.markup import escape
+class IfItFits(NamedTuple):
+    """A table and an empty line, or nothing on a terminal that is too narrow for it."""
 
-    console.print(f"[bold]{escape(name)}[/bold]: {rest}")
-    if simulated:
-        console.print("[yellow]simulated data[/yellow]")
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich.measure import Measurement
+
+        wide = options.update(max_width=10_000)
+        if Measurement.get(console, wide, self.table).maximum <= console.width:
+            yield self.table
+            yield ""
 
 
-def show_bullets(console: Console, sentences: Iterable[str]) -> None:
-    """Print sentences as a list, each indented behind its dash."""
-    from rich.markup import escape
+def title(name: str, rest: str, simulated: bool = False) -> str:
+    """Return the first line of a result; simulated data gets a warning below it."""
+    warning = "\n[yellow]simulated data[/yellow]" if simulated else ""
+    return f"[bold]{escape(name)}[/bold]: {rest}{warning}"
+
+
+def bullets(sentences: Iterable[str]) -> Table:
+    """Return a list of sentences, each indented behind its dash."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 1))
     for sentence in sentences:
         grid.add_row("-", escape(sentence))
-    console.print(grid)
+    return grid
 
 
-def show_written(console: Console, path: object, what: str = "written to") -> None:
-    """Print the name of a file that was written, unless it is None."""
-    if path is not None:
-        console.print(f"{what} {path}", soft_wrap=True, markup=False)
-
-
-def show_over_time(console: Console, guarantees: list[dict[str, Any]]) -> None:
-    """Print guarantees over time: the number in one line, what it covers below it."""
+def indented(text: str, width: int) -> Padding:
+    """Return text whose lines all begin at this column."""
     from rich.padding import Padding
 
-    console.print("\nOver time, for people who report again:")
+    return Padding(text, (0, 0, 0, width))
+
+
+def written(path: object, what: str = "written to") -> Iterator[Plain]:
+    """Yield the name of a file that was written, unless it is None."""
+    if path is not None:
+        yield Plain(f"{what} {path}")
+
+
+def over_time(guarantees: list[dict[str, Any]]) -> Pieces:
+    """Yield guarantees over time: the number in one line, what it covers below it."""
+    yield "\nOver time, for people who report again:"
     for one in guarantees:
         delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
-        title = f"[bold]{one['holds_for']:34}[/bold]"
-        console.print(f"{one['kind']:6}  {title}  epsilon {text_up(one['epsilon'])}{delta}")
-        console.print(Padding(one["words"], (0, 0, 0, 8)))
+        name = f"[bold]{one['holds_for']:34}[/bold]"
+        yield f"{one['kind']:6}  {name}  epsilon {text_up(one['epsilon'])}{delta}"
+        yield indented(one["words"], 8)
 
 
 @contextmanager

@@ -9,10 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import opt
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,13 +21,12 @@ _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
 
 
 @cli.command("shoal paper --errors")
-@cli.option("--errors", "Show only the misprints and false claims.", is_flag=True)
-@cli.option("--markdown", "Print a Markdown table.", is_flag=True)
-@cli.option(
-    "--figures", "Also draw the figures into this folder, as PNG and SVG.", type=cli.OUT_FOLDER
-)
-@cli.json_option
-def paper(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> None:
+def paper(
+    as_json: bool,
+    errors: bool = opt("Show only the misprints and false claims."),
+    markdown: bool = opt("Print a Markdown table."),
+    figures: cli.OutFolder | None = opt("Also draw the figures into this folder, as PNG and SVG."),
+) -> out.Result:
     """Recompute the numbers in the papers, errors included.
 
     Every number and claim of SDP, KR, LEC and BITVEC (docs/sources.md) beside the computed one.
@@ -48,12 +46,9 @@ def paper(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> 
 
         files = plot_figures(figures)
     selection = [one for one in everything if not errors or one.verdict != "agrees"]
-    if as_json:
-        out.print_json([asdict(finding) for finding in selection])
-    elif markdown:
-        click.echo(markdown_table(selection))
-    else:
-        _show(selection, everything, files)
+    document = [asdict(finding) for finding in selection]
+    text = markdown_table(selection) if markdown else _show(selection, everything, files)
+    return out.Result(document, text)
 
 
 def markdown_table(findings: Sequence[PaperFinding]) -> str:
@@ -73,36 +68,30 @@ def markdown_table(findings: Sequence[PaperFinding]) -> str:
 
 def _show(
     selection: Sequence[PaperFinding], everything: Sequence[PaperFinding], files: Sequence[Path]
-) -> None:
-    from rich.markup import escape
+) -> out.Pieces:
     from rich.table import Table
 
-    console = out.printer()
     for source, group in itertools.groupby(selection, key=lambda finding: finding.source):
-        rows = list(group)
         table = Table(box=None, pad_edge=False, title=source, title_justify="left",
                       title_style="bold", header_style="dim")  # fmt: skip
         table.add_column("where", ratio=5)
         table.add_column("printed", ratio=6)
         table.add_column("computed", ratio=4)
         table.add_column("verdict", no_wrap=True, min_width=11)
-        for finding in rows:
-            style = _MARKS[finding.verdict]
-            cells = (finding.where, finding.printed, finding.computed)
-            table.add_row(*map(escape, cells), f"[{style}]{finding.verdict}[/{style}]")
-        console.print(table)
-        for finding in rows:
+        notes = []
+        for finding in group:
+            cells = map(out.escape, (finding.where, finding.printed, finding.computed))
+            verdict = f"[{_MARKS[finding.verdict]}]{finding.verdict}[/]"
+            table.add_row(*cells, verdict)
             if finding.verdict != "agrees":
-                style = _MARKS[finding.verdict]
-                console.print(
-                    f"[{style}]{finding.verdict}[/{style}] in {escape(finding.where)}:"
-                    f" {escape(finding.why)}"
-                )
-        console.print()
+                notes.append(f"{verdict} in {out.escape(finding.where)}: {out.escape(finding.why)}")
+        yield table
+        yield from notes
+        yield ""
     count = Counter(finding.verdict for finding in everything)
-    console.print(
+    yield (
         f"{len(everything)} statements: {count['agrees']} agree, {count['misprint']} are"
         f" misprinted, {count['false claim']} are false."
     )
     for path in files:
-        out.show_written(console, path)
+        yield from out.written(path)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import arg, opt
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import check_promise
 from shoal.planning.plan import plan as make_plan
@@ -18,68 +18,81 @@ from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.planning.costs import PeopleNeeded
     from shoal.planning.guarantees import GuaranteeOverTime
 
 
-@click.command(
+@dataclass(frozen=True)
+class _Promise:
+    """The arguments of `plan`."""
+
+    crowd_size: int | None = cli.CROWD
+    epsilon: str | None = cli.EPSILON
+    delta: str | None = cli.DELTA
+    eta: str | None = opt("With --promise sufficient: the largest eta allowed.", "H")
+    q: str | None = cli.Q
+    promise: Literal["proven", "sufficient", "three-sigma", "local"] | None = opt(
+        "Kind of guarantee.  [default: proven, or local without a crowd]"
+    )
+    view: cli.View = cli.VIEW
+    local_epsilon: str | None = opt("The largest epsilon of a single report by itself.", "E")
+    window: int | None = opt(
+        "Each person reports at most once in a window of this length, such as 1d.",
+        "TIME",
+        type=cli.LENGTH,
+    )
+    honest_fraction: str | None = opt(
+        "The part of each crowd that is honest, such as 0.9.", "PART", "--honest"
+    )
+
+
+@dataclass(frozen=True)
+class _Parties:
+    relay: str | None = opt("Origin of the relay: it sees who sends.", "URL")
+    analyzer: str | None = opt("Origin of the analyzer: it sees the reports.", "URL")
+    messages: int | None = opt(
+        "With --view counts: messages of one report.  [default: as few as will do]", "W"
+    )
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What is written: the plan, and a chart of it."""
+
+    output: cli.OutFile | None = cli.output("the plan")
+    force: bool = cli.FORCE
+    plot: Path | None = cli.PLOT
+    picture: cli.Picture = cli.PICTURE.but(default="precision")
+
+    def write(self, plan: Plan) -> None:
+        cli.write_plan(plan, self.output, self.force)
+        if self.plot is not None:
+            from shoal.reports.plots import plot_picture, save
+
+            with out.waiting("drawing"):
+                save(plot_picture(self.picture, plan), self.plot)
+
+
+@cli.command(
+    "shoal plan survey.toml --crowd 10000 --epsilon 1 --delta 1e-6 -o plan.json",
     cls=cli.CommandOrGroup,
-    example="shoal plan survey.toml --crowd 10000 --epsilon 1 --delta 1e-6 -o plan.json",
 )
-@cli.survey_options
-@cli.promise_options()
-@cli.option("--eta", "With --promise sufficient: the largest eta allowed.", metavar="H")
-@cli.q_option()
-@cli.option(
-    "--promise",
-    "Kind of guarantee.  [default: proven, or local without a crowd]",
-    type=click.Choice(["proven", "sufficient", "three-sigma", "local"]),
-)
-@cli.view_option()
-@cli.option("--local-epsilon", "The largest epsilon of a single report by itself.", metavar="E")
-@cli.option(
-    "--window",
-    "Each person reports at most once in a window of this length, such as 1d.",
-    type=cli.LENGTH,
-    metavar="TIME",
-)
-@cli.option(
-    "--honest",
-    "honest_fraction",
-    "The part of each crowd that is honest, such as 0.9.",
-    metavar="PART",
-)
-@cli.option(
-    "--within",
-    "Instead of --crowd: how many people know every share within this, such as 2%.",
-    type=cli.DECIMAL,
-    metavar="PART",
-)
-@cli.option(
-    "--share",
-    "With --within: a share of a population that the people are a sample of.",
-    type=cli.DECIMAL,
-    metavar="PART",
-)
-@cli.level_option
-@cli.parties_options
-@cli.new_file_options("the plan")
-@cli.chart_options("precision")
-@cli.json_option
 def plan(
-    survey: Survey,
-    crowd: int | None,
-    within: float | None,
-    share: float | None,
-    level: float,
-    parties: dict[str, Any],
-    output: Path | None,
-    force: bool,
-    plot: Path | None,
-    picture: Any,
-    as_json: bool,
-    **promise: Any,
-) -> None:
+    *,
+    survey: Survey = cli.SURVEY,
+    promise: _Promise,
+    within: float | None = opt(
+        "Instead of --crowd: how many people know every share within this, such as 2%.", "PART"
+    ),
+    share: float | None = opt(
+        "With --within: a share of a population that the people are a sample of.", "PART"
+    ),
+    level: float = cli.LEVEL,
+    parties: _Parties,
+    files: _Files,
+) -> out.Result:
     """Choose how often each device flips a bit.
 
     This plans one release. Leave out one of --q, --crowd, --epsilon and --delta: it is computed,
@@ -93,28 +106,32 @@ def plan(
     With --within the crowd is computed: as many people as it takes to know every share that well,
     in the chosen view. The number for the other view is printed beside it.
     """
-    needed = None
+    needed, arguments = None, vars(promise)
     if within is not None:
-        needed, crowd = _people_needed(survey, within, share, level, crowd, promise)
+        needed, size = _people_needed(survey, within, share, level, promise)
+        arguments = {**arguments, "crowd_size": size}
     elif share is not None:
         raise InputError("--share needs --within, how far off it may be.")
     with out.waiting():
-        made = make_plan(survey, crowd_size=crowd, **promise, **parties)
-    _finish(made, [], output, force, plot, picture, as_json, needed)
+        made = make_plan(survey, **arguments, **vars(parties))
+    files.write(made)
+    with out.waiting():
+        document = _document(made)
+    text = _show(made, document, files.output)
+    if needed is None:
+        return out.Result(document, text)
+    return out.Result(
+        document | {"people_needed": needed.to_json()}, chain(_show_needed(needed), text)
+    )
 
 
 def _people_needed(
-    survey: Survey,
-    within: float,
-    share: float | None,
-    level: float,
-    crowd: int | None,
-    promise: dict[str, Any],
+    survey: Survey, within: float, share: float | None, level: float, promise: _Promise
 ) -> tuple[PeopleNeeded, int]:
     from shoal.planning.costs import people_needed  # it loads SciPy
 
-    epsilon, delta = promise["epsilon"], promise["delta"]
-    if crowd is not None or promise["q"] is not None or epsilon is None or delta is None:
+    epsilon, delta, given = promise.epsilon, promise.delta, (promise.crowd_size, promise.q)
+    if given != (None, None) or epsilon is None or delta is None:
         raise InputError(
             "--within computes how many people are needed: give --epsilon and --delta, and neither"
             " --crowd nor --q."
@@ -123,7 +140,7 @@ def _people_needed(
         needed = people_needed(
             survey, epsilon=epsilon, delta=delta, within=within, share=share, level=level
         )
-    size = needed.counts if promise["view"] == "counts" else needed.reports
+    size = needed.counts if promise.view == "counts" else needed.reports
     if size is None:
         raise InputError(
             f"no crowd of up to 10^12 people knows a share within {within:g} at this promise; allow"
@@ -132,50 +149,32 @@ def _people_needed(
     return needed, size
 
 
-@plan.command(
-    "over-time",
-    cls=cli.Command,
-    example="shoal plan over-time survey.toml --horizon 'daily for a year' \\\n"
+@dataclass(frozen=True)
+class _PromiseOverTime:
+    """The arguments of `plan_with_memory`."""
+
+    crowd_size: int = cli.CROWD
+    epsilon: str = cli.EPSILON
+    delta: str = cli.DELTA
+    horizon: str | None = opt("How often and how long: 'daily for a year'.", "WORDS")
+    releases: int | None = cli.RELEASES
+    lifetime_epsilon: str | None = opt(
+        "The largest epsilon of all reports together.", "E", "--lifetime"
+    )
+    distinct_answers: int = opt("How many different answers one person may give.", "K", default=1)
+    fresh: str = opt("The part of the flips that is fresh in each report.", "PART", default="0.5")
+    view: cli.View = cli.VIEW
+
+
+@cli.command(
+    "shoal plan over-time survey.toml --horizon 'daily for a year' \\\n"
     "    --crowd 10000 --epsilon 1 --delta 1e-6 -o plan.json",
+    "over-time",
+    group=plan,
 )
-@cli.survey_options
-@cli.promise_options(required=True)
-@cli.option("--horizon", "How often and how long: 'daily for a year'.", metavar="WORDS")
-@cli.releases_option
-@cli.option(
-    "--lifetime", "lifetime_epsilon", "The largest epsilon of all reports together.", metavar="E"
-)
-@cli.option(
-    "--distinct-answers",
-    "How many different answers one person may give.",
-    type=cli.WHOLE,
-    default=1,
-    metavar="K",
-)
-@cli.option(
-    "--fresh",
-    "The part of the flips that is fresh in each report.",
-    default="0.5",
-    metavar="PART",
-)
-@cli.view_option()
-@cli.parties_options
-@cli.new_file_options("the plan")
-@cli.chart_options("precision")
-@cli.json_option
 def over_time(
-    survey: Survey,
-    crowd: int,
-    horizon: str | None,
-    releases: int | None,
-    parties: dict[str, Any],
-    output: Path | None,
-    force: bool,
-    plot: Path | None,
-    picture: Any,
-    as_json: bool,
-    **promise: Any,
-) -> None:
+    *, survey: Survey = cli.SURVEY, promise: _PromiseOverTime, parties: _Parties, files: _Files
+) -> out.Result:
     """Plan for people who report again and again.
 
     Some flips become permanent, so that they do not average away. The plan states the
@@ -184,28 +183,29 @@ def over_time(
     from shoal.planning.guarantees import guarantees_over_time
     from shoal.planning.memory import parse_horizon, plan_with_memory
 
-    if (horizon is None) == (releases is None):
+    if (promise.horizon is None) == (promise.releases is None):
         raise InputError("give one of --horizon and --releases.")
     with out.waiting():
-        made = plan_with_memory(
-            survey, crowd_size=crowd, releases=releases, horizon=horizon, **promise, **parties
-        )
-        count = releases if horizon is None else parse_horizon(horizon).releases
+        made = plan_with_memory(survey, **vars(promise), **vars(parties))
+        count = promise.releases
+        if promise.horizon is not None:
+            count = parse_horizon(promise.horizon).releases
         assert count is not None
         guarantees = guarantees_over_time(made, count)
-    _finish(made, guarantees, output, force, plot, picture, as_json)
+    files.write(made)
+    with out.waiting():
+        document = _document(made, guarantees)
+    return out.Result(document, _show(made, document, files.output))
 
 
-@plan.command(cls=cli.Command, example="shoal plan diff old.json new.json")
-@click.argument("old_file", type=cli.IN_FILE, metavar="OLD.json")
-@click.argument("new_file", type=cli.IN_FILE, metavar="NEW.json")
-@cli.option(
-    "--weaker-is-intended",
-    "Declare that the new plan may protect less under the same name.",
-    is_flag=True,
-)
-@cli.json_option
-def diff(old_file: Path, new_file: Path, weaker_is_intended: bool, as_json: bool) -> None:
+@cli.command("shoal plan diff old.json new.json", group=plan)
+def diff(
+    old_file: Path = arg("OLD.json"),
+    new_file: Path = arg("NEW.json"),
+    weaker_is_intended: bool = opt(
+        "Declare that the new plan may protect less under the same name."
+    ),
+) -> out.Result:
     """Show how a change of a plan affects the people who answer.
 
     The result is one of: same, label, new plan (needs new consent), forbidden (protects less under
@@ -219,46 +219,16 @@ def diff(old_file: Path, new_file: Path, weaker_is_intended: bool, as_json: bool
     old, new = Plan.read(old_file), Plan.read(new_file)
     with out.waiting():
         change = plan_diff(old, new, weaker_is_intended=weaker_is_intended)
-    if as_json:
-        out.print_json(change.to_json())
-    else:
-        console = out.printer()
-        colour = {"forbidden": "red", "new plan": "yellow"}.get(change.kind, "green")
-        ids = f"{change.old_id[:12]} to {change.new_id[:12]}"
-        console.print(f"[bold {colour}]{change.kind}[/]: {ids}")
-        out.show_bullets(console, change.reasons)
+    colour = {"forbidden": "red", "new plan": "yellow"}.get(change.kind, "green")
+    ids = f"{change.old_id[:12]} to {change.new_id[:12]}"
+    text: list[Any] = [f"[bold {colour}]{change.kind}[/]: {ids}", out.bullets(change.reasons)]
+    error = None
     if change.kind == "forbidden":
-        raise PrivacyRefusal("the new plan protects less than the old one of the same name.")
+        error = PrivacyRefusal("the new plan protects less than the old one of the same name.")
+    return out.Result(change.to_json(), text, error=error)
 
 
-def _finish(
-    plan: Plan,
-    guarantees: list[GuaranteeOverTime],
-    output: Path | None,
-    force: bool,
-    plot: Path | None,
-    picture: Any,
-    as_json: bool,
-    needed: PeopleNeeded | None = None,
-) -> None:
-    """Write the plan and its chart where they are wanted, and print the plan."""
-    cli.write_plan(plan, output, force)
-    if plot is not None:
-        from shoal.reports.plots import plot_picture, save
-
-        with out.waiting("drawing"):
-            save(plot_picture(picture, plan), plot)
-    with out.waiting():
-        document = _document(plan, guarantees)
-    if as_json:
-        out.print_json(document | ({} if needed is None else {"people_needed": needed.to_json()}))
-    else:
-        if needed is not None:
-            _show_needed(needed)
-        _show(plan, document, output)
-
-
-def _document(plan: Plan, guarantees: list[GuaranteeOverTime]) -> dict[str, Any]:
+def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[str, Any]:
     certificate = other = None
     if plan.crowd_size is not None:
         from shoal.planning.bounds import other_view
@@ -296,33 +266,31 @@ def _document(plan: Plan, guarantees: list[GuaranteeOverTime]) -> dict[str, Any]
     return document
 
 
-def _show_needed(needed: PeopleNeeded) -> None:
-    """Print how many people each view needs for the wanted error."""
-    console = out.printer()
+def _show_needed(needed: PeopleNeeded) -> out.Pieces:
+    """Yield how many people each view needs for the wanted error."""
     of = "of all who report"
     if needed.share is not None:
         of = f"of a population in which it is {text_near(100 * needed.share)} %"
-    console.print(
+    yield (
         f"To know a share {of} within {text_near(100 * needed.within)} % of all, at"
         f" {text_near(needed.level)} (normal, approximate), to about 1 %:"
     )
     rows = [("--view reports", needed.reports), ("--view counts", needed.counts)]
     for name, people in [*rows, ("--promise local", needed.local)]:
         number = "more than 10^12" if people is None else f"{people:,}"
-        console.print(f"{name:17}{number} people")
-    console.print()
+        yield f"{name:17}{number} people"
+    yield ""
 
 
-def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> None:
-    """Print a plan, one fact a line."""
-    console = out.printer()
-    out.show_title(console, plan.survey.name, f"{out.bits_in_words(plan.bits)} a report")
+def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> out.Pieces:
+    """Yield a plan, one fact a line."""
+    yield out.title(plan.survey.name, f"{out.bits_in_words(plan.bits)} a report")
     for name, text in _facts(plan, document):
-        console.print(f"{name:17}{text}" if name else text)
-    console.print(f"plan id          {plan.id}", soft_wrap=True)
-    out.show_written(console, output, "written to      ")
+        yield f"{name:17}{text}" if name else str(text)
+    yield out.Plain(f"plan id          {plan.id}")
+    yield from out.written(output, "written to      ")
     if document.get("statements"):
-        out.show_over_time(console, document["statements"])
+        yield from out.over_time(document["statements"])
 
 
 def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
@@ -364,7 +332,7 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
 
 def _messages(plan: Plan) -> str:
     """Describe the messages that a report is sent as."""
-    from shoal.planning.fragments import overflow_of
+    from shoal.planning.bounds import overflow_of
 
     overflow = overflow_of(plan)
     if overflow is None:

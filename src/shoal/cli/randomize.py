@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import click
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import arg, opt
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-
-if TYPE_CHECKING:
-    from shoal.support.table_format import TableFormat
+from shoal.support.table_format import TableFormat
 
 
 @cli.command("shoal encode plan.json answers.csv -o originals.parquet")
-@cli.plan_argument
-@click.argument("answers", type=cli.IN_FILE)
-@cli.output_option("the vectors, as .parquet,", required=True)
-@cli.table_format_options
-@cli.json_option
 def encode(
-    plan: Plan, answers: Path, output: Path, table_format: TableFormat, as_json: bool
-) -> None:
+    plan: Plan = cli.PLAN,
+    answers: Path = arg(),
+    output: cli.OutFile = cli.output("the vectors, as .parquet,"),
+    table_format: TableFormat = cli.TABLE_FORMAT,
+) -> out.Result:
     """Turn answers into bit vectors, which stay on the device.
 
     ANSWERS is a .csv, .ndjson or .parquet file with one row per person and one column per
@@ -40,48 +37,33 @@ def encode(
         for original in read_answers(plan.survey, answers, table_format):
             writer.write(original)
             advance(len(original))
-    if as_json:
-        out.print_json({"plan": plan.id, "originals": writer.written, "output": str(output)})
-    else:
-        click.echo(
-            f"{writer.written:,} originals written to {output}. They are not randomized: do not"
-            " send them."
-        )
+    document = {"plan": plan.id, "originals": writer.written, "output": str(output)}
+    text = (
+        f"{writer.written:,} originals written to {output}. They are not randomized: do not"
+        " send them."
+    )
+    return out.Result(document, text)
 
 
 @cli.command("shoal randomize plan.json answers.csv -o reports.parquet")
-@cli.plan_argument
-@click.argument("answers", type=cli.IN_FILE, nargs=-1, required=True)
-@cli.option(
-    "-o",
-    "--output",
-    "Write the reports to this file (.parquet, .arrow, .rows), or to this folder.",
-    type=cli.IN_FILE,
-    required=True,
-)
-@cli.option(
-    "--form",
-    "How reports are written to a folder.  [default: parquet]",
-    type=click.Choice(["parquet", "arrow", "rows"]),
-)
-@cli.option(
-    "--whole-reports",
-    "Write the reports of a plan with view counts, though each may be nearly the truth.",
-    is_flag=True,
-)
-@cli.table_format_options
-@cli.processes_option
-@cli.json_option
 def randomize(
-    plan: Plan,
-    answers: tuple[Path, ...],
-    output: Path,
-    form: str | None,
-    whole_reports: bool,
-    table_format: TableFormat,
-    processes: int | None,
-    as_json: bool,
-) -> None:
+    *,
+    plan: Plan = cli.PLAN,
+    answers: tuple[Path, ...] = arg(),
+    output: Path = opt(
+        "Write the reports to this file (.parquet, .arrow, .rows), or to this folder.",
+        None,
+        "-o --output",
+    ),
+    form: Literal["parquet", "arrow", "rows"] | None = opt(
+        "How reports are written to a folder.  [default: parquet]"
+    ),
+    whole_reports: bool = opt(
+        "Write the reports of a plan with view counts, though each may be nearly the truth."
+    ),
+    table_format: TableFormat = cli.TABLE_FORMAT,
+    processes: int | None = cli.PROCESSES,
+) -> out.Result:
     """Turn answers into randomized reports, as devices send them.
 
     Each bit of an answer is flipped with the plan's probability q. ANSWERS is a .csv, .ndjson,
@@ -129,9 +111,7 @@ def randomize(
                 writer.write(flip(plan, original))
                 advance(len(original))
         written = writer.written
-    if as_json:
-        out.print_json({"plan": plan.id, "reports": written, "output": str(output)})
-    else:
-        click.echo(f"{written:,} reports written to {output}.")
     if plan.view == "counts":
         click.echo(f"shoal: warning: {warning_of(plan)}", err=True)
+    document = {"plan": plan.id, "reports": written, "output": str(output)}
+    return out.Result(document, f"{written:,} reports written to {output}.")

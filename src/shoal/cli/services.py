@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from shoal.cli import options as cli
+from shoal.cli.options import arg, opt
 from shoal.protocol.plan import Plan
 from shoal.server.core.settings import (
     AnalyzerSettings,
@@ -21,39 +23,59 @@ from shoal.server.core.settings import (
 )
 
 
-def _service_options(table: type[ServiceSettings]) -> Callable[[Any], Any]:
-    """Add the plans, the data folder and the settings of a service."""
-    return cli.together(
-        click.argument("plans", nargs=-1, type=cli.IN_FILE, metavar="[PLAN.json]..."),
-        cli.option("--data", "Data folder.", type=cli.OUT_FOLDER, required=True),
-        cli.config_option,
-        cli.option(
-            "--never-published",
-            "After a restore: state that these plans were not published before.",
-            is_flag=True,
-        ),
-        cli.settings_options(table),
-        cli.json_option,
+@dataclass(frozen=True)
+class _Service:
+    """The plans, the data folder and the configuration of a service."""
+
+    data: cli.OutFolder = opt("Data folder.")
+    plan_files: tuple[Path, ...] = arg("[PLAN.json]...", default=())
+    config: Path | None = cli.CONFIG
+    never_published: bool = opt(
+        "After a restore: state that these plans were not published before."
     )
 
+    @property
+    def plans(self) -> list[Plan]:
+        return [Plan.read(path) for path in self.plan_files]
 
-_honest_option = cli.option(
-    "--honest",
-    "For plans without an honest fraction: state that no fake reports are sent.",
-    type=click.Choice(["all"]),
-)
+    def read(self, table: type[ServiceSettings], settings: dict[str, Any]) -> Any:
+        """Return the settings: options, then the environment, then the file."""
+        default = self.data / "shoal.toml"
+        file = self.config or (default if default.exists() else None)
+        return table.read(os.environ, file, **settings)
+
+    def announce(self, names: dict[str, str], as_json: bool) -> Callable[[dict[str, str]], None]:
+        """Return a function that prints the addresses once the service has started."""
+
+        def ready(urls: dict[str, str]) -> None:
+            if as_json:
+                click.echo(json.dumps(urls))
+                return
+            for name, key in names.items():
+                click.echo(f"{name + ':':12} {urls[key]}")
+            token = self.data / "admin-token"
+            if token.exists():  # otherwise another process of the group has made it
+                click.echo(f"Admin token: {token}")
+
+        return ready
 
 
-@cli.command("shoal serve --data collector --honest all plan.json")
-@_honest_option
-@cli.option(
-    "--origins",
-    "Web pages that may send reports for these plans, such as https://page.example; * for all."
-    "  [default: unchanged, initially none]",
-    metavar="ORIGIN,...",
-)
-@_service_options(Settings)
-def serve(**given: Any) -> None:
+_HONEST = opt("For plans without an honest fraction: state that no fake reports are sent.")
+
+
+@cli.command("shoal serve --data collector --honest all plan.json", settings=Settings)
+def serve(
+    *,
+    as_json: bool,
+    honest: Literal["all"] | None = _HONEST,
+    origins: str | None = opt(
+        "Web pages that may send reports for these plans, such as https://page.example; * for"
+        " all.  [default: unchanged, initially none]",
+        "ORIGIN,...",
+    ),
+    service: _Service,
+    **settings: Any,
+) -> None:
     """Collect reports as a service: whole crowds or nothing.
 
     The plans named here are published at the start. The options from --public to --log-level
@@ -63,15 +85,14 @@ def serve(**given: Any) -> None:
     from shoal.server import serve
     from shoal.server.core.http import read_origins
 
-    origins = given.pop("origins")
-    read = None if origins is None else read_origins(origins)
-    _serve(partial(serve, origins=read), Settings, "Reports", **given)
+    start = partial(serve, origins=None if origins is None else read_origins(origins))
+    _serve(start, service, service.read(Settings, settings), honest, "Reports", as_json)
 
 
-@cli.command("shoal analyzer --data analyzer --honest all plan.json")
-@_honest_option
-@_service_options(AnalyzerSettings)
-def analyzer(**given: Any) -> None:
+@cli.command("shoal analyzer --data analyzer --honest all plan.json", settings=AnalyzerSettings)
+def analyzer(
+    *, as_json: bool, honest: Literal["all"] | None = _HONEST, service: _Service, **settings: Any
+) -> None:
     """Decrypt and count whole crowds that a relay forwards.
 
     It accepts plans that name a relay and an analyzer, and no reports from devices. Register the
@@ -81,61 +102,48 @@ def analyzer(**given: Any) -> None:
     """
     from shoal.server import serve_analyzer
 
-    _serve(serve_analyzer, AnalyzerSettings, "For relays", **given)
+    read = service.read(AnalyzerSettings, settings)
+    _serve(serve_analyzer, service, read, honest, "For relays", as_json)
 
 
 def _serve(
     start: Callable[..., None],
-    table: type[ServiceSettings],
-    heading: str,
-    *,
-    plans: tuple[Path, ...],
-    data: Path,
-    config: Path | None,
+    service: _Service,
+    settings: ServiceSettings,
     honest: str | None,
-    never_published: bool,
+    heading: str,
     as_json: bool,
-    **options: Any,
 ) -> None:
     """Run a collector or an analyzer; `heading` names its public address."""
     from shoal.server.storage.records import Declaration
 
     start(
-        data,
-        table.read(os.environ, _config(data, config), **options),
-        plans=[Plan.read(path) for path in plans],
-        declaration=Declaration(all_honest=honest == "all", never_published=never_published),
-        ready=lambda urls: _show_ready(
-            urls, {heading: "public", "Console": "console"}, data, as_json
+        service.data,
+        settings,
+        plans=service.plans,
+        declaration=Declaration(
+            all_honest=honest == "all", never_published=service.never_published
         ),
+        ready=service.announce({heading: "public", "Console": "console"}, as_json),
     )
 
 
-@cli.command("shoal relay --data relay --analyzer https://analyzer.example plan.json")
-@cli.option("--analyzer", "The analyzer's address.", required=True, metavar="URL")
-@cli.option(
-    "--analyzer-key",
-    "The analyzer's signing key.  [default: as pinned at the first contact]",
-    metavar="KEY",
+@cli.command(
+    "shoal relay --data relay --analyzer https://analyzer.example plan.json", settings=RelaySettings
 )
-@cli.option(
-    "--token-file",
-    "File with this relay's token at the analyzer.  [default: DATA/analyzer-token]",
-    type=cli.IN_FILE,
-)
-@cli.option("--plain", "Allow http to an analyzer on another machine.", is_flag=True)
-@_service_options(RelaySettings)
 def relay(
-    plans: tuple[Path, ...],
-    data: Path,
-    analyzer: str,
-    analyzer_key: str | None,
-    token_file: Path | None,
-    plain: bool,
-    config: Path | None,
-    never_published: bool,
+    *,
     as_json: bool,
-    **options: Any,
+    analyzer: str = opt("The analyzer's address.", "URL"),
+    analyzer_key: str | None = opt(
+        "The analyzer's signing key.  [default: as pinned at the first contact]", "KEY"
+    ),
+    token_file: Path | None = opt(
+        "File with this relay's token at the analyzer.  [default: DATA/analyzer-token]"
+    ),
+    plain: bool = opt("Allow http to an analyzer on another machine."),
+    service: _Service,
+    **settings: Any,
 ) -> None:
     """Forward whole crowds of encrypted reports to an analyzer.
 
@@ -148,29 +156,13 @@ def relay(
 
     addresses = {"Reports": "public", "Operations": "ops", "Relay key": "key"}
     serve_relay(
-        data,
+        service.data,
         analyzer,
-        RelaySettings.read(os.environ, _config(data, config), **options),
-        plans=[Plan.read(path) for path in plans],
+        service.read(RelaySettings, settings),
+        plans=service.plans,
         analyzer_key=analyzer_key,
         token_file=token_file,
         allow_plain=plain,
-        never_published=never_published,
-        ready=lambda urls: _show_ready(urls, addresses, data, as_json),
+        never_published=service.never_published,
+        ready=service.announce(addresses, as_json),
     )
-
-
-def _config(data: Path, config: Path | None) -> Path | None:
-    default = data / "shoal.toml"
-    return config or (default if default.exists() else None)
-
-
-def _show_ready(urls: dict[str, str], names: dict[str, str], data: Path, as_json: bool) -> None:
-    """Print the addresses of a service that has started."""
-    if as_json:
-        click.echo(json.dumps(urls))
-        return
-    for name, key in names.items():
-        click.echo(f"{name + ':':12} {urls[key]}")
-    if (data / "admin-token").exists():  # otherwise another process of the group has made it
-        click.echo(f"Admin token: {data / 'admin-token'}")

@@ -3,176 +3,165 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import opt
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
+from shoal.support.table_format import TableFormat
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shoal.support.table_format import TableFormat
-
 _KINDS = ("exact", "normal", "simultaneous", "chebyshev")
 
 
+@dataclass(frozen=True)
+class _People:
+    """The people who are simulated, and their texts."""
+
+    users: int | None = opt("How many people to simulate.", "N")
+    answers: Path | None = opt("Draw the people from these answers.")
+    texts: Path | None = opt(
+        "Answers to text questions: one text per line, the text at rank r with weight 1/r, or a"
+        " .csv of text,weight."
+    )
+    zipf: float | None = opt("With --texts: weight 1/r^S instead.", "S")
+    seed: int | None = opt("Seed of the simulated data.  [default: random]")
+    table_format: TableFormat = cli.TABLE_FORMAT
+
+    def read(self, plan: Plan) -> dict[str, Any]:
+        """Return the arguments that stand for the people."""
+        people: dict[str, Any] = {"users": self.users, "answers": None, "seed": self.seed}
+        if self.answers is not None:
+            from shoal.device.arrays.answer_files import read_answers
+
+            people["answers"] = read_answers(plan.survey, self.answers, self.table_format)
+        return people
+
+    def weights(self) -> dict[str, float] | None:
+        """Read texts and how likely each is."""
+        if self.texts is None:
+            return None
+        from shoal.analysis.text.decode import read_candidates
+        from shoal.lab.populations import read_weights, zipf
+
+        if self.texts.suffix.lower() == ".csv":
+            if self.zipf is not None:
+                raise InputError("--zipf is for a file of lines; a .csv gives the weights itself.")
+            return read_weights(self.texts)
+        texts = [text for text in read_candidates(self.texts) if text]
+        return zipf(texts, 1.0 if self.zipf is None else self.zipf)
+
+
+@dataclass(frozen=True)
+class _Study:
+    repeat: int | None = opt("Study R runs on the same people.", "R")
+    vary: str | None = opt("With --repeat: a study at each users, q or epsilon.", "NAME=A,B,...")
+    plot: Path | None = cli.PLOT
+
+
 @cli.command("shoal simulate plan.json --users 10000")
-@cli.plan_argument
-@cli.option("--users", "How many people to simulate.", type=cli.WHOLE, metavar="N")
-@cli.option("--answers", "Draw the people from these answers.", type=cli.IN_FILE)
-@cli.option(
-    "--texts",
-    "Answers to text questions: one text per line, the text at rank r with weight 1/r, or a"
-    " .csv of text,weight.",
-    type=cli.IN_FILE,
-)
-@cli.option("--zipf", "With --texts: weight 1/r^S instead.", type=cli.DECIMAL, metavar="S")
-@cli.option("--seed", "Seed of the simulated data.  [default: random]", type=cli.WHOLE)
-@cli.option("--repeat", "Study R runs on the same people.", type=cli.WHOLE, metavar="R")
-@cli.option("--vary", "With --repeat: a study at each users, q or epsilon.", metavar="NAME=A,B,...")
-@cli.option(
-    "--through",
-    "Draw counts from their exact distribution, or make every report.  [default: distribution"
-    " with --repeat or text, else reports]",
-    type=click.Choice(["distribution", "reports"]),
-)
-@cli.table_format_options
-@cli.output_option("the simulated tally")
-@cli.plot_option
-@cli.estimate_options
-@cli.json_option
 def simulate(
-    plan: Plan,
-    users: int | None,
-    answers: Path | None,
-    texts: Path | None,
-    zipf: float | None,
-    seed: int | None,
-    repeat: int | None,
-    vary: str | None,
-    through: Any,
-    table_format: TableFormat,
-    output: Path | None,
-    plot: Path | None,
-    level: float,
-    kind: Any,
-    target: Any,
-    as_json: bool,
-) -> None:
+    *,
+    plan: Plan = cli.PLAN,
+    people: _People,
+    study: _Study,
+    through: Literal["distribution", "reports"] | None = opt(
+        "Draw counts from their exact distribution, or make every report.  [default:"
+        " distribution with --repeat or text, else reports]"
+    ),
+    output: cli.OutFile | None = cli.output("the simulated tally"),
+    level: float = cli.LEVEL,
+    interval: cli.Interval = cli.INTERVAL,
+    target: cli.Target = cli.TARGET,
+) -> out.Result:
     """Try a plan on simulated people.
 
     The truth is shown beside each estimate. With --repeat the same people report again and again,
     and you see the bias, sigma against theory, and how often each kind of interval holds the truth.
     """
-    if repeat is None and (vary or plot):
+    if study.repeat is None and (study.vary or study.plot):
         raise InputError("--vary and --plot are for a study; give --repeat too.")
-    if repeat is not None and (texts or output):
+    if study.repeat is not None and (people.texts or output):
         raise InputError("--texts and --output are for one run; leave out --repeat.")
-    if zipf is not None and texts is None:
+    if people.zipf is not None and people.texts is None:
         raise InputError("--zipf gives weights to texts; give --texts too.")
-    if repeat is not None and target != "crowd":
+    if study.repeat is not None and target != "crowd":
         raise InputError("a study repeats the flips on the same people; use --target crowd.")
-    people: dict[str, Any] = {"users": users, "answers": None, "seed": seed}
-    if answers is not None:
-        from shoal.device.arrays.answer_files import read_answers
-
-        people["answers"] = read_answers(plan.survey, answers, table_format)
-    if repeat is not None:
-        _study(plan, people, repeat, vary, level, through or "distribution", plot, as_json)
-        return
+    if study.repeat is not None:
+        return _study(plan, people, study.repeat, study, level, through or "distribution")
     from shoal.lab.simulation import simulate
 
-    with out.progress("simulating", users) as advance:
+    with out.progress("simulating", people.users) as advance:
         run = simulate(
             plan,
-            **people,
-            texts=_read_weights(texts, zipf),
+            **people.read(plan),
+            texts=people.weights(),
             through=through,
             target=target,
             progress=advance,
         )
     if output is not None:
         run.estimates.tally.write(output)
-    document = run.to_json(level, kind)
-    if as_json:
-        out.print_json(document)
-        return
+    document = run.to_json(level, interval)
+    written = out.written(output, "tally written to")
+    return out.Result(document, chain(_show(document, plan.survey.name), written))
+
+
+def _show(document: dict[str, Any], title: str) -> out.Pieces:
     from shoal.cli.estimate import show_estimates
 
     notes = [] if "texts" in document else document["notes"]  # texts are shown below
-    show_estimates(document | {"notes": notes}, plan.survey.name)
+    yield from show_estimates(document | {"notes": notes}, title)
     for question, decoded in document.get("texts", {}).items():
-        _show_texts(question, decoded)
-    out.show_written(out.printer(), output, "tally written to")
+        yield from _show_texts(question, decoded)
 
 
-def _read_weights(path: Path | None, exponent: float | None) -> dict[str, float] | None:
-    """Read texts and how likely each is."""
-    if path is None:
-        return None
-    from shoal.analysis.text.decode import read_candidates
-    from shoal.lab.populations import read_weights, zipf
-
-    if path.suffix.lower() == ".csv":
-        if exponent is not None:
-            raise InputError("--zipf is for a file of lines; a .csv gives the weights itself.")
-        return read_weights(path)
-    texts = [text for text in read_candidates(path) if text]
-    return zipf(texts, 1.0 if exponent is None else exponent)
-
-
-def _show_texts(question: str, decoded: dict[str, Any], shown: int = 20) -> None:
+def _show_texts(question: str, decoded: dict[str, Any], shown: int = 20) -> out.Pieces:
     from shoal.cli.text import same_texts
 
-    console = out.printer()
     found = [row for row in decoded["candidates"] if row["found"]]
     false = [row for row in found if row["truth"] == 0]
     rows = []
     for row in found[:shown]:
         numbers = f"{row['truth']:,}", f"{row['count']:,.0f}", *out.outward(row["low"], row["high"])
         rows.append((same_texts(row), *numbers))
-    console.print()
-    console.print(out.table(["text", "truth", "count", "low", "high"], rows, title=question))
-    console.print(
+    yield ""
+    yield out.table(["text", "truth", "count", "low", "high"], rows, title=question)
+    yield (
         f"{len(found):,} of {len(decoded['candidates']):,} texts found,"
         f" {len(false):,} of them false (given by no person)"
     )
 
 
 def _study(
-    plan: Plan,
-    people: dict[str, Any],
-    repetitions: int,
-    vary: str | None,
-    level: float,
-    through: Any,
-    plot: Path | None,
-    as_json: bool,
-) -> None:
+    plan: Plan, people: _People, repetitions: int, wanted: _Study, level: float, through: Any
+) -> out.Result:
     from shoal.lab.study import study
 
-    cli.check_plot(plot)
-    grid = _grid(vary)
+    grid = _grid(wanted.vary)
     points = len(next(iter(grid.values()))) if grid else 1
     with out.progress("repeating", repetitions * points) as advance:
         result = study(
             plan,
-            **people,
+            **people.read(plan),
             repetitions=repetitions,
             vary=grid,
             level=level,
             through=through,
             progress=advance,
         )
-    if plot is not None:
-        result.save_plot(plot)
-    out.show_result(result.to_json(), as_json, _show_study, plan.survey.name, plot)
+    if wanted.plot is not None:
+        result.save_plot(wanted.plot)
+    document, written = result.to_json(), out.written(wanted.plot, "\nwritten to")
+    return out.Result(document, chain(_show_study(document, plan.survey.name), written))
 
 
 def _grid(vary: str | None) -> Any:
@@ -190,11 +179,9 @@ def _grid(vary: str | None) -> Any:
     return {name: grid}
 
 
-def _show_study(document: dict[str, Any], name: str, plot: Path | None) -> None:
-    """Print two tables for each point: errors beside theory, and coverage of the intervals."""
-    console = out.printer()
-    out.show_title(
-        console,
+def _show_study(document: dict[str, Any], name: str) -> out.Pieces:
+    """Yield two tables for each point: errors beside theory, and coverage of the intervals."""
+    yield out.title(
         name,
         f"{document['repetitions']:,} repetitions through the {document['through']}, intervals at"
         f" {text_near(document['level'])}, for the crowd; seed {document['seed']}",
@@ -205,18 +192,16 @@ def _show_study(document: dict[str, Any], name: str, plot: Path | None) -> None:
         title = f"{point['users']:,} people, q = {text_near(point['q'], 5)}"
         if document["vary"] == "epsilon":
             title += f", {promise['kind']} at epsilon {promise['epsilon']}"
-        console.print()
-        console.print(_table(title, point, ("truth", "bias", "sigma", "theory", "ratio"), _errors))
-        console.print()
+        yield ""
+        yield _table(title, point, ("truth", "bias", "sigma", "theory", "ratio"), _errors)
+        yield ""
         coverage = "coverage of the truth in %, in brackets as computed"
-        console.print(_table(coverage, point, _KINDS, _coverages))
+        yield _table(coverage, point, _KINDS, _coverages)
         for question, together in point["together"].items():
-            console.print(
-                f"all of {question} held by simultaneous intervals: {together['measured']:.2%},"
-                f" computed {together['expected']:.2%}",
-                markup=False,
+            yield (
+                f"all of {out.escape(question)} held by simultaneous intervals:"
+                f" {together['measured']:.2%}, computed {together['expected']:.2%}"
             )
-    out.show_written(console, plot, "\nwritten to")
 
 
 def _table(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import arg, opt
 from shoal.errors import InputError
 from shoal.planning.costs import QuestionCost, survey_costs
 from shoal.protocol.survey import Survey
@@ -19,30 +18,24 @@ if TYPE_CHECKING:
     from shoal.device.arrays.infer_survey import SurveyProposal
 
 
-@click.command(
-    cls=cli.CommandOrGroup,
-    example="shoal survey survey.toml --crowd 10000 --epsilon 1 --delta 1e-6",
+@cli.command(
+    "shoal survey survey.toml --crowd 10000 --epsilon 1 --delta 1e-6", cls=cli.CommandOrGroup
 )
-@cli.survey_options
-@cli.promise_options()
-@cli.view_option()
-@cli.json_option
 def survey(
-    survey: Survey,
-    crowd: int | None,
-    epsilon: str | None,
-    delta: str | None,
-    view: Any,
-    as_json: bool,
-) -> None:
+    survey: Survey = cli.SURVEY,
+    crowd_size: int | None = cli.CROWD,
+    epsilon: str | None = cli.EPSILON,
+    delta: str | None = cli.DELTA,
+    view: cli.View = cli.VIEW,
+) -> out.Result:
     """Show the cost of each question of a survey, or infer a survey.
 
     Every question adds flips to all bits. With --crowd, --epsilon and --delta the cost of each
     question is computed: the error of all other counts if it were not asked. Without them only the
     sizes are shown.
     """
-    if crowd is None or epsilon is None or delta is None:
-        if (crowd, epsilon, delta) != (None, None, None):
+    if crowd_size is None or epsilon is None or delta is None:
+        if (crowd_size, epsilon, delta) != (None, None, None):
             raise InputError("the costs of questions need --crowd, --epsilon and --delta.")
         document = {
             "survey": survey.name,
@@ -52,18 +45,18 @@ def survey(
         }
     else:
         with out.waiting():
-            costs = survey_costs(survey, crowd_size=crowd, epsilon=epsilon, delta=delta, view=view)
-        document = costs.to_json()
-    out.show_result(document, as_json, _show_costs)
+            document = survey_costs(
+                survey, crowd_size=crowd_size, epsilon=epsilon, delta=delta, view=view
+            ).to_json()
+    return out.Result(document, _show_costs(document))
 
 
-def _show_costs(document: dict[str, Any]) -> None:
-    console = out.printer()
+def _show_costs(document: dict[str, Any]) -> out.Pieces:
     differ = f"two answers differ in up to {document['differing_bits']:,}"
-    out.show_title(console, document["survey"], f"{document['bits']:,} bits, {differ}")
+    yield out.title(document["survey"], f"{document['bits']:,} bits, {differ}")
     known = "sigma" in document
     if known:
-        console.print(
+        yield (
             f"q {text_near(document['q'])}, sigma of a count {text_near(document['sigma'], 3)} of"
             f" {document['crowd_size']:,} people"
         )
@@ -77,19 +70,18 @@ def _show_costs(document: dict[str, Any]) -> None:
         sizes = [f"{row[key]:,}" for key in ("bits", "differing_bits")]
         rows.append([row["name"], row["kind"], *sizes, *costs])
     columns = ["question", "kind", "bits", "differ", *(["sigma without", "cost"] if known else [])]
-    console.print(out.table(columns, rows, left=2))
+    yield out.table(columns, rows, left=2)
     if known:
-        console.print("cost: how much larger the error of the others is because this is asked")
+        yield "cost: how much larger the error of the others is because this is asked"
 
 
-@survey.command("from", cls=cli.Command, example="shoal survey from data.csv -o survey.toml")
-@click.argument("data", type=cli.IN_FILE, metavar="DATA.csv")
-@cli.option("--name", "Name of the survey.", metavar="NAME")
-@cli.new_file_options("the survey, as .toml,")
-@cli.json_option
+@cli.command("shoal survey from data.csv -o survey.toml", "from", group=survey)
 def from_table(
-    data: Path, name: str | None, output: Path | None, force: bool, as_json: bool
-) -> None:
+    data: Path = arg("DATA.csv"),
+    name: str | None = opt("Name of the survey.", "NAME"),
+    output: cli.OutFile | None = cli.output("the survey, as .toml,"),
+    force: bool = cli.FORCE,
+) -> out.Result:
     """Infer a survey from a table of answers, and explain each choice.
 
     DATA is a .csv or .parquet file with one row per person. Each column becomes a question of the
@@ -102,23 +94,25 @@ def from_table(
     proposal = infer_survey(data, name=name)
     if output is not None:
         write_text(output, proposal.to_toml())
-    if as_json:
-        out.print_json(proposal.to_json())
-        return
+    return out.Result(proposal.to_json(), _show(proposal, output))
+
+
+def _show(proposal: SurveyProposal, output: Path | None) -> out.Pieces:
+    """Yield what the columns hold; on stderr if the survey itself is on stdout."""
     if output is None:
-        click.echo(proposal.to_toml(), nl=False)
-    _show(proposal, output)
+        yield out.Plain(proposal.to_toml().removesuffix("\n"))
+        out.show(_columns(proposal), stderr=True)
+        return
+    yield from _columns(proposal)
+    yield from out.written(output, "survey written to")
 
 
-def _show(proposal: SurveyProposal, output: Path | None) -> None:
-    """Print what the columns hold: on stderr if the survey itself is on stdout."""
-    console = out.printer(stderr=output is None)
+def _columns(proposal: SurveyProposal) -> out.Pieces:
     survey = proposal.survey
-    out.show_title(console, survey.name, f"{len(survey.asked):,} questions, {survey.bits:,} bits")
+    yield out.title(survey.name, f"{len(survey.asked):,} questions, {survey.bits:,} bits")
     rows = [(one.column, one.kind, one.seen) for one in proposal.columns]
     columns = out.table(["column", "kind", "seen"], rows, left=3)
     columns.columns[0].max_width, columns.columns[1].no_wrap = 24, True
-    console.print(columns)
-    console.print()
-    out.show_bullets(console, proposal.notes)
-    out.show_written(console, output, "survey written to")
+    yield columns
+    yield ""
+    yield out.bullets(proposal.notes)

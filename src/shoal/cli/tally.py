@@ -6,55 +6,33 @@ from collections.abc import Mapping
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from shoal.analysis.tally import Tally
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import arg, opt
 from shoal.errors import InputError, ReportError, ShoalError
 from shoal.protocol.plan import Plan
 from shoal.support.files import read_json
 
 
 @cli.command("shoal tally plan.json reports.parquet -o tally.json")
-@cli.plan_argument
-@click.argument("reports", type=cli.IN_FILE, nargs=-1, required=True)
-@cli.output_option("the tally")
-@cli.option(
-    "--vectors/--no-vectors",
-    "Also count whole vectors.  [default: if they are short]",
-    default=None,
-)
-@cli.option(
-    "--joint",
-    "Count these options jointly; repeatable.",
-    multiple=True,
-    metavar="Q=OPTION;Q=OPTION",
-)
-@cli.option("--crowd-name", "Name of the crowd; parts with one name add up.", metavar="NAME")
-@cli.option(
-    "--window-number", "Window of the reports that carry none.", type=cli.WHOLE, metavar="N"
-)
-@cli.option(
-    "--people",
-    "Declare that no person is in two of the crowds; this is not checked.",
-    type=click.Choice(["different"]),
-)
-@cli.processes_option
-@cli.json_option
 def tally(
-    plan: Plan,
-    reports: tuple[Path, ...],
-    output: Path | None,
-    vectors: bool | None,
-    joint: tuple[str, ...],
-    crowd_name: str | None,
-    window_number: int | None,
-    people: str | None,
-    processes: int | None,
-    as_json: bool,
-) -> None:
+    plan: Plan = cli.PLAN,
+    reports: tuple[Path, ...] = arg(),
+    output: cli.OutFile | None = cli.output("the tally"),
+    vectors: bool | None = opt("Also count whole vectors.  [default: if they are short]"),
+    joint: tuple[str, ...] = opt("Count these options jointly; repeatable.", "Q=OPTION;Q=OPTION"),
+    crowd_name: str | None = opt("Name of the crowd; parts with one name add up.", "NAME"),
+    window_number: int | None = opt("Window of the reports that carry none.", "N"),
+    people: Literal["different"] | None = opt(
+        "Declare that no person is in two of the crowds; this is not checked."
+    ),
+    processes: int | None = cli.PROCESSES,
+) -> out.Result:
     """Count reports, and add tallies.
 
     REPORTS are files, or folders of them. Large ones are counted in pieces, on all cores, in
@@ -104,13 +82,9 @@ def tally(
         total.write(output)
     if journal is not None:
         remove_journal(journal)
-    if as_json:
-        out.print_json(total.to_json())
-    else:
-        where = f", written to {output}" if output else ""
-        click.echo(f"{total.reports:,} reports of plan {plan.id[:12]} counted{where}.")
-        if total.note is not None:
-            click.echo(f"- {total.note}")
+    where = f", written to {output}" if output else ""
+    text = f"{total.reports:,} reports of plan {plan.id[:12]} counted{where}."
+    return out.Result(total.to_json(), text + (f"\n- {total.note}" if total.note else ""))
 
 
 def _holds_tally(path: Path) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from shoal.analysis.tally import Tally
 from shoal.cli import options as cli
 from shoal.cli import output as out
+from shoal.cli.options import arg, opt
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.files import write_text
@@ -20,42 +20,32 @@ if TYPE_CHECKING:
     from shoal.analysis.text.results import DecodedTexts
 
 
+@dataclass(frozen=True)
+class _Proposal:
+    propose: bool = opt("Instead: propose the size of a text question.")
+    dictionary: int | None = opt("With --propose: how many candidates.", "K")
+    crowd_size: int | None = cli.CROWD.when("With --propose")
+    epsilon: str | None = cli.EPSILON.when("With --propose")
+    delta: str | None = cli.DELTA.when("With --propose")
+    view: cli.View = cli.VIEW.when("With --propose")
+    max_bits: int = opt("With --propose: the largest report, in bits.", default=1024)
+
+
 @cli.command("shoal decode plan.json tally.json candidates.txt")
-@click.argument("plan_file", type=cli.IN_FILE, required=False, metavar="PLAN.json")
-@click.argument("tally_file", type=cli.IN_FILE, required=False, metavar="TALLY.json")
-@click.argument("candidate_file", type=cli.IN_FILE, required=False, metavar="CANDIDATES")
-@cli.option(
-    "--rappor", "Instead: decode a RAPPOR collection, PARAMS.csv COUNTS.csv MAP.csv.", is_flag=True
-)
-@cli.question_option
-@cli.option("--column", "Which column of a table holds the candidates.", metavar="NAME")
-@cli.fdr_option(0.05)
-@cli.level_option
-@cli.top_option(20)
-@cli.plot_option
-@cli.option("--propose", "Instead: propose the size of a text question.", is_flag=True)
-@cli.option("--dictionary", "With --propose: how many candidates.", type=cli.WHOLE, metavar="K")
-@cli.promise_options(when="With --propose")
-@cli.view_option(when="With --propose")
-@cli.option(
-    "--max-bits", "With --propose: the largest report, in bits.", type=cli.WHOLE, default=1024
-)
-@cli.json_option
 def decode(
-    plan_file: Path | None,
-    tally_file: Path | None,
-    candidate_file: Path | None,
-    question: str | None,
-    column: str | None,
-    fdr: float,
-    level: float,
-    top: int,
-    rappor: bool,
-    plot: Path | None,
-    propose: bool,
-    as_json: bool,
-    **size: Any,
-) -> None:
+    *,
+    plan_file: Path | None = cli.PLAN_FILE,
+    tally_file: Path | None = cli.TALLY_FILE,
+    candidate_file: Path | None = arg("CANDIDATES"),
+    rappor: bool = opt("Instead: decode a RAPPOR collection, PARAMS.csv COUNTS.csv MAP.csv."),
+    question: str | None = cli.QUESTION,
+    column: str | None = opt("Which column of a table holds the candidates.", "NAME"),
+    fdr: float = cli.FDR,
+    level: float = cli.LEVEL,
+    top: int = cli.TOP.but(default=20),
+    plot: Path | None = cli.PLOT,
+    proposal: _Proposal,
+) -> out.Result:
     """Find which texts a crowd answered, from a list of candidates.
 
     CANDIDATES is a text file with one candidate per line, or a .csv or .parquet table with
@@ -67,13 +57,10 @@ def decode(
     from shoal.analysis.text.decode import decode, read_candidates
     from shoal.analysis.text.rappor import decode_rappor
 
-    files = (plan_file, tally_file, candidate_file)
-    cli.check_plot(plot)
-    if propose:
-        if any(files) or rappor:
+    if proposal.propose:
+        if plan_file is not None or rappor:
             raise InputError("--propose takes no files; use it before you make a plan.")
-        _propose(fdr, as_json, **size)
-        return
+        return _propose(fdr, proposal)
     if plan_file is None or tally_file is None or candidate_file is None:
         if rappor:
             raise InputError(
@@ -101,70 +88,57 @@ def decode(
         from shoal.reports.plots.results import plot_texts
 
         save(plot_texts(texts, max(1, min(top, 40))), plot)
-    if as_json:
-        out.print_json(document)
-        return
-    _show_texts(document, top)
-    if rappor:
-        _show_promises(document)
+    return out.Result(document, _show_texts(document, top))
 
 
-def _propose(
-    fdr: float,
-    as_json: bool,
-    dictionary: int | None,
-    crowd: int | None,
-    epsilon: str | None,
-    delta: str | None,
-    view: Any,
-    max_bits: int,
-) -> None:
+def _propose(fdr: float, given: _Proposal) -> out.Result:
+    dictionary, crowd, epsilon, delta = (
+        given.dictionary, given.crowd_size, given.epsilon, given.delta,
+    )  # fmt: skip
     if dictionary is None or crowd is None or epsilon is None or delta is None:
         raise InputError("--propose needs --dictionary, --crowd, --epsilon and --delta.")
     from shoal.planning.text_size import suggest_text_size
 
     size = suggest_text_size(
-        dictionary, crowd, epsilon, delta, view=view, fdr=fdr, max_bits=max_bits
+        dictionary, crowd, epsilon, delta, view=given.view, fdr=fdr, max_bits=given.max_bits
     )
-    if as_json:
-        names = ["bits", "hashes", "cohorts", "q", "sigma", "detectable", "report_bytes"]
-        out.print_json({"view": view} | {name: getattr(size, name) for name in names})
-        return
-    click.echo(f"bits = {size.bits}\nhashes = {size.hashes}\ncohorts = {size.cohorts}")
-    click.echo(
+    names = ["bits", "hashes", "cohorts", "q", "sigma", "detectable", "report_bytes"]
+    text = (
+        f"bits = {size.bits}\nhashes = {size.hashes}\ncohorts = {size.cohorts}\n"
         f"# flip probability {text_near(size.q, 6)}; sigma of a count {size.sigma:,.0f}"
         f" people; a text of {size.detectable:,} people is found with probability 0.95"
     )
+    return out.Result({"view": given.view} | {name: getattr(size, name) for name in names}, text)
 
 
-def _show_texts(document: dict[str, Any], top: int) -> None:
-    """Print the texts that were found, and the reports that they do not explain."""
-    console = out.printer()
+def _show_texts(document: dict[str, Any], top: int) -> out.Pieces:
+    """Yield the texts that were found, and the reports that they do not explain."""
     candidates, reports = document["candidates"], document["reports"]
     found = [row for row in candidates if row["found"]]
-    out.show_title(
-        console,
+    yield out.title(
         document["question"],
         f"{reports:,} reports, {len(found):,} of {len(candidates):,} candidates found at a false"
         f" discovery rate of {text_near(document['fdr'])}",
         document["simulated"],
     )
     if document["notes"]:
-        out.show_bullets(console, document["notes"])
+        yield out.bullets(document["notes"])
     rows = []
     for row in found[:top]:
         sigma, low, high = (f"{row[key]:,.0f}" for key in ("sigma", "low", "high"))
         count, share = f"{row['count']:,.0f}", f"{row['count'] / reports:.2%}"
         rows.append((same_texts(row), count, share, sigma, low, high))
-    console.print(out.table(["text", "count", "share", "sigma", "low", "high"], rows))
+    yield out.table(["text", "count", "share", "sigma", "low", "high"], rows)
     if len(found) > top:
-        console.print(f"{top:,} of {len(found):,} shown; see --top, or --json for all candidates")
-    console.print(
+        yield f"{top:,} of {len(found):,} shown; see --top, or --json for all candidates"
+    yield (
         f"unexplained: {document['unexplained']:,.0f} reports,"
         f" sigma {document['unexplained_sigma']:,.0f}"
     )
     for group in document["alike"][:5]:
-        console.print(f"hard to tell apart: {', '.join(group[:8])}", markup=False)
+        yield f"hard to tell apart: {out.escape(', '.join(group[:8]))}"
+    if "promises" in document:
+        yield from _promises(document)
 
 
 def same_texts(row: dict[str, Any]) -> str:
@@ -172,57 +146,47 @@ def same_texts(row: dict[str, Any]) -> str:
     return " = ".join([row["value"], *row.get("same_as", [])[:3]])
 
 
-def _show_promises(document: dict[str, Any]) -> None:
-    """Print what RAPPOR promised to the people whose reports were decoded."""
-    console = out.printer()
+def _promises(document: dict[str, Any]) -> out.Pieces:
+    """Yield what RAPPOR promised to the people whose reports were decoded."""
     low, high = document["together"]
-    console.print(
+    yield (
         f"all texts together: {low:.2%} to {high:.2%} of the reports at {document['level']:g}; 100%"
         " if the files belong together and popular texts are candidates"
     )
     numbers = document["rappor"]
     shown = ", ".join(f"{name} = {text_near(numbers[name], 6)}" for name in ("h", "p", "q", "f"))
-    console.print(f"\nPromise to each person, with {shown}:")
+    yield f"\nPromise to each person, with {shown}:"
     for promise in document["promises"]:
         epsilon = promise["epsilon"]
         bound = "no bound" if epsilon is None else text_near(epsilon, 6)
-        console.print(
+        yield (
             f"{promise['name']:18}{bound}, against {promise['against']} ({promise['status']};"
             f" {promise['source']})"
         )
     if not numbers["f"]:
-        console.print("f = 0: nothing is permanent, so reports of one person average away.")
+        yield "f = 0: nothing is permanent, so reports of one person average away."
+
+
+@dataclass(frozen=True)
+class _NewSurvey:
+    make: cli.OutFile | None = opt("Instead: write such a survey.", "SURVEY.toml")
+    length: int | None = opt("With --make: letters of the longest word.", "L")
+    alphabet: str = opt("With --make: allowed letters.", default=ascii_lowercase)
+    question: str | None = opt("Name of the text question (with --make: word by default).")
+    bits: int = opt("With --make: size of a report.", default=1024)
 
 
 @cli.command("shoal discover plan.json tally.json")
-@click.argument("plan_file", type=cli.IN_FILE, required=False, metavar="PLAN.json")
-@click.argument("tally_file", type=cli.IN_FILE, required=False, metavar="TALLY.json")
-@cli.top_option()
-@cli.fdr_option(0.0001)
-@cli.option(
-    "--candidates",
-    "Maximum number of candidates built from letter pairs.",
-    type=cli.WHOLE,
-    default=5000,
-)
-@cli.level_option
-@cli.option("--make", "Instead: write such a survey.", type=cli.OUT_FILE, metavar="SURVEY.toml")
-@cli.option("--length", "With --make: letters of the longest word.", type=cli.WHOLE, metavar="L")
-@cli.option("--alphabet", "With --make: allowed letters.", default=ascii_lowercase)
-@cli.option("--question", "Name of the text question (with --make: word by default).")
-@cli.option("--bits", "With --make: size of a report.", type=cli.WHOLE, default=1024)
-@cli.json_option
 def discover(
-    plan_file: Path | None,
-    tally_file: Path | None,
-    make: Path | None,
-    question: str | None,
-    length: int | None,
-    alphabet: str,
-    bits: int,
-    as_json: bool,
-    **search: Any,
-) -> None:
+    *,
+    plan_file: Path | None = cli.PLAN_FILE,
+    tally_file: Path | None = cli.TALLY_FILE,
+    top: int | None = cli.TOP,
+    fdr: float = cli.FDR.but(default=0.0001),
+    candidates: int = opt("Maximum number of candidates built from letter pairs.", default=5000),
+    level: float = cli.LEVEL,
+    new: _NewSurvey,
+) -> out.Result:
     """Find frequent words without a list of candidates.
 
     It needs a survey written with --make. Use that survey with `shoal plan`, `randomize` and
@@ -231,24 +195,25 @@ def discover(
     """
     from shoal.analysis.text.discovery import discover
 
-    if make is not None:
+    if new.make is not None:
         if plan_file is not None:
             raise InputError("--make takes no files; use it before you make a plan.")
-        _make_survey(make, length, alphabet, question or "word", bits, as_json)
-        return
+        return _make_survey(new.make, new)
     if plan_file is None or tally_file is None:
         raise InputError("discover needs a plan and a tally, or --make to write a survey.")
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)
-    document = discover(plan, tally, question=question, **search).to_json()
-    if as_json:
-        out.print_json(document)
-        return
-    console = out.printer()
-    out.show_title(
-        console,
+    found = discover(
+        plan, tally, question=new.question, top=top, fdr=fdr, candidates=candidates, level=level
+    )
+    document = found.to_json()
+    return out.Result(document, _show_words(document, tally.reports))
+
+
+def _show_words(document: dict[str, Any], reports: int) -> out.Pieces:
+    yield out.title(
         document["question"],
-        f"{tally.reports:,} reports, {document['candidates']:,} candidates,"
+        f"{reports:,} reports, {document['candidates']:,} candidates,"
         f" {document['found']:,} words found",
         document["simulated"],
     )
@@ -257,26 +222,25 @@ def discover(
         for row in document["words"]
     ]
     if rows:
-        console.print(out.table(["word", "count", "low", "high"], rows))
+        yield out.table(["word", "count", "low", "high"], rows)
     if document["notes"]:
-        out.show_bullets(console, document["notes"])
+        yield out.bullets(document["notes"])
 
 
-def _make_survey(
-    output: Path, length: int | None, alphabet: str, question: str, bits: int, as_json: bool
-) -> None:
+def _make_survey(output: Path, new: _NewSurvey) -> out.Result:
     from shoal.planning.text_size import discovery_survey
 
-    if length is None:
+    if new.length is None:
         raise InputError("--make needs --length, the letters of the longest word to find.")
     if output.suffix.lower() != ".toml":
         raise InputError(f"a survey is written as .toml, got {output.name!r}.")
-    survey = discovery_survey(output.stem, length, alphabet=alphabet, question=question, bits=bits)
+    question = new.question or "word"
+    survey = discovery_survey(
+        output.stem, new.length, alphabet=new.alphabet, question=question, bits=new.bits
+    )
     write_text(output, survey.to_toml())
-    if as_json:
-        out.print_json(survey.to_json() | {"bits": survey.bits, "output": str(output)})
-    else:
-        click.echo(
-            f"survey {survey.name} of {survey.bits:,} bits written to {output}; answers have one"
-            f" column, {question}."
-        )
+    text = (
+        f"survey {survey.name} of {survey.bits:,} bits written to {output}; answers have one"
+        f" column, {question}."
+    )
+    return out.Result(survey.to_json() | {"bits": survey.bits, "output": str(output)}, text)

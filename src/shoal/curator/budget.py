@@ -1,9 +1,8 @@
 """A budget: an epsilon that a series of releases draws from and cannot overspend.
 
-Releases about the same people add up (basic composition), and nothing but the list of them knows
-how far. Epsilons are decimals, so that 0.1 ten times is 1. In a file the budget outlives the
-process: spending takes a lock, writes the file anew and forces it to disk, and only then may noise
-be drawn. A crash in between has spent without releasing, never the other way round.
+Releases about the same people add up (basic composition). Epsilons are decimals, so that 0.1 ten
+times is 1. Spending takes a lock, rewrites the file and forces it to disk before noise is drawn: a
+crash in between has spent without releasing, never the other way round.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ from shoal.support.disk import SharedFile
 from shoal.support.files import read_json
 
 VERSION = 1
+_FIELDS = {"epsilon", "neighbours", "what"}
 _PATIENCE = 30.0  # seconds to wait for another process that is spending
 
 
 @dataclass(frozen=True)
 class Expense:
-    """What one release spent of the budget."""
+    """One release and the epsilon it spent."""
 
     epsilon: str
     neighbours: Neighbours
@@ -80,13 +80,13 @@ class Budget:
                         f"the budget in {self._file.path} is {self._epsilon}, not {wanted};"
                         " a budget is not changed once it exists; leave its epsilon out."
                     )
-            elif wanted is None:
+                return
+            if wanted is None:
                 raise InputError(
                     f"there is no budget {self._file.path}; give its epsilon to start one."
                 )
-            else:
-                self._epsilon = wanted
-                self._write(())
+            self._epsilon = wanted
+            self._write(())
 
     @property
     def path(self) -> Path | None:
@@ -114,10 +114,9 @@ class Budget:
         return _text(_exact(self._epsilon) - _total(self.releases))
 
     def spend(self, epsilon: object, *, neighbours: Neighbours, what: str = "release") -> None:
-        """Write down that a release spends `epsilon`, or refuse; then noise may be drawn.
+        """Record that a release spends `epsilon`, or refuse; then noise may be drawn.
 
-        All releases of a budget must have the same neighbours: their epsilons mean different
-        things otherwise and do not add.
+        All releases of a budget must have the same neighbours, or their epsilons do not add.
         """
         relation, words = check_neighbours(neighbours), check_text("what", what)
         entry = Expense(check_epsilon(epsilon), relation, words)
@@ -141,13 +140,8 @@ class Budget:
 
     def to_json(self) -> dict[str, Any]:
         """Return the budget's state as plain JSON values, decimals as text."""
-        spent = _total(self.releases)
-        return {
-            "file": self._named,
-            "epsilon": self._epsilon,
-            "spent": _text(spent),
-            "left": _text(_exact(self._epsilon) - spent),
-        }
+        file, epsilon = self._named, self._epsilon
+        return {"file": file, "epsilon": epsilon, "spent": self.spent, "left": self.left}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -164,28 +158,31 @@ class Budget:
         wrong = InputError(f"{self._file.path} is not a budget of this version of Shoal.")
         if not isinstance(document, dict) or set(document) != {"version", "epsilon", "releases"}:
             raise wrong
-        releases = document["releases"]
-        if document["version"] != VERSION or not isinstance(releases, list):
+        entries = document["releases"]
+        if document["version"] != VERSION or not isinstance(entries, list):
             raise wrong
-        epsilon = check_epsilon(check_decimal_text("epsilon", document["epsilon"], above=0))
-        entries = []
-        for entry in releases:
-            if not isinstance(entry, dict) or set(entry) != {"epsilon", "neighbours", "what"}:
-                raise wrong
-            amount = check_epsilon(check_decimal_text("epsilon", entry["epsilon"], above=0))
-            relation = check_neighbours(entry["neighbours"])
-            entries.append(Expense(amount, relation, check_text("what", entry["what"])))
-        return epsilon, tuple(entries)
+        if any(not isinstance(one, dict) or set(one) != _FIELDS for one in entries):
+            raise wrong
+        spent = (
+            Expense(
+                _stored(one), check_neighbours(one["neighbours"]), check_text("what", one["what"])
+            )
+            for one in entries
+        )
+        return _stored(document), tuple(spent)
 
     def _write(self, releases: tuple[Expense, ...]) -> None:
-        """Replace the file by a whole new one that has reached the disk."""
+        assert self._file is not None
         document = {
             "version": VERSION,
             "epsilon": self._epsilon,
             "releases": [asdict(entry) for entry in releases],
         }
-        assert self._file is not None
         self._file.write((json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _stored(entry: dict[str, Any]) -> str:
+    return check_epsilon(check_decimal_text("epsilon", entry["epsilon"], above=0))
 
 
 def _exact(text: str) -> Fraction:
@@ -197,11 +194,7 @@ def _total(releases: tuple[Expense, ...]) -> Fraction:
 
 
 def _text(value: Fraction) -> str:
-    """Write a sum of decimals as a decimal: its denominator divides a power of ten.
-
-    >>> _text(Fraction(3, 40)), _text(Fraction(0)), _text(Fraction(20))
-    ('0.075', '0', '20')
-    """
+    """Write a sum of decimals as a decimal: its denominator divides a power of ten."""
     places = 0
     while (value * 10**places).denominator != 1:
         places += 1

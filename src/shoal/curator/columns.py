@@ -1,8 +1,8 @@
 """Columns of a table, in a CSV or Parquet file or in memory, and predicates that choose rows.
 
-Each cell is read by itself: as the declared format says, and by the type that the schema gives a
-Parquet or Arrow column. The cells of a list, or of a data frame's column of objects, are read by
-their own types. Guessing one type for all would let one row decide how all are read.
+Each cell is read by itself: by the declared format, and by the schema's type of a Parquet or Arrow
+column; cells of lists and of object columns by their own types. Guessing one type for a column
+would let one row decide how all are read.
 
 A predicate is a small language, parsed by hand and never evaluated as code::
 
@@ -56,14 +56,14 @@ class Columns:
         return column if isinstance(column, list) else python_cells(column)
 
     def is_number(self, name: str) -> bool:
-        """Whether the schema says that a column holds numbers."""
+        """Whether the schema types a column as numbers."""
         import pyarrow as pa
 
         column = self._column(name)
         if isinstance(column, list):
             return False
-        kind, types = column.type, pa.types
-        return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+        kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+        return any(is_kind(column.type) for is_kind in kinds)
 
     def texts(self, name: str) -> list[str]:
         """Return a column as text; a missing value is the empty text."""
@@ -149,10 +149,7 @@ def _text(cell: object) -> str | None:
 
 
 def table_in_memory(data: Any) -> dict[str, Any]:
-    """Return the columns of a mapping, a data frame or an Arrow table, as Arrow columns or lists.
-
-    The message names no value: it may end up in a log.
-    """
+    """Return the columns of a mapping, a data frame or an Arrow table, as columns or lists."""
     import pyarrow as pa
 
     wrong = InputError(
@@ -202,20 +199,14 @@ def read_columns(
         check_columns("the table", list(data), wanted)
         rows = len(next(iter(data.values()), []))
         return Columns(rows, {name: data[name] for name in wanted}, table_format)
-    columns, rows = _read_file(Path(data), wanted, table_format)
-    return Columns(rows, columns, table_format)
-
-
-def _read_file(
-    source: Path, names: list[str], table_format: TableFormat
-) -> tuple[dict[str, Any], int]:
-    import pyarrow as pa
-
+    source = Path(data)
     readers = {".csv": _read_csv, ".parquet": _read_parquet}
     if source.suffix.lower() not in readers:
         raise InputError(f"data come as .csv or .parquet, got {source.name!r}.")
+    import pyarrow as pa
+
     try:
-        return readers[source.suffix.lower()](source, names, table_format)
+        return readers[source.suffix.lower()](source, wanted, table_format)
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise InputError(f"cannot read {source}: {reason}.") from error
@@ -233,9 +224,7 @@ def _plain(column: Any) -> Any:
     return column
 
 
-def _read_csv(
-    source: Path, names: list[str], table_format: TableFormat
-) -> tuple[dict[str, Any], int]:
+def _read_csv(source: Path, names: list[str], table_format: TableFormat) -> Columns:
     import pyarrow as pa
 
     chunks: dict[str, list[Any]] = {name: [] for name in names}
@@ -248,24 +237,23 @@ def _read_csv(
         for name, cells in batch.columns.items():
             chunks[name].append(pa.array(cells, pa.string()))
         rows += batch.rows
-    return {name: pa.chunked_array(chunks[name], pa.string()) for name in names}, rows
+    columns = {name: pa.chunked_array(chunks[name], pa.string()) for name in names}
+    return Columns(rows, columns, table_format)
 
 
-def _read_parquet(
-    source: Path, names: list[str], table_format: TableFormat
-) -> tuple[dict[str, Any], int]:
+def _read_parquet(source: Path, names: list[str], table_format: TableFormat) -> Columns:
     from pyarrow import parquet
 
     with parquet.ParquetFile(source) as file:
         check_columns(source, file.schema_arrow.names, names)
         table = file.read(columns=names)
-        return {name: _plain(table.column(name)) for name in names}, file.metadata.num_rows
+        columns = {name: _plain(table.column(name)) for name in names}
+        return Columns(file.metadata.num_rows, columns, table_format)
 
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _OPERATOR = re.compile(r"!=|<=|>=|=|<|>")
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
-_BLANK = re.compile(r"\s*")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _MAX_LENGTH, _MAX_CLAUSES = 10_000, 100
 
@@ -307,7 +295,7 @@ class Predicate:
 
     @classmethod
     def parse(cls, text: str) -> Predicate:
-        """Read a predicate; whatever is not one is an `InputError`."""
+        """Parse a predicate; anything else is an `InputError`."""
         if not isinstance(text, str) or len(text) > _MAX_LENGTH:
             raise InputError(f"a predicate is a text of at most {_MAX_LENGTH} characters.")
         clauses: list[Clause] = []
@@ -369,15 +357,13 @@ def _clause(text: str, at: int) -> tuple[Clause, int]:
 
 
 def _unquoted(text: str, part: str) -> str:
-    """Return a name or a value that needs no quotes."""
     if re.search(r"[=<>!'\"]|\b(and|or)\b", part, re.IGNORECASE):
         raise _wrong(text, f"{shown(part.strip())} must be quoted; clauses are joined by and")
     return part.strip()
 
 
 def _skip(text: str, at: int) -> int:
-    blank = _BLANK.match(text, at)
-    return blank.end() if blank else at
+    return len(text) - len(text[at:].lstrip())
 
 
 def _read_quoted(text: str, at: int) -> tuple[str, int]:

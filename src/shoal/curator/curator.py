@@ -1,8 +1,7 @@
 """A trusted curator: one table, one relation of neighbours, one budget, many releases.
 
-Everything is checked, and the noise made ready, before the budget is asked; the budget has written
-down what is spent before the noise is drawn. Messages name a row and not its content, because
-messages end up in logs.
+Everything is checked, and the noise prepared, before the budget is asked; the budget has recorded
+the expense before the noise is drawn. Messages name a row, never its content: they end up in logs.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ class Curator:
         One row for each person: the path of a .csv or .parquet file, or a table in memory, such as
         a mapping from column names to lists, a data frame or an Arrow table.
     budget
-        The budget that every release draws from. Without one nothing adds up what you release.
+        The budget that every release draws from. Without one no total is kept.
     neighbours
         ``"replace"`` (one row becomes another; the number of rows is public) or ``"add-remove"``
         (one row comes or goes; it is private). It is never guessed.
     table_format
-        How the cells are written, and how invalid ones are treated. Each row is read by itself.
+        The format of the cells, and what to do with invalid ones. Each row is read by itself.
 
     Every release takes its own `epsilon`, a decimal above 0. Bad input spends nothing.
 
@@ -247,7 +246,7 @@ class Curator:
 
         Integers get whole-number noise, floats real-valued noise (LEC Definitions 10 and 11). The
         sensitivity is taken at your word; it must hold for the numbers as they were computed,
-        rounding included. `what` is what the budget writes down.
+        rounding included. The budget records `what`.
 
         Examples
         --------
@@ -276,7 +275,7 @@ class Curator:
         return replace(release, rows=None)
 
     def _marks(self, where: Predicate | str) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], str]:
-        """Return for each row whether it counts, and the predicate in its own words."""
+        """Return for each row whether it counts, and the predicate as text."""
         predicate = where if isinstance(where, Predicate) else Predicate.parse(where)
         columns = read_columns(self._data, predicate.columns, self._format)
         return predicate.rows(columns), str(predicate)
@@ -292,8 +291,8 @@ class Curator:
         sensitivity = count_sensitivity(self._neighbours, all_rows=True)
         if sensitivity:
             return self._release("count", what, [rows], sensitivity, epsilon, whole=True, rows=rows)
-        return Release("count", what, (rows,), None, epsilon, self._neighbours, sensitivity, 0.0,
-                       Fraction(1), 0.0, rows)  # fmt: skip
+        public = (sensitivity, 0.0, Fraction(1), 0.0, rows)
+        return Release("count", what, (rows,), None, epsilon, self._neighbours, *public)
 
     def _sum(
         self, query: Query, column: str, bounds: Any, epsilon: str, clamp: bool, whole: bool
@@ -366,19 +365,17 @@ def _quotient(release: Release, rows: int) -> Release:
 
 
 def _brief(text: str) -> str:
-    """Make a text short and printable, to be written down in the budget."""
+    """Make a text short and printable for the budget."""
     printable = "".join(sign if sign.isprintable() else "?" for sign in text).strip()
     return printable if len(printable) <= 160 else printable[:157] + "..."
 
 
 def check_some_rows(query: str, rows: int) -> None:
-    """Refuse to divide by nothing."""
     if rows < 1:
         raise InputError(f"a {query} of no rows is undefined; the table must have a row.")
 
 
 def checked_bounds(query: str, bounds: Any, whole: bool) -> tuple[float, float]:
-    """Return the declared bounds; without them a sum or a mean is refused."""
     if bounds is None:
         raise PrivacyRefusal(
             f"without bounds one person can change a {query} by any amount and no noise hides it;"
@@ -404,7 +401,6 @@ def checked_bounds(query: str, bounds: Any, whole: bool) -> tuple[float, float]:
 def checked_numbers(
     numbers: NDArray[np.float64], low: float, high: float, clamp: bool, whole: bool
 ) -> NDArray[np.float64]:
-    """Return a column of numbers within its bounds, or clamped to them."""
     _check_rows(np.isfinite(numbers), "must hold a finite number")
     if whole:
         _check_rows(numbers == np.floor(numbers), "must hold a whole number, as declared")
@@ -416,13 +412,12 @@ def checked_numbers(
 
 
 def _check_rows(good: NDArray[np.bool_], rule: str) -> None:
-    """Name the first bad row, not what it holds."""
+    """Name the first bad row, not its content."""
     if not good.all():
         raise InputError(f"row {int(np.argmin(good)) + 1} {rule}.")
 
 
 def checked_categories(categories: Sequence[str], other: bool) -> tuple[str, ...]:
-    """Return the labels of the cells."""
     if isinstance(categories, str) or not all(isinstance(c, str) for c in categories):
         raise InputError("categories must be a list of texts.")
     cells = (*categories, *([OTHER] if other else []))

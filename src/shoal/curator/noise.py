@@ -1,6 +1,6 @@
 """Exact Laplace noise of OpenDP, at a scale that provably keeps an epsilon, and exact sums.
 
-How much one person can change an answer (LEC Definitions 6 and 10), by the neighbour relation:
+Sensitivity of each query (LEC Definitions 6 and 10), by the neighbour relation:
 
 =====================  ============  ====================
 query                  replace       add-remove
@@ -15,15 +15,15 @@ histogram              2             1
 
 Without bounds a sum or a mean has an infinite sensitivity (LEC 2: the average salary).
 
-OpenDP samples the discrete Laplace distribution exactly: on the whole numbers, and for floats on
-the multiples of 2^-1074, which every float is one of; the sum is rounded to a float last. So the
-attack of Mironov (CCS 2012) on the low bits of naive floating-point noise has nothing to see.
-OpenDP silently saturates whole numbers at 2^63 and takes NaN for 0; both are refused here first.
+OpenDP samples the discrete Laplace distribution exactly, on the whole numbers and, for floats, on
+the multiples of 2^-1074; the sum is rounded to a float last. So the attack of Mironov (CCS 2012) on
+the low bits of naive floating-point noise fails. OpenDP silently saturates whole numbers at 2^63
+and takes NaN for 0; both are refused here first.
 
-Adding floats rounds, by an amount that depends on all of them and on their order: the sensitivity
-of a floating-point sum is larger than that of the sum (Casacuberta, Shoemate, Vadhan, Wagaman, CCS
-2022). Here the sum is exact and is rounded once, to a multiple of a power of two that is known
-before the data are: |round(x) - round(y)| <= ceil(|x - y|) when halves are rounded up.
+Adding floats rounds, so the sensitivity of a floating-point sum is larger than that of the sum
+(Casacuberta, Shoemate, Vadhan, Wagaman, CCS 2022). Here the sum is exact and rounded once, to a
+multiple of a power of two that does not depend on the data: |round(x) - round(y)| <= ceil(|x - y|)
+when halves are rounded up.
 """
 
 from __future__ import annotations
@@ -56,14 +56,13 @@ class Mechanism:
     _measurement: Any
 
     def __call__(self, values: Sequence[int] | Sequence[float]) -> list[Any]:
-        """Return the values with noise."""
         return list(self._measurement(list(values)))
 
 
 def mechanism(
     sensitivity: Fraction, epsilon: str, values: Sequence[int] | Sequence[float], *, whole: bool
 ) -> Mechanism:
-    """Build the Laplace mechanism for values of an l1 sensitivity, and check what it promises.
+    """Build the Laplace mechanism for values of an l1 sensitivity, and check its epsilon.
 
     The scale is sensitivity / epsilon (LEC Definitions 7 and 11), rounded up to a float. OpenDP's
     own privacy map at the sensitivity must not exceed epsilon.
@@ -113,11 +112,7 @@ def _opendp(scale: float, sensitivity: Fraction, whole: bool) -> tuple[Any, floa
 
 
 def float_at_least(value: Fraction) -> float:
-    """Return the smallest float that is not below a positive fraction.
-
-    >>> float_at_least(Fraction(1, 4)), Fraction(float_at_least(Fraction(1, 3))) >= Fraction(1, 3)
-    (0.25, True)
-    """
+    """Return the smallest float that is not below a positive fraction."""
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
@@ -145,21 +140,13 @@ def exact_sum(values: NDArray[np.float64]) -> Fraction:
 
 
 def lattice_step(sensitivity: Fraction) -> Fraction:
-    """Return the step for sums of a given sensitivity: a power of two about 2^-20 of it.
-
-    >>> lattice_step(Fraction(3)) == Fraction(2, 2**20)
-    True
-    """
+    """Return the step for sums of a given sensitivity: a power of two about 2^-20 of it."""
     power = math.frexp(float(sensitivity))[1] - 1
     return Fraction(2) ** (power - _FINENESS)
 
 
 def on_lattice(value: Fraction, step: Fraction) -> Fraction:
-    """Round to the nearest multiple of the step, halves up.
-
-    >>> on_lattice(Fraction(5, 2), Fraction(1)), on_lattice(Fraction(-5, 2), Fraction(1))
-    (Fraction(3, 1), Fraction(-2, 1))
-    """
+    """Round to the nearest multiple of the step, halves up."""
     return math.floor(value / step + Fraction(1, 2)) * step
 
 
@@ -177,7 +164,6 @@ def check_neighbours(value: object) -> Neighbours:
 
 
 def check_epsilon(value: object) -> str:
-    """Return an epsilon as decimal text."""
     text = check_decimal("epsilon", value, above=0)
     if not Decimal("1e-30") <= Decimal(text) <= Decimal("1e30"):
         raise InputError(f"epsilon must be between 1e-30 and 1e30, got epsilon={text}.")
@@ -185,31 +171,16 @@ def check_epsilon(value: object) -> str:
 
 
 def count_sensitivity(neighbours: Neighbours, *, all_rows: bool = False) -> Fraction:
-    """Return the sensitivity of a count: of all rows, or of those that a predicate picks.
-
-    >>> count_sensitivity("replace"), count_sensitivity("replace", all_rows=True)
-    (Fraction(1, 1), Fraction(0, 1))
-    """
+    """Return the sensitivity of a count: of all rows, or of those that a predicate picks."""
     return Fraction(0 if all_rows and neighbours == "replace" else 1)
 
 
 def histogram_sensitivity(neighbours: Neighbours) -> Fraction:
-    """Return the l1 sensitivity of a histogram of two cells or more (LEC after Definition 10).
-
-    >>> histogram_sensitivity("replace"), histogram_sensitivity("add-remove")
-    (Fraction(2, 1), Fraction(1, 1))
-    """
+    """Return the l1 sensitivity of a histogram of two cells or more (LEC after Definition 10)."""
     return Fraction(2 if neighbours == "replace" else 1)
 
 
 def sum_sensitivity(neighbours: Neighbours, low: Fraction, high: Fraction) -> Fraction:
-    """Return the sensitivity of a sum of values between two bounds.
-
-    >>> sum_sensitivity("replace", Fraction(-1), Fraction(3))
-    Fraction(4, 1)
-    >>> sum_sensitivity("add-remove", Fraction(-1), Fraction(3))
-    Fraction(3, 1)
-    """
     return high - low if neighbours == "replace" else max(abs(low), abs(high))
 
 

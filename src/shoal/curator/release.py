@@ -1,8 +1,8 @@
-"""A release: noisy values, and how far off they may be.
+"""A release: noisy values and their accuracy.
 
-Two distributions of noise. *Whole*: the discrete Laplace distribution on the multiples of a unit (1
-for counts, 1/n for fractions), whose own exact tail is used. *Real*: the continuous Laplace
-distribution of LEC; the rounding on the way is added to every bound.
+*Whole* noise is the discrete Laplace distribution on the multiples of a unit (1 for counts, 1/n for
+fractions), with its own exact tail. *Real* noise is the continuous Laplace distribution of LEC; the
+rounding on the way is added to every bound.
 """
 
 from __future__ import annotations
@@ -34,24 +34,19 @@ class Accuracy:
     lecture: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the statement as plain JSON values."""
-        return {
-            "alpha": self.alpha,
-            "delta": self.delta,
-            "kind": self.kind,
-            "lecture_alpha": self.lecture,
-        }
+        """Return plain JSON values."""
+        fields = dict(vars(self))
+        return fields | {"lecture_alpha": fields.pop("lecture")}
 
 
 @dataclass(frozen=True)
 class Release:
     """Noisy values and everything that may be said about them in public.
 
-    `what` says in words what was asked, as the budget writes it down. `values` may be negative, or
-    larger than is possible; they are never clipped or rounded.
-    `sensitivity` and `scale` are those of the released values. Under replace `rows` is the public
-    number of rows, under add-remove it is None. `unit_scale` is the scale in units of `unit`, the
-    step of whole-number noise, or None for real-valued noise.
+    `what` describes the query, as the budget records it. `values` may be negative, or larger than
+    is possible; they are never clipped or rounded. `sensitivity` and `scale` are those of the
+    released values. `rows` is the public number of rows under replace, None under add-remove.
+    `unit` is the step of whole-number noise, None for real-valued noise; `unit_scale` is in units.
     """
 
     query: Query
@@ -91,10 +86,10 @@ class Release:
         return laplace.discrete_sigma(self.unit_scale) * float(self.unit)
 
     def accuracy(self, delta: float = 0.05) -> Accuracy:
-        """Return how far off any of the values is, but with probability `delta` (LEC Thm 9, 12).
+        """Return the largest error of any value, except with probability `delta` (LEC Thm 9, 12).
 
-        For whole-number noise the bound of LEC may be missed more often than that (up to 1.46
-        times at scale 1); there the exact tail gives alpha.
+        Whole-number noise may exceed the bound of LEC more often (up to 1.46 times at scale 1);
+        there the exact tail gives alpha.
         """
         if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
             raise InputError(f"delta must be strictly between 0 and 1, got delta={delta!r}.")
@@ -134,7 +129,7 @@ class Release:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the promise rests on."""
+        """The conditions of the promise."""
         relation = {
             "replace": "Neighbours replace one row by any other; the number of rows is public.",
             "add-remove": "Neighbours add or remove one row; the number of rows is private.",

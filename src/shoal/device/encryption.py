@@ -9,10 +9,8 @@ that the relay counts the report once. Identifiers inside are new each time, so 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from shoal.device.outbox.queue import Record, ReportQueue
-from shoal.device.outbox.retry import RelayTransport, Transport
+from shoal.device.outbox.retry import Transport
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import PrivacyRefusal, ReportError, TransportError
 from shoal.protocol.encryption import (
@@ -22,7 +20,6 @@ from shoal.protocol.encryption import (
     encrypted_report_bytes,
     encryption_info,
     pack_fragments,
-    pack_whole,
     public_key_of,
     set_positions,
 )
@@ -49,7 +46,7 @@ def fit_to_messages(
     value = synthetic.value
     for _ in range(excess):
         value ^= 1 << positions.pop(draw_below(len(positions), source))
-    return replace(synthetic, value=value)
+    return SyntheticVector(value, synthetic.bits, synthetic.cohort, synthetic.simulated)
 
 
 def encrypt_report(
@@ -74,7 +71,7 @@ def encrypt_report(
     else:
         identifier = bytearray(ID_BYTES)
         source.fill(identifier)
-        contents = [pack_whole(bytes(identifier), row)]
+        contents = [bytes(identifier) + row]
     public_key, info = public_key_of(key.public_key), encryption_info(plan, window)
     messages = b"".join(encrypt_message(content, public_key, info) for content in contents)
     length = encrypted_report_bytes(plan)
@@ -89,15 +86,16 @@ def check_parties(parties: Parties, transport: Transport, *, one_operator: bool 
             f" {parties.analyzer}), so that one operator may see whose report it reads; to answer"
             " all the same: --one-operator, or one_operator=True."
         )
-    if not isinstance(transport, RelayTransport):
+    address = getattr(transport, "address", None)
+    if address is None or not hasattr(transport, "fetch_crowd_key"):
         raise PrivacyRefusal("the plan's reports go through a relay, and this transport has none.")
-    here, _ = parse_address(transport.address)
+    here, _ = parse_address(address)
     if here != parse_address(parties.relay)[0]:
         raise PrivacyRefusal(
             f"the plan's reports go to the relay {parties.relay}, not to {here}; use --to"
             f" {parties.relay}."
         )
-    if transport.pinned_key is None:
+    if getattr(transport, "pinned_key", None) is None:
         raise PrivacyRefusal(
             "the plan's reports are encrypted with a key that the analyzer signed; give the"
             " analyzer's public key: --key, or public_key=. Without it the relay could hand out a"
@@ -105,21 +103,14 @@ def check_parties(parties: Parties, transport: Transport, *, one_operator: bool 
         )
 
 
-class ReportEncryptor:
-    """Encrypts the reports of one queue for the crowds that are open at the relay."""
-
-    def __init__(self, folder: ReportQueue, transport: Transport) -> None:
-        self._folder, self._transport = folder, transport
-
-    def encrypt(self, record: Record) -> bytes:
-        """Return a report encrypted for the crowd that is open now; this asks the relay."""
-        plan = self._folder.kept_plan(record.plan_id)
-        if plan is None or not isinstance(self._transport, RelayTransport):
-            raise TransportError("the plan of this report, or the way to its relay, is missing.")
-        try:
-            key = CrowdKey.from_bytes(
-                self._transport.fetch_crowd_key(record.plan_id, record.window)
-            )
-            return encrypt_report(plan, record.batch, key).to_bytes()
-        except ReportError as error:
-            raise TransportError(f"the relay's key document cannot be used: {error}") from error
+def encrypt_record(queue: ReportQueue, transport: Transport, record: Record) -> bytes:
+    """Return a stored report, encrypted for the crowd that is open now; this asks the relay."""
+    plan = queue.kept_plan(record.plan_id)
+    fetch = getattr(transport, "fetch_crowd_key", None)
+    if plan is None or fetch is None:
+        raise TransportError("the plan of this report, or the way to its relay, is missing.")
+    try:
+        key = CrowdKey.from_bytes(fetch(record.plan_id, record.window))
+        return encrypt_report(plan, record.batch, key).to_bytes()
+    except ReportError as error:
+        raise TransportError(f"the relay's key document cannot be used: {error}") from error

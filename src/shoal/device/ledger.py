@@ -18,7 +18,7 @@ import decimal
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -83,14 +83,10 @@ class Ledger:
         """Return the account; without a file it is empty."""
         if self._file.read() is None:
             return Account()
-        return account_from_json(read_json(self.path, "ledger", InputError), self.path)
+        return _account_of(read_json(self.path, "ledger", InputError), self.path)
 
     def charge(
-        self,
-        plan: Plan,
-        answer_digest: str | bytes | None = None,
-        *,
-        token: str | None = None,
+        self, plan: Plan, answer_digest: str | bytes | None = None, *, token: str | None = None
     ) -> decimal.Decimal:
         """Charge one report before it is randomized; return the epsilon that it adds.
 
@@ -105,9 +101,8 @@ class Ledger:
         answer_digest
             With memory, `DeviceMemory.digest` of the answer; without, it is not used.
         token
-            The caller's name for the one report that this charge is for. After a
-            crash, charging again with the same token costs nothing; `settle` ends that when the
-            report is stored.
+            The caller's name for the one report that this charge is for. After a crash, charging
+            again with the same token costs nothing; `settle` ends that when the report is stored.
         """
         answer = _digest(answer_digest)
         if plan.memory is not None and answer is None:
@@ -154,7 +149,12 @@ class Ledger:
             yield self.read()
 
     def _write(self, account: Account) -> None:
-        document = account_to_json(account)
+        document = {
+            "version": VERSION,
+            "limit": account.limit,
+            "pending": account.pending,
+            "plans": {one.plan_id: one.stored() for one in account.plans},
+        }
         self._file.write((json.dumps(document, indent=1) + "\n").encode())
 
 
@@ -190,7 +190,7 @@ class PlanAccount:
     memory: Memory | None
     permanent_key: str | None
     reports: int = 0
-    answers: Mapping[str, int] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=dict)
 
     @property
     def distinct_answers(self) -> int | None:
@@ -208,11 +208,23 @@ class PlanAccount:
         return Account((self,)).epsilon_of_changes
 
     def after(self, answer: str | None) -> PlanAccount:
-        """Return the account with one more report."""
         answers = dict(self.answers)
         if self.memory is not None and answer is not None:
             answers[answer] = answers.get(answer, 0) + 1
         return replace(self, reports=self.reports + 1, answers=answers)
+
+    def stored(self) -> dict[str, Any]:
+        """Return what the file holds of the account, digests included."""
+        return {
+            "survey": self.survey,
+            "bits": self.bits,
+            "differing_bits": self.differing_bits,
+            "q": self.q.to_json(),
+            "memory": self.memory.to_json() if self.memory else None,
+            "permanent_key": self.permanent_key,
+            "reports": self.reports,
+            "answers": self.answers,
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return the account as plain JSON values, digests left out."""
@@ -240,11 +252,10 @@ class Account:
         """The epsilon of all reports about the answers; each permanent vector counts once."""
         total = self._fresh
         vectors: dict[tuple[Any, ...], list[tuple[FlipProbability, int]]] = {}
-        for one in self._remembering:
-            assert one.memory is not None
+        for one, memory in self._remembering:
             for name, reports in one.answers.items():
-                shared = (one.permanent_key, name, one.differing_bits, one.memory.q1)
-                vectors.setdefault(shared, []).append((one.memory.q2, reports))
+                shared = (one.permanent_key, name, one.differing_bits, memory.q1)
+                vectors.setdefault(shared, []).append((memory.q2, reports))
         for (_, _, differing_bits, q1), uses in vectors.items():
             total += vector_epsilon(differing_bits, q1, uses)
         return total
@@ -258,10 +269,9 @@ class Account:
         """
         total = self._fresh
         series: dict[str | None, list[tuple[decimal.Decimal, decimal.Decimal]]] = {}
-        for one in self._remembering:
-            assert one.memory is not None
-            first = changing_epsilon(one.differing_bits, one.bits, one.memory, one.reports)
-            later = one.reports * local_epsilon(one.bits, one.memory.q2)
+        for one, memory in self._remembering:
+            first = changing_epsilon(one.differing_bits, one.bits, memory, one.reports)
+            later = one.reports * local_epsilon(one.bits, memory.q2)
             series.setdefault(one.permanent_key, []).append((first, later))
         for prices in series.values():
             total += sum(later for _, later in prices)
@@ -271,16 +281,15 @@ class Account:
     @property
     def _fresh(self) -> decimal.Decimal:
         """The epsilon of reports without memory."""
-        prices = (
-            one.reports * local_epsilon(one.differing_bits, one.q)
-            for one in self.plans
-            if one.memory is None
-        )
+        fresh = (one for one in self.plans if one.memory is None)
+        prices = (one.reports * local_epsilon(one.differing_bits, one.q) for one in fresh)
         return sum(prices, decimal.Decimal(0))
 
     @property
-    def _remembering(self) -> list[PlanAccount]:
-        return [one for one in self.plans if one.memory is not None and one.reports]
+    def _remembering(self) -> Iterator[tuple[PlanAccount, Memory]]:
+        for one in self.plans:
+            if one.memory is not None and one.reports:
+                yield one, one.memory
 
     @property
     def left(self) -> decimal.Decimal | None:
@@ -294,16 +303,9 @@ class Account:
         for account in self.plans:
             if account.plan_id == plan.id:
                 return account
-        survey = plan.survey
-        return PlanAccount(
-            plan.id,
-            survey.name,
-            plan.bits,
-            survey.differing_bits,
-            plan.q,
-            plan.memory,
-            permanent_key(plan),
-        )
+        survey, key = plan.survey, permanent_key(plan)
+        bits = plan.bits, survey.differing_bits
+        return PlanAccount(plan.id, survey.name, *bits, plan.q, plan.memory, key)
 
     def to_json(self) -> dict[str, Any]:
         """Return the account as plain JSON values."""
@@ -316,31 +318,8 @@ class Account:
         }
 
 
-def account_to_json(account: Account) -> dict[str, Any]:
-    """Return the stored form of the account, digests included."""
-    return {
-        "version": VERSION,
-        "limit": account.limit,
-        "pending": list(account.pending),
-        "plans": {one.plan_id: _plain(one) for one in account.plans},
-    }
-
-
-def _plain(account: PlanAccount) -> dict[str, Any]:
-    return {
-        "survey": account.survey,
-        "bits": account.bits,
-        "differing_bits": account.differing_bits,
-        "q": account.q.to_json(),
-        "memory": account.memory.to_json() if account.memory else None,
-        "permanent_key": account.permanent_key,
-        "reports": account.reports,
-        "answers": dict(account.answers),
-    }
-
-
-def account_from_json(document: object, path: pathlib.Path) -> Account:
-    """Read the output of `account_to_json`; anything else is an error, never an empty account."""
+def _account_of(document: object, path: pathlib.Path) -> Account:
+    """Read a stored account; anything else is an error, never an empty account."""
     try:
         if not isinstance(document, dict) or document["version"] != VERSION:
             raise ValueError("another version")
@@ -359,26 +338,17 @@ def account_from_json(document: object, path: pathlib.Path) -> Account:
 
 
 def _plan_account(plan_id: str, entry: dict[str, Any]) -> PlanAccount:
-    memory = entry["memory"]
+    memory, key = entry["memory"], entry["permanent_key"]
     if memory is not None:
         memory = Memory(FlipProbability(*memory["q1"]), FlipProbability(*memory["q2"]))
-    key = entry["permanent_key"]
     if (key is None) != (memory is None) or not isinstance(key, (str, type(None))):
         raise ValueError("permanent flips without memory, or memory without them")
-    answers = {
-        name: check_integer("reports", count, lowest=1) for name, count in entry["answers"].items()
-    }
-    reports = check_integer("reports", entry["reports"], lowest=0)
-    if memory is not None and sum(answers.values()) != reports:
+    answers = entry["answers"]
+    for count in answers.values():
+        check_integer("reports", count, lowest=1)
+    for name, lowest in (("reports", 0), ("bits", 1), ("differing_bits", 0)):
+        check_integer(name, entry[name], lowest=lowest)
+    if memory is not None and sum(answers.values()) != entry["reports"]:
         raise ValueError("counts do not add up")
-    return PlanAccount(
-        plan_id,
-        str(entry["survey"]),
-        check_integer("bits", entry["bits"], lowest=1),
-        check_integer("differing_bits", entry["differing_bits"], lowest=0),
-        FlipProbability(*entry["q"]),
-        memory,
-        key,
-        reports,
-        answers,
-    )
+    read = {"survey": str(entry["survey"]), "q": FlipProbability(*entry["q"]), "memory": memory}
+    return PlanAccount(plan_id, **entry | read)

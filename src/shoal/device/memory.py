@@ -15,7 +15,6 @@ synced folder, and not against one who reads the device.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import json
@@ -25,8 +24,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
@@ -43,24 +41,21 @@ if TYPE_CHECKING:
 
     from shoal.device.ledger import Ledger
 
-
-@dataclass(frozen=True)
-class _Permanent:
-    row: bytes
-    simulated: bool
+_MAGIC, _VERSION = b"SHOALMEM", 1
+_NONCE, _PAGE = 12, 4096
 
 
-@dataclass(frozen=True)
-class _Flips:
+class _Flips(NamedTuple):
     """Permanent vectors of one survey; the salt is new whenever they are drawn anew.
 
     `wordings` are all that the survey had while they were used: with the latest alone, a word could
-    move to another bit in two edits, each of which moves none.
+    move to another bit in two edits, each of which moves none. `answers` maps an answer's digest to
+    its row in hexadecimal, and whether the row is simulated.
     """
 
-    salt: bytes
+    salt: str
     wordings: tuple[Wording, ...]
-    answers: dict[str, _Permanent] = field(default_factory=dict)
+    answers: dict[str, tuple[str, bool]]
 
 
 _Remembered = dict[str, list[_Flips]]
@@ -168,7 +163,8 @@ class DeviceMemory:
         # The second flips fall on the permanent vector as the first fell on the truth.
         again = OriginalVector(permanent.value, permanent.bits)
         sent = flip(plan.memory.q2, again, random_bits=random_bits)
-        return replace(sent, simulated=sent.simulated or permanent.simulated)
+        sent.simulated |= permanent.simulated
+        return sent
 
     def digest(self, plan: Plan, original: OriginalVector) -> str:
         """Return the name under which a ledger counts this answer's permanent vector.
@@ -235,12 +231,11 @@ class DeviceMemory:
         name = self._digest(flips, original)
         if name not in flips.answers:
             drawn = flip(memory.q1, original, random_bits=random_bits)
-            flips.answers[name] = _Permanent(drawn.row, drawn.simulated)
+            flips.answers[name] = drawn.row.hex(), drawn.simulated
             self._write(remembered)
-        permanent = flips.answers[name]
-        return replace(
-            SyntheticVector.from_row(permanent.row, plan.bits), simulated=permanent.simulated
-        )
+        row, simulated = flips.answers[name]
+        value = int.from_bytes(bytes.fromhex(row), "little")
+        return SyntheticVector(value, plan.bits, simulated=simulated)
 
     def _flips(self, remembered: _Remembered, plan: Plan) -> _Flips:
         """Return the permanent flips of a plan: those it had, those of an older wording, or new.
@@ -258,16 +253,16 @@ class DeviceMemory:
             flips for flips in known if not any(any(old.moved(wording)) for old in flips.wordings)
         ]
         if fits:
-            flips = replace(fits[-1], wordings=(*fits[-1].wordings, wording))
+            flips = fits[-1]._replace(wordings=(*fits[-1].wordings, wording))
             known.remove(fits[-1])
         else:
-            flips = _Flips(SystemBits().draw(32), (wording,))
+            flips = _Flips(SystemBits().draw(32).hex(), (wording,), {})
         known.append(flips)
         self._write(remembered)  # a ledger may be told a name made with this salt
         return flips
 
     def _digest(self, flips: _Flips, original: OriginalVector) -> str:
-        message = b"answer\0" + flips.salt + original.row
+        message = b"answer\0" + bytes.fromhex(flips.salt) + original.row
         return hmac.new(self._answer_key, message, hashlib.sha256).hexdigest()
 
     def _read(self) -> _Remembered | None:
@@ -277,54 +272,30 @@ class DeviceMemory:
         content = decrypt(self._file_key, encrypted, self.path)
         try:
             document = json.loads(content)["surveys"]
-            return {key: [_parsed(entry) for entry in entries] for key, entries in document.items()}
+            return {
+                key: [_parsed(*entry) for entry in entries] for key, entries in document.items()
+            }
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise InputError(f"{self.path} holds no memory that this Shoal reads.") from problem
 
     def _write(self, remembered: _Remembered) -> None:
-        document = {key: [_plain(flips) for flips in known] for key, known in remembered.items()}
-        self._file.write(encrypt(self._file_key, canonical_json({"surveys": document})))
+        # Named tuples are lists in JSON.
+        self._file.write(encrypt(self._file_key, canonical_json({"surveys": remembered})))
 
 
-def _plain(flips: _Flips) -> dict[str, object]:
-    answers = {
-        name: [base64.b64encode(permanent.row).decode(), permanent.simulated]
-        for name, permanent in flips.answers.items()
-    }
-    return {
-        "answers": answers,
-        "salt": flips.salt.hex(),
-        "words": [
-            [list(words.questions), list(words.labels), list(words.columns)]
-            for words in flips.wordings
-        ],
-    }
-
-
-def _parsed(entry: dict[str, object]) -> _Flips:
-    answers, salt = entry["answers"], entry["salt"]
-    wordings = entry["words"]
-    if not isinstance(answers, dict) or not isinstance(salt, str):
-        raise TypeError
-    if not isinstance(wordings, list):
-        raise TypeError
+def _parsed(salt: str, wordings: list[list[list[str]]], answers: dict[str, Any]) -> _Flips:
+    bytes.fromhex(salt)
     return _Flips(
-        bytes.fromhex(salt),
+        salt,
         tuple(Wording(*map(tuple, words)) for words in wordings),
-        {
-            name: _Permanent(base64.b64decode(row, validate=True), bool(simulated))
-            for name, (row, simulated) in answers.items()
-        },
+        {name: (bytes.fromhex(row).hex(), bool(flag)) for name, (row, flag) in answers.items()},
     )
-
-
-_HEX = "[0-9a-f]{64}"
 
 
 def key_from_text(text: str, where: str) -> bytes:
     """Return a key that is written as 64 hexadecimal digits; the error does not show it."""
     digits = text.strip().lower()
-    if not re.fullmatch(_HEX, digits):
+    if not re.fullmatch("[0-9a-f]{64}", digits):
         raise InputError(f"{where} must hold a key of 64 hexadecimal digits.")
     return check_key(bytes.fromhex(digits))
 
@@ -348,14 +319,7 @@ def read_key(path: pathlib.Path, memory: pathlib.Path) -> bytes:
     return key_from_text(content.decode("ascii", "replace"), str(path))
 
 
-_MAGIC = b"SHOALMEM"
-_VERSION = 1
-_NONCE = 12
-_PAGE = 4096
-
-
 def check_key(key: object) -> bytes:
-    """Return a key of 32 bytes."""
     if not isinstance(key, bytes) or len(key) != 32:
         size = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
         raise InputError(f"key must be 32 bytes from the host application's key store, got {size}.")
@@ -365,12 +329,10 @@ def check_key(key: object) -> bytes:
 
 
 def derive(key: bytes, purpose: bytes) -> bytes:
-    """Return the key for one purpose."""
     return hmac.digest(key, b"shoal-memory-1\0" + purpose, hashlib.sha256)
 
 
 def encrypt(key: bytes, content: bytes) -> bytes:
-    """Encrypt with a fresh nonce."""
     header = _MAGIC + bytes([_VERSION])
     nonce = SystemBits().draw(_NONCE)
     size = len(content).to_bytes(4, "little")

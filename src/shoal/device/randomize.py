@@ -32,11 +32,9 @@ from shoal.protocol.wire import (
 
 if TYPE_CHECKING:
     from shoal.device.arrays.randomize import Original
-    from shoal.protocol.wire import Cohorts, Synthetic
+    from shoal.protocol.wire import Cohorts
     from shoal.support.table_format import TableFormat
 
-
-__all__ = ["draw_flips", "flip", "pack_reports", "randomize"]
 
 _WORD_BITS = 64
 _SYSTEM_BITS = SystemBits()
@@ -127,32 +125,21 @@ def flip(
     >>> bool(0.2 < np.bitwise_count(synthetic.rows).sum() / 40_000 < 0.3)
     True
     """
+    if not isinstance(original, OriginalVector):
+        from shoal.device.arrays.randomize import Original, randomize_rows
+
+        if not isinstance(original, Original):
+            raise InputError(f"flip takes encoded answers, got {type(original).__name__}.")
+    if isinstance(plan, Plan) and plan.bits != original.bits:
+        raise InputError(f"the plan has {plan.bits} bits, the original {original.bits}.")
     source = _SYSTEM_BITS if random_bits is None else random_bits
-    if isinstance(original, OriginalVector):
-        _check_bits(original.bits, plan)
-        return _flip_one(original, plan, source)
-    from shoal.device.arrays.randomize import Original, randomize_rows
-
-    if not isinstance(original, Original):
-        raise InputError(f"flip takes encoded answers, got {type(original).__name__}.")
-    _check_bits(original.bits, plan)
-    return randomize_rows(original, plan, source)
-
-
-def _check_bits(bits: int, plan: Plan | FlipProbability) -> None:
-    if isinstance(plan, Plan) and plan.bits != bits:
-        raise InputError(f"the plan has {plan.bits} bits, the original {bits}.")
-
-
-def _flip_one(
-    original: OriginalVector, plan: Plan | FlipProbability, random_bits: RandomBits
-) -> SyntheticVector:
+    if not isinstance(original, OriginalVector):
+        return randomize_rows(original, plan, source)
     if isinstance(plan, Plan):
         check_vector(original.value, plan.survey)
-    flips = draw_flips(original.bits, plan.q if isinstance(plan, Plan) else plan, random_bits)
-    return SyntheticVector(
-        original.value ^ flips, original.bits, original.cohort, random_bits.simulated
-    )
+    q = plan.q if isinstance(plan, Plan) else plan
+    flipped = original.value ^ draw_flips(original.bits, q, source)
+    return SyntheticVector(flipped, original.bits, original.cohort, source.simulated)
 
 
 def draw_flips(bits: int, q: FlipProbability, random_bits: RandomBits) -> int:

@@ -6,38 +6,32 @@ differing bits; a vector with two options set differs from others in more, and n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
-
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.questions import Question, QuestionPart
 from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class _Vector:
-    value: int
-    bits: int
+    """Plain classes: a tool that makes one report would spend 1 ms on dataclasses."""
 
-    def __post_init__(self) -> None:
-        if self.value < 0 or self.value >> self.bits:
-            raise InputError(f"a vector of {self.bits} bits is a number below 2^{self.bits}.")
+    def __init__(self, value: int, bits: int, cohort: int | None = None) -> None:
+        if value < 0 or value >> bits:
+            raise InputError(f"a vector of {bits} bits is a number below 2^{bits}.")
+        self.value, self.bits, self.cohort = value, bits, cohort
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.bits, self.cohort))
 
     @property
     def row(self) -> bytes:
         """The packed bits."""
         return self.value.to_bytes(row_bytes(self.bits), "little")
 
-    @classmethod
-    def from_row(cls, row: bytes, bits: int) -> Self:
-        """Return the vector of a packed row with clear padding bits."""
-        if len(row) != row_bytes(bits):
-            raise InputError(f"a row of {bits} bits has {row_bytes(bits)} bytes, got {len(row)}.")
-        return cls(int.from_bytes(row, "little"), bits)
 
-
-@dataclass(frozen=True, repr=False)
 class OriginalVector(_Vector):
     r"""One vector before randomizing: it exists on the device and nowhere else.
 
@@ -49,21 +43,21 @@ class OriginalVector(_Vector):
     b'\x05'
     """
 
-    cohort: int | None = None
-
     def __repr__(self) -> str:
         return f"OriginalVector({self.bits} bits, not shown)"
 
 
-@dataclass(frozen=True, repr=False)
 class SyntheticVector(_Vector):
     """One vector after randomizing, which may leave the device.
 
     `simulated` marks a vector whose noise came from a seeded generator, and gives no protection.
     """
 
-    cohort: int | None = None
-    simulated: bool = False
+    def __init__(
+        self, value: int, bits: int, cohort: int | None = None, simulated: bool = False
+    ) -> None:
+        super().__init__(value, bits, cohort)
+        self.simulated = simulated
 
     def __repr__(self) -> str:
         mark = ", simulated: not for release" if self.simulated else ""
@@ -86,9 +80,8 @@ def check_vector(value: int, survey: Survey) -> None:
 
 
 def outside_domain(which: str, question: Question, part: QuestionPart, count: int) -> AnswerError:
-    """Return the error for an original with `count` set bits in a part of a question."""
-    fewest, most = part.min_set_bits, part.max_set_bits
-    allowed = f"{most}" if fewest == most else f"{fewest} to {most}"
+    low, high = part.min_set_bits, part.max_set_bits
+    allowed = f"{high}" if low == high else f"{low} to {high}"
     return AnswerError(
         f"{which} sets {count} bits of question {question.name!r}, which allows {allowed};"
         " encode makes originals that fit."

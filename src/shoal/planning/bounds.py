@@ -1,33 +1,35 @@
-"""What is proven in each view: delta, and q, epsilon or crowd size solved from it.
-
-`local`: the observer has a report and its sender; no crowd hides it.
+"""The proven delta of a survey in each view; q, epsilon or crowd size solved from it.
 
 `reports`: the observer has every anonymized report of a crowd, whole. The theorem is the privacy
 blanket (`shoal.theory.proven`).
 
-`counts`: the observer has how many reports set each bit, and nothing else. The counts of different
-bits are independent given the answers, so that the promise composes over the bits in which two
-answers can differ (`shoal.theory.counts`). Releases with fresh flips add more such bits.
-Where reports are split into cohorts, counts are those of each cohort, and the crowd is the smallest
-cohort that chance allows; a smaller one is paid for in delta (`shoal.theory.binomial`).
-Where a relay and an analyzer receive reports in pieces, those that do not fit are paid for in
-delta too (`shoal.planning.fragments`).
+`counts`: the observer has only how many reports set each bit. The counts of different bits are
+independent given the answers, so the promise composes over the bits in which two answers can differ
+(`shoal.theory.counts`); releases with fresh flips add more such bits. Each cohort of a text is
+counted by itself: the crowd is the smallest cohort that chance allows, and delta pays for a smaller
+one. A report that a relay and an analyzer receive in pieces is sent as W messages, one for each set
+bit and dummies for the rest; delta pays for set bits that do not fit (`shoal.theory.binomial` has
+both theorems).
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from shoal.errors import PrivacyRefusal
-from shoal.planning.fragments import PART_OF_DELTA, Overflow
 from shoal.protocol.plan import MAX_CROWD, Plan, View
 from shoal.protocol.survey import Survey
-from shoal.support.rounding import text_up
-from shoal.theory.binomial import best_crowd, chance_of_fewer, smallest_cohort
+from shoal.support.rounding import round_up, text_up
+from shoal.theory.binomial import (
+    best_crowd,
+    chance_of_fewer,
+    overflow_chance,
+    smallest_cohort,
+    truncation_price,
+)
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import NoValueError, settle, smallest
 from shoal.theory.counts import (
@@ -40,7 +42,6 @@ from shoal.theory.counts import (
     proven_counts,
 )
 from shoal.theory.domains import Block, Domain, Triple
-from shoal.theory.homogeneous import local_delta
 from shoal.theory.proven import (
     Proven,
     attack_delta,
@@ -49,7 +50,10 @@ from shoal.theory.proven import (
     proven_epsilon,
     proven_q,
 )
-from shoal.theory.randomized_response import count_sigma, local_epsilon, local_q
+from shoal.theory.randomized_response import count_sigma
+
+PART_OF_DELTA = 0.01
+"""The planner takes the fewest messages whose price is at most this part of delta."""
 
 _ROUGH = 3e-3
 """Tolerance of the theory where a rough bound will do: q is within a percent."""
@@ -58,60 +62,77 @@ _PRICE = 0.05
 """The part of delta that pays for cohorts that turn out small."""
 
 _STEPS = 500
-"""A crowd with cohorts is found to such a part of itself."""
+"""A crowd with cohorts is found to 1/500."""
 
 _PARTS = 8
-"""So many smaller epsilons are tried where dropping costs more than all else."""
+"""Number of smaller epsilons to try where dropped bits cost more than everything else."""
 
-_WIDEST_QUICK = 500
-"""Above so many bits even a rough q takes long."""
+_MAX_QUICK_BITS = 500
+"""With more bits even a rough q takes long."""
 
 _FEW_BITS, _PEOPLE_PER_BIT = 20, 15
-"""With more bits, and fewer people for each, q is near 1/2 for whole reports: that takes long."""
+"""With more bits and fewer people per bit, q for whole reports is near 1/2, which takes long."""
 
 
 class Attack(NamedTuple):
-    """A delta that some crowd has, and what is known of that crowd.
+    """A delta that some crowd has, and a description of that crowd.
 
-    A crowd of equal answers is the bits (a, b, c) of `shoal.theory.domains`. For one bit, `ones` is
-    how many of the others set it. In the view of counts, `first` and `second` are how many of the
-    others give the first and the second of the two answers that are told apart.
+    A crowd of equal answers is the bits (a, b, c) of `shoal.theory.domains`; for one bit, `ones` of
+    the others set it. In the counts view `first` and `second` of the others give the first and the
+    second of the two answers that are told apart.
     """
 
     delta: Bracket
     crowd: dict[str, int]
 
 
-class Bound(ABC):
-    """What is proven about one report of a person in a view: four numbers, solved for any of them.
+@dataclass(frozen=True)
+class Overflow:
+    """The cost of sending reports of `bits` bits as `messages` messages.
 
-    Delta is a bracket whose high end is proven. Epsilon, q and the crowd size are the smallest that
-    keep a promise; each is certified by `delta` at the returned value.
+    The largest original sets `max_set` bits. `q` is the flip probability of the sent reports if it
+    is not the one asked about: with memory, some statements are about the permanent or the fresh
+    flips alone. Each device sends `reports` reports in all.
     """
 
-    @abstractmethod
-    def proven(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
-        """Return the proven delta at an epsilon and the method that proves it."""
+    bits: int
+    max_set: int
+    messages: int
+    q: float | None = None
+    reports: int = 1
 
-    def delta(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Bracket:
-        """Return the proven delta at an epsilon."""
-        return self.proven(crowd_size, q, epsilon, rtol).delta
+    @classmethod
+    def of(cls, survey: Survey, messages: int) -> Overflow:
+        return cls(survey.bits, sum(q.max_set_bits for q in survey), messages)
 
-    @abstractmethod
-    def epsilon(self, crowd_size: int, q: float, delta: float) -> float:
-        """Return the smallest proven epsilon at a delta."""
+    def chance(self, q: float) -> float:
+        """Return an upper bound of the chance that a report sets more bits than fit."""
+        return _overflow_chance(self.bits, self.max_set, self.messages, self.q or q)
 
-    @abstractmethod
-    def crowd_size(self, q: float, epsilon: float, delta: float) -> float:
-        """Return the smallest crowd that keeps a promise; infinite if there is none."""
+    def price(self, crowd: int, q: float, epsilon: float, releases: int = 1) -> float:
+        """Return the delta that a crowd of such reports costs."""
+        return truncation_price(self.chance(q), crowd * self.reports * releases, epsilon)
 
-    @abstractmethod
-    def q(self, crowd_size: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
-        """Return the smallest q that keeps a promise; if rough, one within about a percent."""
+    def to_json(self, crowd: int, released: int, q: float, epsilon: float) -> dict[str, Any]:
+        """Return the messages, the chance of more set bits, its price, and the bias of a count."""
+        chance = self.chance(q)
+        numbers = {
+            "chance_of_more": chance,
+            "price": self.price(crowd, q, epsilon),
+            "bias": released * chance,
+        }
+        rounded = {name: round_up(one) if chance else 0.0 for name, one in numbers.items()}
+        return {"messages": self.messages, **rounded}
 
-    @abstractmethod
-    def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
-        """Return the worst crowd found and its delta: a lower bound of the truth."""
+
+_overflow_chance = lru_cache(maxsize=1024)(overflow_chance)
+
+
+def overflow_of(plan: Plan) -> Overflow | None:
+    """Return how the reports of a plan overflow; None if they are sent whole."""
+    if plan.parties is None or plan.view != "counts":
+        return None
+    return Overflow.of(plan.survey, plan.parties.messages)
 
 
 def domain_of(survey: Survey) -> Domain:
@@ -122,71 +143,30 @@ def domain_of(survey: Survey) -> Domain:
 
 def bound_of(
     survey: Survey,
-    view: View | Literal["local"],
+    view: View,
     *,
     cohorts: int | None = None,
     releases: int = 1,
     overflow: Overflow | None = None,
 ) -> Bound:
-    """Return what is proven about a survey in a view; `local` is a report with its sender.
+    """Return the bound for one report of a person in a view.
+
+    `proven` gives delta as a bracket whose high end is proven. Epsilon, q and the crowd size are
+    the smallest that keep a promise, each certified by `proven` at the returned value.
 
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
-    >>> views = ("local", "reports", "counts")
-    >>> [round(bound_of(survey, view).q(10_000, 1, 1e-6), 4) for view in views]
-    [0.4502, 0.2146, 0.01]
+    >>> [round(bound_of(survey, view).q(10_000, 1, 1e-6), 4) for view in ("reports", "counts")]
+    [0.2146, 0.01]
     """
-    if view == "local":
-        return LocalBound(domain_of(survey), survey.differing_bits)
     if view == "reports":
         return ReportsBound(domain_of(survey))
     return CountsBound(survey.differing_bits, cohorts or survey.cohorts or 1, releases, overflow)
 
 
 @dataclass(frozen=True)
-class LocalBound(Bound):
-    """What a single report reveals to an observer who knows its sender; no crowd helps.
-
-    Nothing is searched for, and rounding is upward. A promise with a delta is kept without using
-    it.
-    """
-
-    domain: Domain
-    differing: int
-
-    def proven(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
-        """Return the exact delta of one report."""
-        del crowd_size, rtol
-        return Proven(local_delta(self.domain, q, epsilon), "local")
-
-    def epsilon(self, crowd_size: int, q: float, delta: float = 0.0) -> float:
-        """Return the local epsilon, rounded up."""
-        del crowd_size, delta
-        return local_epsilon(self.differing, q) * (1.0 + 1e-13)
-
-    def crowd_size(self, q: float, epsilon: float, delta: float = 0.0) -> float:
-        """Return 1 where the promise holds without a crowd, and infinity where none helps."""
-        del delta
-        return 1 if is_local(self.differing, q, epsilon) else math.inf
-
-    def q(
-        self, crowd_size: int, epsilon: float, delta: float = 0.0, *, rough: bool = False
-    ) -> float:
-        """Return the smallest q with this local epsilon (SDP 4.2), rounded up."""
-        del crowd_size, delta, rough
-        q = local_q(self.differing, epsilon * (1.0 - 1e-13))
-        while not is_local(self.differing, q, epsilon):
-            q = math.nextafter(q, 1.0)
-        return q
-
-    def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
-        """Return the exact delta: the attacker needs no crowd."""
-        return Attack(self.delta(crowd_size, q, epsilon, rtol), {})
-
-
-@dataclass(frozen=True)
-class ReportsBound(Bound):
-    """What whole anonymized reports of a domain reveal."""
+class ReportsBound:
+    """The bound for whole anonymized reports of a domain."""
 
     domain: Domain
 
@@ -218,11 +198,11 @@ class ReportsBound(Bound):
 
 
 @dataclass(frozen=True)
-class CountsBound(Bound):
-    """What the counts of single bits reveal, of which two answers differ in at most so many.
+class CountsBound:
+    """The bound for counts of bits; two answers differ in at most `differing` of them.
 
-    `releases` is in how many releases a person takes part, each time with fresh flips. `overflow`
-    is there where reports are sent in pieces; they have one cohort.
+    A person takes part in `releases` releases, each time with fresh flips. `overflow` is set where
+    reports are sent in pieces; they have one cohort.
     """
 
     differing: int
@@ -232,7 +212,7 @@ class CountsBound(Bound):
 
     @property
     def _whole(self) -> CountsBound:
-        """The same of reports of which nothing is dropped."""
+        """The same bound if nothing is dropped."""
         return replace(self, overflow=None)
 
     @property
@@ -240,16 +220,13 @@ class CountsBound(Bound):
         return self.differing * self.releases
 
     def proven(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
-        """Return the proven delta at an epsilon; from an `rtol` of 0.01 on it is a rough one.
-
-        Its low end is 0: `attack` has the other side.
-        """
+        """Return the proven delta at an epsilon, with 0 as its low end; rough from rtol 0.01 on."""
         tolerance = _ROUGH if rtol >= 0.01 else FINE
         delta = self._delta(crowd_size, q, epsilon, tolerance)
         return Proven(Bracket(0.0, delta), "composed over bits")
 
     def hiding(self, crowd_size: int, q: float, epsilon: float) -> int:
-        """Return how many people the proven delta relies on: all, or fewer where that costs less.
+        """Return how many people the proven delta relies on: all, or fewer if that costs less.
 
         A larger crowd never hides less, so that a bound for fewer people holds (theorem: see
         `shoal.theory.binomial`). With cohorts this is the smallest cohort relied on.
@@ -271,7 +248,7 @@ class CountsBound(Bound):
         return chance * self.releases * (1.0 + 1e-14)
 
     def _price(self, crowd_size: int, q: float, epsilon: float) -> float:
-        """Return what dropping costs; nothing where an epsilon holds without a crowd."""
+        """Return the cost of dropped bits; nothing where an epsilon holds without a crowd."""
         if self.overflow is None or is_local(self._bits, q, epsilon):
             return 0.0
         return self.overflow.price(crowd_size, q, epsilon, self.releases)
@@ -282,7 +259,7 @@ class CountsBound(Bound):
         whole, price = self._parts(crowd_size, q, epsilon, tolerance)
         if self.overflow is None or price <= whole:
             return min((whole + price) * (1.0 + 1e-15), 1.0) if price else whole
-        # a smaller epsilon promises more, and what is dropped may cost less there
+        # a smaller epsilon promises more, and dropped bits may cost less there
         parts = (epsilon * part / _PARTS for part in range(_PARTS + 1))
         paid = (sum(self._parts(crowd_size, q, less, tolerance)) for less in parts)
         return min(min(paid) * (1.0 + 1e-15), 1.0)
@@ -305,12 +282,11 @@ class CountsBound(Bound):
     def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
         """Return a crowd and its delta: a lower bound of the truth, and the proven one above it.
 
-        The two answers differ in as many bits as any two; of the others some give the second and
-        the rest the first. So every bit that differs has the same two distributions: a bit that is
-        set in the first answer only has them with 0 and 1 exchanged. The domain allows this crowd,
-        for it holds no third answer. With cohorts a person hides among fewer, so that the delta of
-        one cohort of all is a lower bound too. Where reports are sent in pieces, the price is taken
-        off.
+        The two answers differ in as many bits as any two; some of the others give the second, the
+        rest the first. So each differing bit has the same two distributions, up to exchanging 0 and
+        1, and the domain allows this crowd, for it holds no third answer. With cohorts a person
+        hides among fewer, so the delta of one cohort of all is a lower bound too. Where reports are
+        sent in pieces, the price is taken off.
         """
         del rtol
         proven = self._delta(crowd_size, q, epsilon)
@@ -391,7 +367,7 @@ class CountsBound(Bound):
         def left(q: float) -> float:
             if price(q) >= delta:
                 return 0.0
-            # the next q is a little larger, and so is what it drops
+            # the next q is a little larger and drops more
             return max(delta - price(min(q * 1.002, 0.5)), 0.5 * (delta - price(q)))
 
         def keeps(q: float) -> bool:
@@ -409,11 +385,11 @@ class CountsBound(Bound):
         )
 
 
-class OtherView(NamedTuple):
-    """What the same promise needs in the other view: q, and the sigma of a count.
+Bound = ReportsBound | CountsBound
 
-    Where they are not computed, `reason` says why.
-    """
+
+class OtherView(NamedTuple):
+    """The q and sigma that the same promise needs in the other view, or why they are missing."""
 
     view: View
     q: float | None
@@ -425,8 +401,7 @@ class OtherView(NamedTuple):
 def other_view(agreed: Plan) -> OtherView | None:
     """Return what the same proven promise would need in the other view, to about two digits.
 
-    None where no crowd is needed, so that nothing depends on the view. What is known to take long
-    is not computed.
+    None without a crowd, where nothing depends on the view. Slow cases are not computed.
 
     >>> from shoal import Flags, plan
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -444,7 +419,7 @@ def other_view(agreed: Plan) -> OtherView | None:
     bound = bound_of(agreed.survey, view, cohorts=agreed.cohorts)
     delta = float(promise.delta or 0)
     if agreed.parties is not None and view == "counts":
-        delta *= 1.0 - PART_OF_DELTA  # the rest is for what does not fit into the messages
+        delta *= 1.0 - PART_OF_DELTA  # the rest is for bits that do not fit into the messages
     q = bound.q(crowd, float(promise.epsilon), delta, rough=True)
     if q >= 0.5:
         return OtherView(view, None, None, "no flip probability keeps this promise")
@@ -452,7 +427,7 @@ def other_view(agreed: Plan) -> OtherView | None:
 
 
 def _not_compared(agreed: Plan, view: View) -> str | None:
-    """Return why nothing is computed about another view of a plan, or None."""
+    """Return why the other view of a plan is not computed, or None."""
     if agreed.promise.delta in (None, "0"):
         return "only a promise with a delta is compared"
     if agreed.max_reports_per_person > 1:
@@ -461,6 +436,6 @@ def _not_compared(agreed: Plan, view: View) -> str | None:
         return "a report of one bit says as much as its count"
     bits, crowd = agreed.bits, agreed.crowd_size or 0
     crowded = view == "counts" or bits <= _FEW_BITS or crowd >= _PEOPLE_PER_BIT * bits
-    if bits > _WIDEST_QUICK or not crowded:
+    if bits > _MAX_QUICK_BITS or not crowded:
         return f"takes long to compute here; plan with --view {view} to see it"
     return None

@@ -1,14 +1,10 @@
 """The certificate of a plan: what it guarantees, against whom, and at what price in noise.
 
-Three statements are kept apart by name. *Local* holds for each report with no crowd and no trust in
-anybody. *Proven* is (epsilon, delta)-differential privacy of the released tally for every
-collection of answers, a theorem. The *attack* is a crowd that is at least this bad: proven and
-attack bracket the truth. SDP's (epsilon, eta) is reported for homogeneous crowds, as *sufficient*:
-it is what an attack reaches, never a guarantee.
-
-A promise is against an observer, who sees whole reports or only counts: the certificate's *view*.
-Its observers say what holds against everybody else. `check_promise` computes whether a plan keeps
-what it promises, at the exact q that devices flip bits with, and refuses a plan that does not.
+*Local* holds for each report with no crowd and no trust. *Proven* is (epsilon, delta)-differential
+privacy of the released tally for every collection of answers, a theorem. The *attack* is a crowd
+that is at least this bad: proven and attack bracket the truth. SDP's (epsilon, eta) for homogeneous
+crowds is *sufficient*: an attack reaches it, so it is never a guarantee. The certificate's *view*
+says whether the observer sees whole reports or counts; `observers` lists everybody else.
 """
 
 from __future__ import annotations
@@ -17,12 +13,19 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.planning.bounds import Attack, Bound, CountsBound, bound_of, domain_of
-from shoal.planning.composition import group_factor, part_of
-from shoal.planning.fragments import Overflow, overflow_of
+from shoal.planning.bounds import (
+    Attack,
+    Bound,
+    CountsBound,
+    Overflow,
+    bound_of,
+    domain_of,
+    overflow_of,
+)
+from shoal.planning.composition import Composition, group_factor, part_of
 from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import VIEWS, Memory, Parties, Plan, View
@@ -35,15 +38,12 @@ from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.proven import Proven
 from shoal.theory.randomized_response import count_sigma, local_epsilon, local_q, shift_of_a_fake
-from shoal.theory.sufficient import Sufficient, sufficient_eta
+from shoal.theory.sufficient import Sufficient, gap_312, sufficient_eta
 
-if TYPE_CHECKING:
-    from shoal.planning.composition import Composition
-
-__all__ = ["Certificate", "certify", "check_crowd_hides", "check_promise", "compute_promise"]
+__all__ = ["Certificate", "certify", "check_promise", "compute_promise"]
 
 _NEAR_MISS = 1.001
-"""A delta of at most so many times the promised one is computed once more, more finely."""
+"""A delta up to this factor above the promised one is computed again, more finely."""
 
 
 def certify(
@@ -56,8 +56,8 @@ def certify(
 ) -> Certificate:
     """Return the certificate of a plan, or of a survey with a given q, crowd and view.
 
-    Without a view a survey is audited for `reports`. `messages` is as how many messages a report
-    is sent in pieces, in the view `counts`.
+    Without a view a survey is audited for `reports`. In the view `counts` a report may be sent in
+    pieces, as `messages` messages.
 
     >>> from shoal import Flags, Survey
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -106,7 +106,7 @@ def certify(
 
 
 def check_crowd_hides(plan: Plan) -> None:
-    """Refuse a plan whose crowd is proven to hide nothing: memory that its reports share."""
+    """Refuse a plan with memory that several reports or a cohort share: nothing is proven."""
     if plan.crowd_size is None or plan.memory is None:
         return
     if plan.max_reports_per_person > 1:
@@ -127,11 +127,11 @@ class Certificate:
 
     Brackets are ``(low, high)``; the promise is the high end. With several reports per person the
     proven delta is that of group privacy; the attack stays that of one report. `crowd_size` counts
-    the honest reports that hide each other: colluders are not among them, and with an honest
-    fraction h a release holds more, those reports and the colluders' divided by h. Where a plan has
-    memory, everything here is about one release; see `guarantees_over_time` for more. In the counts
-    view a certificate can be about several `releases` at once, each with fresh flips. `parties` are
-    a relay and an analyzer, and `overflow` is how reports are sent that they receive in pieces.
+    the honest reports that hide each other, without colluders; with an honest fraction h a release
+    holds more: those reports and the colluders' divided by h. With memory everything here is about
+    one release; `guarantees_over_time` covers more. In the counts view a certificate can cover
+    several `releases` with fresh flips. `parties` are a relay and an analyzer; `overflow` is set
+    if they receive reports in pieces.
     """
 
     survey: Survey
@@ -149,8 +149,7 @@ class Certificate:
 
     def __post_init__(self) -> None:
         if self.view not in VIEWS:
-            views = ", ".join(VIEWS)
-            raise InputError(f"view must be one of {views}, got {self.view!r}.")
+            raise InputError(f"view must be one of {', '.join(VIEWS)}, got {self.view!r}.")
         if self.releases > 1 and self.view == "reports":
             raise InputError("whole reports of several releases compose with compose(releases).")
         if self.overflow is not None and (self.view == "reports" or self.cohorts not in (None, 1)):
@@ -158,14 +157,9 @@ class Certificate:
 
     @cached_property
     def bound(self) -> Bound:
-        """What is proven in the certificate's view about one report of a person."""
-        return bound_of(
-            self.survey,
-            self.view,
-            cohorts=self.cohorts,
-            releases=self.releases,
-            overflow=self.overflow,
-        )
+        """The bound of the certificate's view for one report of a person."""
+        more: Any = {"cohorts": self.cohorts, "releases": self.releases, "overflow": self.overflow}
+        return bound_of(self.survey, self.view, **more)
 
     @property
     def _q(self) -> float:
@@ -173,13 +167,13 @@ class Certificate:
 
     @property
     def _released(self) -> int:
-        """How many reports a release holds, with those of colluders and of the dishonest part."""
+        """The number of reports in a release, with those of colluders and the dishonest part."""
         honest = Fraction(self.honest_fraction or "1")
         return math.ceil((self.crowd_size + self.colluders * self.reports_per_person) / honest)
 
     @property
     def local_epsilon(self) -> float:
-        """What one report reveals by itself, to the collector too."""
+        """The epsilon of one report by itself, against the collector too."""
         return local_epsilon(self.survey.differing_bits, self._q)
 
     @property
@@ -256,8 +250,6 @@ class Certificate:
 
     def compose(self, releases: int) -> Composition:
         """Return what several releases promise together, each with fresh flips."""
-        from shoal.planning.composition import Composition
-
         if self.memory is not None:
             raise PrivacyRefusal(
                 "releases with permanent flips do not compose: their coins are not fresh; use"
@@ -277,9 +269,22 @@ class Certificate:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the proven promise rests on."""
+        """The conditions of the proven promise."""
         reports = self.reports_per_person
         each = "t" if reports == 1 else f"{reports} t"
+        flips = "fresh flips; each further release reveals more."
+        if self.memory is not None:
+            flips = (
+                "flips that are partly permanent; more releases do not compose; the guarantees over"
+                " time cover them."
+            )
+        alone = "the collector itself" if self.parties is None else "both parties together"
+        honest = []
+        if self.honest_fraction not in (None, "1"):
+            honest.append(
+                f"At least a part {self.honest_fraction} of every release is honest,"
+                f" {self.crowd_size:,} reports."
+            )
         return (
             "The promise compares any two answers that one person could give.",
             f"At least {self._released:,} reports are released together; their number is public.",
@@ -291,28 +296,14 @@ class Certificate:
             " hide a person."
             if self.colluders
             else f"The other people are honest; with t colluders the crowd is smaller by {each}.",
-            f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, "
-            + (
-                "with fresh flips; each further release reveals more."
-                if self.memory is None
-                else "with flips that are partly permanent; more releases do not compose; the"
-                " guarantees over time cover them."
-            ),
-            *(
-                [
-                    f"At least a part {self.honest_fraction} of every release is honest,"
-                    f" {self.crowd_size:,} reports."
-                ]
-                if self.honest_fraction not in (None, "1")
-                else []
-            ),
-            *self._pieces_in_words(),
-            f"Against {'the collector itself' if self.parties is None else 'both parties together'}"
-            f" only the local epsilon of {round_up(self.local_epsilon)} holds.",
+            f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, with"
+            f" {flips}",
+            *honest,
+            *self._assumptions_of_parties(),
+            f"Against {alone} only the local epsilon of {round_up(self.local_epsilon)} holds.",
         )
 
-    def _pieces_in_words(self) -> list[str]:
-        """Return what a certificate says about a relay, an analyzer and reports in pieces."""
+    def _assumptions_of_parties(self) -> list[str]:
         words = []
         if self.parties is not None:
             words.append(
@@ -344,9 +335,7 @@ class Certificate:
         return {
             "view": self.view,
             "parties": None if self.parties is None else self.parties.to_json(),
-            "pieces": None
-            if self.overflow is None
-            else self.overflow.to_json(self._counted_on(at), self._released, self._q, at),
+            "pieces": self._pieces(at),
             "q": self._q,
             "crowd_size": self.crowd_size,
             "epsilon": at,
@@ -362,12 +351,14 @@ class Certificate:
             "assumptions": list(self.assumptions),
         }
 
-    def _counted_on(self, epsilon: float) -> int:
-        """Return of how many people the proven delta pays for what does not fit."""
+    def _pieces(self, epsilon: float) -> dict[str, Any] | None:
+        """Return the price of dropped bits, for as many people as the proven delta relies on."""
+        if self.overflow is None:
+            return None
         assert isinstance(self.bound, CountsBound)
-        return self.bound.hiding(
-            self.crowd_size, self._q, part_of(epsilon, self.reports_per_person)
-        )
+        part = part_of(epsilon, self.reports_per_person)
+        people = self.bound.hiding(self.crowd_size, self._q, part)
+        return self.overflow.to_json(people, self._released, self._q, epsilon)
 
     def _whole_reports(self, epsilon: float) -> dict[str, Any]:
         """Return SDP's numbers, which are about whole reports; None in the counts view."""
@@ -376,27 +367,27 @@ class Certificate:
         worst = self.worst_homogeneous(epsilon)
         differ = self.survey.differing_bits
         mean, variance = homogeneous.ratio_moments(differ, self.crowd_size, self._q)
+        at = (self.crowd_size, self._q, epsilon)
+
+        def both(crowd: tuple[int, int, int]) -> dict[str, Any]:
+            return {
+                "delta": list(homogeneous.delta(crowd, *at)),
+                "eta": list(homogeneous.eta(crowd, *at)),
+            }
+
         return {
             "homogeneous": {
-                "forward": self._homogeneous((differ, 0, 0), epsilon),
-                "reverse": self._homogeneous((0, differ, 0), epsilon),
+                "forward": both((differ, 0, 0)),
+                "reverse": both((0, differ, 0)),
                 "worst": {
                     **worst.crowd._asdict(),
-                    "delta": list(
-                        homogeneous.delta(worst.crowd, self.crowd_size, self._q, epsilon)
-                    ),
+                    "delta": list(homogeneous.delta(worst.crowd, *at)),
                     "eta": list(worst.eta),
                     "kinds": worst.kinds,
                     "exhaustive": worst.exhaustive,
                 },
             },
             "ratio": {"mean": _finite(mean), "sigma": _finite(math.sqrt(variance))},
-        }
-
-    def _homogeneous(self, crowd: tuple[int, int, int], epsilon: float) -> dict[str, Any]:
-        return {
-            "delta": list(homogeneous.delta(crowd, self.crowd_size, self._q, epsilon)),
-            "eta": list(homogeneous.eta(crowd, self.crowd_size, self._q, epsilon)),
         }
 
 
@@ -411,7 +402,7 @@ def _checked_epsilon(epsilon: float) -> float:
 
 
 def check_promise(plan: Plan) -> ComputedPromise:
-    """Return the plan's promise as it was computed, or refuse a plan that does not keep it.
+    """Return the plan's computed promise, or refuse a plan that does not keep it.
 
     >>> from dataclasses import replace
     >>> from shoal import Flags, Survey, plan
@@ -433,7 +424,7 @@ def check_promise(plan: Plan) -> ComputedPromise:
 
 @lru_cache(maxsize=256)
 def compute_promise(plan: Plan) -> ComputedPromise:
-    """Compute what a plan promises: its crowd, its q, and every report a person may send count.
+    """Compute the promise at the plan's exact q, crowd and number of reports per person.
 
     A local promise is about one report, and `Plan` itself checks it exactly.
     """
@@ -453,7 +444,7 @@ def compute_promise(plan: Plan) -> ComputedPromise:
 
 
 def shortfall(plan: Plan) -> float:
-    """Return by how much the certified delta or eta exceeds the one that is promised."""
+    """Return by how much the certified delta or eta exceeds the promised one."""
     if plan.promise.delta is not None:
         return _delta(plan) - float(plan.promise.delta)
     assert plan.promise.eta is not None
@@ -470,7 +461,7 @@ def _eta(plan: Plan) -> float:
 
 
 def _refusal(plan: Plan, delta: float, eta: float | None) -> str | None:
-    """Return why a plan with a crowd, this proven delta and this eta is broken, or None."""
+    """Return why a plan with this proven delta and eta breaks its promise, or None."""
     refusal = refusal_of(plan, delta, eta)
     if refusal is None and plan.promise.kind == "three-sigma" and not _within_three_sigma(plan):
         return (
@@ -482,8 +473,6 @@ def _refusal(plan: Plan, delta: float, eta: float | None) -> str | None:
 
 
 def _within_three_sigma(plan: Plan) -> bool:
-    from shoal.theory.sufficient import gap_312
-
     assert plan.crowd_size is not None
     ratio = math.exp(min(float(plan.promise.epsilon), 700.0))
     try:

@@ -1,16 +1,12 @@
 """Many releases about the same people: promises compose.
 
-Without memory every release is randomized afresh, so that the proven promises of single releases
+Without memory every release is randomized afresh, so the proven promises of single releases
 compose. Adding epsilons and deltas is always valid. Tighter is to compose a *dominating pair*: the
 proven delta as a function of lam = e^epsilon bounds the privacy profile of every collection and
-both directions, so the lower convex hull of finitely many of its values, joined by chords, is the
-profile of a pair of distributions that dominates the release (Zhu, Dong, Wang 2022; Doroshenko et
-al. 2022). `shoal.theory.composition` composes that pair and bounds every error, so that no epsilon
-and no delta is below the truth, however small. The homogeneous pair would not do: it does not
-dominate.
-
-In the counts view a release is itself a composition, over the bits in which two answers differ. So
-are several releases, over more bits: the same theorem says what holds, and nothing is added.
+both directions, so the lower convex hull of finitely many of its values is the profile of a pair
+that dominates the release (Zhu, Dong, Wang 2022; Doroshenko et al. 2022). The homogeneous pair does
+not dominate. `shoal.theory.composition` composes the pair and bounds every error, so no epsilon and
+no delta is below the truth. In the counts view several releases are one over more bits.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ if TYPE_CHECKING:
 
 
 WORTH_COMPOSING = 12.0
-"""Above this epsilon of a single release, bounds that are quick will do: all of them say little."""
+"""Above this epsilon of a single release, quick bounds will do: all bounds say little."""
 
 _SMALL_DELTA = 1e-14
 """Most losses of a release are below the epsilon where its delta is this small."""
@@ -40,7 +36,7 @@ _SMALL_DELTA = 1e-14
 
 @dataclass(frozen=True)
 class Composition:
-    """What `releases` releases under one certificate promise together."""
+    """The joint promise of `releases` releases under one certificate."""
 
     certificate: Certificate
     releases: int
@@ -73,14 +69,14 @@ class Composition:
         return min(round_up(self._composed(epsilon), 6), added)
 
     def basic_epsilon(self, *, delta: float) -> float:
-        """Return the epsilon that adding up gives: each release has its part of delta."""
+        """Return the sum of the epsilons: each release has its part of delta."""
         if not 0 <= check_number("delta", delta) < 1:
             raise InputError(f"delta must be in [0, 1), got delta={delta}.")
         one = self.certificate.epsilon(delta=part_of(delta, self.releases))
         return one if self.releases == 1 else self.releases * one * (1 + 1e-15)
 
     def to_json(self, delta: float) -> dict[str, Any]:
-        """Return what holds at a delta for all releases together, beside basic addition."""
+        """Return the epsilon at a delta for all releases together, next to basic addition."""
         return {
             "releases": self.releases,
             "delta": delta,
@@ -99,7 +95,7 @@ class Composition:
 
 
 def part_of(total: float, count: int) -> float:
-    """Return the equal part of a total, rounded down: `count` of them are never more than it.
+    """Return total / count, rounded down: `count` parts never exceed the total.
 
     >>> part_of(1.0, 3) * 3 <= 1.0, part_of(1.0, 1)
     (True, 1.0)
@@ -109,7 +105,7 @@ def part_of(total: float, count: int) -> float:
 
 
 def quick_epsilon(certificate: Certificate, delta: float) -> float:
-    """Return the proven epsilon; where it is large and within a tenth of the local one, that one.
+    """Return the proven epsilon, or the local one if that is large and at most a tenth above it.
 
     There the exact search takes a minute for many bits and gains nothing that matters.
     """
@@ -120,7 +116,7 @@ def quick_epsilon(certificate: Certificate, delta: float) -> float:
 
 
 def _whole(certificate: Certificate) -> Certificate:
-    """Return the certificate of reports of which nothing is dropped: its delta falls in epsilon."""
+    """Return the certificate if nothing is dropped: its delta falls in epsilon."""
     return replace(certificate, overflow=None)
 
 
@@ -162,10 +158,10 @@ def _losses(certificate: Certificate) -> theory.Losses:
 
 
 def group_factor(epsilon: float, size: int) -> float:
-    """Return by what group privacy multiplies delta, for a person with `size` reports.
+    """Return the factor of group privacy on delta for a person with `size` reports, rounded up.
 
-    Replacing them one after another, delta(epsilon) <= sum_i e^(i epsilon / size) delta_1(epsilon /
-    size), i < size. Rounded up, and infinite where it is larger than any float.
+    Replacing them one by one: delta(epsilon) <= sum_{i < size} e^(i epsilon / size) delta_1(epsilon
+    / size). Infinite where it is larger than any float.
 
     >>> group_factor(0.0, 3), group_factor(5e-324, 2), group_factor(1e6, 3)
     (3.0, 2.0, inf)

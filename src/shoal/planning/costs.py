@@ -1,7 +1,6 @@
-"""What each kind of trust, and each question of a survey, costs in noise.
+"""The noise that each trust model, and each question of a survey, costs.
 
-The less trust is needed, the more noise an answer needs (SDP 4, LEC 2). For one survey
-and one privacy wanted:
+The less trust is needed, the more noise an answer needs (SDP 4, LEC 2):
 
 ================  =========================================  ====================================
 local             no trust in anyone                         q from epsilon alone
@@ -12,10 +11,6 @@ counts            only counts are seen, no reports           q from epsilon, del
 curator           a curator sees all answers                 Laplace noise, epsilon alone
 curator_gaussian  the same                                   normal noise, epsilon and delta
 ================  =========================================  ====================================
-
-Every question makes two people's answers differ in more bits, so all bits need more flips. The cost
-of a question is found by leaving it out, with every cross that it is a side of: the promise and the
-crowd stay the same, and every other count has a smaller sigma.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ from shoal.planning.plan import plan
 from shoal.protocol.plan import MAX_CROWD
 from shoal.protocol.survey import Question, Survey
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
-from shoal.theory import laplace as laplace_law
+from shoal.theory import laplace
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.composition import gaussian_sigma
@@ -50,32 +45,18 @@ _XTOL = 1e-3
 """Of the log-odds of q: more digits than a comparison needs, at a tenth of a plan's time."""
 
 _EXACT = 10**7
-"""Up to this crowd every way to prove a delta is tried while people are searched for."""
-
-_CLOSE = 0.01
-"""How closely the number of people needed is found."""
+"""Up to this crowd size `people_needed` tries every way to prove a delta."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one kind of trust costs.
+    """The cost of one trust model.
 
-    Parameters
-    ----------
-    trust
-        Who is trusted with what.
-    q, scale
-        The noise: a device's flip probability, or the scale of a curator's. None if it does not
-        apply, or if no noise keeps the promise.
-    sigma
-        The standard deviation of a count.
-    half_width
-        How far an interval for a group reaches to either side, in people: a normal one, which is
-        approximate, and for a curator the exact one.
-    people_needed
-        How many people it takes to know the group as well as asked; None for more than 10^12.
-    gain_over_local
-        How many times smaller sigma is than with local noise.
+    The noise is a device's flip probability `q` or the `scale` of a curator's noise, None if it
+    does not apply or no noise keeps the promise. `sigma` is the standard deviation of a count, and
+    `half_width` that of an interval for a group, in people: normal, hence approximate, or exact for
+    the curator's Laplace noise. `people_needed` know the group as well as asked, None for more than
+    10^12. `gain_over_local` is how many times smaller sigma is than with local noise.
     """
 
     trust: Trust
@@ -87,7 +68,7 @@ class Cost:
     gain_over_local: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the cost as plain JSON values, with the noise that applies."""
+        """Return plain JSON values, with the noise that applies."""
         noise = {"curator": {"scale": self.scale}, "curator_gaussian": {}}
         return noise.get(self.trust, {"q": self.q}) | {
             "sigma": self.sigma,
@@ -99,7 +80,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The costs of every kind of trust for one question and one privacy wanted."""
+    """The cost of every trust model for one survey and one promise."""
 
     survey: Survey
     crowd_size: int
@@ -121,7 +102,7 @@ class Comparison:
         return iter(self.costs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as plain JSON values; its gain is that of the proven promise."""
+        """Return plain JSON values; the overall gain is that of the proven promise."""
         return {
             "survey": self.survey.name,
             "bits": self.survey.bits,
@@ -147,18 +128,18 @@ def compare(
     relative_error: float = 0.1,
     level: float = 0.95,
 ) -> Comparison:
-    """Compare what each kind of trust costs.
+    """Compare the cost of each trust model.
 
     Parameters
     ----------
     survey
-        What is asked.
+        The questions.
     crowd_size
         How many people answer.
     epsilon, delta
-        The privacy wanted, decimals; `delta` is also SDP's eta. Local and curator need no delta.
+        The promise, decimals; `delta` is also SDP's eta. Local and curator need no delta.
     share, relative_error, level
-        The group to know, as a share of the crowd; how well, relative to itself; how surely.
+        The group to estimate, as a share of the crowd; its relative error; the confidence level.
 
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -186,10 +167,9 @@ def compare(
 
 @dataclass(frozen=True)
 class PeopleNeeded:
-    """How many people each view needs for a share within an error; None for more than 10^12.
+    """How many people each view, and local noise, needs; None for more than 10^12.
 
-    `within` is the error to either side, as a share of everybody, and `local` the number of people
-    if no one is trusted.
+    `within` is the error of a share to either side.
     """
 
     within: float
@@ -200,7 +180,6 @@ class PeopleNeeded:
     local: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return dict(vars(self))
 
 
@@ -213,21 +192,11 @@ def people_needed(
     share: float | None = None,
     level: float = 0.95,
 ) -> PeopleNeeded:
-    """Return how many people are needed to know a share within an error, in each view.
+    """Return how many people each view needs to know a share `within` an error to either side.
 
-    Parameters
-    ----------
-    survey
-        What is asked.
-    epsilon, delta
-        The privacy wanted, decimals.
-    within
-        How far the estimate of a share may be off to either side: 0.02 is 2 % of everybody.
-    share
-        The share, if the people are a random sample and it is the population's that is asked for:
-        drawing the people then adds to the error. Without it the people themselves are meant.
-    level
-        How surely. The interval is normal, which is approximate.
+    0.02 is 2 % of everybody. Give `share` if the people are a random sample and the population's
+    share is asked for: drawing the people then adds to the error. The interval is normal, which is
+    approximate.
 
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -249,6 +218,10 @@ def people_needed(
     return PeopleNeeded(within, share, level, *(wanted.people_needed(one) for one in keeps))
 
 
+Keeps = Callable[[int, float], bool]
+"""Whether a crowd of a size keeps a promise with a q."""
+
+
 @dataclass(frozen=True)
 class _Question:
     survey: Survey
@@ -260,7 +233,6 @@ class _Question:
     sampled: float = 0.0  # the variance that drawing one person from a population adds
 
     def proven(self, crowd: int, q: float) -> bool:
-        """Whether whole reports keep the promise."""
         domain = domain_of(self.survey)
         # The blanket is quick for any crowd; the exact bound for one bit is not.
         if blanket_delta(domain, crowd, q, self.epsilon, 0.02).high <= self.delta:
@@ -270,14 +242,33 @@ class _Question:
         return proven_delta(domain, crowd, q, self.epsilon, 0.02).delta.high <= self.delta
 
     def counts(self, crowd: int, q: float) -> bool:
-        """Whether counts keep the promise."""
         if self.local(crowd, q):
             return True
         return self._bound.proven(crowd, q, self.epsilon, 0.02).delta.high <= self.delta
 
     def local(self, crowd: int, q: float) -> bool:
-        """Whether each report keeps it by itself."""
-        return q >= local_q(self.survey.differing_bits, self.epsilon)
+        return q >= self._local_q
+
+    def sufficient(self, crowd: int, q: float) -> bool:
+        domain, differ = domain_of(self.survey), self.survey.differing_bits
+        # P[R > lam] (1 - lam'/lam) <= delta(lam') for lam' < lam: far away that settles it.
+        less = 0.9 * self.epsilon
+        above = blanket_delta(domain, crowd, q, less, 0.1).high / -math.expm1(less - self.epsilon)
+        if above <= self.delta:
+            return True
+        if eta((differ, 0, 0), crowd, q, self.epsilon, 0.05).low > self.delta:
+            return False
+        return sufficient_eta(domain, crowd, q, self.epsilon, 0.05).eta.high <= self.delta
+
+    def three_sigma(self, crowd: int, q: float) -> bool:
+        try:
+            return gap_312(q, self.survey.differing_bits, crowd, math.exp(self.epsilon)) <= 0
+        except OverflowError:  # the mean of R alone is beyond any lambda
+            return False
+
+    @cached_property
+    def _local_q(self) -> float:
+        return local_q(self.survey.differing_bits, self.epsilon)
 
     @cached_property
     def _bound(self) -> Bound:
@@ -285,57 +276,45 @@ class _Question:
 
     def costs(self) -> tuple[Cost, ...]:
         domain, differ = domain_of(self.survey), self.survey.differing_bits
-        epsilon, delta = self.epsilon, self.delta
-
-        def sufficient(crowd: int, q: float) -> bool:
-            # P[R > lam] (1 - lam'/lam) <= delta(lam') for lam' < lam: far away that settles it.
-            less = 0.9 * epsilon
-            above = blanket_delta(domain, crowd, q, less, 0.1).high / -math.expm1(less - epsilon)
-            if above <= delta:
-                return True
-            if eta((differ, 0, 0), crowd, q, epsilon, 0.05).low > delta:
-                return False
-            return sufficient_eta(domain, crowd, q, epsilon, 0.05).eta.high <= delta
-
-        def rule(crowd: int, q: float) -> bool:
-            try:
-                return gap_312(q, differ, crowd, math.exp(epsilon)) <= 0
-            except OverflowError:  # the mean of R alone is beyond any lambda
-                return False
-
+        wish = (self.crowd, self.epsilon, self.delta)
+        try:
+            rule = three_sigma_q(differ, self.crowd, self.epsilon)
+        except ValueError:  # epsilon is too small for this crowd: the rule has no answer
+            rule = None
+        scale = differ / self.epsilon  # replacing one person moves `differ` counts by one
+        normal = gaussian_sigma(differ, self.epsilon, self.delta)  # Balle and Wang 2018, exact
         return (
-            self._cost("local", local_q(differ, epsilon), self.local),
-            self._cost(
-                "proven",
-                proven_q(domain, self.crowd, epsilon, delta, _XTOL).value,
-                self.proven,
+            self._flips("local", self._local_q, self.local),
+            self._flips("proven", proven_q(domain, *wish, _XTOL).value, self.proven),
+            self._flips("sufficient", sufficient_q(domain, *wish, _XTOL).value, self.sufficient),
+            self._flips("three-sigma", rule, self.three_sigma),
+            self._flips("counts", self._bound.q(*wish), self.counts),
+            self._added(
+                "curator",
+                laplace.discrete_sigma(scale),
+                laplace.discrete_radius(1 - self.level, scale),
+                scale,
             ),
-            self._cost(
-                "sufficient",
-                sufficient_q(domain, self.crowd, epsilon, delta, _XTOL).value,
-                sufficient,
-            ),
-            self._cost("three-sigma", self._three_sigma_q(), rule),
-            self._cost("counts", self._bound.q(self.crowd, epsilon, delta), self.counts),
-            self._curator(),
-            self._gaussian(),
+            self._added("curator_gaussian", normal, normal_factor(self.level) * normal),
         )
 
-    def _three_sigma_q(self) -> float | None:
-        try:
-            return three_sigma_q(self.survey.differing_bits, self.crowd, self.epsilon)
-        except ValueError:  # epsilon is too small for this crowd: the rule has no answer
-            return None
-
-    def _cost(self, trust: Trust, q: float | None, keeps: Callable[[int, float], bool]) -> Cost:
-        """Return the cost of flipping with q, where `keeps` tells whether a promise is kept."""
+    def _flips(self, trust: Trust, q: float | None, keeps: Keeps) -> Cost:
+        """Return the cost of flipping with q; `keeps` tells whether a promise is kept."""
         needed = self.people_needed(keeps)
         if q is None or q >= 0.5:
             return Cost(trust, q, None, None, None, needed, None)
         sigma = count_sigma(self.crowd, q)
-        local = count_sigma(self.crowd, local_q(self.survey.differing_bits, self.epsilon))
         reach = normal_factor(self.level) * sigma
-        return Cost(trust, q, None, sigma, reach, needed, local / sigma)
+        return Cost(trust, q, None, sigma, reach, needed, self._gain(sigma))
+
+    def _added(self, trust: Trust, sigma: float, reach: float, scale: float | None = None) -> Cost:
+        """Return the cost of noise that a curator adds to the counts of all bits."""
+        needed = max(math.ceil(reach / self.error), 1)
+        return Cost(trust, None, scale, sigma, reach, needed, self._gain(sigma))
+
+    def _gain(self, sigma: float) -> float | None:
+        local = count_sigma(self.crowd, self._local_q)
+        return local / sigma if sigma and math.isfinite(local) else None
 
     def _largest_q(self, crowd: int) -> float:
         """Return the q at which a crowd of that size knows the group just as well as asked.
@@ -350,65 +329,41 @@ class _Question:
         root = math.sqrt(1 + 4 * spread)
         return 2 * spread / (root * (root + 1))
 
-    def people_needed(self, keeps: Callable[[int, float], bool]) -> int | None:
+    def people_needed(self, keeps: Keeps) -> int | None:
         """Return the smallest crowd whose q, as large as the error allows, keeps the promise.
 
         A larger crowd allows more noise and needs less. The search comes from above, where the
-        local q suffices, to the first failure; what it returns has passed.
+        local q suffices, to the first failure; the returned crowd has passed.
         """
-        local = local_q(self.survey.differing_bits, self.epsilon)
+        local = self._local_q
         spread = local * (1 - local) / (1 - 2 * local) ** 2 if local < 0.5 else math.inf
         error = self.error / normal_factor(self.level)
         top = (spread + self.sampled) / error**2 * (1 + 1e-9)
         most = MAX_CROWD if top > MAX_CROWD else max(math.ceil(top), 1)
-        passes = cache(lambda crowd: self._passes(keeps, crowd))
-        try:
-            # floats, so that steps are factors: a crowd has a size, not a place
-            return math.ceil(
-                smallest(
-                    lambda size: passes(math.ceil(size)), 1.0, float(most), start=most, rtol=_CLOSE
-                )
-            )
+
+        @cache
+        def passes(crowd: int) -> bool:
+            q = self._largest_q(crowd)
+            return 0 < q < 0.5 and keeps(crowd, q)
+
+        def enough(size: float) -> bool:
+            return passes(math.ceil(size))
+
+        try:  # with floats, so that steps are factors
+            return math.ceil(smallest(enough, 1.0, float(most), start=most, rtol=0.01))
         except NoValueError:
             return None
-
-    def _passes(self, keeps: Callable[[int, float], bool], crowd: int) -> bool:
-        q = self._largest_q(crowd)
-        return 0 < q < 0.5 and keeps(crowd, q)
-
-    def _curator(self) -> Cost:
-        """Laplace noise on the counts of all bits; replacing one person moves `differing_bits`."""
-        scale = self.survey.differing_bits / self.epsilon
-        sigma = laplace_law.discrete_sigma(scale)
-        reach = laplace_law.discrete_radius(1 - self.level, scale)
-        needed = max(math.ceil(reach / self.error), 1)
-        local = count_sigma(self.crowd, local_q(self.survey.differing_bits, self.epsilon))
-        gain = local / sigma if sigma and math.isfinite(local) else None
-        return Cost("curator", None, scale, sigma, reach, needed, gain)
-
-    def _gaussian(self) -> Cost:
-        """Return the cost of normal noise, calibrated exactly (Balle and Wang 2018)."""
-        sigma = gaussian_sigma(self.survey.differing_bits, self.epsilon, self.delta)
-        reach = normal_factor(self.level) * sigma
-        needed = max(math.ceil(reach / self.error), 1)
-        local = count_sigma(self.crowd, local_q(self.survey.differing_bits, self.epsilon))
-        gain = local / sigma if math.isfinite(local) else None
-        return Cost("curator_gaussian", None, None, sigma, reach, needed, gain)
 
 
 @dataclass(frozen=True)
 class QuestionCost:
-    """One question: its bits, and q and sigma of the others if it were not asked.
-
-    They are None for the only question of a survey.
-    """
+    """A question, and q and sigma of the others without it; None for the only question."""
 
     question: Question
     q_without: float | None
     sigma_without: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return {
             "name": self.question.name,
             "kind": self.question.kind,
@@ -421,7 +376,7 @@ class QuestionCost:
 
 @dataclass(frozen=True)
 class SurveyCosts:
-    """The noise of a survey, and what each of its questions adds to it."""
+    """The noise of a survey, and the part of each question."""
 
     survey: Survey
     crowd_size: int
@@ -430,7 +385,6 @@ class SurveyCosts:
     questions: tuple[QuestionCost, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return {
             "survey": self.survey.name,
             "bits": self.survey.bits,
@@ -446,6 +400,9 @@ def survey_costs(
     survey: Survey, *, crowd_size: int, epsilon: object, delta: object, view: Any = "reports"
 ) -> SurveyCosts:
     """Return what each question adds to the noise of all counts, for one promise and one crowd.
+
+    Every question makes two answers differ in more bits, so all bits need more flips. The cost of a
+    question is found by leaving it out, with every cross that it is a side of.
 
     >>> from shoal import Choice, YesNo
     >>> asked = Survey("people", (YesNo("smokes"), Choice("city", ("Rome", "Oslo", "Bern"))))
@@ -468,7 +425,7 @@ def survey_costs(
 
 
 def _without(survey: Survey, left_out: Question) -> Survey | None:
-    """Return the survey without a question and what is derived from it; None if nothing is left."""
+    """Return the survey without a question and its crosses; None if nothing is left."""
     crosses = [
         cross
         for cross in survey.crosses

@@ -1,25 +1,24 @@
 """The guarantees of a plan over time: one report, one release, a year, and all time.
 
-`guarantees_over_time` says what holds if the same people report again and again. `guarantees` gives
-the numbers by which `shoal.planning.plan_diff` compares two plans: one that asks other questions,
-or asks more often, can keep its promise for one release and still reveal more.
+`guarantees_over_time` covers people who report again and again. `guarantees` gives the numbers by
+which `shoal.planning.plan_diff` compares two plans: a plan that asks more, or more often, can keep
+its promise for one release and still reveal more.
 
-Composition theorems need fresh coins, and those of a permanent vector are not. What holds, each a
+Composition theorems need fresh coins; those of a permanent vector are not fresh. These hold, each a
 theorem:
 
-* One release: its N reports are independent, each bit flipped with q, so proven(q, N).
-* The reports about one answer, however many: they are made from its permanent vector, so local(q1);
-  for n of them exactly `repeated_epsilon`. Neighbours differ in what the answer was, at the same
-  times. Distinct answers have vectors of their own and add up.
-* All reports of a person whose answers may change at any time: given the permanent vectors, which
-  are any vectors, each report's bits are flipped afresh with q2 (`changing_epsilon`).
+* One release: its N reports are independent, each bit flipped with q: proven(q, N).
+* All reports about one answer are made from its permanent vector: local(q1), and for n of them
+  exactly `repeated_epsilon`. Neighbours differ in the answer, at the same times. Distinct answers
+  have their own vectors and add up.
+* All reports of a person whose answers change at any time: given the permanent vectors, which are
+  any vectors, each report's bits are flipped afresh with q2 (`changing_epsilon`).
 * The same N people in every release, none of whom changes the answer: the releases depend on the
-  permanent vectors only through their histogram, so proven(q1, N) for all of them together, by
-  post-processing. People who change their answer, or miss a release, are no cover: c of them make
-  the crowd N - c.
+  permanent vectors only through their histogram: proven(q1, N) for all of them, by post-processing.
+  c people who change their answer, or miss a release, are no cover: the crowd is N - c.
 * Crowds that change: given the permanent vectors, each release flips afresh with q2 the bits of
   vectors of the full cube, so proven(q2, N) for flags on all bits composes. Where that is not
-  better than the local bound, the local bound is all that is claimed.
+  better than the local bound, only the local bound is claimed.
 """
 
 from __future__ import annotations
@@ -29,11 +28,12 @@ from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from shoal.errors import PrivacyRefusal
+from shoal.planning.bounds import Overflow, overflow_of
+from shoal.planning.certificate import Certificate, certify, check_crowd_hides
 from shoal.planning.composition import composed_epsilon, quick_epsilon
-from shoal.planning.fragments import Overflow, overflow_of
 from shoal.planning.memory import releases_in_a_year
 from shoal.protocol.flip_probability import (
     Q_PARTS,
@@ -48,10 +48,6 @@ from shoal.protocol.survey import Flags, Survey
 from shoal.support.checks import check_integer
 from shoal.support.rounding import round_up, text_up
 
-if TYPE_CHECKING:
-    from shoal.planning.certificate import Certificate
-
-
 Covered = Literal[
     "one report",
     "one release",
@@ -60,13 +56,13 @@ Covered = Literal[
     "a year of reports, with times",
     "all reports of one answer",
 ]
-"""What a guarantee covers. Only `with times` covers when an answer changed, besides the answer."""
+"""Only `with times` covers when an answer changed, besides the answer."""
 
 _MAX_COMPOSED = 10**6
 """With more releases a year, in windows that devices refuse, no crowd is relied on."""
 
 _LAYER_DIGITS = 26
-"""The most digits that a layer of flips can have in a plan with memory that was planned here."""
+"""The most digits of a layer of flips that `plan_with_memory` makes."""
 
 HoldsFor = Literal[
     "one report",
@@ -82,7 +78,7 @@ HoldsFor = Literal[
 class Guarantee:
     """One bound: `proven` against readers of releases, `local` against all who know senders.
 
-    Epsilon is rounded up; infinity means that no bound is known.
+    Epsilon is rounded up; infinity: no bound is known.
     """
 
     kind: Literal["proven", "local"]
@@ -91,12 +87,12 @@ class Guarantee:
 
 
 def releases_a_year(plan: Plan) -> int:
-    """Return how many releases of a year can hold a report of one person."""
+    """Return how many releases in a year can hold a report of one person."""
     return 1 if plan.window is None else releases_in_a_year(plan.window)
 
 
 def guarantees(plan: Plan, delta: str) -> dict[Covered, Guarantee]:
-    """Return what a plan guarantees; what is proven is stated at a delta.
+    """Return what a plan guarantees; proven bounds are stated at a delta.
 
     >>> from shoal import Flags, Survey, plan
     >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
@@ -111,9 +107,8 @@ def guarantees(plan: Plan, delta: str) -> dict[Covered, Guarantee]:
     all reports of one answer | local | Infinity
     """
     reports = releases_a_year(plan) * plan.max_reports_per_person
-    year, times = _local(plan, reports), _local_with_times(plan, reports)
-    release = Guarantee("local", _local(plan, plan.max_reports_per_person))
-    readers = Guarantee("local", year)
+    year = Guarantee("local", _local(plan, reports))
+    release, readers = Guarantee("local", _local(plan, plan.max_reports_per_person)), year
     one, many = _proven(plan, delta)
     if one is not None and one < release.epsilon:
         release = Guarantee("proven", one, delta)
@@ -123,9 +118,9 @@ def guarantees(plan: Plan, delta: str) -> dict[Covered, Guarantee]:
         "one report": Guarantee("local", _local(plan, 1)),
         "one release": release,
         "a year of releases": readers,
-        "a year of reports": Guarantee("local", year),
-        "a year of reports, with times": Guarantee("local", times),
-        "all reports of one answer": Guarantee("local", _for_ever(plan)),
+        "a year of reports": year,
+        "a year of reports, with times": Guarantee("local", _local_with_times(plan, reports)),
+        "all reports of one answer": Guarantee("local", _forever(plan)),
     }
 
 
@@ -143,7 +138,7 @@ def _local_with_times(plan: Plan, reports: int) -> Decimal:
     return changing_epsilon(plan.survey.differing_bits, plan.bits, plan.memory, reports)
 
 
-def _for_ever(plan: Plan) -> Decimal:
+def _forever(plan: Plan) -> Decimal:
     if plan.memory is not None:
         return local_epsilon(plan.survey.differing_bits, plan.memory.q1)
     if plan.window is not None and not plan.q.is_blind:
@@ -153,13 +148,10 @@ def _for_ever(plan: Plan) -> Decimal:
 
 @lru_cache(maxsize=256)
 def _proven(plan: Plan, delta: str) -> tuple[Decimal | None, Decimal | None]:
-    """Return the proven epsilon of one release, and of those of a year, to their readers.
+    """Return the proven epsilon of one release, and of all releases of a year.
 
-    With several reports of a person in a release, those of a year do not compose here.
+    With several reports of a person in a release, those of a year are not composed.
     """
-    from shoal.planning.certificate import certify
-    from shoal.planning.composition import quick_epsilon
-
     if plan.crowd_size is None:
         return None, None
     try:
@@ -179,8 +171,8 @@ def _proven(plan: Plan, delta: str) -> tuple[Decimal | None, Decimal | None]:
 def loosened(plan: Plan) -> Plan:
     """Return the plan with q raised by as much as rounding up can raise it.
 
-    Two plans that were made for the same promise differ by no more than this. A plan is compared
-    with others by the numbers of this one, so that rounding is not called less protection.
+    Two plans made for the same promise differ by no more than this, so comparing with this plan
+    does not call rounding less protection.
     """
     if plan.memory is None:
         return replace(plan, q=_loosened(plan.q, plan.q.digits))
@@ -201,7 +193,7 @@ def _loosened(q: FlipProbability, digits: int) -> FlipProbability:
 
 @dataclass(frozen=True)
 class GuaranteeOverTime:
-    """One thing that holds, for whom, and in words; epsilon and delta are rounded up."""
+    """One guarantee, for whom it holds, and in words; epsilon and delta are rounded up."""
 
     kind: Literal["proven", "local"]
     holds_for: HoldsFor
@@ -219,17 +211,10 @@ def guarantees_over_time(
 ) -> list[GuaranteeOverTime]:
     """Return what holds when a person reports in each of `releases` releases under a plan.
 
-    Parameters
-    ----------
-    plan
-        With memory or without; without a crowd only the local statements are made. A plan with
-        memory and text, or with memory and several reports in a release, is refused.
-    releases
-        How many releases hold a report of the same person.
-    delta
-        At which delta the proven epsilons are given; by default the promise's, else 1e-6.
-    changed
-        How many of the same crowd changed their answer or missed a release: they are no cover.
+    Without a crowd only local statements are made. A plan with memory and text, or with memory and
+    several reports in a release, is refused. Proven epsilons are given at `delta`, by default the
+    promise's, else 1e-6. `changed` of the same crowd changed their answer or missed a release: they
+    are no cover.
 
     >>> from shoal.planning.memory import plan_with_memory
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -245,72 +230,66 @@ def guarantees_over_time(
     """
     check_integer("releases", releases, lowest=1, highest=10**6)
     check_integer("changed", changed, lowest=0)
-    if plan.memory is not None:
-        from shoal.planning.certificate import check_crowd_hides
-
-        check_crowd_hides(plan)
+    check_crowd_hides(plan)
     if delta is None:
         delta = float(plan.promise.delta or "1e-6")
-    # Several reports of one person in a release need group privacy: no crowd is counted on here.
+    # Several reports of one person in a release need group privacy: no crowd is relied on here.
     crowd = plan.crowd_size if plan.max_reports_per_person == 1 else None
     reports = releases * plan.max_reports_per_person
-    results = [_one_report(plan)]
+    results = [
+        _local_guarantee(
+            "one report",
+            local_epsilon(plan.survey.differing_bits, plan.q),
+            "A single report, against any observer who sees it and knows its sender, the collector"
+            " too.",
+        )
+    ]
     if crowd is not None:
         results.append(_one_release(plan, crowd, delta))
     if plan.memory is None:
         return results + _fresh(plan, crowd, reports, delta)
-    one_answer = _one_answer(plan, plan.memory, reports)
-    any_answers = _any_answers(plan, plan.memory, reports)
-    results += [one_answer, any_answers]
+    results += [_one_answer(plan, plan.memory, reports), _any_answers(plan, reports)]
     if crowd is not None:
         if crowd > changed:
             results.append(_same_crowd(plan, plan.memory, delta, crowd - changed, releases))
-        results.append(_changing(plan, crowd, releases, delta, (one_answer, any_answers)))
+        results.append(_changing(plan, crowd, releases, delta, results))
     return results
 
 
-def _one_report(plan: Plan) -> GuaranteeOverTime:
-    return GuaranteeOverTime(
-        "local",
-        "one report",
-        float(local_epsilon(plan.survey.differing_bits, plan.q)),
-        0.0,
-        "A single report, against any observer who sees it and knows its sender, the collector"
-        " too.",
-    )
+def _local_guarantee(holds_for: HoldsFor, epsilon: Decimal, words: str) -> GuaranteeOverTime:
+    return GuaranteeOverTime("local", holds_for, float(epsilon), 0.0, words)
+
+
+def _proven_guarantee(
+    holds_for: HoldsFor, epsilon: float, delta: float, words: str
+) -> GuaranteeOverTime:
+    return GuaranteeOverTime("proven", holds_for, round_up(epsilon, 6), delta, words)
 
 
 def _one_release(plan: Plan, crowd: int, delta: float) -> GuaranteeOverTime:
-    certificate = _certificate(plan, plan.q, crowd)
-    return GuaranteeOverTime(
-        "proven",
+    return _proven_guarantee(
         "one release",
-        round_up(quick_epsilon(certificate, delta), 6),
+        quick_epsilon(_certificate(plan, plan.q, crowd), delta),
         delta,
         f"One release{_only(plan)} of {crowd:,} reports, one per person, whatever the answers are.",
     )
 
 
 def _one_answer(plan: Plan, memory: Memory, reports: int) -> GuaranteeOverTime:
-    differ = plan.survey.differing_bits
-    most = text_up(float(local_epsilon(differ, memory.q1)))
-    return GuaranteeOverTime(
-        "local",
+    most = text_up(float(local_epsilon(plan.survey.differing_bits, memory.q1)))
+    return _local_guarantee(
         "one answer, every release",
-        float(repeated_epsilon(differ, memory, reports)),
-        0.0,
+        _local(plan, reports),
         f"All {reports:,} reports about one answer, against any observer who sees them and knows"
         f" their sender; however many there are, at most {most}. The bounds of distinct answers add"
         " up. This covers the answers, not the times at which they changed.",
     )
 
 
-def _any_answers(plan: Plan, memory: Memory, reports: int) -> GuaranteeOverTime:
-    return GuaranteeOverTime(
-        "local",
+def _any_answers(plan: Plan, reports: int) -> GuaranteeOverTime:
+    return _local_guarantee(
         "answers that change, every release",
-        float(changing_epsilon(plan.survey.differing_bits, plan.bits, memory, reports)),
-        0.0,
+        _local_with_times(plan, reports),
         f"All {reports:,} reports of a person, against any observer who sees them and knows their"
         " sender, for all answers and the times at which they changed.",
     )
@@ -319,16 +298,15 @@ def _any_answers(plan: Plan, memory: Memory, reports: int) -> GuaranteeOverTime:
 def _same_crowd(
     plan: Plan, memory: Memory, delta: float, crowd: int, releases: int
 ) -> GuaranteeOverTime:
-    # In the counts view too: what fresh flips make of a count depends on the count alone, so every
-    # release is made from the counts of the permanent vectors.
-    # Nothing but what is dropped depends on how many releases there are.
+    # In the counts view too: fresh flips change a count in a way that depends on the count alone,
+    # so every release is made from the counts of the permanent vectors.
+    # Only the price of dropped bits depends on the number of releases.
     certificate = _certificate(plan, memory.q1, crowd, releases)
     dropped = certificate.overflow is not None and certificate.overflow.chance(float(plan.q)) > 0
     many = f"{releases:,} of them" if dropped else "however many"
-    return GuaranteeOverTime(
-        "proven",
+    return _proven_guarantee(
         "same crowd, every release",
-        round_up(quick_epsilon(certificate, delta), 6),
+        quick_epsilon(certificate, delta),
         delta,
         f"All releases{_only(plan)} together, {many}, if the same people report in each and"
         f" {crowd:,} of them, this person among them, never change their answer: everything is made"
@@ -337,19 +315,16 @@ def _same_crowd(
 
 
 def _changing(
-    plan: Plan,
-    crowd: int,
-    releases: int,
-    delta: float,
-    local: tuple[GuaranteeOverTime, GuaranteeOverTime],
+    plan: Plan, crowd: int, releases: int, delta: float, others: list[GuaranteeOverTime]
 ) -> GuaranteeOverTime:
-    one_answer, any_answers = local
-    composed = changing_crowds_epsilon(plan, crowd, releases, delta, any_answers.epsilon)
-    if composed < any_answers.epsilon:
-        return GuaranteeOverTime(
-            "proven",
+    """Return the composed bound, or that of one answer if local bounds are no worse."""
+    local = {one.holds_for: one.epsilon for one in others}
+    limit = local["answers that change, every release"]
+    composed = changing_crowds_epsilon(plan, crowd, releases, delta, limit)
+    if composed < limit:
+        return _proven_guarantee(
             "changing crowds, every release",
-            round_up(composed, 6),
+            composed,
             delta,
             f"All {releases:,} releases{_only(plan)} together, each with {crowd:,} reports of any"
             " people: the fresh flips of each release compose, as if the permanent vectors were the"
@@ -358,7 +333,7 @@ def _changing(
     return GuaranteeOverTime(
         "local",
         "changing crowds, every release",
-        one_answer.epsilon,
+        local["one answer, every release"],
         0.0,
         "Where other people report from release to release, no crowd is relied on; for one answer"
         " only the local bound is claimed.",
@@ -370,26 +345,23 @@ def changing_crowds_epsilon(
 ) -> float:
     """Return the proven epsilon of all releases together, whichever people report in each.
 
-    Infinity is returned, and nothing composed, where one release alone reveals the limit.
+    Infinity, without composing, where one release alone reaches the limit.
     """
     if plan.memory is None:
         return composed_epsilon(_certificate(plan, plan.q, crowd), releases, delta)
-    from shoal.planning.certificate import certify
-
-    cube = certify(_cube(plan.bits), q=plan.memory.q2, crowd_size=crowd, view=plan.view)
+    everything = Survey("all", (Flags("bits", tuple(str(j) for j in range(plan.bits))),))
+    cube = certify(everything, q=plan.memory.q2, crowd_size=crowd, view=plan.view)
     cube = replace(cube, overflow=_sent(plan))
     single = quick_epsilon(cube, delta)
     return composed_epsilon(cube, releases, delta) if single < limit else math.inf
 
 
 def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[GuaranteeOverTime]:
-    local = reports * local_epsilon(plan.survey.differing_bits, plan.q)
+    local = _local(plan, reports)
     results = [
-        GuaranteeOverTime(
-            "local",
+        _local_guarantee(
             "answers that change, every release",
-            float(local),
-            0.0,
+            local,
             f"All {reports:,} reports of a person, each with fresh flips, against any observer who"
             " sees them and knows their sender. It grows with every report: if the answer stays the"
             " same, the flips average out.",
@@ -404,36 +376,25 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[Gu
             " flips."
         )
         holds_for: HoldsFor = "changing crowds, every release"
-        results.append(GuaranteeOverTime("proven", holds_for, round_up(epsilon, 6), delta, words))
+        results.append(_proven_guarantee(holds_for, epsilon, delta, words))
     return results
 
 
 def _certificate(plan: Plan, q: FlipProbability, crowd: int, reports: int = 1) -> Certificate:
-    """Return what a crowd of one release is promised at another q than the plan's.
-
-    `reports` is how many of a device may overflow.
-    """
-    from shoal.planning.certificate import certify
-
+    """Return the certificate of one release at another q; `reports` of a device may overflow."""
     certificate = certify(plan.survey, q=q, crowd_size=crowd, view=plan.view)
     return replace(certificate, cohorts=plan.cohorts, overflow=_sent(plan, reports))
 
 
 def _sent(plan: Plan, reports: int = 1) -> Overflow | None:
-    """Return how reports overflow that are sent with the plan's q, whichever flips are asked about.
+    """Return the overflow of reports sent with the plan's q, whichever flips are asked about.
 
-    Sending all of them whole gives the same releases unless one of them overflows, and each does so
-    with at most the probability of the largest answer, whatever its flips share with others.
+    Sending them whole gives the same releases unless one overflows, which each does with at most
+    the probability of the largest answer, whatever its flips share with others.
     """
     overflow = overflow_of(plan)
     return None if overflow is None else replace(overflow, q=float(plan.q), reports=reports)
 
 
 def _only(plan: Plan) -> str:
-    """Return the words that name the counts view; a plan for reports needs none."""
     return " of counts" if plan.view == "counts" else ""
-
-
-def _cube(bits: int) -> Survey:
-    """Return the survey that allows every vector."""
-    return Survey("every vector", (Flags("bits", tuple(str(j) for j in range(bits))),))

@@ -1,8 +1,7 @@
-"""Plans with memory: flips that are partly permanent, horizons, and whether reports can be linked.
+"""Plans with memory: partly permanent flips, horizons, and whether reports can be linked.
 
-A permanent vector that is sent as it is names its sender: two equal vectors of many bits do not
-come from two people. The fresh flips on top hide that. `shoal.planning.guarantees` says what such a
-plan guarantees over time.
+A permanent vector sent unchanged names its sender: two equal vectors of many bits do not come from
+two people. The fresh flips on top hide that. `shoal.planning.guarantees` has the guarantees.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.planning.fragments import Pieces
-from shoal.planning.plan import raising
+from shoal.planning.certificate import shortfall
+from shoal.planning.plan import Deployment, raising
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction, repeated_epsilon
-from shoal.protocol.plan import MAX_CROWD, VIEWS, Memory, Plan, Promise, View
+from shoal.protocol.plan import MAX_CROWD, Memory, Plan, View
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer
 from shoal.theory.calibration import smallest
@@ -59,42 +58,25 @@ def plan_with_memory(
 ) -> Plan:
     """Make a plan whose flips are partly permanent, so that many releases do not average them away.
 
-    The least effective q is the one that keeps the proven promise of a single release. Flips weaken
-    what a bit says by 1 - 2q, and two layers by (1 - 2 q1)(1 - 2 q2); `fresh` says which
-    part of that, in logarithms, the fresh layer takes. Then q1 is the smallest that keeps both the
-    promise and the lifetime's limit. Both are rounded up to whole binary digits, and the promise is
-    certified at exactly the q that they make.
+    Arguments that `shoal.plan` does not have:
 
-    Parameters
-    ----------
-    survey
-        What is asked; no text, whose cohorts a memory would fix.
-    crowd_size, epsilon, delta
-        The promise of each release.
-    releases
-        How many times each person may report.
-    horizon
-        The same in words, such as "daily for a year"; it sets the plan's window too, in each of
-        which an outbox makes one report.
-    lifetime_epsilon
-        What a person's reports in all releases may reveal about the answers to an observer who sees
-        every report and knows its sender; None sets no limit.
-    distinct_answers
-        How many different answers a person may have within the horizon.
-    fresh
-        The part of the flips that is fresh each time, strictly between 0 and 1. Half by default:
-        either layer alone then leaves as much of a bit as the other, so that it is about
-        as hard to follow a person through time, which q2 prevents, as to average, which q1
-        prevents. `shoal.planning.memory.linking_probability` computes how hard.
-    max_reports_per_person
-        Only 1: several reports of one person in a release share permanent flips, and the proof for
-        a single release needs independent ones.
-    view
-        Against whom the promise of each release holds: an observer of all `reports` without their
-        senders, or only the `counts` of bits.
-    relay, analyzer, messages
-        Two parties that share the work, as in `shoal.plan`. The price of reports that do not fit
-        into their messages is that of one release; `guarantees_over_time` counts every release.
+    * `releases`: how many times each person may report; or `horizon`, the same in words, such as
+      "daily for a year", which also sets the window: an outbox makes one report in each.
+    * `lifetime_epsilon`: limit of what all reports of a person reveal about the answers to an
+      observer who sees every report and knows its sender; None sets no limit.
+    * `distinct_answers`: how many different answers a person may have within the horizon.
+    * `fresh`: the part of the flips that is fresh each time, strictly between 0 and 1. At one half
+      either layer leaves as much of a bit as the other, so following a person through time, which
+      q2 prevents, is about as hard as averaging, which q1 prevents (`linking_probability`).
+    * `max_reports_per_person`: only 1. Several reports in a release share permanent flips, and the
+      proof for a single release needs independent ones.
+
+    The least effective q keeps the proven promise of a single release. Flips weaken a bit by
+    1 - 2q, and two layers by (1 - 2 q1)(1 - 2 q2); `fresh` is the part of that, in logarithms, of
+    the fresh layer. Then q1 is the smallest that keeps both the promise and the lifetime's limit.
+    Both are rounded up to whole binary digits, and the promise is certified at the q they make.
+    Text is refused, whose cohorts a memory would fix. The price of messages that overflow is that
+    of one release; `guarantees_over_time` counts every release.
 
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -123,15 +105,9 @@ def plan_with_memory(
             "text and memory do not go together yet: a remembered vector belongs to one cohort, and"
             " a cohort that a device keeps splits the crowd. Plan text without memory."
         )
-    if view not in VIEWS:
-        raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
-    from shoal.planning.bounds import bound_of
-
-    epsilon_wanted, delta_wanted = float(epsilon_text), float(delta_text)
-    pieces = Pieces.of(survey, view, relay, analyzer, messages)
-    bound = bound_of(survey, view, overflow=None if pieces is None else pieces.overflow)
-    left = delta_wanted * (1.0 if pieces is None else pieces.left)
-    least = Fraction(bound.q(crowd_size, epsilon_wanted, left))
+    deployed = Deployment.of(survey, view, relay, analyzer, messages)
+    left = deployed.left(float(delta_text))
+    least = Fraction(deployed.bound.q(crowd_size, float(epsilon_text), left))
     q2 = _rounded_up(exact_fraction((1 - (1 - 2 * float(least)) ** share) / 2))
     if q2.is_blind:
         raise _nothing_left()
@@ -146,19 +122,9 @@ def plan_with_memory(
         memory = Memory(candidate, q2)
         if candidate.is_blind or memory.q.is_blind:
             break
-        plan = Plan(
-            survey,
-            memory.q,
-            Promise("proven", epsilon_text, delta_text),
-            crowd_size,
-            window=window,
-            memory=memory,
-            view=view,
-            parties=None
-            if pieces is None
-            else pieces.parties(crowd_size, memory.q, epsilon_text, delta_wanted),
-        )
-        if _certified(plan):
+        layers = {"window": window, "memory": memory}
+        plan = deployed.draft(memory.q, crowd_size, epsilon_text, delta_text, **layers)
+        if shortfall(plan) <= 0:
             return plan
     raise _nothing_left()
 
@@ -168,12 +134,6 @@ def _nothing_left() -> PrivacyRefusal:
         "reports would carry no information: every bit would be a coin toss; choose a larger"
         " epsilon, a larger crowd, a larger lifetime_epsilon or fewer distinct answers."
     )
-
-
-def _certified(plan: Plan) -> bool:
-    from shoal.planning.certificate import shortfall
-
-    return shortfall(plan) <= 0
 
 
 def _rounded_up(wanted: Fraction) -> FlipProbability:
@@ -207,7 +167,7 @@ def _within(
 
 
 class Horizon(NamedTuple):
-    """The window in seconds, one report in each, and how many windows the horizon can overlap."""
+    """The window in seconds, and how many windows the horizon can overlap."""
 
     window: int
     releases: int
@@ -254,15 +214,13 @@ def _windows_touched(seconds: int, window: int) -> int:
 
 
 def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:
-    """Return how often two reports of one device are found to belong together.
+    """Return how often an observer finds the other report of a sender among `crowd_size` reports.
 
-    An observer holds one report and searches for the other report of its sender among `crowd_size`.
-    All senders have the same answer and the attacker knows it, so that only the permanent flips
-    tell them apart; the attacker takes the most likely report, and one of them at random where
-    several are. The value is exact for up to 256 bits; beyond, 1 is returned, an upper bound.
-    People whose answers differ are found more easily, with memory and without it.
-
-    Guessing succeeds with probability 1 / crowd_size; with q2 = 0 a long vector is always found.
+    All senders have the same answer and the attacker knows it, so only the permanent flips tell
+    them apart; the attacker takes the most likely report, at random among equals. Exact for up to
+    256 bits; beyond, 1 is returned, an upper bound. People whose answers differ are found more
+    easily, with memory and without. Guessing succeeds with probability 1 / crowd_size; with q2 = 0
+    a long vector is always found.
 
     >>> from shoal.protocol.flip_probability import FlipProbability
     >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
@@ -301,8 +259,8 @@ def _chance_to_win(
 ) -> NDArray[np.float64]:
     """Return P(no other scores higher, and the draw among equals is won).
 
-    With b the chance that another one scores equal and a that it scores less, that is the sum over
-    k of C(n,k) a^(n-k) b^k / (k+1), n = N - 1, which is ((a+b)^N - a^N) / (N b).
+    With chances b that another scores equal and a that it scores less, n = N - 1: the sum over k of
+    C(n,k) a^(n-k) b^k / (k+1) is ((a+b)^N - a^N) / (N b).
     """
     at_most = np.clip(1.0 - above, 0.0, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -314,7 +272,6 @@ def _chance_to_win(
 
 
 def _binomial(trials: int, chance: float) -> NDArray[np.float64]:
-    masses = [
-        math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(trials + 1)
-    ]
-    return np.array(masses)
+    rest = 1 - chance
+    every = range(trials + 1)
+    return np.array([math.comb(trials, k) * chance**k * rest ** (trials - k) for k in every])

@@ -1,21 +1,21 @@
-"""A survey and a wish to a Plan: how often each device must flip a bit.
+"""From a survey and a wish to a Plan: how often each device must flip a bit.
 
-Any one of q, crowd size, epsilon and delta may be the unknown. The answer is rounded the safe way
-and certified at the rounded value: a plan is never made on the word of a search.
+Any one of q, crowd size, epsilon and delta may be the unknown. The result is rounded in the safe
+direction and certified at the rounded value: no plan relies on a search alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
 from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.bounds import PART_OF_DELTA, Bound, Overflow, bound_of, domain_of
 from shoal.planning.certificate import shortfall
-from shoal.planning.fragments import Pieces
 from shoal.protocol.flip_probability import EXACT, MAX_DIGITS, FlipProbability, local_epsilon
 from shoal.protocol.plan import (
     MAX_CROWD,
@@ -31,8 +31,10 @@ from shoal.protocol.plan import (
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer, seconds
 from shoal.support.rounding import text_up
+from shoal.theory import sufficient
+from shoal.theory.binomial import min_messages
 
-__all__ = ["plan", "raising"]
+__all__ = ["plan"]
 
 
 def plan(
@@ -57,7 +59,7 @@ def plan(
     Parameters
     ----------
     survey
-        What is asked.
+        The questions.
     q
         The flip probability; rounded up to the digits that the sampler draws.
     crowd_size
@@ -68,27 +70,25 @@ def plan(
         ``"proven"`` (the default): (epsilon, delta)-differential privacy of the released tally.
         ``"sufficient"``: SDP's (epsilon, eta) on homogeneous crowds, no guarantee.
         ``"three-sigma"``: SDP's rule of thumb for it, epsilon only.
-        ``"local"``: holds for each report by itself, with no crowd. It is also what a plan says
-        whose q is given and nothing else.
+        ``"local"``: holds for each report by itself, with no crowd; the default if only q is given.
     window
         The length in seconds, or as "1d", of the windows in which a person is asked once; an hour
-        or more. A crowd never mixes windows. By default a person is asked once for all.
+        or more. A crowd never mixes windows. By default a person is asked only once.
     honest_fraction
-        The part of every release that is taken to be honest, in (0, 1]: a release then holds
-        crowd_size / honest_fraction reports, so that crowd_size of them are.
+        The part of every release that is assumed honest, in (0, 1]: a release then holds
+        crowd_size / honest_fraction reports, so that crowd_size of them are honest.
     view
         Against whom a proven promise holds. ``"reports"``: an observer of all reports of a crowd
         without their senders. ``"counts"``: an observer who sees only how many reports set each
         bit. That needs far less noise, and a trusted party that keeps single reports hidden.
     local_epsilon
-        The most that a single report may reveal to an observer: q is at least
-        as large as that needs. By default there is no limit.
+        The largest local epsilon of a single report, which sets a least q. By default no limit.
     relay, analyzer
         The origins of two parties that share the work: the relay sees the senders, the analyzer
         the reports. By default one collector does everything.
     messages
-        With a relay, an analyzer and view ``"counts"``: as how many messages a report is sent. By
-        default the fewest for which the reports that do not fit cost at most 1 % of delta.
+        With a relay, an analyzer and view ``"counts"``: the number of messages per report. By
+        default the fewest for which dropped bits cost at most 1 % of delta.
 
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -128,24 +128,18 @@ def plan(
     for name, kind in (("delta", "proven"), ("eta", "sufficient")):
         if texts[name] is not None and promise != kind:
             raise InputError(f"{name} is part of a {kind} promise, not of a {promise} one.")
-    makers = {"local": _local, "sufficient": _sufficient, "three-sigma": _three_sigma}
     if promise not in PROMISES:
         kinds = ", ".join(PROMISES)
         raise InputError(f"promise must be one of {kinds}, got {promise!r}.")
-    if view not in VIEWS:
-        raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
-    parties = None
-    if (relay, analyzer, messages) != (None, None, None):
-        parties = Pieces.of(survey, view, relay, analyzer, messages)
+    deployed = Deployment.of(survey, view, relay, analyzer, messages)
     if promise == "proven":
-        floor = _floor(survey, flip, local_epsilon)
-        draft = _proven(survey, flip, crowd_size, texts, view, floor, parties)
+        draft = _proven(deployed, flip, crowd_size, texts, _floor(survey, flip, local_epsilon))
     elif view != "reports" or local_epsilon is not None:
         option = "view" if local_epsilon is None else "local_epsilon"
         raise InputError(f"{option} is part of a proven promise, not of a {promise} one.")
     else:
-        draft = makers[promise](survey, flip, crowd_size, texts)
-        draft = replace(draft, parties=None if parties is None else parties.whole)
+        makers = {"local": _local, "sufficient": _sufficient, "three-sigma": _three_sigma}
+        draft = replace(makers[promise](survey, flip, crowd_size, texts), parties=deployed.parties)
     if draft.q.is_blind:
         raise PrivacyRefusal(
             f"epsilon={draft.promise.epsilon} is so small that reports would carry no information:"
@@ -166,25 +160,99 @@ def _honest(draft: Plan, part: object) -> str | None:
 Texts = dict[str, str | None]
 
 
+@dataclass(frozen=True)
+class Deployment:
+    """A survey, its view, and the parties asked for; `messages` is None if the planner chooses."""
+
+    survey: Survey
+    view: View
+    parties: Parties | None
+    messages: int | None
+
+    @classmethod
+    def of(
+        cls,
+        survey: Survey,
+        view: View,
+        relay: str | None,
+        analyzer: str | None,
+        messages: int | None,
+    ) -> Deployment:
+        if view not in VIEWS:
+            raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
+        if relay is None or analyzer is None:
+            if relay is not None or analyzer is not None:
+                missing = "an analyzer" if analyzer is None else "a relay"
+                raise InputError(f"a relay and an analyzer go together; {missing} is missing.")
+            if messages is not None:
+                raise InputError("messages need a relay and an analyzer.")
+            return cls(survey, view, None, None)
+        if messages is not None:
+            if view == "reports":
+                raise InputError(
+                    "with view reports a report is one message; messages are for counts."
+                )
+            check_integer("messages", messages, lowest=1, highest=survey.bits)
+        return cls(survey, view, Parties(relay, analyzer), messages)
+
+    @property
+    def _chooses_messages(self) -> bool:
+        return self.parties is not None and self.view == "counts" and self.messages is None
+
+    @property
+    def bound(self) -> Bound:
+        """The bound of its view, with the price of dropped bits if the messages are given."""
+        given = None if self.messages is None else Overflow.of(self.survey, self.messages)
+        return bound_of(self.survey, self.view, overflow=given)
+
+    def left(self, delta: float) -> float:
+        """Return the delta that is left after setting aside the price of dropped bits."""
+        return delta * (1.0 - PART_OF_DELTA) if self._chooses_messages else delta
+
+    def with_messages(
+        self, crowd: int, q: FlipProbability, epsilon: str, delta: float
+    ) -> Deployment:
+        """Return the deployment with the fewest messages that cost at most 1 % of delta."""
+        if not self._chooses_messages:
+            return self
+        every, budget = Overflow.of(self.survey, self.survey.bits), PART_OF_DELTA * delta
+        fewest = min_messages(every.bits, every.max_set, float(q), crowd, float(epsilon), budget)
+        return replace(self, messages=fewest)
+
+    def draft(self, q: FlipProbability, crowd: int, epsilon: str, delta: str, **more: Any) -> Plan:
+        """Return a plan with a proven promise, not certified yet."""
+        messages = self.with_messages(crowd, q, epsilon, float(delta)).messages
+        parties = self.parties
+        if parties is not None and messages is not None:
+            parties = replace(parties, messages=messages)
+        promise = Promise("proven", epsilon, delta)
+        return Plan(self.survey, q, promise, crowd, view=self.view, parties=parties, **more)
+
+
 def _local(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
-    epsilon, differ = wish["epsilon"], survey.differing_bits
-    if q is None and epsilon is None:
-        raise InputError("a local promise needs epsilon or q.")
+    epsilon = wish["epsilon"]
     if q is None:
-        assert epsilon is not None
+        if epsilon is None:
+            raise InputError("a local promise needs epsilon or q.")
         q = _local_q(survey, Decimal(epsilon))
     if epsilon is None:
         epsilon = _shown(survey, q)
-    elif local_epsilon(differ, q, places=EXACT) > Decimal(epsilon):
-        raise PrivacyRefusal(
-            f"q = {q} gives a local epsilon of {_shown(survey, q)}, more than"
-            f" {epsilon}; q must be at least {float(_local_q(survey, Decimal(epsilon))):.6g}."
-        )
+    elif local_epsilon(survey.differing_bits, q, places=EXACT) > Decimal(epsilon):
+        raise _too_few_flips(survey, q, epsilon, _local_q(survey, Decimal(epsilon)))
     return Plan(survey, q, Promise("local", epsilon), crowd)
 
 
 def _shown(survey: Survey, q: FlipProbability) -> str:
     return f"{local_epsilon(survey.differing_bits, q, places=4):f}"
+
+
+def _too_few_flips(
+    survey: Survey, q: FlipProbability, limit: str, least: FlipProbability
+) -> PrivacyRefusal:
+    return PrivacyRefusal(
+        f"q = {q} gives a local epsilon of {_shown(survey, q)}, more than {limit}; q must be at"
+        f" least {float(least):.6g}."
+    )
 
 
 def _floor(survey: Survey, q: FlipProbability | None, wanted: object) -> FlipProbability | None:
@@ -194,66 +262,46 @@ def _floor(survey: Survey, q: FlipProbability | None, wanted: object) -> FlipPro
         return None
     floor = _local_q(survey, Decimal(limit), "local_epsilon")
     if q is not None and q.fraction < floor.fraction:
-        raise PrivacyRefusal(
-            f"q = {q} gives a local epsilon of {_shown(survey, q)}, more than {limit}; q must be at"
-            f" least {float(floor):.6g}."
-        )
+        raise _too_few_flips(survey, q, limit, floor)
     return floor
 
 
 def _proven(
-    survey: Survey,
+    deployed: Deployment,
     q: FlipProbability | None,
     crowd: int | None,
     wish: Texts,
-    view: View,
     floor: FlipProbability | None,
-    pieces: Pieces | None,
 ) -> Plan:
-    from shoal.planning.bounds import bound_of
-
     epsilon, delta = wish["epsilon"], wish["delta"]
     _check_one_unknown(q=q, crowd=crowd, epsilon=epsilon, delta=delta)
-    bound = bound_of(survey, view, overflow=None if pieces is None else pieces.overflow)
-    # what reports that do not fit will cost is set aside, where their messages are not chosen yet
-    wanted = None if delta is None else float(delta) * (1.0 if pieces is None else pieces.left)
-
-    def drafted(q: FlipProbability, crowd: int, epsilon: str, delta: str) -> Plan:
-        parties = None if pieces is None else pieces.parties(crowd, q, epsilon, float(delta))
-        promise = Promise("proven", epsilon, delta)
-        return Plan(survey, q, promise, crowd, view=view, parties=parties)
-
+    bound, wanted = deployed.bound, deployed.left(float(delta or 0))
     if q is None:
         assert crowd is not None
         assert epsilon is not None
         assert delta is not None
-        assert wanted is not None
         least = FlipProbability.at_least(bound.q(crowd, float(epsilon), wanted))
         if floor is not None and floor.fraction > least.fraction:
             least = floor
-        return _raised(drafted(least, crowd, epsilon, delta))
+        return _raised(deployed.draft(least, crowd, epsilon, delta))
     if crowd is None:
         assert epsilon is not None
-        assert wanted is not None
         crowd = _finite_crowd(bound.crowd_size(float(q), float(epsilon), wanted), q, epsilon)
     elif epsilon is None:
-        assert wanted is not None
-        epsilon = _text_epsilon(bound.epsilon(crowd, float(q), wanted))
+        # An epsilon of 0 would be perfect privacy; the smallest decimal that is kept is used.
+        epsilon = text_up(max(bound.epsilon(crowd, float(q), wanted), 1e-6), 4)
     elif delta is None:
-        reached = bound.delta(crowd, float(q), float(epsilon)).high
-        if pieces is not None and pieces.messages is None:
-            chosen = pieces.chosen(crowd, q, epsilon, reached / pieces.left)
-            bound = bound_of(survey, view, overflow=chosen)
-            reached = bound.delta(crowd, float(q), float(epsilon)).high
+        reached = bound.proven(crowd, float(q), float(epsilon)).delta.high
+        # deltas are in proportion, up to the part that the messages will cost
+        chosen = deployed.with_messages(crowd, q, epsilon, reached / deployed.left(1.0))
+        if chosen != deployed:
+            reached = chosen.bound.proven(crowd, float(q), float(epsilon)).delta.high
         delta = _text_probability(reached, "delta", epsilon)
     assert delta is not None
-    return _checked(drafted(q, crowd, epsilon, delta))
+    return _checked(deployed.draft(q, crowd, epsilon, delta))
 
 
 def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
-    from shoal.planning.bounds import domain_of
-    from shoal.theory.sufficient import sufficient_eta, sufficient_q
-
     epsilon, eta = wish["epsilon"], wish["eta"]
     if crowd is None or epsilon is None:
         raise InputError("a sufficient promise needs crowd_size and epsilon, and q or eta.")
@@ -261,29 +309,21 @@ def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wi
     domain = domain_of(survey)
     if q is None:
         assert eta is not None
-        wanted = sufficient_q(domain, crowd, float(epsilon), float(eta)).value
-        return _raised(
-            Plan(
-                survey,
-                FlipProbability.at_least(wanted),
-                Promise("sufficient", epsilon, eta=eta),
-                crowd,
-            )
-        )
+        wanted = sufficient.sufficient_q(domain, crowd, float(epsilon), float(eta)).value
+        promise = Promise("sufficient", epsilon, eta=eta)
+        return _raised(Plan(survey, FlipProbability.at_least(wanted), promise, crowd))
     if eta is None:
-        reached = sufficient_eta(domain, crowd, float(q), float(epsilon)).eta.high
+        reached = sufficient.sufficient_eta(domain, crowd, float(q), float(epsilon)).eta.high
         eta = _text_probability(reached, "eta", epsilon)
     return _checked(Plan(survey, q, Promise("sufficient", epsilon, eta=eta), crowd))
 
 
 def _three_sigma(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
-    from shoal.theory.sufficient import three_sigma_q
-
     epsilon = wish["epsilon"]
     if crowd is None or epsilon is None or q is not None:
         raise InputError("a three-sigma promise needs crowd_size and epsilon; q follows from them.")
     try:
-        wanted = three_sigma_q(survey.differing_bits, crowd, float(epsilon))
+        wanted = sufficient.three_sigma_q(survey.differing_bits, crowd, float(epsilon))
     except OverflowError as error:
         raise InputError(
             f"epsilon={epsilon} gives no privacy at all; choose a smaller one."
@@ -297,7 +337,7 @@ def _three_sigma(survey: Survey, q: FlipProbability | None, crowd: int | None, w
 
 
 def raising(q: FlipProbability, attempts: int = 64) -> Iterator[FlipProbability]:
-    """Yield q and larger ones: a search comes close, and a bound need not fall with every step."""
+    """Yield q and larger values: a search only comes close, and bounds need not be monotone."""
     yield q
     for attempt in range(attempts):
         step = Fraction(2**attempt, 2 ** max(q.digits, 16))
@@ -314,7 +354,7 @@ def _raised(draft: Plan) -> Plan:
 
 
 def _checked(draft: Plan) -> Plan:
-    """Refuse a plan that does not keep its promise, and say what would be possible."""
+    """Refuse a plan that does not keep its promise, and name a q that would."""
     missing = shortfall(draft)
     if missing <= 0:
         return draft
@@ -330,7 +370,8 @@ def _checked(draft: Plan) -> Plan:
         eta=draft.promise.eta,
         promise=kind,
         view=draft.view,
-        **_named(draft.parties),
+        relay=None if draft.parties is None else draft.parties.relay,
+        analyzer=None if draft.parties is None else draft.parties.analyzer,
     )
     seen = " of counts" if draft.view == "counts" else ""
     sent = enough = ""
@@ -342,11 +383,6 @@ def _checked(draft: Plan) -> Plan:
         f" {name}{seen} at epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
         f" q = {float(possible.q):.6g}{enough} would be enough."
     )
-
-
-def _named(parties: Parties | None) -> dict[str, Any]:
-    """Return a plan's parties as they are asked for; the planner chooses the messages."""
-    return {} if parties is None else {"relay": parties.relay, "analyzer": parties.analyzer}
 
 
 def _check_one_unknown(**given: object) -> None:
@@ -373,11 +409,6 @@ def _text_probability(bound: float, name: str, epsilon: str) -> str:
     return text
 
 
-def _text_epsilon(value: float) -> str:
-    # An epsilon of 0 would be perfect privacy; the smallest decimal that is kept is used.
-    return text_up(max(value, 1e-6), 4)
-
-
 def _decimal(name: str, value: object, below: int | None) -> str | None:
     if value is None:
         return None
@@ -394,7 +425,7 @@ def _local_q(survey: Survey, epsilon: Decimal, name: str = "epsilon") -> FlipPro
             raise InputError(f"{name}={epsilon} gives no privacy at all; choose a smaller one.")
         wanted = 1 / (1 + (epsilon / survey.differing_bits).exp())
     q = FlipProbability.at_least(Fraction(wanted))
-    # The wanted q is itself rounded, in the 60th digit; the check is what counts.
+    # The wanted q is itself rounded, in the 60th digit; the check decides.
     while local_epsilon(survey.differing_bits, q, places=EXACT) > epsilon:
         q = FlipProbability.of_fraction(q.fraction + Fraction(1, 2**MAX_DIGITS))
     return q

@@ -2,22 +2,20 @@
 
 =========== =====================================================================================
 same        the same id
-label       only words that people read differ: the survey's name, names of questions, labels of
-            options, or how a number is written. Every bit keeps its place, and q, crowd and
-            promise are the same, so both plans' tallies mean the same. The ids differ all the
-            same, and reports of one are not taken for the other.
+label       only words that people read differ. Every bit keeps its place, and q, crowd and promise
+            are the same, so both tallies mean the same; but reports of one plan are not taken for
+            the other.
 new plan    it asks or protects differently: new consent, and its reports never add to the old ones
 forbidden   under the same survey's name it protects less those who may answer both; it must get
             another name, or be declared, and be published after the old plan is closed
 =========== =====================================================================================
 
-Less protection is judged twice. Fields that stand for protection are compared one by one. And where
-the survey has the same name, the guarantees of both plans are computed, for one report, one
-release, a year and for ever, and the observers against whom a crowd protects: a plan that asks more
-questions, or asks more often, may keep every field and still reveal more.
+Less protection is judged twice: by the fields that stand for protection, and, where the
+survey has the same name, by the guarantees of both plans and their observers, since a plan that
+asks more, or more often, may keep every field and still reveal more.
 
 A program sees words, not meanings. A word that moves from one bit to another is taken for a swap,
-hence for a new plan; whether a new word says the same as the old one is for people to judge.
+hence a new plan; people must judge whether a new word says the same as the old one.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Literal
 
 from shoal.errors import PrivacyRefusal
+from shoal.planning.certificate import certify
 from shoal.planning.guarantees import Covered, Guarantee, guarantees, loosened, releases_a_year
 from shoal.planning.threats import Observer, observers
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon
@@ -41,13 +39,12 @@ from shoal.support.rounding import float_up, text_up
 DiffKind = Literal["same", "label", "new plan", "forbidden"]
 
 STRENGTH: dict[PromiseKind, int] = {"three-sigma": 0, "sufficient": 1, "proven": 2, "local": 3}
-"""Which promise is stronger: a rule of thumb, an attack, a theorem, one that needs no trust."""
+"""A rule of thumb, an attack, a theorem, and one that needs no trust."""
 
 _VIEWS: dict[View, str] = {
     "reports": "an observer of all reports without their senders",
     "counts": "an observer of counts only",
 }
-"""Against whom a promise holds: an observer who sees less learns less."""
 
 _SHOWN = 8
 
@@ -59,7 +56,7 @@ _SAID_BY: dict[Covered, tuple[Covered, ...]] = {
     "a year of reports, with times": ("a year of reports",),
     "all reports of one answer": ("one report",),
 }
-"""Which guarantees say the same where their numbers are the same."""
+"""Guarantees that say the same where their numbers are the same."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +84,10 @@ class Change:
 
 @dataclass(frozen=True)
 class PlanDiff:
-    """What the step from one plan to another means, and why, in sentences.
+    """The meaning of the step from one plan to another, with reasons in sentences.
 
-    `changes` are the guarantees that differ, computed where both surveys have the same name.
-    `redraws` says whether devices draw new permanent flips.
+    `changes` are the guarantees that differ, computed if both surveys have the same name. With
+    `redraws` devices draw new permanent flips.
     """
 
     kind: DiffKind
@@ -101,7 +98,6 @@ class PlanDiff:
     redraws: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return {
             "kind": self.kind,
             "old": self.old_id,
@@ -113,7 +109,7 @@ class PlanDiff:
 
 
 def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> PlanDiff:
-    """Say what replacing the plan `old` by `new` means for those who answer.
+    """Return what replacing the plan `old` by `new` means for those who answer.
 
     With `weaker_is_intended` less protection under the same name is a new plan, not forbidden.
 
@@ -149,7 +145,6 @@ def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> Plan
         weaker += [change.words for change in changes if change.weaker]
         others += [reason for less, reason in observed if not (less and judged)]
         others += [change.words for change in changes if not change.weaker]
-    close = f"publish it only after {old.survey.name!r} is closed."
     reasons = [*weaker, *_shortened(questions), *others, *redraw]
     if not weaker:
         kind: DiffKind = "new plan"
@@ -161,12 +156,14 @@ def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> Plan
         )
     else:
         kind = "new plan"
-        reasons.append(f"It protects less{', as declared' if same_name else ''}, so {close}")
+        reasons.append(
+            f"It protects less{', as declared' if same_name else ''}, so publish it only after"
+            f" {old.survey.name!r} is closed."
+        )
     return PlanDiff(kind, tuple(reasons), old.id, new.id, changes, bool(redraw))
 
 
 def _redraw(old: Plan, new: Plan) -> list[str]:
-    """Return that devices draw new permanent flips, if they do."""
     if old.memory is None or new.memory is None:
         return []
     moved = any(Wording.of(old.survey).moved(Wording.of(new.survey)))
@@ -228,19 +225,16 @@ def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool,
     """Yield what protects differently, and whether it protects less."""
     yield from _promised(old, new)
     yield from _crowd(old, new)
-    more = new.max_reports_per_person - old.max_reports_per_person
-    if more:
-        yield (
-            more > 0,
-            f"A person may send {new.max_reports_per_person} reports to a release instead of"
-            f" {old.max_reports_per_person}.",
-        )
+    was, now = old.max_reports_per_person, new.max_reports_per_person
+    if was != now:
+        yield now > was, f"A person may send {now} reports to a release instead of {was}."
     if same_bits and old.q != new.q:
         yield _flips("Devices flip each bit", old.q, new.q)
     yield from _remembered(old, new, same_bits=same_bits)
     if old.window != new.window:
-        before = "none" if old.window is None else f"{old.window} seconds"
-        after = "none" if new.window is None else f"{new.window} seconds"
+        before, after = (
+            "none" if plan.window is None else f"{plan.window} seconds" for plan in (old, new)
+        )
         shorter = new.window is not None and new.window < (old.window or 10**12)
         effect = ", so that a report shows more exactly when it was sent" if shorter else ""
         # Devices refuse windows that are shorter still: they tell when a report was made.
@@ -253,21 +247,17 @@ def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool,
 
 
 def _parties(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
-    if old.parties is None or new.parties is None:
-        if old.parties is not None:
-            yield (
-                True,
-                "One collector sees senders and reports; a relay and an analyzer divided them"
-                " before.",
-            )
-        elif new.parties is not None:
-            yield False, "A relay and an analyzer divide what one collector saw before."
-        return
-    if (old.parties.relay, old.parties.analyzer) != (new.parties.relay, new.parties.analyzer):
-        yield False, "Other parties relay and analyze the reports."
-    was, now = old.parties.messages, new.parties.messages
-    if was != now and old.view == new.view:
-        yield False, f"A report is sent as {now} messages instead of {was}."
+    was, now = old.parties, new.parties
+    if was is not None and now is not None:
+        if (was.relay, was.analyzer) != (now.relay, now.analyzer):
+            yield False, "Other parties relay and analyze the reports."
+        if was.messages != now.messages and old.view == new.view:
+            yield False, f"A report is sent as {now.messages} messages instead of {was.messages}."
+    elif was is not None:
+        words = "One collector sees senders and reports; a relay and an analyzer divided them"
+        yield True, f"{words} before."
+    elif now is not None:
+        yield False, "A relay and an analyzer divide what one collector saw before."
 
 
 def _promised(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
@@ -280,9 +270,8 @@ def _promised(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
         yield less, f"The promise is {after.kind} instead of {before.kind}."
     for name in ("epsilon", "delta", "eta"):
         was, now = getattr(before, name), getattr(after, name)
-        if was is None or now is None or Decimal(was) == Decimal(now):
-            continue
-        yield Decimal(now) > Decimal(was), f"The promised {name} is {now} instead of {was}."
+        if was is not None and now is not None and Decimal(was) != Decimal(now):
+            yield Decimal(now) > Decimal(was), f"The promised {name} is {now} instead of {was}."
 
 
 def _crowd(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
@@ -290,35 +279,41 @@ def _crowd(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
         # A promise that comes to need no crowd may do without one.
         free = new.promise.kind == "local" != old.promise.kind
         less = (new.crowd_size or 0) < (old.crowd_size or 0) and not free
-        sizes = [f"{plan.crowd_size or 'none'}" for plan in (new, old)]
-        yield less, f"The crowd is {sizes[0]} instead of {sizes[1]}."
-    was, now = (Fraction(plan.honest_fraction or "1") for plan in (old, new))
-    if was != now:
         yield (
-            now > was,
-            f"A part {float(now):g} of the reports is taken for honest instead of {float(was):g}.",
+            less,
+            f"The crowd is {new.crowd_size or 'none'} instead of {old.crowd_size or 'none'}.",
         )
+    was, now = (float(plan.honest_fraction or "1") for plan in (old, new))
+    if was != now:
+        words = f"A part {now:g} of the reports is taken for honest instead of {was:g}."
+        yield now > was, words
     if old.cohorts != new.cohorts:
         split = (new.cohorts or 1) > (old.cohorts or 1)
-        groups = [f"{plan.cohorts or 'no'}" for plan in (new, old)]
-        yield split, f"The reports are split into {groups[0]} cohorts instead of {groups[1]}."
+        before, after = (plan.cohorts or "no" for plan in (old, new))
+        yield split, f"The reports are split into {after} cohorts instead of {before}."
 
 
 def _remembered(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool, str]]:
-    if old.memory is not None and new.memory is None:
-        yield True, "Devices no longer remember their flips, so that repeated reports average out."
-    elif old.memory is None and new.memory is not None:
-        yield False, "Devices remember their flips."
-    elif old.memory is not None and new.memory is not None and same_bits:
-        layers = (("Permanent flips come", "q1"), ("Fresh flips come", "q2"))
-        for words, layer in layers:
-            was, now = getattr(old.memory, layer), getattr(new.memory, layer)
-            if was != now:
-                yield _flips(words, was, now)
+    was, now = old.memory, new.memory
+    if was is None or now is None:
+        if was is not None:
+            words = "Devices no longer remember their flips, so that repeated reports average out."
+            yield True, words
+        elif now is not None:
+            yield False, "Devices remember their flips."
+    elif same_bits:
+        if was.q1 != now.q1:
+            yield _flips("Permanent flips come", was.q1, now.q1)
+        if was.q2 != now.q2:
+            yield _flips("Fresh flips come", was.q2, now.q2)
+
+
+def _flips(words: str, was: FlipProbability, now: FlipProbability) -> tuple[bool, str]:
+    return now.fraction < was.fraction, f"{words} with probability {now} instead of {was}."
 
 
 def _dominates(old: Plan, new: Plan, *, same_bits: bool, less: bool) -> bool:
-    """Return whether the fields alone show that the new plan reveals no more than the old one.
+    """Whether the fields alone show that the new plan reveals no more than the old one.
 
     With the same bits and view, more flips, a larger crowd, fewer releases and no fewer messages
     are post-processing or better cover; computed bounds need not fall with every step.
@@ -334,20 +329,17 @@ def _dominates(old: Plan, new: Plan, *, same_bits: bool, less: bool) -> bool:
 
 
 def _cut(plan: Plan) -> float:
-    """Return in how many messages a report is sent; infinity if all of its set bits always fit.
-
-    Set bits that do not fit are dropped, and that costs delta.
-    """
+    """Return the messages of a report; infinity if its set bits always fit: drops cost delta."""
     if plan.view == "reports" or plan.parties is None or plan.parties.messages >= plan.bits:
         return math.inf
     return plan.parties.messages
 
 
 def _changes(old: Plan, new: Plan, *, judged: bool) -> Iterator[Change]:
-    """Yield the guarantees that differ; what is proven is compared at the old plan's delta.
+    """Yield the guarantees that differ, at the old plan's delta.
 
-    A difference that rounding q can make is not called weaker. A smaller q for the same bits is
-    found by its field.
+    A difference that rounding q can make is not weaker; a smaller q for the same bits is found by
+    its field.
     """
     delta = old.promise.delta or new.promise.delta or "1e-6"
     before, after = guarantees(old, delta), guarantees(new, delta)
@@ -364,7 +356,6 @@ def _changes(old: Plan, new: Plan, *, judged: bool) -> Iterator[Change]:
 
 
 def _change_in_words(covers: Covered, was: Guarantee, now: Guarantee, old: Plan, new: Plan) -> str:
-    both = _cost(now, was)
     status = _status(now, new)
     if status != _status(was, old):
         status += f"; before: {_status(was, old)}"
@@ -386,11 +377,11 @@ def _change_in_words(covers: Covered, was: Guarantee, now: Guarantee, old: Plan,
         f" {{}} about the answers and when they changed {known}",
         "all reports of one answer": "All reports of one answer, however many, reveal {} " + known,
     }[covers]
-    return f"{subject.format(both)} ({status})."
+    return f"{subject.format(_cost(now, was))} ({status})."
 
 
 def _cost(now: Guarantee, was: Guarantee) -> str:
-    """Return two epsilons in words, with as many digits as tell them apart."""
+    """Return two epsilons with as many digits as tell them apart."""
     if not now.epsilon.is_finite():
         return f"ever more instead of epsilon {text_up(float_up(was.epsilon))}"
     if not was.epsilon.is_finite():
@@ -407,9 +398,7 @@ def _status(one: Guarantee, plan: Plan) -> str:
 
 
 def _observed(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
-    """Yield new observers of a release, and those against whom something else holds than before."""
-    from shoal.planning.certificate import certify
-
+    """Yield new observers of a release, and those whose guarantee has another status."""
     if old.crowd_size is None or new.crowd_size is None:
         return
     try:
@@ -417,18 +406,15 @@ def _observed(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
             {one.who: one for one in observers(certify(plan), float(old.promise.epsilon))}
             for plan in (old, new)
         )
-    except PrivacyRefusal:  # of a plan about which nothing is proven
+    except PrivacyRefusal:  # nothing is proven about one of them
         return
     for who, now in after.items():
         was = before.get(who)
         if was is None:
             yield False, f"The {who} sees {now.sees}. The guarantee against it is {_holds(now)}."
         elif was.holds != now.holds:
-            less = now.holds == "local"
-            yield (
-                less,
-                (f"The guarantee against the {who} is {_holds(now)} instead of {_holds(was)}."),
-            )
+            words = f"The guarantee against the {who} is {_holds(now)} instead of {_holds(was)}."
+            yield now.holds == "local", words
 
 
 def _holds(one: Observer) -> str:
@@ -436,10 +422,6 @@ def _holds(one: Observer) -> str:
         return "the encryption"
     delta = f" at delta {text_up(one.delta)}" if one.holds == "theorem" else ""
     return f"epsilon {text_up(one.epsilon)}{delta} ({one.holds})"
-
-
-def _flips(words: str, was: FlipProbability, now: FlipProbability) -> tuple[bool, str]:
-    return now.fraction < was.fraction, f"{words} with probability {now} instead of {was}."
 
 
 def _shortened(reasons: list[str]) -> list[str]:

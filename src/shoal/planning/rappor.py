@@ -1,4 +1,4 @@
-"""RAPPOR's parameters to the Plan they mean, and to what they promise.
+"""The plan that RAPPOR's parameters mean, and what they promise.
 
 RAPPOR sets a bit of a memoized vector to 1, to 0 or to the truth with probabilities f/2, f/2 and
 1 - f, then reports a 1 with probability q where that bit is set and p where it is not. The first
@@ -11,8 +11,7 @@ two symmetric channels. With the odds A = q*/p* and B = (1 - p*)/(1 - q*):
 * t = 1 / (1 + max(A, B)): flipping some bits of reports with the flip probability t makes exactly
   RAPPOR's, and no larger t does. RAPPOR's own reports keep whatever t is proven to keep.
 
-Both are theorems (post-processing; a binary channel is one of another's exactly where both odds
-allow it), and s = t = p* where p = 1 - q.
+Both are theorems (post-processing), and s = t = p* where p = 1 - q.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Odds = float | Fraction
 
 @dataclass(frozen=True)
 class Migration:
-    """RAPPOR's parameters, the plan that is at least as private, and what each promises."""
+    """RAPPOR's parameters, and a plan that is at least as private."""
 
     parameters: RapporParameters
     plan: Plan
@@ -58,8 +57,8 @@ class Migration:
     def proven_fresh(self) -> float | None:
         """RAPPOR's proven epsilon if it drew cohorts afresh and hashed as Shoal does, rounded up.
 
-        Shoal's texts set the same number of bits in every cohort, which the proof needs; where
-        hashes collide, as RAPPOR's do, they set fewer in some.
+        The proof needs texts that set the same number of bits in every cohort; with RAPPOR's
+        colliding hashes they set fewer in some.
         """
         return self._proven(self.crowd_size, float(self.delta))
 
@@ -94,7 +93,7 @@ class Migration:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know before trusting the numbers."""
+        """Caveats to read before trusting the numbers."""
         parameters, memory, notes = self.parameters, self.plan.memory, []
         if parameters.is_symmetric:
             notes.append("p = 1 - q: RAPPOR's channel is Shoal's, with q1 = f/2 and q2 = p.")
@@ -194,7 +193,7 @@ def migrate(
     name: str = "rappor",
     question: str = "value",
 ) -> Migration:
-    """Find the plan that RAPPOR's parameters mean and say what they promise.
+    """Return the plan that RAPPOR's parameters mean.
 
     Parameters
     ----------
@@ -205,7 +204,7 @@ def migrate(
     delta
         The delta of the proven promise.
     name, question
-        What the plan's survey and its text question are called.
+        Names of the plan's survey and of its text question.
 
     >>> parameters = RapporParameters(k=128, h=2, m=16, p="0.25", q="0.75", f="0.5")
     >>> migration = migrate(parameters)
@@ -299,12 +298,12 @@ class RapporParameters:
 
     @property
     def p_star(self) -> Fraction:
-        """How often a bit that is truly 0 is reported as 1 (RAPPOR, Lemma 1)."""
+        """The rate at which a true 0 is reported as 1 (RAPPOR, Lemma 1)."""
         return self.f / 2 * (self.p + self.q) + (1 - self.f) * self.p
 
     @property
     def q_star(self) -> Fraction:
-        """How often a bit that is truly 1 is reported as 1 (RAPPOR, Lemma 1)."""
+        """The rate at which a true 1 is reported as 1 (RAPPOR, Lemma 1)."""
         return self.f / 2 * (self.p + self.q) + (1 - self.f) * self.q
 
     @property
@@ -354,12 +353,11 @@ class RapporParameters:
         return log_odds((2 - self.f) / self.f) if self.f else math.inf
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parameters as plain JSON values."""
         return {n: float(v) if isinstance(v := getattr(self, n), Fraction) else v for n in FIELDS}
 
 
 def odds_of(p: Fraction, q: Fraction) -> tuple[Odds, Odds]:
-    """Return how much likelier a set bit makes a reported 1, and a clear one a reported 0."""
+    """Return the odds of a reported 1 for a set bit, and of a reported 0 for a clear one."""
     return q / p if p else math.inf, (1 - p) / (1 - q) if q < 1 else math.inf
 
 
@@ -369,30 +367,27 @@ def flip_of(odds: Odds) -> Fraction:
 
 
 def log_odds(odds: Odds) -> float:
-    """Return the natural logarithm, exact ratios first."""
     if isinstance(odds, float):
         return math.inf
     return math.log(odds.numerator) - math.log(odds.denominator)
 
 
 def _probability(name: str, value: object) -> Fraction:
-    text = str(value) if isinstance(value, Fraction) else repr(value)
     if isinstance(value, Fraction):
-        number = value
+        number, text = value, str(value)
     else:
         try:
             zero = Decimal(str(value)) == 0 and not isinstance(value, bool)
         except ArithmeticError:
             zero = False
         written = "0" if zero else check_decimal(f"RAPPOR's {name}", value, above=0)
-        number = Fraction(written)
+        number, text = Fraction(written), repr(value)
     if not 0 <= number <= 1:
         raise InputError(f"RAPPOR's {name} must be between 0 and 1, got {name}={text[:80]}.")
     return number
 
 
 def _integer(name: str, value: object) -> object:
-    """Return a whole number from the text of a file."""
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
         return int(value[:20])
     if isinstance(value, str):

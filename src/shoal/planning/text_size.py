@@ -1,4 +1,4 @@
-r"""How many bits, hashes and cohorts a text question should have.
+"""How many bits, hashes and cohorts a text question should have.
 
 With N people, m bits, h hashes and c cohorts the count of a text has, to first order, the variance
 
@@ -6,18 +6,14 @@ With N people, m bits, h hashes and c cohorts the count of a text has, to first 
             + N / m                     others who happen to set the same bit
             + Q / (m c)                 texts not found fall on some bits more than on others
 
-where Q is the sum of the squared counts of the texts that are not found. More hashes need a larger
-q, because two texts then differ in 2h bits. More bits cost only the length of a report. Q is taken
-from a crowd whose texts fall off like 1 / rank over the dictionary (observed of words; your texts
-may differ).
+where Q is the sum of the squared counts of the texts that are not found, taken from a crowd whose
+texts fall off like 1 / rank over the dictionary (observed of words; your texts may differ). More
+hashes need a larger q, because two texts then differ in 2h bits; more bits only lengthen a report.
 
-Whole reports: one hash is nearly always best, and more cohorts cost nothing but work, since a
-cohort is drawn afresh for each report and the crowd is not split.
-
-Counts: the count of a bit in a cohort hides among the reports of that cohort only, so q grows with
-the number of cohorts, and a few are best. It grows with the hashes too, but their average takes
-that back. Fewer cohorts than `_FEWEST` are not proposed: then one popular text that is no candidate
-spoils every candidate that it meets on a bit (observed).
+Whole reports: one hash is nearly always best, and cohorts cost only work, since a cohort is drawn
+afresh for each report. Counts: a bit's count hides among the reports of its cohort only, so q grows
+with the cohorts, and a few are best. Fewer than `_FEWEST` are not proposed: then one popular text
+that is no candidate spoils every candidate that it meets on a bit (observed).
 """
 
 from __future__ import annotations
@@ -36,13 +32,11 @@ from shoal.protocol.survey import Survey, Text
 from shoal.protocol.text_hash import Pairs
 from shoal.support.checks import check_decimal, check_integer, check_number
 
-RECALL = 0.95
+_RECALL = 0.95
 _NEAR_BEST = 1.05
 """The shortest report within this factor of the best sigma is proposed."""
 
 _FEWEST: dict[View, int] = {"reports": 16, "counts": 4}
-"""The fewest cohorts that are proposed, if so many are allowed."""
-
 _COHORTS = 64
 
 
@@ -177,7 +171,7 @@ def _expected(
             crowd, q, bits=bits, hashes=hashes, cohorts=cohorts, unfound=most**2 * rest
         )
         cutoff = -float(ndtri(fdr * max(detected, 1.0) / dictionary))
-        detectable = max((cutoff + float(ndtri(RECALL))) * sigma, 1.0)
+        detectable = max((cutoff + float(ndtri(_RECALL))) * sigma, 1.0)
         detected = (detected + min(most / detectable, dictionary)) / 2
     return Proposal(bits, hashes, cohorts, q, sigma, math.ceil(detectable))
 

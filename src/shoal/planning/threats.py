@@ -1,17 +1,16 @@
 """Observers of a release, the guarantee against each of them, and the effect of fake reports.
 
-*Observers.* A promise is a statement about an observer. The reader of a release sees counts. An
-analyzer may see every report of a crowd without its sender. The collector sees each report as it
-arrives, and so do several parties who pool their knowledge; against them only the local epsilon
-holds. A relay and an analyzer divide the view of a collector: the relay knows the senders, the
-analyzer the reports. The bound against each of them alone is stronger than against a collector.
+*Observers.* The reader of a release sees counts. An analyzer may see every report of a crowd
+without its sender. The collector sees each report as it arrives, and so do parties who pool their
+knowledge; against them only the local epsilon holds. A relay knows the senders and an analyzer the
+reports: the bound against each of them alone is stronger than against a collector.
 
 *Poisoning.* An honest report moves the estimate of an option by one person on average. A fake one
-flips nothing: a one that was never randomized moves it by p / (p - q), a zero by -q / (p - q), and
-it may do so for every option at once. Replacing a part s of the people by fakes moves an estimated
-share by at most s p / (p - q), up where nobody has the option and down where everybody has, since
-1 + q / (p - q) = p / (p - q). A report that is sent as W messages, one for each set bit, can name
-one option W times, which moves its estimate by (W - q) / (p - q).
+flips nothing: a one moves it by p / (p - q), a zero by -q / (p - q), for every option at once.
+Replacing a part s of the people by fakes moves an estimated share by at most s p / (p - q), up
+where nobody has the option and down where everybody has, since 1 + q / (p - q) = p / (p - q). A
+report sent as W messages, one for each set bit, can name one option W times, which moves its
+estimate by (W - q) / (p - q).
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.errors import InputError
-from shoal.planning.composition import group_factor
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up, truth_text
@@ -31,27 +29,18 @@ if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
 
-_MUCH = 10.0
-"""Above this local epsilon a single report can move odds by a factor of 22,000."""
-
-_PLAIN = 0.05
-"""Up to this flip probability such a report is nearly the plain answer."""
-
-_BARE = 0.01
-"""Up to this flip probability any report is, even of a single bit."""
-
-_NO_PROMISE = 0.5
-"""A proven delta above this is no promise of a crowd."""
+_MUCH = 10.0  # above this local epsilon a single report can move odds by a factor of 22,000
+_PLAIN = 0.05  # up to this flip probability such a report is nearly the plain answer
+_BARE = 0.01  # up to this flip probability any report is, even of a single bit
+_NO_PROMISE = 0.5  # a proven delta above this is no promise of a crowd
 
 
 @dataclass(frozen=True)
 class Observer:
     """An observer, what they see, and the epsilon and delta that hold against them, rounded up.
 
-    `holds` is `theorem` where the crowd hides a person, and `local` where only the flips of a
-    single report do. It is `encrypted` where an observer has only encrypted messages, which tell
-    nothing about an answer unless the encryption is broken. `assumption` states in a sentence what
-    that relies on.
+    `holds`: `theorem` where the crowd hides a person, `local` where only the flips of a single
+    report do, `encrypted` where only encrypted messages are seen. `assumption` is a sentence.
     """
 
     who: str
@@ -62,7 +51,6 @@ class Observer:
     assumption: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the observer as plain JSON values."""
         return asdict(self)
 
 
@@ -81,11 +69,10 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
     several of them together | local | 23.0
     """
     proven = certificate.delta(epsilon=epsilon).high
+    counts = certificate.view == "counts"
     reader = Observer(
         "reader of a release",
-        "how many reports set each bit"
-        if certificate.view == "counts"
-        else "statistics computed from whole reports",
+        "how many reports set each bit" if counts else "statistics computed from whole reports",
         epsilon,
         proven,
         "theorem",
@@ -104,11 +91,8 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
 
 def oblivious_collector(certificate: Certificate) -> Observer:
     """Return the guarantee against a collector that receives reports through an oblivious relay."""
-    observer = _alone(
-        certificate,
-        "collector, oblivious relay",
-        "each report as it arrives, without its sender's address",
-    )
+    sees = "each report as it arrives, without its sender's address"
+    observer = _alone(certificate, "collector, oblivious relay", sees)
     words = (
         "Addresses are hidden if all devices use one key, shipped or compared with the relay's"
         " copy, and if the relay keeps addresses to itself. The relay neither waits for a crowd"
@@ -118,32 +102,25 @@ def oblivious_collector(certificate: Certificate) -> Observer:
     return replace(observer, assumption=words)
 
 
+def _encrypted(who: str, sees: str, assumption: str) -> Observer:
+    return Observer(who, sees, 0.0, 0.0, "encrypted", f"HPKE is not broken. {assumption}")
+
+
 def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
     """Return the guarantees against a relay, an analyzer, and those who watch or join them."""
-    size, fakes = certificate.crowd_size, _fakes(certificate)
-    messages = (
-        "every report of a crowd, whole, shuffled"
-        if certificate.overflow is None
-        else f"{certificate.overflow.messages} messages of each report, shuffled: counts of bits"
-    )
+    size, overflow = certificate.crowd_size, certificate.overflow
+    messages = "every report of a crowd, whole, shuffled"
+    if overflow is not None:
+        messages = f"{overflow.messages} messages of each report, shuffled: counts of bits"
+    relied_on = f"The relay forwards {size:,} honest reports at once and reveals no sender."
     return [
-        Observer(
-            "analyzer",
-            messages,
-            epsilon,
-            proven,
-            "theorem",
-            f"The relay forwards {size:,} honest reports at once and reveals no sender.",
-        ),
-        _with_fakes(certificate, epsilon, messages, fakes),
-        Observer(
+        Observer("analyzer", messages, epsilon, proven, "theorem", relied_on),
+        _with_fakes(certificate, epsilon, messages),
+        _encrypted(
             "relay",
             "who sends, when, and encrypted messages of equal length",
-            0.0,
-            0.0,
-            "encrypted",
-            "HPKE is not broken. The relay knows who takes part. If it also reads the release, the"
-            " bound for readers applies.",
+            "The relay knows who takes part. If it also reads the release, the bound for readers"
+            " applies.",
         ),
         _alone(
             certificate,
@@ -151,25 +128,19 @@ def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Ob
             f"the release of a crowd in which all but one report are its own, {size - 1:,}",
         ),
         _alone(certificate, "relay and analyzer together", "each report and its sender"),
-        Observer(
+        _encrypted(
             "network observer",
             "who sends to the relay and when; requests are alike in number and size",
-            0.0,
-            0.0,
-            "encrypted",
-            "HPKE is not broken. Times are not hidden: a person who reports only because something"
-            " happened reveals that it did.",
+            "Times are not hidden: a person who reports only because something happened reveals"
+            " that it did.",
         ),
     ]
 
 
-def _fakes(certificate: Certificate) -> int:
-    """Return how many fake devices are shown as an example: a hundredth of the crowd."""
+def _with_fakes(certificate: Certificate, epsilon: float, messages: str) -> Observer:
+    """Show a hundredth of the crowd as fake devices of the analyzer."""
     most = (certificate.crowd_size - 1) // certificate.reports_per_person
-    return min(max(certificate.crowd_size // 100, 1), most)
-
-
-def _with_fakes(certificate: Certificate, epsilon: float, messages: str, fakes: int) -> Observer:
+    fakes = min(max(certificate.crowd_size // 100, 1), most)
     who = "analyzer with fake devices"
     sees = f"{messages}; and the reports of {fakes:,} devices of its own"
     left = certificate.with_colluders(fakes)
@@ -186,25 +157,19 @@ def _analyzer(certificate: Certificate, epsilon: float, proven: float) -> Observ
     if delta > _NO_PROMISE:
         observer = _alone(certificate, who, sees)
         words = f"No promise for the crowd; only the local epsilon. {observer.assumption}"
-        return Observer(who, sees, observer.epsilon, 0.0, "local", words)
+        return replace(observer, assumption=words)
     words = f"{certificate.crowd_size:,} honest reports arrive without their senders."
     return Observer(who, sees, epsilon, delta, "theorem", words)
 
 
 def _delta_of_reports(certificate: Certificate, epsilon: float) -> float:
     """Return the proven delta for whole reports under a plan with view counts."""
-    reports = certificate.reports_per_person
-    from shoal.planning.bounds import bound_of  # the words of a page need none of the theory
-
-    bound = bound_of(certificate.survey, "reports")
-    q, part = float(certificate.q), epsilon / reports
-    single = bound.proven(certificate.crowd_size, q, part, 1e-3).delta.high
-    factor = 1.0 if reports == 1 else group_factor(epsilon, reports)
-    return min(single * factor, 1.0) if single else 0.0
+    whole = replace(certificate, view="reports", overflow=None, releases=1)
+    return whole.delta(epsilon=epsilon, rtol=1e-3).high
 
 
 def _alone(certificate: Certificate, who: str, sees: str) -> Observer:
-    """Return an observer against whom no crowd counts: every report of a person does."""
+    """Return an observer against whom only the flips of each report protect."""
     epsilon = round_up(certificate.reports_per_person * certificate.local_epsilon)
     warning = single_report(epsilon, float(certificate.q))
     words = warning or "Devices flip bits as the plan says; no other party is trusted."
@@ -236,12 +201,10 @@ def single_report(local_epsilon: float, q: float) -> str | None:
 class Poisoning:
     """The effect of fake reports on the estimates of one plan.
 
-    `up` and `down` are people by which one fake report moves the estimate of an option, and
-    `options` how many it moves at once. A report is sent as `messages` messages: with more than
-    one, a fake can spend all of them on one option. `up_if_local` is the effect of one fake under
-    local differential privacy at the epsilon that the plan promises; infinite at q = 1/2.
-    `reports` and `sigma` are those of a whole crowd, if the plan has one and something can be
-    estimated.
+    `up` and `down` are people by which one fake report moves the estimate of an option, `options`
+    how many it moves at once. With several `messages` a fake can spend all of them on one option.
+    `up_if_local` is the effect under local differential privacy at the promised epsilon; infinite
+    at q = 1/2. `reports` and `sigma` are those of a whole crowd, if there is one to estimate from.
     """
 
     up: float
@@ -261,12 +224,12 @@ class Poisoning:
 
     @property
     def fakes_for_one_sigma(self) -> float | None:
-        """How many fakes in a whole crowd move a count by as much as its noise does."""
+        """How many fakes move a count of a whole crowd by one sigma of its noise."""
         return None if self.sigma is None else self.sigma / self.up
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The same in words."""
+        """The effect in words."""
         if math.isinf(self.up):
             return ("q is 1/2: nothing is estimated, so there is nothing to poison.",)
         moved = (
@@ -293,17 +256,20 @@ class Poisoning:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, null where nothing can be estimated; rounded up."""
-        blind = math.isinf(self.up)
         one_sigma = self.fakes_for_one_sigma
+
+        def up(value: float) -> float | None:
+            return round_up(value) if math.isfinite(value) else None
+
         return {
-            "up": None if blind else round_up(self.up),
-            "down": None if blind else -round_up(-self.down),
+            "up": up(self.up),
+            "down": None if math.isinf(self.up) else -round_up(-self.down),
             "options": self.options,
             "messages": self.messages,
-            "one_percent_of_fakes": None if blind else round_up(self.shift(0.01)),
+            "one_percent_of_fakes": up(self.shift(0.01)),
             "fakes_for_one_sigma": None if one_sigma is None else round_down(one_sigma),
             "epsilon": self.epsilon,
-            "up_if_local": None if math.isinf(self.up_if_local) else round_up(self.up_if_local),
+            "up_if_local": up(self.up_if_local),
             "sentences": list(self.sentences),
         }
 
@@ -317,19 +283,17 @@ def poisoning(plan: Plan) -> Poisoning:
     >>> can.up, can.down, can.shift(0.02)
     (1.5, -0.5, 0.03)
     """
-    epsilon = float(plan.promise.epsilon)
-    if_local = local_q(plan.survey.differing_bits, epsilon)
-    q = float(plan.q)
-    blind = plan.q.is_blind
-    messages = plan.messages
+    epsilon, q, messages = float(plan.promise.epsilon), float(plan.q), plan.messages
+    crowd = None if plan.crowd_size is None else plan.reports_needed
     up = shift_of_a_fake(q, messages)
+    if_local = shift_of_a_fake(local_q(plan.survey.differing_bits, epsilon))
     return Poisoning(
         up,
         1 - shift_of_a_fake(q),
         messages if plan.parties is not None and plan.view == "counts" else plan.bits,
-        None if plan.crowd_size is None else plan.reports_needed,
-        None if plan.crowd_size is None or blind else count_sigma(plan.reports_needed, q),
+        crowd,
+        None if crowd is None or plan.q.is_blind else count_sigma(crowd, q),
         epsilon,
-        up if plan.promise.kind == "local" else shift_of_a_fake(if_local),
+        up if plan.promise.kind == "local" else if_local,
         messages,
     )

@@ -98,7 +98,6 @@ def _suite() -> Suite:
 
 
 def public_key_of(raw: bytes) -> X25519PublicKey:
-    """Return a public key from its 32 bytes."""
     _suite()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
@@ -128,7 +127,6 @@ def decrypt_message(message: bytes, private_key: X25519PrivateKey, info: bytes) 
 
 
 def key_digest(public_key: bytes) -> bytes:
-    """Return the digest that names a key in headers."""
     return hashlib.sha256(public_key).digest()
 
 
@@ -150,17 +148,10 @@ def encrypted_report_bytes(plan: Plan) -> int:
 
 
 def encrypted_batch_bytes(plan: Plan, count: int) -> int:
-    """Return the length of a request with `count` encrypted reports."""
     return _REPORTS.size + count * encrypted_report_bytes(plan)
 
 
-def pack_whole(identifier: bytes, row: bytes) -> bytes:
-    """Return the content of a message that holds a whole report, from its cohort on."""
-    return identifier + row
-
-
 def set_positions(value: int) -> list[int]:
-    """Return the positions of the set bits of a vector."""
     return [place for place in range(value.bit_length()) if value >> place & 1]
 
 
@@ -200,7 +191,6 @@ class EncryptedReports:
         return [self.content[place : place + ID_BYTES] for place in places]
 
     def to_bytes(self) -> bytes:
-        """Return the body of the request to the relay."""
         plan_id = bytes.fromhex(self.plan_id)
         header = _REPORTS.pack(ENCRYPTED_MAGIC, plan_id, self.window, self.key, len(self))
         return header + self.content
@@ -240,13 +230,11 @@ class Chunk:
     content: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the chunk as it is forwarded."""
         plan_id, place = bytes.fromhex(self.plan_id), (self.number, self.chunks, self.messages)
         return _CHUNK.pack(CHUNK_MAGIC, plan_id, self.window, self.key, *place) + self.content
 
 
 def chunk_header_bytes() -> int:
-    """Return the length of a chunk's header."""
     return _CHUNK.size
 
 
@@ -283,7 +271,6 @@ class CrowdKey:
 
     @cached_property
     def digest(self) -> bytes:
-        """The digest that names the key."""
         return key_digest(self.public_key)
 
     def to_bytes(self) -> bytes:

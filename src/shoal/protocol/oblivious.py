@@ -68,7 +68,6 @@ class KeyConfiguration:
 
     @property
     def header(self) -> bytes:
-        """What a request for this key begins with."""
         return _HEADER.pack(self.number, KEM, KDF, AEAD)
 
     def to_bytes(self) -> bytes:
@@ -121,7 +120,6 @@ class KeyConfiguration:
 
     @classmethod
     def from_list(cls, content: bytes) -> KeyConfiguration:
-        """Return the first usable key of a list."""
         return cls.read_list(content)[0]
 
     def encrypt(self, request: bytes, *, ephemeral: Any = None) -> tuple[bytes, Exchange]:
@@ -144,7 +142,6 @@ class GatewayKey:
         self.configuration = KeyConfiguration(public[0] if number is None else number, public)
 
     def knows(self, encrypted: bytes) -> bool:
-        """Whether a request was encrypted for this key, by its header."""
         return encrypted.startswith(self.configuration.header)
 
     def decrypt(self, encrypted: bytes) -> tuple[bytes, Exchange]:
@@ -227,14 +224,12 @@ class BinaryRequest:
     body: bytes = b""
 
     def to_bytes(self, length: int = 0) -> bytes:
-        """Return the message, with zeros up to a length."""
         control = (self.method, self.scheme, self.authority, self.path)
         parts = [_number(_REQUEST), *(_text(text.encode("ascii")) for text in control)]
         return _finished(parts, self.headers, self.body, length)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> BinaryRequest:
-        """Read a message; anything else raises `ReportError`."""
         reader = _Reader(content)
         if reader.number() != _REQUEST:
             raise _malformed()
@@ -254,14 +249,12 @@ class BinaryResponse:
     body: bytes = b""
 
     def to_bytes(self, length: int = 0) -> bytes:
-        """Return the message, with zeros up to a length."""
         return _finished(
             [_number(_RESPONSE), _number(self.status)], self.headers, self.body, length
         )
 
     @classmethod
     def from_bytes(cls, content: bytes) -> BinaryResponse:
-        """Read a message; anything else raises `ReportError`."""
         reader = _Reader(content)
         if reader.number() != _RESPONSE:
             raise _malformed()

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from shoal.errors import InputError, PlanError, SurveyError, require
 from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
@@ -108,8 +108,7 @@ class Promise:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Permanent flips with q1, kept by the device, and fresh ones with q2 on top."""
 
     q1: FlipProbability

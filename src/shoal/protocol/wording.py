@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Cross, Question
@@ -22,8 +21,7 @@ _WORDS = {"name", "options", "column", "questions"}
 """Fields of a question that are words; `bits` says how many options there are."""
 
 
-@dataclass(frozen=True)
-class Wording:
+class Wording(NamedTuple):
     """The words of a survey: names of questions, the label of each bit, and columns of tables."""
 
     questions: tuple[str, ...]

@@ -223,9 +223,7 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(every[:8]) + (f" and {rest} more" if rest > 0 else "")
 
 
-_NUMBER = re.compile(r"([-+]?)([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
-_GROUPED = re.compile(r"[0-9]{1,3}([, ][0-9]{3})+")
-_TIME = re.compile(r"([0-9.eE_]+)\s*([a-z]+)?", re.I)
+_NUMBER = r"([-+]?)([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"
 _UNITS = {
     "s": 1, "sec": 1, "second": 1, "seconds": 1,
     "min": 60, "minute": 60, "minutes": 60,
@@ -240,7 +238,7 @@ def decimal_text(text: str) -> str:
     bare = text.strip()
     percent = bare.endswith("%")
     bare = bare.removesuffix("%").rstrip()
-    if len(bare) > 64 or not _NUMBER.fullmatch(bare):
+    if len(bare) > 64 or not re.fullmatch(_NUMBER, bare):
         raise InputError(f"{shown(text)} is not a number; write it as 0.05, 5% or 1e-6.")
     number = Decimal(bare.replace("_", ""))
     return canonical_decimal(number.scaleb(-2) if percent else number)
@@ -249,9 +247,9 @@ def decimal_text(text: str) -> str:
 def whole_number(text: str) -> int:
     """Return a whole number that a person wrote, with signs for thousands or an exponent."""
     bare = text.strip()
-    if _GROUPED.fullmatch(bare):
+    if re.fullmatch("[0-9]{1,3}([, ][0-9]{3})+", bare):
         bare = re.sub("[, ]", "", bare)
-    if len(bare) <= 64 and _NUMBER.fullmatch(bare):
+    if len(bare) <= 64 and re.fullmatch(_NUMBER, bare):
         number = Decimal(bare.replace("_", ""))
         if number == number.to_integral_value() and abs(number.adjusted()) < 64:
             return int(number)
@@ -260,7 +258,7 @@ def whole_number(text: str) -> int:
 
 def seconds(text: str) -> int:
     """Return a length of time in whole seconds: 3600, 1h, 15min, 1d or 2w."""
-    match = _TIME.fullmatch(text.strip())
+    match = re.fullmatch(r"([0-9.eE_]+)\s*([a-z]+)?", text.strip(), re.I)
     unit = _UNITS.get((match[2] or "s").lower()) if match else None
     if match is None or unit is None:
         raise InputError(f"{shown(text)} is no length of time; write it as 3600, 1h, 1d or 1w.")

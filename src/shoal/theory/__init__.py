@@ -1,16 +1,21 @@
-"""The papers' formulas: pure functions of numbers and arrays; single letters live here only.
+"""Formulas of the papers as pure functions of numbers and arrays. Import the module you need.
 
-Nothing is imported on your behalf; take the module you need.
+| module | contents |
+|---|---|
+| `randomized_response`, `domains` | the channel; which answers are allowed |
+| `brackets`, `stop_loss` | numbers known from both sides; the engine that certifies them |
+| `one_bit`, `binomial` | one bit exactly; its count, cohorts, truncated reports |
+| `homogeneous`, `sufficient` | crowds of equal answers: delta, eta, the attack |
+| `blanket`, `proven`, `counts` | bounds for every crowd: whole reports, released counts |
+| `composition`, `calibration` | several mechanisms; the smallest value that keeps a promise |
+| `honest_crowds`, `laplace` | tests for fakes; a curator's noise |
+| `enumeration`, `mixed_crowds`, `worlds` | independent checks and the search for worse crowds |
+| `literature_bounds` | published bounds, for comparison |
 
-* the channel and the domain: `randomized_response`, `domains`;
-* numbers known from both sides: `brackets`; the certified engine under most of them: `stop_loss`;
-* one bit, exactly: `one_bit`; its count, cohorts and truncated reports: `binomial`;
-* what a crowd of equals reveals: `homogeneous` (delta, eta, the attack), `sufficient`;
-* what holds for every crowd: `blanket`, `proven`; where only counts are released: `counts`;
-* several mechanisms together, and the Gaussian limit: `composition`;
-* the smallest value that keeps a promise: `calibration`;
-* crowds in which some are not honest: `honest_crowds`; a curator's noise: `laplace`;
-* independent checks: `enumeration`, `mixed_crowds`, `worlds`; other bounds: `literature_bounds`.
+Arguments mean the same everywhere: `N` >= 1 reports, the one in question included; `q` in
+(0, 1/2], the flip probability; `epsilon` >= 0, the logarithm of ``lam``; `domain`, the blocks of
+bits of the questions; `rtol`, the relative width asked of a bracket; `xtol`, how far a solved
+value may be from the best one, as a part of it.
 
 Sources by short name: SDP, Sufficient Differential Privacy (Zhilyaev and Zeber 2017); KR,
 K-Randomization (the same, 2016); LEC, the lecture on randomized response and Laplace; BITVEC, the

@@ -54,9 +54,9 @@ from shoal.theory.stop_loss.reduction import Draw
 
 _MAX_ATOMS = 20_000
 _SPARSEST = 8
-"""A rectangle of powers may have so many times more places than powers."""
+"""A rectangle may have this many times more places than there are powers."""
 _MAX_BANDS = 3
-"""Into so many bands of logarithms the masses of a table may be cut."""
+"""The logarithms of the masses of a table may be cut into this many bands."""
 
 _MAX_CLASSES = 16
 _FEW_BITS = 200
@@ -74,7 +74,7 @@ class Doubt(NamedTuple):
     slope: float
 
     def more(self, flat: float, slope: float) -> Doubt:
-        """Return the doubt after further errors."""
+        """Add further errors."""
         return Doubt(self.flat + flat, self.slope + slope)
 
     def times(self, other: Doubt) -> Doubt:
@@ -116,9 +116,7 @@ def merged(
     )
 
 
-def _ranked(
-    powers: npt.ArrayLike,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _ranked(powers: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the different powers in order, and the rank of each."""
     flat = np.ravel(powers).astype(np.int64)
     lowest = int(flat.min())
@@ -132,7 +130,7 @@ def log_shares(
 ) -> tuple[FloatArray, FloatArray]:
     """Logarithms of the shares of a spread that keeps the mean ``e^(part unit)``.
 
-    One share stays at 1, ``(1 - e^-(b - a)) / (1 - e^-b)``, and the other one rises to ``e^b``,
+    One share stays at 1, ``(1 - e^-(b - a)) / (1 - e^-b)``, the other one rises to ``e^b``,
     ``(e^a - 1) / (e^b - 1)``, with ``a = part unit``, ``b = whole unit``. If the unit is right to
     4u, they are right to ``20 u + 8 u b``, and to 3u of themselves: 5u + 2u for each factor below
     1, which is at most as sensitive as its argument.
@@ -172,7 +170,6 @@ def _fitted(table: Ratios, most: int, q: float) -> Ratios:
 
 
 def product(left: Ratios, right: Ratios, q: float) -> Ratios:
-    """Return the table of two blocks together."""
     left, right = _fitted(left, 3000, q), _fitted(right, 1200, q)
     both = _convolved(left, right) or merged(
         left.towards[:, None] + right.towards[None, :],
@@ -186,8 +183,8 @@ def product(left: Ratios, right: Ratios, q: float) -> Ratios:
 def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
     """Return the product of two tables as a sum of shifted rectangles, or None.
 
-    For this the masses leave their logarithms, in bands of which none falls below the smallest
-    float, and the powers must fill their rectangle. It is several times faster than merging pairs.
+    The masses leave their logarithms, in bands in which none underflows, and the powers must fill
+    their rectangle. It is several times faster than merging pairs.
     """
     row, rows, row_pitch = _on_lattice(left.towards, right.towards)
     column, columns, column_pitch = _on_lattice(left.away, right.away)
@@ -233,14 +230,14 @@ def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
 
 
 def _bands(log_mass: FloatArray, kind: type[np.floating[Any]]) -> list[npt.NDArray[np.int64]]:
-    """Return the places of masses in bands so narrow that products of two masses are not lost."""
+    """Return the places of masses in bands so narrow that products of two do not underflow."""
     band = ((log_mass.max() - log_mass) // _range(kind)).astype(int)
     return [np.flatnonzero(band == number) for number in range(int(band.max()) + 1)
             if np.any(band == number)]  # fmt: skip
 
 
 def _range(kind: type[np.floating[Any]]) -> float:
-    """By how much logarithms may differ so that products of two masses are not lost."""
+    """By how much logarithms may differ so that products of two masses do not underflow."""
     return 0.49 * -float(np.log(np.finfo(kind).tiny))
 
 
@@ -408,11 +405,7 @@ def _totals(domain: Domain, q: float) -> list[Ratios]:
 
 
 def blanket_draws(domain: Iterable[Block], q: float, epsilon: float) -> list[Draw]:
-    """Laws of Y, one for each class of pairs that may be the worst.
-
-    >>> [draw.log_weight.size for draw in blanket_draws((Block(3, 1, 1),), 0.25, 1.0)]
-    [5]
-    """
+    """Distributions of Y, one for each class of pairs that may be the worst."""
     return [_draw(table, log_theta(q), epsilon) for table in _totals(check_domain(domain), q)]
 
 
@@ -442,19 +435,6 @@ def blanket_delta(
 
     The bracket holds the value of the bound; its high end is an upper bound on the true delta.
 
-    Parameters
-    ----------
-    domain : iterable of Block
-        The questions.
-    N : int >= 1
-        Number of reports.
-    q : float in (0, 1/2]
-        Flip probability.
-    epsilon : float >= 0
-        Natural logarithm of lam.
-    rtol : float > 0
-        Relative width asked for.
-
     >>> from shoal.theory.domains import flags
     >>> round(blanket_delta((flags(5),), 5000, 0.21013, math.log(2)).high, 4)
     0.005
@@ -476,13 +456,9 @@ def blanket_delta(
 
 
 def normal_guess(domain: Iterable[Block], N: int, q: float, epsilon: float) -> float:
-    """Guess the blanket's delta as if the sum of Y were normal: no bound, a place to look at.
+    """Guess the blanket's delta as if the sum of Y were normal: no bound, a start for a search.
 
     Moments of blocks multiply, so this takes no product of tables.
-
-    >>> from shoal.theory.domains import flags
-    >>> round(normal_guess((flags(5),), 5000, 0.21013, math.log(2)), 4)
-    0.0085
     """
     unit, moments = log_theta(q), np.zeros(3)
     for (*_, table), copies in _forms(check_domain(domain), q):  # the last: of the largest answers

@@ -1,8 +1,8 @@
-"""Numbers known from both sides, and bounds on what round-off does to them.
+"""Numbers known from both sides, and bounds on round-off.
 
 ``(1 + a)^k`` is computed as ``e^(k ln(1 + a))``. Where 1 + a nearly vanishes (a fair coin turned by
 pi) its logarithm is anything between minus infinity and round-off. So `log_one_plus` keeps its size
-from falling below four times its error; what that changes is part of the bound.
+from falling below four times its error, and the bound includes that change.
 """
 
 from __future__ import annotations
@@ -35,20 +35,16 @@ class _Ends(NamedTuple):
 class Bracket(_Ends):
     """An interval ``[low, high]`` that holds a non-negative number, ends included.
 
-    The width says how well the number is known. A bracket may be wide; it is never wrong. An end
-    that is negative or not a number, and ends in the wrong order, are an error in the code that
-    computed them: no such bracket can be made.
+    A bracket may be wide; it is never wrong. NaN, a negative end, and ends in the wrong order are
+    refused: they are an error in the code that computed them.
 
     >>> Bracket(0.25, 0.5).relative_width
     0.5
-    >>> Bracket(0.25, 0.5).is_within(1e-4)
-    False
     """
 
     __slots__ = ()
 
     def __new__(cls, low: float, high: float) -> Self:
-        """Refuse NaN, negative ends and ends in the wrong order."""
         if not 0 <= low <= high:
             raise ValueError(f"a bracket needs 0 <= low <= high, got [{low}, {high}].")
         return super().__new__(cls, low, high)
@@ -84,14 +80,10 @@ class Bracket(_Ends):
 def log_one_plus(a: ComplexArray, error: FloatArray) -> tuple[ComplexArray, FloatArray]:
     """``ln(1 + a)``, always finite, and a bound d on its error where a is off by `error`.
 
-    Whatever k >= 1 is, the true ``(1 + a)^k`` differs from e^(k times the result) by at most
-    ``e^(kd) - 1`` times its size (theorem). With r = |1 + a| and e its error: if r >= 4e, the
-    quotient of the two is a power of a number that is off 1 by at most e/r, so d = e/r. Otherwise
-    r is replaced by 4e, the truth is below 5e, and ``(5/4)^k + 1 <= 3.25^k - 1``.
-
-    >>> log, doubt = log_one_plus(np.array([-1.0 + 0j]), np.array([1e-16]))
-    >>> bool(np.isfinite(log).all()), doubt.tolist()
-    (True, [1.2])
+    For every k >= 1 the true ``(1 + a)^k`` differs from e^(k times the result) by at most ``e^(kd)
+    - 1`` times its size (theorem). With r = |1 + a| and e its error: if r >= 4e, the quotient of
+    the two is a power of a number that is off 1 by at most e/r, so d = e/r. Otherwise r is replaced
+    by 4e, the truth is below 5e, and ``(5/4)^k + 1 <= 3.25^k - 1``.
     """
     real = 1.0 + a.real
     size = np.hypot(real, a.imag)
@@ -109,38 +101,13 @@ def log_one_plus(a: ComplexArray, error: FloatArray) -> tuple[ComplexArray, Floa
 def power_error(size: FloatArray, wobble: FloatArray) -> FloatArray:
     """Bound the error of a product of size at most 1 whose logarithm is off by `wobble`.
 
-    No characteristic function is larger than 1, so neither is the error more than 1 + size.
-
-    >>> power_error(np.array([0.5]), np.array([1e9])).tolist()
-    [1.5]
+    No characteristic function exceeds 1, so the error never exceeds 1 + size.
     """
     grown = size * np.expm1(np.minimum(wobble, 700.0))
     return np.asarray(np.minimum(grown, 1.0 + size) + 1e-300)
 
 
 @functools.lru_cache(maxsize=256)
-def _binomial_log_weights(n: int, q: float) -> FloatArray:
-    with decimal.localcontext() as context:
-        context.prec = 40
-        context.Emin = decimal.MIN_EMIN
-        heads = decimal.Decimal(q)
-        tails = 1 - heads
-        term = tails**n
-        logs = np.empty(n + 1)
-        for i in range(n + 1):
-            near = float(term)
-            logs[i] = math.log(near) if near > 1e-290 else _log_of_tiny(term)
-            term = term * (n - i) / (i + 1) * heads / tails
-    logs.setflags(write=False)
-    return logs
-
-
-def _log_of_tiny(term: decimal.Decimal) -> float:
-    """Logarithm of a number too small for a float, as that of its digits and of a power of ten."""
-    power = term.adjusted()
-    return math.log(float(term.scaleb(-power))) + power * math.log(10.0)
-
-
 def binomial_log_weights(n: int, q: float) -> FloatArray:
     """``ln P[Bin(n, q) = i]`` for i = 0..n, each correct to a few units in the last place.
 
@@ -151,7 +118,22 @@ def binomial_log_weights(n: int, q: float) -> FloatArray:
     """
     if n < 0:
         raise ValueError(f"n must be at least 0, got n={n}.")
-    return _binomial_log_weights(n, q)
+    with decimal.localcontext() as context:
+        context.prec = 40
+        context.Emin = decimal.MIN_EMIN
+        heads = decimal.Decimal(q)
+        tails = 1 - heads
+        term = tails**n
+        logs = np.empty(n + 1)
+        for i in range(n + 1):
+            near, power = float(term), 0
+            if near <= 1e-290:
+                power = term.adjusted()
+                near = float(term.scaleb(-power))
+            logs[i] = math.log(near) + power * math.log(10.0)
+            term = term * (n - i) / (i + 1) * heads / tails
+    logs.setflags(write=False)
+    return logs
 
 
 def log_sum(values: FloatArray) -> float:
@@ -163,9 +145,16 @@ def log_sum(values: FloatArray) -> float:
 
 
 def dot(left: FloatArray, right: FloatArray) -> float:
-    """Sum of products, by one thread.
-
-    Where `@` hands a long sum to a threaded matrix library, its threads wait for each other longer
-    than they add: that took four fifths of the processor's time of a wide survey.
-    """
+    """Sum of products in one thread: on a busy machine the threads of `@` wait for each other."""
     return float(np.einsum("i,i->", left, right))
+
+
+def bernstein(x: float | FloatArray, variance: float | FloatArray) -> FloatArray:
+    """Bound P[|S - E S| >= x] for a sum of independent bits or their negatives (theorem)."""
+    return np.asarray(2.0 * np.exp(-(x**2) / (2.0 * (variance + x / 3.0))))
+
+
+def bernstein_reach(exponent: float, variance: float) -> float:
+    """Return the x at which `bernstein` is ``2 e^-exponent``."""
+    third = exponent / 3.0
+    return third + math.sqrt(third**2 + 2.0 * exponent * variance)

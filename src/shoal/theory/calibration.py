@@ -1,16 +1,11 @@
 """The smallest value that keeps a promise, for any kind of value: q, a crowd, epsilon, delta.
 
-All searches of Shoal are here, in three forms of one question.
+* `smallest` and `largest` ask a predicate of whole numbers or floats.
+* `edge`, `around` and `smallest_q` ask a quantity in brackets: rough ones far from the target.
+* `coarse_to_fine` asks an upper bound that is cheap when coarse, and certifies with a fine one.
 
-* `smallest` and `largest` ask a predicate, yes or no, for whole numbers and for floats.
-* `edge`, `around` and `smallest_q` ask a quantity that comes in brackets. Its distance from the
-  target tells where to look next, and rough brackets suffice far from the target.
-* `coarse_to_fine` asks an upper bound that is cheap when coarse, and certifies the answer with a
-  fine one.
-
-Every returned value was itself asked and passed: if a quantity is not monotone the answer may not
-be the smallest one, but it keeps the promise. Modelled on `mechanism_calibration` of Google's
-dp_accounting.
+Every returned value was itself asked and passed. If the quantity is not monotone, the answer may
+not be the smallest, but it keeps the promise. Modelled on dp_accounting's `mechanism_calibration`.
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ from shoal.theory.randomized_response import local_q, log_theta
 Number = TypeVar("Number", int, float)
 
 _BINADE = 1 << 52
-"""Floats between a power of two and the next: that many places up is twice as much."""
+"""Floats between a power of two and the next."""
 
 
 class NoValueError(ValueError):
@@ -47,18 +42,17 @@ def smallest(
     Parameters
     ----------
     keeps
-        False below some value and true from there on. Whole numbers are asked if `low` and `high`
+        False below some value, true from there on. It is asked whole numbers if `low` and `high`
         are whole numbers, otherwise floats.
     low, high
-        Both belong to the range. An end is asked only if the answer depends on it.
+        Ends of the range, included. An end is asked only if the answer depends on it.
     start
-        Where to begin, if the answer is thought to be near; otherwise in the middle.
+        Where to begin if the answer is thought to be near; otherwise the middle.
     step
-        How far the second value is from `start`: in whole numbers, or, for floats, in factors
-        of two. Later steps double until the answer is bracketed.
+        Distance of the second value from `start`: whole numbers, or factors of two for floats. It
+        doubles until the answer is bracketed.
     rtol
-        How far the answer may be from the smallest value, as a part of the answer. 0 is exact,
-        with at most 64 halvings for floats.
+        Distance from the smallest value that is allowed, as a part of it; 0 is exact.
 
     Raises
     ------
@@ -67,9 +61,6 @@ def smallest(
 
     >>> smallest(lambda n: n * n >= 1000, 0, 10**9), smallest(lambda x: x * x >= 2, 0.0, 2.0)
     (32, 1.4142135623730951)
-    >>> smallest(lambda n: n > 10, 0, 10)
-    Traceback (most recent call last):
-    shoal.theory.calibration.NoValueError: no value from 0 to 10 keeps the promise.
     """
     if not low <= high:
         raise ValueError(f"low must be at most high, got low={low} and high={high}.")
@@ -126,7 +117,7 @@ def largest(
 
 
 def _place(number: float) -> int:
-    """Return where a float stands in the order of all floats; 0 is at place 0."""
+    """Return the rank of a float among all floats; 0 has rank 0."""
     bits: int = struct.unpack("<q", struct.pack("<d", abs(number)))[0]
     return bits if number > 0 else -bits
 
@@ -140,11 +131,10 @@ Curve = Callable[[float, float], Bracket]
 """Bracket of a quantity at a point, of a given relative width."""
 
 Guess = Callable[[float], float]
-"""A quick guess of the quantity at a point."""
 
 FINE = 1e-4
 FIRST, ROUGH = 5e-2, 1e-2
-"""How narrow the first bracket at a point is, and the finest one far from the answer."""
+"""Width of the first bracket at a point, and of the finest one far from the answer."""
 
 MIN_Q = 1e-12
 
@@ -216,7 +206,7 @@ def edge(
 
 
 def remembering(curve: Curve) -> Curve:
-    """Return the same curve, which computes nothing again that is known well enough."""
+    """Cache a curve: a point that is known well enough is not computed again."""
     known: dict[float, Bracket] = {}
 
     def remembered(x: float, rtol: float) -> Bracket:
@@ -236,8 +226,8 @@ def around(
 ) -> tuple[Point, Point | None]:
     """Find a passing and a failing point, not far from each other; None if all points pass.
 
-    The quantity rises in x, from `safe`, which is taken to pass, up to `stop`. What is found
-    corrects the guess, in logarithms. Steps grow, because the guess may be far off.
+    The quantity rises in x from `safe`, which is taken to pass, up to `stop`. Each point corrects
+    the guess, in logarithms. Steps grow, because the guess may be far off.
     """
     good, bad, aim, step = safe, None, target, 1.005
     while good.x < stop and (good is safe or bad is None):
@@ -263,7 +253,7 @@ def around(
 def around_falling(
     curve: Curve, guess: Guess, lowest: float, safe: Point, target: float, finest: float
 ) -> tuple[Point, Point | None]:
-    """Do the same where the quantity falls in x, which goes from `lowest` up to that of `safe`."""
+    """Do the same where the quantity falls in x, from `lowest` up to that of `safe`."""
     points = around(
         lambda y, rtol: curve(1.0 / y, rtol),
         lambda y: guess(1.0 / y),
@@ -288,10 +278,9 @@ def smallest_q(
 ) -> Answer:  # fmt: skip
     """Return the smallest q at which a quantity is within target, to `xtol` of its log-odds.
 
-    Bounds on delta need not fall in q, and eta need not fall in anything. So the search goes
-    downward from the local q, where the promise holds without a crowd, to the first failure: below
-    it nothing is claimed. With a guess of the quantity at each q it begins where the guess meets
-    the target. Two answers differ in at most `differ` bits.
+    Bounds on delta need not fall in q, and eta need not fall in anything. So the search goes down
+    from the local q, where the promise holds without a crowd, to the first failure. A guess of the
+    quantity at each q says where to begin. Two answers differ in at most `differ` bits.
     """
     check_target(target)
     if differ == 0:
@@ -329,7 +318,7 @@ def coarse_to_fine(
     """Return the smallest x in [low, high], to within `xtol`, whose bound is within target.
 
     ``bound(x, tolerance)`` falls in x, and `high` is known to pass. The search uses the tolerance
-    `coarse`; the answer is certified with `fine`, whose edge is about `lead` below the coarse one.
+    `coarse`; `fine` certifies the answer. Its edge is about `lead` below the coarse one.
     """
 
     def gap(x: float, tolerance: float = coarse) -> float:
@@ -374,9 +363,9 @@ def coarse_to_fine(
 def smallest_epsilon(
     curve: Callable[[float], float], delta: float, top: float, rtol: float = 1e-5
 ) -> float:
-    """Return the smallest epsilon at which a falling curve is at most delta, or `top` if it is.
+    """Return the smallest epsilon at which a falling curve is at most delta, or `top`.
 
-    About `rtol` above it; the curve was asked at the answer unless that is `top`.
+    It is up to about `rtol` too large, and the curve was asked there unless it is `top`.
 
     >>> round(smallest_epsilon(lambda eps: math.exp(-eps), 1e-3, 50.0), 3)
     6.908
@@ -404,10 +393,10 @@ def settle(
     target: float,
     tries: int = 30,
 ) -> tuple[float, bool]:
-    """Find a value whose own price is paid from the target; return it and whether it keeps it.
+    """Find a value that pays its own price from the target; return it and whether it keeps it.
 
     ``find(target, last)`` solves without the price, ``left(value)`` is what the price at a value
-    leaves of the target. Solve again with what the last value leaves until the value keeps it.
+    leaves of the target.
     """
     value = find(target, 0.0)
     for _ in range(tries):

@@ -5,7 +5,7 @@ The bits of a release of counts are such mechanisms, and so are releases with fr
 *Theorem (Zhu, Dong and Wang 2022).* If ``H_lam`` of every pair of neighbours of a mechanism is, for
 every lam >= 0, at most that of a pair (P, Q), then the product pair does the same for independent
 mechanisms side by side. The proof replaces one factor at a time: ``H_lam(P x P2||Q x Q2)`` is the
-integral of ``H_(lam Q2/P2)(P||Q)`` over P2. It needs no factor to have total mass 1.
+integral of ``H_(lam Q2/P2)(P||Q)`` over P2. No factor needs a total mass of 1.
 
 *Connecting the dots* (Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022; theorem). Losses at
 nodes x_i with masses ``mu_i >= 0`` under P and ``mu_i e^(-x_i)`` under Q have a hockey stick that
@@ -24,23 +24,21 @@ by ``e^(tL)`` to where delta is decided, which keeps its relative accuracy howev
 one Fourier transform of length M, its d-th power, and back. Errors (theorems):
 
 * *Aliasing*: the transform returns the sum over all places that agree modulo M. Other places only
-  add; how much, Chernoff's bound of the tilted distribution says at both ends of the window.
+  add; Chernoff's bound of the tilted distribution says how much, at both ends of the window.
 * *Cut-off*: beyond the window the loss counts as infinite, again by Chernoff.
 * *Round-off*: every output of a fast transform is reached from every input through log2 M
   butterflies of relative error below 8u, so it is off by at most ``16 u log2(M)`` times the sum of
   the inputs' sizes. A power is off by ``(|F| + e)^d - |F|^d`` where F is off by e, and each of its
   multiplications by 4u.
 
-*The Gaussian mechanism* is the limit of many compositions (Dong, Roth and Su 2022), and what a
-trusted curator would add. A vector whose l2 sensitivity is D gets normal noise of standard
-deviation sigma in every coordinate. With ``mu = D / sigma`` its delta is (Balle and Wang 2018,
-Theorem 8; theorem, and equality)
+*The Gaussian mechanism* is the limit of many compositions (Dong, Roth and Su 2022), and a trusted
+curator's noise: standard deviation sigma in every coordinate of a vector of l2 sensitivity D. With
+``mu = D / sigma`` (Balle and Wang 2018, Theorem 8; theorem, and equality)
 
     delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu),
 
-which rises with mu, so that the largest mu, and with it the smallest sigma, is found by a root.
-The noise is continuous: no sampler of floats draws it exactly. Shoal computes it to compare, and
-draws none.
+which rises with mu. Shoal computes it to compare, and draws none: the noise is continuous, and no
+sampler of floats is exact.
 """
 
 from __future__ import annotations
@@ -83,8 +81,8 @@ class Losses(NamedTuple):
 def losses_of_curve(curve: Callable[[float], float], bulk: float, top: float) -> Losses:
     """Losses that dominate a mechanism whose delta at each epsilon >= 0 is at most the curve.
 
-    The curve bounds both orders of every pair of neighbours. Nodes are even up to `bulk`, where
-    most losses are, and each is a little larger than the one before it from there to `top`.
+    The curve bounds both orders of every pair of neighbours. Nodes are even up to `bulk`, which
+    holds most losses, and grow from there to `top`.
 
     >>> losses = losses_of_curve(lambda eps: max(0.75 - 0.25 * math.exp(eps), 0.0), 1.1, 1.1)
     >>> round(composed_delta(losses, 1, 0.5).high, 4), round(0.75 - 0.25 * math.exp(0.5), 4)
@@ -109,12 +107,9 @@ def convex_profile(excess: FloatArray, high: FloatArray) -> FloatArray:
     """Return the largest convex function below the points and their mirrored half, rounded up.
 
     The points are ``(lam - 1, H)``, the first at lam = 1. The truth is convex and below them, so it
-    is below this too. It removes what round-off adds where there is very much noise, and what
-    bounds of different quality add. By symmetry the chord across lam = 1 goes from ``1/(1 + x)`` to
-    ``1 + x`` for some x, where it is ``(x + 2 y) / (x + 2)``.
-
-    >>> convex_profile(np.array([0.0, 1.0, 2.0]), np.array([0.3, 0.2, 0.0])).round(6).tolist()
-    [0.3, 0.15, 0.0]
+    is below this too; it removes round-off and the joints of bounds of different quality. By
+    symmetry the chord across lam = 1 goes from ``1/(1 + x)`` to ``1 + x`` for some x, where it is
+    ``(x + 2 y) / (x + 2)``.
     """
     x, y = excess, high.copy()
     y[0] = min(y[0], float(np.min((x + 2.0 * y) / (x + 2.0))) * (1.0 + 8 * UNIT))
@@ -140,11 +135,6 @@ def dominating_losses(step: float, high: FloatArray, node: NodeArray | None = No
     """Losses whose hockey stick is at least a profile, for lam above and below 1.
 
     `high` bounds the profile at the losses ``node * step``, by default 0, step, 2 step and so on.
-    The first node is 0, and they rise.
-
-    >>> losses = dominating_losses(0.5, np.array([0.25, 0.125, 0.0]))
-    >>> bool(1.0 <= losses.mass.sum() + losses.infinite < 1.0 + 1e-9)
-    True
     """
     node = np.arange(high.size) if node is None else node
     gap = np.diff(node) * step
@@ -173,15 +163,13 @@ class _Tilt(NamedTuple):
 
 
 def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
-    """Bracket ``E[(1 - e^(epsilon - L))_+]``, L the sum of d independent losses.
-
-    Nothing is assumed of `losses` but that masses are not negative: this is a number about them.
+    """Bracket ``E[(1 - e^(epsilon - L))_+]``, L the sum of d independent losses, of any total mass.
 
     >>> fair = Losses(1.0, np.array([-1, 1]), np.array([0.5, 0.5]), 0.0)
     >>> composed_delta(fair, 2, 1.0).high, 0.25 * (1 - np.exp(-1))
     (0.1580301397..., np.float64(0.1580301397...))
     """
-    from scipy import fft  # here, so that commands that need none of this begin sooner
+    from scipy import fft  # here, so that other commands start sooner
 
     # a tilt towards a node without mass would leave nothing
     some = losses.mass > 0.0
@@ -247,10 +235,7 @@ def _tilt(losses: Losses, d: int, epsilon: float) -> _Tilt:
 
 
 def _window(losses: Losses, tilt: _Tilt, d: int) -> tuple[int, int, float, float]:
-    """Places between which the tilted sum is, but for the two masses returned (Chernoff).
-
-    The hard ends of the sum are better where they are nearer.
-    """
+    """Return places between which the tilted sum is, but for the two masses returned (Chernoff)."""
     x: FloatArray = (losses.node * losses.step).astype(np.float64)
     mean = dot(tilt.mass, x)
     # a sum that is nearly always the same still moves by whole steps
@@ -263,7 +248,7 @@ def _window(losses: Losses, tilt: _Tilt, d: int) -> tuple[int, int, float, float
         exponents = np.outer(sign * u, x[positive]) + log_mass
         top = exponents.max(axis=1)
         logs = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
-        # one more than needed, for round-off
+        # one more than needed, for round-off; the hard ends of the sum may be nearer
         reach = float(np.min((d * logs + _LEAK + 1.0) / u))
         reach = min(math.ceil(reach / losses.step), sign * hard * d)
         leak = 0.0 if reach == sign * hard * d else math.exp(-_LEAK)
@@ -298,7 +283,7 @@ def _power(node: NodeArray, mass: FloatArray, d: int, length: int) -> tuple[Floa
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
-    from scipy.special import log_ndtr  # here, so that other commands begin sooner
+    from scipy.special import log_ndtr
 
     near = float(log_ndtr(mu / 2.0 - epsilon / mu))
     far = float(log_ndtr(-mu / 2.0 - epsilon / mu)) + epsilon
@@ -308,22 +293,12 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Delta at epsilon of a shift by `mu` > 0 standard deviations.
-
-    >>> round(gaussian_delta(1.0, 1.0), 4)
-    0.1269
-    """
+    """Delta at epsilon of a shift by `mu` > 0 standard deviations."""
     return math.exp(_log_delta(mu, epsilon))
 
 
 def gaussian_mu(epsilon: float, delta: float, xtol: float = 1e-4) -> float:
-    """Shift, in standard deviations, at which delta is reached at epsilon.
-
-    Within a relative `xtol`.
-
-    >>> round(gaussian_mu(1.0, 1e-6), 2)
-    0.24
-    """
+    """Shift, in standard deviations, at which delta is reached at epsilon; to `xtol`."""
     from scipy.optimize import brentq
 
     def gap(log_mu: float) -> float:
@@ -334,8 +309,6 @@ def gaussian_mu(epsilon: float, delta: float, xtol: float = 1e-4) -> float:
 
 def gaussian_sigma(differing_bits: int, epsilon: float, delta: float) -> float:
     """Smallest noise of counts of which a person changes at most so many, each by one.
-
-    The l2 sensitivity is ``sqrt(differing_bits)``.
 
     >>> round(gaussian_sigma(5, 1.0, 1e-6), 2), round(gaussian_sigma(40, 2.0, 1e-6), 1)
     (9.45, 14.1)

@@ -1,4 +1,4 @@
-"""Which collections are really different: symmetries of a domain, and one of each kind.
+"""Which collections differ up to symmetry, and one of each kind.
 
 Permuting the bits of a block, in all records alike, changes neither delta nor eta. On flags neither
 does flipping a bit in all records. (Theorems: both commute with the channel and only rename the
@@ -37,24 +37,8 @@ def _slices(domain: Domain) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(ends)]
 
 
-def representatives(domain: Iterable[Block], fixed: Sequence[Vector] = ()) -> Iterator[Vector]:
-    """Yield one vector of each kind that can be told apart relative to the fixed ones.
-
-    >>> list(representatives((Block(3, 1, 1),), [(1, 0, 0)]))
-    [(0, 1, 0), (1, 0, 0)]
-    >>> list(representatives((Block(2, 0, 2),)))
-    [(0, 0)]
-    """
-    blocks = check_domain(domain)
-    parts = [
-        _block_representatives(block, [vector[place] for vector in fixed])
-        for block, place in zip(blocks, _slices(blocks), strict=True)
-    ]
-    for choice in itertools.product(*parts):
-        yield tuple(itertools.chain(*choice))
-
-
 def _block_representatives(block: Block, fixed: Sequence[Vector]) -> list[Vector]:
+    """Return one vector of each kind that can be told apart relative to the fixed ones."""
     if not fixed and _is_flags(block):
         return [(0,) * block.bits]
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -85,14 +69,12 @@ def configurations(
     blocks = check_domain(domain)
     seen = set()
     for vectors in itertools.islice(_tuples(blocks, (), 2 + values), limit):
-        name = min(_signature(blocks, vectors[:2] + order) for order in _orders(vectors[2:]))
+        name = min(
+            _signature(blocks, vectors[:2] + order) for order in itertools.permutations(vectors[2:])
+        )
         if name not in seen:
             seen.add(name)
             yield Configuration(vectors[0], vectors[1], vectors[2:])
-
-
-def _orders(values: tuple[Vector, ...]) -> Iterator[tuple[Vector, ...]]:
-    return itertools.permutations(values)
 
 
 def _tuples(
@@ -101,7 +83,12 @@ def _tuples(
     if len(chosen) == length:
         yield chosen
         return
-    for vector in representatives(blocks, chosen):
+    parts = [
+        _block_representatives(block, [vector[place] for vector in chosen])
+        for block, place in zip(blocks, _slices(blocks), strict=True)
+    ]
+    for choice in itertools.product(*parts):
+        vector = tuple(itertools.chain(*choice))
         # x' differs from x; the values of the others differ from one another
         if vector not in (chosen[:1] if len(chosen) == 1 else chosen[2:]):
             yield from _tuples(blocks, (*chosen, vector), length)
@@ -171,11 +158,7 @@ def _placed(block: Block, part: Triple) -> tuple[Vector, Vector, Vector]:
 
 
 def symmetries(domain: Iterable[Block], limit: int = 1000) -> npt.NDArray[np.int64]:
-    """Return symmetries as permutations of `originals`, a row each, at most `limit` of them.
-
-    >>> symmetries((Block(2, 0, 2),)).shape
-    (8, 4)
-    """
+    """Return symmetries as permutations of `originals`, a row each, at most `limit` of them."""
     blocks = check_domain(domain)
     vectors = originals(blocks)
     index = {vector: i for i, vector in enumerate(vectors)}
@@ -217,11 +200,7 @@ def different_crowds(domain: Iterable[Block], size: int) -> npt.NDArray[np.int64
 
 
 def crowd_count(domain: Iterable[Block], size: int) -> int:
-    """Return how many multisets of originals there are, symmetries not taken off.
-
-    >>> crowd_count((Block(1, 0, 1),), 2)
-    3
-    """
+    """Return how many multisets of originals there are, symmetries not taken off."""
     count = math.prod(
         sum(math.comb(block.bits, k) for k in range(block.lowest, block.highest + 1))
         for block in check_domain(domain)

@@ -1,4 +1,4 @@
-"""Which originals are allowed, and where two of them can be, relative to a crowd.
+"""Which originals are allowed, and how two of them can lie relative to a crowd.
 
 A domain is a tuple of blocks, one per question; an original is one vector for each block. A
 crowd of equal vectors z around a record that is x or x' matters only through three counts of
@@ -10,10 +10,9 @@ bits (SDP 2.1 extended to any pair; theorem):
 
 Counts add over blocks, so the feasible triples of a domain are the sums of its blocks' triples.
 
-Theorem (monotone in the triple): delta of the crowd (a, b, c) does not fall when a, b or c
-grows. Leaving a bit out of every report is post-processing, it turns a crowd (a+1, b, c) into
-(a, b, c), and delta can only fall under post-processing. So for delta the maximal triples
-suffice. Nothing of the kind holds for eta, which post-processing may raise.
+Theorem: delta of the crowd (a, b, c) does not fall when a, b or c grows, because leaving a bit out
+of every report is post-processing. So for delta the maximal triples suffice. Nothing of the kind
+holds for eta, which post-processing may raise.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -48,38 +48,26 @@ class Triple(NamedTuple):
 
 
 Triples = npt.NDArray[np.int64]
-"""Different triples as rows, in order: survey after survey has thousands of them."""
+"""Different triples as rows, in order."""
 
 
 def flags(bits: int) -> Block:
-    """Any of the 2^bits vectors.
-
-    >>> flags(5)
-    Block(bits=5, lowest=0, highest=5)
-    """
+    """Any of the 2^bits vectors."""
     return Block(bits, 0, bits)
 
 
 def choice(options: int) -> Block:
-    """Exactly one of the options.
-
-    >>> differing_bits((choice(100),))
-    2
-    """
+    """Exactly one of the options."""
     return Block(options, 1, 1)
 
 
 def at_most(highest: int, bits: int) -> Block:
-    """At most `highest` set bits.
-
-    >>> at_most(2, 4)
-    Block(bits=4, lowest=0, highest=2)
-    """
+    """At most `highest` set bits."""
     return Block(bits, 0, min(highest, bits))
 
 
 def check_domain(domain: Iterable[Block]) -> Domain:
-    """Return the domain as a tuple of blocks, or say what is wrong with it."""
+    """Return the domain as a tuple of blocks, or raise `ValueError`."""
     return _checked(tuple(domain))
 
 
@@ -132,41 +120,26 @@ def _is_feasible(block: Block, a: int, b: int, c: int) -> bool:
 
 @functools.lru_cache(maxsize=128)
 def _block_classes(block: Block) -> frozenset[Triple]:
-    if block.lowest == 0 and block.highest == block.bits:
-        span = range(block.bits + 1)
-        return frozenset(
-            Triple(a, b, c)
-            for a in span
-            for b in range(block.bits - a + 1)
-            for c in range(block.bits - a - b + 1)
-        )
-    reach = _differing(block)
-    triples = set()
-    for a in range(reach + 1):
-        for b in range(min(reach, block.bits - a) + 1):
-            for c in range(min(reach, block.bits - a - b) + 1):
-                # a + b, a + c and b + c are the three pairwise distances
-                if max(a + b, a + c, b + c) <= reach and _is_feasible(block, a, b, c):
-                    triples.add(Triple(a, b, c))
-    return frozenset(triples)
+    reach, bits = _differing(block), block.bits
+    # a + b, a + c and b + c are the three pairwise distances
+    return frozenset(
+        Triple(a, b, c)
+        for a in range(reach + 1)
+        for b in range(min(reach - a, bits - a) + 1)
+        for c in range(min(reach - max(a, b), bits - a - b) + 1)
+        if _is_feasible(block, a, b, c)
+    )
 
 
 def classes(domain: Iterable[Block]) -> frozenset[Triple]:
-    """All feasible triples of a domain (theorem: the sums of the blocks' feasible triples).
-
-    Meant for small domains; the number grows like the cube of the bits.
-
-    >>> sorted(maximal(classes((choice(3),))))[:2]
-    [Triple(a=0, b=0, c=2), Triple(a=0, b=2, c=0)]
-    """
-    total = _NOTHING
-    for block in check_domain(domain):
-        total = _sums(total, _rows(_block_classes(block)))
-    return _named(total)
+    """All feasible triples of a domain (theorem: the sums of the blocks' feasible triples)."""
+    every = few_classes(domain, math.inf)
+    assert every is not None
+    return every
 
 
-def few_classes(domain: Iterable[Block], limit: int) -> frozenset[Triple] | None:
-    """All feasible triples of a domain, or None if there are more than `limit`.
+def few_classes(domain: Iterable[Block], limit: float) -> frozenset[Triple] | None:
+    """All feasible triples of a domain (theorem: sums of those of blocks), or None beyond `limit`.
 
     None also where a single block is so wide that counting its triples would take long.
 
@@ -186,7 +159,7 @@ def few_classes(domain: Iterable[Block], limit: int) -> frozenset[Triple] | None
 
 
 def _gathered(domain: Iterable[Block]) -> list[Block]:
-    """Blocks with all flags in one: their order does not matter, nor where flags are cut."""
+    """Return the blocks with all flags in one: neither order nor cuts between flags matter."""
     blocks = check_domain(domain)
     free = sum(block.bits for block in blocks if (block.lowest, block.highest) == (0, block.bits))
     rest = [block for block in blocks if (block.lowest, block.highest) != (0, block.bits)]
@@ -205,7 +178,6 @@ def _named(rows: Triples) -> frozenset[Triple]:
 
 
 def _different(rows: Triples) -> Triples:
-    """Return the rows in order, each once."""
     sizes = rows.max(axis=0) + 1
     # one number for a row sorts much faster than three
     return np.stack(np.unravel_index(np.unique(np.ravel_multi_index(rows.T, sizes)), sizes), axis=1)
@@ -216,11 +188,7 @@ def _sums(left: Triples, right: Triples) -> Triples:
 
 
 def maximal(triples: Iterable[Triple]) -> frozenset[Triple]:
-    """Keep the triples that no other one dominates in all three counts.
-
-    >>> maximal([Triple(1, 0, 0), Triple(1, 1, 0)])
-    frozenset({Triple(a=1, b=1, c=0)})
-    """
+    """Keep the triples that no other one dominates in all three counts."""
     return _named(_maximal(_rows(triples)))
 
 
@@ -238,11 +206,8 @@ def _maximal(rows: Triples) -> Triples:
     return kept
 
 
-# Up to this reach all triples of a block are tried; beyond it, a coarse net of them.
-_FULL_REACH = 12
-
-# Up to so many equal blocks all sums of their triples are tried; beyond it, a net of them.
-_FEW_COPIES = 32
+_FULL_REACH, _FEW_COPIES = 12, 32
+"""Up to this reach of a block, and this many equal blocks, all triples are tried; else a net."""
 
 
 @functools.lru_cache(maxsize=128)
@@ -282,8 +247,8 @@ def _copied(triples: Triples, copies: int) -> Triples:
 def maximal_classes(domain: Iterable[Block], limit: int = 4000) -> frozenset[Triple]:
     """Feasible triples worth attacking: all maximal ones while that is cheap, else a net of them.
 
-    Every triple returned is feasible, so an attack over them is a valid lower bound; it need not
-    be the best one when blocks are wide or many.
+    Every triple is feasible, so an attack over them is a valid lower bound; where blocks are wide
+    or many it need not be the best one.
 
     >>> sorted(maximal_classes((choice(3),)))
     [Triple(a=0, b=2, c=0), Triple(a=1, b=1, c=1), Triple(a=2, b=0, c=0)]

@@ -1,8 +1,8 @@
 """Small crowds, exactly: the distribution of the histogram, the privacy ratio, delta and eta.
 
-Nothing clever happens here, on purpose: this referees everything else. The distribution of a
-histogram is built by adding one record after another (SDP (2.1), the recursion before (2.2)), in
-floats or in `fractions.Fraction`, whichever q is given as; with a Fraction every result is exact.
+Simple on purpose: this referees everything else. Records are added one after another (SDP (2.1),
+the recursion before (2.2)), in floats or in `fractions.Fraction`, as q is given; with a Fraction
+every result is exact.
 """
 
 from __future__ import annotations
@@ -41,11 +41,7 @@ def originals(domain: Iterable[Block]) -> list[Vector]:
 
 
 def channel(y: Vector, q: Number) -> list[Number]:
-    """``p(v|y)`` for every v, in the order of `itertools.product` (SDP 1.3).
-
-    >>> channel((0, 1), 0.25)
-    [0.1875, 0.5625, 0.0625, 0.1875]
-    """
+    """``p(v|y)`` for every v, in the order of `itertools.product` (SDP 1.3)."""
     pmf = []
     for v in itertools.product((0, 1), repeat=len(y)):
         wrong = sum(s != t for s, t in zip(v, y, strict=True))
@@ -61,9 +57,11 @@ def histogram_pmf(collection: Sequence[Vector], q: Number) -> dict[Histogram, Nu
     """
     if not collection:
         raise ValueError("a collection needs at least one record, got none.")
-    cells = 2 ** len(collection[0])
-    one = q**0
-    pmf: dict[Histogram, Number] = {(0,) * cells: one}
+    return _pmf_of(collection, len(collection[0]), q)
+
+
+def _pmf_of(collection: Sequence[Vector], bits: int, q: Number) -> dict[Histogram, Number]:
+    pmf: dict[Histogram, Number] = {(0,) * 2**bits: q**0}
     for y in collection:
         pmf = _with_record(pmf, channel(y, q))
     return pmf
@@ -79,11 +77,10 @@ def _with_record(pmf: dict[Histogram, Number], report: Sequence[Number]) -> dict
 
 
 def _two_pmfs(pair: AnswerPair, q: Number) -> list[tuple[Number, Number]]:
-    rest: dict[Histogram, Number]
-    rest = histogram_pmf(pair.others, q) if pair.others else {(0,) * 2 ** len(pair.x): q**0}
-    towards = _with_record(rest, channel(pair.x_prime, q))
-    away = _with_record(rest, channel(pair.x, q))
-    return [(towards[key], away[key]) for key in towards]
+    rest = _pmf_of(pair.others, len(pair.x), q)
+    # `_with_record` visits cells in the same order for every report, so the keys line up
+    ends = [_with_record(rest, channel(y, q)).values() for y in (pair.x_prime, pair.x)]
+    return list(zip(*ends, strict=True))
 
 
 def delta_of_pair(pair: AnswerPair, q: Number, lam: Number) -> Number:
@@ -93,26 +90,24 @@ def delta_of_pair(pair: AnswerPair, q: Number, lam: Number) -> Number:
     >>> delta_of_pair(third, Fraction(2, 5), Fraction(7, 4))
     Fraction(354, 15625)
     """
-    zero = q * 0
-    return sum((max(s - lam * t, zero) for s, t in _two_pmfs(pair, q)), zero)
+    return _delta(_two_pmfs(pair, q), lam)
+
+
+def _delta(both: Iterable[tuple[Number, Number]], lam: Number) -> Number:
+    return sum((max(s - lam * t, lam * 0) for s, t in both), lam * 0)
+
+
+def _eta(both: Iterable[tuple[Number, Number]], lam: Number) -> Number:
+    return sum((s for s, t in both if s > lam * t), lam * 0)
 
 
 def eta_of_pair(pair: AnswerPair, q: Number, lam: Number) -> Number:
-    """``P[R(S) > lam]`` for S drawn from D_m (SDP 1.7).
-
-    >>> eta_of_pair(AnswerPair((), (0,), (1,)), Fraction(1, 4), Fraction(2))
-    Fraction(3, 4)
-    """
-    zero = q * 0
-    return sum((s for s, t in _two_pmfs(pair, q) if s > lam * t), zero)
+    """``P[R(S) > lam]`` for S drawn from D_m (SDP 1.7)."""
+    return _eta(_two_pmfs(pair, q), lam)
 
 
 def largest_ratio(pair: AnswerPair, q: Number) -> Number:
-    """Largest value of R(S), theta^d for x, x' differing in d bits (SDP 1.2 and after (3.6)).
-
-    >>> largest_ratio(AnswerPair(((0, 0),), (0, 0), (1, 1)), Fraction(1, 4))
-    Fraction(9, 1)
-    """
+    """Largest value of R(S), theta^d for x, x' differing in d bits (SDP 1.2 and after (3.6))."""
     return max(s / t for s, t in _two_pmfs(pair, q))
 
 
@@ -122,27 +117,17 @@ def _worst(
     best: tuple[Number, AnswerPair] | None = None
     vectors = originals(domain)
     reports = {y: channel(y, q) for y in vectors}
-    zero = q * 0
     for others in itertools.combinations_with_replacement(vectors, N - 1):
-        rest: dict[Histogram, Number]
-        rest = histogram_pmf(others, q) if others else {(0,) * 2 ** len(vectors[0]): q**0}
-        with_record = {y: list(_sorted_values(rest, reports[y])) for y in vectors}
+        rest = _pmf_of(others, len(vectors[0]), q)
+        ends = {y: list(_with_record(rest, reports[y]).values()) for y in vectors}
         for x, x_prime in itertools.permutations(vectors, 2):
-            both = zip(with_record[x_prime], with_record[x], strict=True)
-            if eta:
-                value = sum((s for s, t in both if s > lam * t), zero)
-            else:
-                value = sum((max(s - lam * t, zero) for s, t in both), zero)
+            both = zip(ends[x_prime], ends[x], strict=True)
+            value = _eta(both, lam) if eta else _delta(both, lam)
             if best is None or value > best[0]:
                 best = (value, AnswerPair(others, x, x_prime))
     if best is None:
         raise ValueError("the domain has a single original: there is no pair to compare.")
     return best
-
-
-def _sorted_values(rest: dict[Histogram, Number], report: Sequence[Number]) -> Iterable[Number]:
-    # _with_record visits cells in the same order for every report, so the keys line up
-    return _with_record(rest, report).values()
 
 
 def worst_delta(
@@ -157,9 +142,5 @@ def worst_delta(
 
 
 def worst_eta(domain: Iterable[Block], N: int, q: Number, lam: Number) -> tuple[Number, AnswerPair]:
-    """Largest eta over all pairs of collections of a small domain, with a pair that has it.
-
-    >>> worst_eta((Block(1, 0, 1),), 1, Fraction(1, 4), Fraction(2))[0]
-    Fraction(3, 4)
-    """
+    """Largest eta over all pairs of collections of a small domain, with a pair that has it."""
     return _worst(domain, N, q, lam, eta=True)

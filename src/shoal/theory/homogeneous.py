@@ -40,7 +40,7 @@ _FEW_ATOMS = 5000
 
 
 class HomogeneousAttack(NamedTuple):
-    """The worst crowd found and the delta that it has."""
+    """The worst crowd found and its delta."""
 
     crowd: Triple
     delta: Bracket
@@ -54,7 +54,7 @@ class RatioLaw(NamedTuple):
 
 
 def check_crowd(N: int, q: float, epsilon: float) -> None:
-    """Refuse a crowd size below 1, a bad q and an epsilon that is negative or not a number."""
+    """Refuse a crowd size below 1, an invalid q, and a negative, infinite or NaN epsilon."""
     check_q(q)
     if N < 1:
         raise ValueError(f"N must be at least 1, got N={N}.")
@@ -63,11 +63,7 @@ def check_crowd(N: int, q: float, epsilon: float) -> None:
 
 
 def crowd_draw(crowd: tuple[int, int, int], q: float, epsilon: float) -> Draw:
-    """Draw of ``w' - e^epsilon w`` for one report drawn from the crowd's vector.
-
-    >>> crowd_draw((1, 0, 0), 0.25, 0.0).log_weight.size
-    2
-    """
+    """Draw of ``w' - e^epsilon w`` for one report drawn from the crowd's vector."""
     a, b, c = crowd
     i, j, k = np.ogrid[: a + 1, : b + 1, : c + 1]
     weight = (
@@ -84,22 +80,9 @@ def crowd_draw(crowd: tuple[int, int, int], q: float, epsilon: float) -> Draw:
 def delta(
     crowd: tuple[int, int, int], N: int, q: float, epsilon: float, rtol: float = 1e-4
 ) -> Bracket:
-    """Bracket delta(epsilon) of the pair around a homogeneous crowd (theorem).
+    """Bracket delta(epsilon) of the pair around a homogeneous crowd (a, b, c) (theorem).
 
-    Parameters
-    ----------
-    crowd : triple of ints >= 0
-        The counts (a, b, c) of `domains.Triple`.
-    N : int >= 1
-        Number of reports, the one in question included. N = 1 gives the local pair.
-    q : float in (0, 1/2]
-        Flip probability.
-    epsilon : float >= 0
-        Natural logarithm of lam.
-    rtol : float > 0
-        Relative width asked for.
-
-    Forward and reverse differ by orders of magnitude:
+    N = 1 gives the local pair. Forward and reverse differ by orders of magnitude:
 
     >>> f"{delta((1, 0, 0), 1000, 0.05, math.log(2)).high:.1e}"
     '1.6e-13'
@@ -129,12 +112,8 @@ def local_delta(domain: Iterable[Block], q: float, epsilon: float) -> Bracket:
     """Bracket delta(epsilon) of the worst pair with no crowd at all; 0 from the local epsilon on.
 
     Only bits that differ tell x from x', and more of them tell more (post-processing), so the
-    worst pair differs in as many bits as the domain allows. Theorem. By post-processing again,
-    it bounds the delta of any crowd.
-
-    >>> from shoal.theory.domains import choice
-    >>> local_delta((choice(3),), 0.25, 2.2)
-    Bracket(low=0.0, high=0.0)
+    worst pair differs in as many bits as the domain allows (theorem). By post-processing again, it
+    bounds the delta of any crowd.
     """
     check_crowd(1, q, epsilon)
     differ = differing_bits(domain)
@@ -216,7 +195,7 @@ def attack(
     """Find the homogeneous crowd of the domain with the largest delta: a lower bound (theorem).
 
     Crowds are ranked by the second moment of ``w' - lam w``, which decides for large N, and those
-    of wide surveys by a quick guess too; the first few are evaluated roughly and the best of them
+    of wide surveys by a quick guess too; the first few are evaluated roughly, the best of them
     finely.
 
     >>> from shoal.theory.domains import choice
@@ -236,7 +215,7 @@ def attack(
 
 
 def rough_delta(crowd: Triple, N: int, q: float, epsilon: float) -> Bracket:
-    """Bracket delta to two digits: enough to tell which crowds deserve more."""
+    """Bracket delta to two digits: enough to rank crowds."""
     return _delta(crowd, N, q, epsilon, 0.02, max_terms=1 << 14)
 
 
@@ -262,17 +241,16 @@ def likely_worst(crowds: list[Triple], N: int, q: float, epsilon: float) -> list
 
 @functools.lru_cache(maxsize=256)
 def _guess(crowd: Triple, N: int, q: float, epsilon: float) -> float:
-    """Guess the logarithm of delta: the attack asks for it, and eta for the same crowds again."""
     return min(log_estimate(crowd_draw(crowd, q, epsilon), N) - math.log(N), 0.0)
 
 
 def take_long(crowds: Iterable[Triple]) -> bool:
-    """Whether crowds have so many atoms together that not all of them can be evaluated finely."""
+    """Whether crowds have too many atoms together for all of them to be evaluated finely."""
     return sum(_atoms(crowd) for crowd in crowds) > _FEW_ATOMS
 
 
 def _distance(left: Triple, right: Triple) -> float:
-    """Part of the bits that two crowds have in different places."""
+    """Return the share of bits that two crowds have in different places."""
     apart = sum(abs(x - y) for x, y in zip(left, right, strict=True))
     return apart / max(sum(left), sum(right))
 
@@ -284,7 +262,7 @@ def _atoms(crowd: Triple) -> int:
 def shortlist(crowds: Iterable[Triple], q: float, epsilon: float) -> list[Triple]:
     """Pick the crowds with the largest second moments of ``w' - lam w``, and the corners.
 
-    Where there are few crowds all of them are kept: for small N the second moment decides little.
+    If there are few crowds all are kept: for small N the second moment decides little.
     """
     growth, lam = math.log(phi(q)), math.exp(min(epsilon, 300.0))
     pool = sorted(t for t in crowds if _atoms(t) <= _MAX_ATOMS)
@@ -307,9 +285,7 @@ def shortlist(crowds: Iterable[Triple], q: float, epsilon: float) -> list[Triple
 
 
 def ratio_moments(L: int, N: int, q: float) -> tuple[float, float]:
-    """Mean and variance of R under D_m, forward (SDP 3.1 and appendix; theorem).
-
-    Either is infinite where it is larger than any float.
+    """Mean and variance of R under D_m, forward (SDP 3.1 and appendix; theorem), or infinity.
 
     >>> mean, variance = ratio_moments(5, 1000, 0.24454)
     >>> round(mean + 3 * math.sqrt(variance), 3)
@@ -331,12 +307,8 @@ def ratio_moments(L: int, N: int, q: float) -> tuple[float, float]:
 def ratio_distribution(L: int, N: int, q: float, points: int = 2048) -> RatioLaw:
     """Approximate the pmf of R under D_m, forward, on an even grid: for pictures, not certified.
 
-    The grid runs from 0 to six standard deviations above the mean (what is beyond is put on its
-    last point); atoms are split between neighbours so that means are kept.
-
-    >>> draw = ratio_distribution(5, 1000, 0.2446)
-    >>> bool(abs(draw.probabilities.sum() - 1) < 1e-6)
-    True
+    The grid runs from 0 to six standard deviations above the mean, whose last point holds the rest;
+    atoms are split between neighbours so that means are kept.
     """
     mean, variance = ratio_moments(L, N, q)
     top = mean + 6.0 * math.sqrt(variance)

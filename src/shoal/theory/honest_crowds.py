@@ -1,23 +1,22 @@
 """Tests of honest crowds: tails and mixtures that hold whatever the true answers are.
 
-*Tails.* The people of a crowd are fixed and their bits are flipped independently, so the number of
-reports in a set A is a sum of independent coins whose rates differ. If no original reaches A with
-more than `rate`, the sum's mean is at most n * rate, and Hoeffding (1956, theorem 5) says that from
-the mean plus one on its upper tail is at most that of a binomial with the same mean; a binomial's
-tail rises with its rate. Every bound falls as its count grows more extreme, so that it is a valid
-p-value.
+*Tails.* Bits are flipped independently, so the number of reports in a set A is a sum of independent
+coins whose rates differ. If no original reaches A with more than `rate`, the mean is at most
+n * rate, and from the mean plus one on the upper tail is at most that of a binomial with the same
+mean (Hoeffding 1956, theorem 5); a binomial's tail rises with its rate. Every bound falls as its
+count grows more extreme, so it is a valid p-value.
 
-*Mixtures.* Is a histogram a mixture of given distributions? Report i follows the distribution of
-its own original, P_(k_i), and all are independent. For weights g >= 0 the arithmetic mean bounds
-the geometric one: the expectation of prod_i g(T_i) is at most (sum_t Pbar(t) g(t))^n, where Pbar is
-the average of the n distributions, a mixture. With g = A / Pbar that is one for every A, hence at
-most one for an average over any prior of A (theorem). So
+*Mixtures.* Is a histogram a mixture of given distributions? Report i follows that of its own
+original, P_(k_i), and all are independent. For weights g >= 0 the arithmetic mean bounds the
+geometric one: E[prod_i g(T_i)] <= (sum_t Pbar(t) g(t))^n, where Pbar, the average of the n
+distributions, is a mixture. With g = A / Pbar that is one for every A, hence at most one for an
+average over any prior of A (theorem). So
 
     e = (average over A of the likelihood) / (largest likelihood of a mixture)
 
-has an expectation of at most one under every honest crowd, and by Markov 1/e is a valid p-value.
-Universal inference (Wasserman, Ramdas, Balakrishnan 2020) with a Dirichlet prior. It needs no
-asymptotics, and it detects every distribution outside the mixtures as n grows.
+has an expectation of at most one under every honest crowd, and by Markov 1/e is a valid p-value:
+universal inference (Wasserman, Ramdas, Balakrishnan 2020) with a Dirichlet prior. It needs no
+asymptotics, and detects every distribution outside the mixtures as n grows.
 """
 
 from __future__ import annotations
@@ -42,27 +41,20 @@ _FIRST_SUPPORT = 48
 _PRIOR = 0.5  # Jeffreys
 
 MAX_EXACT = 10**11
-"""Up to so many bits the distribution of a sum of bits is computed, beyond it is bounded."""
+"""Up to this many bits the distribution of a sum of bits is computed, beyond it is bounded."""
 
 _ROUNDING = 1 + 1e-9  # the incomplete beta function is good to about 1e-12
 
 
 def set_bit_pmfs(bits: int, fewest: int, most: int, q: float) -> Floats:
-    """Return the pmfs of the number of set bits in a report, one row per number of true bits.
-
-    >>> set_bit_pmfs(2, 1, 1, 0.25).tolist()
-    [[0.1875, 0.625, 0.1875]]
-    """
+    """Return the pmfs of the number of set bits in a report, one row per number of true bits."""
     return np.array([pmf(bits, k, q) for k in range(fewest, most + 1)])
 
 
 def bins(pmfs: Floats, count: int) -> NDArray[np.intp]:
     """Cut the outcomes into at most `count` runs that the distributions' average fills equally.
 
-    Returned is where each run starts. The cuts know the distributions and nothing of the data.
-
-    >>> bins(set_bit_pmfs(4, 0, 4, 0.25), 3).tolist()
-    [0, 2, 4]
+    Returns the start of each run. The cuts know the distributions and nothing of the data.
     """
     outcomes = pmfs.shape[1]
     if outcomes <= count:
@@ -77,8 +69,8 @@ def log_evidence(
 ) -> float:
     """Return ln e against every mixture, averaged over several ways to cut the outcomes.
 
-    Under `share` a part of the reports may be anything, so that mixtures are (1 - share) of one of
-    the distributions' and share of any other; `share` = 0 is the test of an honest crowd.
+    A part `share` of the reports may be anything: mixtures are then (1 - share) of one of the
+    distributions' and share of any other.
     """
     logs = []
     for starts in cuts:
@@ -101,10 +93,6 @@ def most_likely(pmfs: Floats, counts: Floats, share: float = 0.0) -> float:
     Any mixture Q gives a bound: by Jensen's inequality no other one is better by more than
     n ln(max_k sum_t counts(t)/n P_k(t)/Q(t)). The search only makes the bound tight (Wang 2007,
     constrained Newton steps by non-negative least squares).
-
-    >>> pmfs = set_bit_pmfs(2, 0, 2, 0.25)
-    >>> bool(np.isclose(most_likely(pmfs, 16 * pmfs[1]), 16 * pmfs[1] @ np.log(pmfs[1])))
-    True
     """
     seen = counts > 0
     part = counts[seen] / counts.sum()
@@ -148,10 +136,9 @@ def _step(
     mixed: Floats,
     slopes: Floats,
 ) -> Floats | None:
-    """Return better weights, or None if there are none to be found."""
-    peaks = np.zeros(weights.size, bool)
+    """Return better weights, or None if none are found."""
     padded = np.concatenate(([-np.inf], slopes, [-np.inf]))
-    peaks[:] = (slopes >= padded[:-2]) & (slopes >= padded[2:])
+    peaks = (slopes >= padded[:-2]) & (slopes >= padded[2:])
     active = np.flatnonzero((weights > 0) | peaks)
     root = np.sqrt(part)
     # The quadratic around the present mixture, with the sums of weights as heavy extra rows.
@@ -219,9 +206,6 @@ def hoeffding_at_least(count: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> 
     """Bound P[S >= count] for every sum S of `trials` coins of mean rate at most `rate`.
 
     One wherever the theorem does not hold: below the mean plus one.
-
-    >>> hoeffding_at_least([10, 11, 20], 20, 0.5).round(9).tolist()
-    [1.0, 0.411901474, 9.54e-07]
     """
     s, n, p = (np.asarray(x, float) for x in (count, trials, rate))
     return np.where(s >= n * p + 1, at_least(s, n, p), 1.0)

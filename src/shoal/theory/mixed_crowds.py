@@ -5,16 +5,12 @@ these vectors explain in the same proportion need not be told apart (theorem: th
 is a sufficient statistic), so a histogram has only as many cells as there are different vectors
 of ratios. Two values that are opposite on L bits make L + 1 cells instead of 2^L.
 
-Two ways, chosen by size:
-
-* *recursion*: add one record after another (SDP, the recursion before (2.2)). All terms are
+* *Recursion*: add one record after another (SDP, the recursion before (2.2)). All terms are
   positive, so every probability is right to a known relative error, however small delta is. With
   3 cells up to about 300 records, with 6 cells 30, with 8 cells 20, with 12 cells 12.
-* *transform*: the characteristic function of the others' histogram on a window that Bernstein's
+* *Transform*: the characteristic function of the others' histogram on a window that Bernstein's
   inequality justifies. Right to an absolute error near 1e-11, which the bracket includes. With 3
-  cells up to about 20,000 records, with 4 cells 1,000, with 5 cells 100.
-
-Larger crowds are refused.
+  cells up to about 20,000 records, with 4 cells 1,000, with 5 cells 100. Larger crowds are refused.
 """
 
 from __future__ import annotations
@@ -28,13 +24,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy.fft import irfftn, next_fast_len
 
-from shoal.theory.brackets import Bracket, FloatArray, log_one_plus, power_error
+from shoal.theory.brackets import (
+    UNIT,
+    Bracket,
+    FloatArray,
+    bernstein_reach,
+    log_one_plus,
+    power_error,
+)
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.reduction import compositions
 
 Vector = tuple[int, ...]
 
-_UNIT = 2.0**-53
 _EXPONENT = 38.0
 _FEW_STEPS = 5e6
 _MAX_STEPS = 1e8
@@ -42,7 +44,7 @@ _MAX_POINTS = 4e6
 
 
 def cell_chances(vectors: Sequence[Vector], q: float) -> FloatArray:
-    """Draw of one report of each vector over the cells that tell the vectors apart, a row each.
+    """Pmf of one report of each vector over the cells that tell the vectors apart, a row each.
 
     Bits in which the vectors follow the same pattern matter only through how many of them are
     wrong; outcomes with the same likelihood ratios are one cell.
@@ -74,11 +76,6 @@ class Histograms:
 
     Histograms are kept by the counts of all cells but the last, ordered by their sum, so those of
     fewer reports are the first of those of more.
-
-    >>> table = Histograms(2, 2)
-    >>> one = table.add(np.ones(1), 0, np.array([0.25, 0.75]))
-    >>> table.add(one, 1, np.array([0.25, 0.75])).tolist()
-    [0.5625, 0.375, 0.0625]
     """
 
     def __init__(self, cells: int, largest: int) -> None:
@@ -96,7 +93,7 @@ class Histograms:
             self._before.append(np.where(rows[:, cell] > 0, place, len(keys)).astype(np.intp))
 
     def add(self, pmf: FloatArray, count: int, report: FloatArray) -> FloatArray:
-        """Draw of count + 1 reports from that of `count` and of one more."""
+        """Pmf of count + 1 reports from that of `count` and of one more."""
         size = self.size[count + 1]
         padded = np.zeros(size + 1)
         padded[: pmf.size] = pmf
@@ -114,15 +111,11 @@ def _histograms(cells: int, largest: int) -> Histograms:
 
 def relative_error(bits: int, cells: int, count: int) -> float:
     """Bound the relative error of a probability after adding `count` records, lam's included."""
-    return 2.0 * _UNIT * (count * (2 * bits + cells + 8) + 64)
+    return 2.0 * UNIT * (count * (2 * bits + cells + 8) + 64)
 
 
 def gap(towards: FloatArray, away: FloatArray, lam: float, relative: float, eta: bool) -> Bracket:
-    """Bracket ``sum (s - lam t)_+``, or with `eta` the sum of s where s > lam t.
-
-    >>> gap(np.array([0.75, 0.25]), np.array([0.25, 0.75]), 2.0, 1e-15, eta=False).high
-    0.25...
-    """
+    """Bracket ``sum (s - lam t)_+``, or with `eta` the sum of s where s > lam t."""
     margin = towards - lam * away
     doubt = relative * (towards + lam * away)
     if eta:
@@ -145,7 +138,7 @@ def _window(counts: Sequence[int], chances: FloatArray) -> tuple[int, list[int],
     mean = weight @ chances
     variance = weight @ (chances * (1.0 - chances))
     out = int(np.argmax(variance))
-    half = _EXPONENT / 3.0 + np.sqrt((_EXPONENT / 3.0) ** 2 + 2.0 * _EXPONENT * variance)
+    half = [bernstein_reach(_EXPONENT, each) for each in variance.tolist()]
     cells = [cell for cell in range(len(mean)) if cell != out]
     start = [math.floor(mean[cell] - half[cell]) for cell in cells]
     length = [next_fast_len(math.ceil(2.0 * half[cell]) + 4, real=True) for cell in cells]
@@ -153,11 +146,7 @@ def _window(counts: Sequence[int], chances: FloatArray) -> tuple[int, list[int],
 
 
 def work_of(counts: Sequence[int], chances: FloatArray) -> float:
-    """Return the work that `mixed_crowd` will take, in elementary steps, or infinity.
-
-    >>> work_of([5, 4], cell_chances([(0, 0), (1, 1)], 0.1))
-    858.0
-    """
+    """Return the work that `mixed_crowd` will take, in elementary steps, or infinity."""
     steps = _steps(chances.shape[1], sum(counts) + 1)
     if steps <= _FEW_STEPS:
         return steps
@@ -175,20 +164,7 @@ def mixed_crowd(
     epsilon: float,
     eta: bool = False,
 ) -> Bracket:
-    """Bracket delta(epsilon), or eta, of replacing x by x' among the others (theorem).
-
-    Parameters
-    ----------
-    others : mapping of vectors to counts
-        Who else is in the crowd.
-    x, x_prime : vectors
-        The record in D and in D_m.
-    q : float in (0, 1/2]
-        Flip probability.
-    epsilon : float >= 0
-        Natural logarithm of lam.
-    eta : bool
-        Ask for ``P[R > lam]`` instead of the hockey stick.
+    """Bracket delta(epsilon), or eta, of replacing x by x' among the others, by counts (theorem).
 
     Not homogeneous, and worse than every homogeneous crowd:
 
@@ -237,20 +213,15 @@ def _transformed(
     turns = []
     for axis, size in enumerate(length):
         last = axis == len(length) - 1
-        angle = 2.0 * math.pi * np.fft.fftfreq(size)[: size // 2 + 1 if last else size]
-        if last:
-            angle = np.abs(angle)
+        angle = 2.0 * math.pi * (np.fft.rfftfreq(size) if last else np.fft.fftfreq(size))
         shape = [1] * len(length)
         shape[axis] = angle.size
         turns.append(angle.reshape(shape))
-    exponent = sum(
-        (1j * begin * angle for begin, angle in zip(start, turns, strict=True)),
-        np.zeros([turn.size for turn in turns], dtype=complex),
-    )
-    drift = sum(
-        (abs(begin * angle) for begin, angle in zip(start, turns, strict=True)),
-        np.zeros(exponent.shape),
-    )
+    exponent = np.zeros([turn.size for turn in turns], dtype=complex)
+    drift = np.zeros(exponent.shape)
+    for begin, angle in zip(start, turns, strict=True):
+        exponent += 1j * begin * angle
+        drift += abs(begin * angle)
     for count, report in zip(counts, rest, strict=True):
         # log of the characteristic function of one report, exact near 1
         a = np.zeros(exponent.shape, dtype=complex)
@@ -260,10 +231,10 @@ def _transformed(
             spoiled = spoiled + report[cell] * np.abs(angle)
         log, doubt = log_one_plus(a, relative * spoiled)
         exponent += count * log
-        drift += count * (doubt / (8.0 * _UNIT) + np.abs(log))
+        drift += count * (doubt / (8.0 * UNIT) + np.abs(log))
     size = np.exp(exponent.real)
     points = math.prod(length)
-    wobble = np.asarray(8.0 * _UNIT * (8.0 + drift) + 32.0 * _UNIT * math.log2(points))
+    wobble = np.asarray(8.0 * UNIT * (8.0 + drift) + 32.0 * UNIT * math.log2(points))
     spoiled = power_error(size, wobble)
     # Parseval and Cauchy-Schwarz: the sum over all cells of what round-off and wrapping spoil
     lost = 2.0 * math.sqrt(float(np.sum(spoiled**2)))
@@ -278,10 +249,10 @@ def _transformed(
     margin = s - lam * t
     if not eta:
         value, slack = float(np.maximum(margin, 0.0).sum()), (1.0 + lam) * (lost + relative)
-    else:
-        doubt = (1.0 + lam) * each + relative * (np.abs(s) + lam * np.abs(t))
-        sure, maybe = s[margin > doubt], s[margin >= -doubt]
-        value, slack = float(np.clip(sure, 0.0, None).sum()), lost + relative
-        slack_high = slack + float(np.clip(maybe, 0.0, None).sum()) - value
-        return Bracket(max(value - slack, 0.0), value + slack_high + 1e-12).capped(1.0)
-    return Bracket(max(value - slack, 0.0), value + slack).capped(1.0)
+        return Bracket(max(value - slack, 0.0), value + slack).capped(1.0)
+    doubt = (1.0 + lam) * each + relative * (np.abs(s) + lam * np.abs(t))
+    sure, maybe = (
+        float(np.clip(s[hit], 0.0, None).sum()) for hit in (margin > doubt, margin >= -doubt)
+    )
+    slack = lost + relative
+    return Bracket(max(sure - slack, 0.0), maybe + slack + 1e-12).capped(1.0)

@@ -33,7 +33,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.brackets import UNIT, Bracket, FloatArray, log_one_plus, power_error
+from shoal.theory.binomial import pmf
+from shoal.theory.brackets import (
+    UNIT,
+    Bracket,
+    FloatArray,
+    bernstein_reach,
+    log_one_plus,
+    power_error,
+)
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import log_theta
 
@@ -50,59 +58,12 @@ class OneBitWorst(NamedTuple):
     value: Bracket
 
 
-def with_one(pmf: FloatArray, q: float) -> FloatArray:
-    """Pmf of the count after one more original 1 (KR (3.2); theorem).
-
-    >>> with_one(np.array([1.0]), 0.25).tolist()
-    [0.25, 0.75]
-    """
-    longer: FloatArray = np.append(q * pmf, 0.0) + np.append(0.0, (1.0 - q) * pmf)
-    return longer
-
-
-def with_zero(pmf: FloatArray, q: float) -> FloatArray:
-    """Pmf of the count after one more original 0 (KR (3.3); theorem).
-
-    >>> with_zero(np.array([1.0]), 0.25).tolist()
-    [0.75, 0.25]
-    """
-    return with_one(pmf, 1.0 - q)
-
-
-def count_pmf(n: int, m: int, q: float) -> FloatArray:
-    """Pmf of ``A_n(m)`` by the recursions, in n^2 steps: all terms positive, so all accurate.
-
-    >>> count_pmf(2, 1, 0.25).tolist()
-    [0.1875, 0.625, 0.1875]
-    """
-    _check_count(n, m)
-    pmf = np.ones(1)
-    for _ in range(m):
-        pmf = with_one(pmf, q)
-    for _ in range(n - m):
-        pmf = with_zero(pmf, q)
-    return pmf
-
-
-def _check_count(n: int, m: int) -> None:
-    if not 0 <= m <= n:
-        raise ValueError(f"m must be between 0 and n, got m={m}, n={n}.")
-
-
 def privacy_ratio(n: int, m: int, q: float) -> FloatArray:
-    """``pi(s; m) = P[A_n(m) = s] / P[A_n(m+1) = s]`` for s = 0..n, falling in s (KR 3.1).
-
-    >>> privacy_ratio(1, 0, 0.25).tolist()
-    [3.0, 0.3333333333333333]
-    """
-    _check_count(n, m + 1)
-    others = count_pmf(n - 1, m, q)
-    return with_zero(others, q) / with_one(others, q)
-
-
-def _worst_of(n: int, ones: int, low: float, high: float) -> OneBitWorst:
-    # among k ones, up; the same number belongs to going down with n - 1 - k
-    return OneBitWorst(ones, True, Bracket(float(low), float(max(low, high))))
+    """``pi(s; m) = P[A_n(m) = s] / P[A_n(m+1) = s]`` for s = 0..n, falling in s (KR 3.1)."""
+    if not 0 <= m < n:
+        raise ValueError(f"m must be between 0 and n - 1, got m={m}, n={n}.")
+    ratio: FloatArray = pmf(n, m, q) / pmf(n, m + 1, q)
+    return ratio
 
 
 def worst_one_bit_delta(
@@ -124,7 +85,8 @@ def worst_one_bit_delta(
     if n * length <= min(work, 2_000_000):
         m = np.arange(n)
         ends = upward(m, n - 1 - m, q, epsilon)
-        return _worst_of(n, int(np.argmax(ends.low)), ends.low.max(), ends.high.max())
+        value = Bracket(*map(float, (ends.low.max(), ends.high.max())))
+        return OneBitWorst(int(np.argmax(ends.low)), True, value)
     edges = np.unique(np.linspace(0, n, 33).astype(np.int64))
     first, last = edges[:-1], edges[1:] - 1
     best_low, best_m = 0.0, 0
@@ -143,7 +105,8 @@ def worst_one_bit_delta(
         done = single | (above <= max(best_low * (1.0 + rtol), 1e-290))
         settled = max(settled, float(np.max(above[done], initial=0.0)))
         if done.all() or work <= 0:
-            return _worst_of(n, best_m, best_low, max(settled, float(above.max(initial=0.0))))
+            high = max(best_low, settled, float(above.max(initial=0.0)))
+            return OneBitWorst(best_m, True, Bracket(best_low, high))
         first, last = first[~done], last[~done]
         middle = (first + last) // 2
         first, last = np.concatenate([first, middle + 1]), np.concatenate([middle, last])
@@ -178,13 +141,11 @@ def transform_length(n: int, q: float, epsilon: float) -> int:
     if tilt is None:
         return 1
     variance = n * max(tilt.ones * (1.0 - tilt.ones), tilt.zeros * (1.0 - tilt.zeros))
-    # Bernstein: exp(-x^2 / (2 (variance + x/3))) = exp(-45)
-    half = _EXPONENT / 3.0 + math.sqrt((_EXPONENT / 3.0) ** 2 + 2.0 * _EXPONENT * variance)
-    return 1 << math.ceil(math.log2(2.0 * half + 8.0))
+    return 1 << math.ceil(math.log2(2.0 * bernstein_reach(_EXPONENT, variance) + 8.0))
 
 
 def _tilt(q: float, epsilon: float) -> CountTilt | None:
-    """CountTilt to where delta is decided; None where it is surely 0."""
+    """Tilt to where delta is decided; None where it is surely 0."""
     # log_theta is right to a few units of round-off, so this sign is certain
     if epsilon >= log_theta(q) * (1.0 + 1e-14):
         return None

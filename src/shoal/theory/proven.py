@@ -1,13 +1,12 @@
-"""Delta of whole reports: what is proven for every crowd, and what an attack already reaches.
+"""Delta of whole reports: proven for every crowd, and reached by an attack.
 
 `proven_delta` holds for every collection of the domain, `attack_delta` is attained by one. Both
 are theorems about replace-one neighbours, N fixed and public, and perfectly anonymized reports;
-with t colluders use N - t. The attack never exceeds the promise.
+with t colluders use N - t.
 
-`proven_q`, `proven_epsilon` and `proven_crowd` solve for the other three numbers. Each search uses
-rough brackets far from the answer and fine ones near it, always from the safe side, and ends with a
-bracket at the very answer. Delta falls in epsilon and in N (theorems; for the blanket in N by
-Jensen: the mean of N draws dominates that of N + 1 in convex order), and the true delta in q.
+`proven_q`, `proven_epsilon` and `proven_crowd` solve for the other three numbers, and end with a
+fine bracket at the answer itself. Delta falls in epsilon and in N (theorems; for the blanket in N
+by Jensen: the mean of N draws dominates that of N + 1 in convex order), the true delta also in q.
 """
 
 from __future__ import annotations
@@ -17,21 +16,10 @@ import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from shoal.theory import calibration
 from shoal.theory.blanket import blanket_delta, normal_guess
 from shoal.theory.brackets import Bracket
-from shoal.theory.calibration import (
-    FINE,
-    FIRST,
-    ROUGH,
-    Answer,
-    Point,
-    around_falling,
-    check_target,
-    edge,
-    judge,
-    remembering,
-    smallest_q,
-)
+from shoal.theory.calibration import FINE, FIRST, ROUGH, Answer, Point
 from shoal.theory.composition import gaussian_delta
 from shoal.theory.domains import Block, Domain, Triple, check_domain, differing_bits
 from shoal.theory.homogeneous import attack, check_crowd, local_delta
@@ -41,11 +29,13 @@ from shoal.theory.randomized_response import local_epsilon
 _ROUGH_BLANKET = 0.05
 _WIDE = 100
 _FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-3, 2e-4
-"""With more differing bits, delta is known to a thousandth and q is sought to a 5,000th of its
-log-odds: of sigma, that is a tenth of what rounding q up to 16 digits may cost there."""
+"""With more differing bits, delta is known to a thousandth and q to a 5,000th of its log-odds: of
+sigma, that is a tenth of what rounding q up to 16 digits may cost there.
+"""
 _XTOL_OF_OTHERS_IF_WIDE = 5e-4
 """A crowd or an epsilon is sought to a 2,000th there. Delta moves at least half as much as a crowd
-does, so a crowd is at most a few thousandths above the smallest one."""
+does, so a crowd is at most a few thousandths above the smallest one.
+"""
 
 _MIN_EPSILON = 1e-9
 _MAX_CROWD = 10**12
@@ -54,14 +44,14 @@ Method = Literal["exact over m", "blanket", "local", "composed over bits"]
 
 
 class Proven(NamedTuple):
-    """The bracket of the best upper bound, whose high end is the promise, and where it is from."""
+    """The bracket of the best upper bound, whose high end is the promise, and its method."""
 
     delta: Bracket
     method: Method
 
 
 class AttackDelta(NamedTuple):
-    """A delta that some crowd has: counts of bits (a, b, c), or for one bit the worst m."""
+    """The delta of some crowd: counts of bits (a, b, c), or for one bit the worst m."""
 
     delta: Bracket
     crowd: Triple | OneBitWorst
@@ -82,19 +72,6 @@ def proven_delta(
 
     The candidates are the exact maximum over m (one bit only), the privacy blanket, and the local
     pair, which post-processing makes valid for every crowd.
-
-    Parameters
-    ----------
-    domain : iterable of Block
-        The questions.
-    N : int >= 1
-        Crowd size.
-    q : float in (0, 1/2]
-        Flip probability.
-    epsilon : float >= 0
-        Natural logarithm of lam.
-    rtol : float > 0
-        Relative width asked for.
 
     >>> from shoal.theory.domains import choice, flags
     >>> proven_delta((flags(1),), 1000, 0.0119, 0.6931).method
@@ -151,7 +128,7 @@ def attack_delta(
 
 
 def _precision(blocks: tuple[Block, ...], xtol: float) -> tuple[bool, float, float]:
-    """Whether a domain is wide, and to what its answer and delta are then known."""
+    """Whether a domain is wide, and the tolerances of its answer and of delta."""
     if differing_bits(blocks) > _WIDE:
         return True, max(xtol, _XTOL_IF_WIDE), _FINE_IF_WIDE
     return False, xtol, FINE
@@ -160,7 +137,7 @@ def _precision(blocks: tuple[Block, ...], xtol: float) -> tuple[bool, float, flo
 def _enough(good: Point, bad: Point, xtol: float, finest: float) -> float:
     """Return how well delta must be known between two points for an answer to `xtol`.
 
-    Where a fine bracket is dear, no finer one is asked for than the slope there needs.
+    Where brackets are slow, none is asked to be finer than the slope requires.
     """
     if good.gap <= -1e3 or bad.passed or bad.x <= 0.0:
         return finest
@@ -173,8 +150,7 @@ def proven_q(
 ) -> Answer:
     """Smallest q, to within `xtol` of its log-odds, at which the proven delta is at most `delta`.
 
-    Round q up to what the sampler can draw and ask `proven_delta` again: the true delta can only
-    fall, its bound is certified by the second call.
+    Round q up to a number that the sampler can draw, and certify it with `proven_delta` again.
 
     >>> from shoal.theory.domains import flags
     >>> answer = proven_q((flags(5),), 5000, math.log(2), 0.005)
@@ -195,7 +171,7 @@ def proven_q(
     # domains it moves by fifty times the step in the log-odds (observed)
     finest = ROUGH if wide else min(max(xtol, finest), ROUGH)
     stride = 3.0 if finest >= ROUGH else 1.5  # from the local q it is a long way
-    return smallest_q(
+    return calibration.smallest_q(
         differing_bits(blocks), epsilon, delta, at, xtol, finest, stride, guess if wide else None
     )
 
@@ -203,7 +179,7 @@ def proven_q(
 def attack_q(
     domain: Iterable[Block], N: int, epsilon: float, delta: float, xtol: float = 3e-6
 ) -> Answer:
-    """Smallest q at which the crowds tried have delta at most `delta`: no promise, a yardstick.
+    """Smallest q at which the crowds tried have delta at most `delta`: a yardstick, no promise.
 
     >>> from shoal.theory.domains import choice
     >>> round(attack_q((choice(100),), 10_000, math.log(2), 1e-6).value, 4)
@@ -215,7 +191,7 @@ def attack_q(
     def at(q: float, rtol: float) -> Bracket:
         return attack_delta(blocks, N, q, epsilon, rtol).delta
 
-    return smallest_q(differing_bits(blocks), epsilon, delta, at, xtol)
+    return calibration.smallest_q(differing_bits(blocks), epsilon, delta, at, xtol)
 
 
 def proven_epsilon(
@@ -234,7 +210,7 @@ def proven_epsilon(
     local = local_epsilon(differing_bits(blocks), q) * (1.0 + 1e-13)
     if delta == 0.0:
         return Answer(local, Bracket(0.0, 0.0))
-    check_target(delta)
+    calibration.check_target(delta)
     if local <= _MIN_EPSILON:
         return Answer(local, Bracket(0.0, 0.0))
     wide, xtol, finest = _precision(blocks, xtol)
@@ -249,15 +225,15 @@ def proven_epsilon(
     def guess(epsilon: float) -> float:
         return gaussian_delta(mu, epsilon)
 
-    curve = remembering(at)
+    curve = calibration.remembering(at)
     safe = Point(local, -1e3, True)
     near = ROUGH if wide else finest
-    good, bad = around_falling(curve, guess, _MIN_EPSILON, safe, delta, near)
+    good, bad = calibration.around_falling(curve, guess, _MIN_EPSILON, safe, delta, near)
     if bad is None:
-        bad = judge(curve, 0.0, delta, FIRST, finest)
+        bad = calibration.judge(curve, 0.0, delta, FIRST, finest)
     if wide:
         finest = _enough(good, bad, xtol, finest)
-    answer = 0.0 if bad.passed else edge(curve, good, bad, delta, xtol, finest)
+    answer = 0.0 if bad.passed else calibration.edge(curve, good, bad, delta, xtol, finest)
     # A finer bracket need not be a better one, and a plan is certified by a fine one.
     while (final := at(answer, FINE)).high > delta and answer < local:
         answer = min(max(answer * (1.0 + xtol), _MIN_EPSILON), local)
@@ -268,7 +244,7 @@ def proven_epsilon(
 def proven_crowd(
     domain: Iterable[Block], q: float, epsilon: float, delta: float, xtol: float = 1e-5
 ) -> Answer:
-    """Crowd at which the proven delta is at most `delta`: the smallest, rounded up by `xtol`.
+    """Smallest crowd, rounded up by `xtol`, at which the proven delta is at most `delta`.
 
     Infinite when 1e12 is not enough.
 
@@ -278,7 +254,7 @@ def proven_crowd(
     """
     blocks = check_domain(domain)
     check_crowd(1, q, epsilon)
-    check_target(delta)
+    calibration.check_target(delta)
     wide, xtol, finest = _precision(blocks, xtol)
     xtol = max(xtol, _XTOL_OF_OTHERS_IF_WIDE) if wide else xtol
 
@@ -288,25 +264,27 @@ def proven_crowd(
     def guess(N: float) -> float:
         return normal_guess(blocks, math.ceil(N), q, epsilon)
 
-    bracket_at = remembering(at)
+    bracket_at = calibration.remembering(at)
 
     def curve(N: float, rtol: float) -> Bracket:
         return bracket_at(math.ceil(N), rtol)
 
     safe = Point(_MAX_CROWD, -1e3, True)
     near = ROUGH if wide else finest
-    good, bad = around_falling(curve, guess, 1.0, safe, delta, near)
+    good, bad = calibration.around_falling(curve, guess, 1.0, safe, delta, near)
     if good.x > 0.999 * _MAX_CROWD:
-        good = judge(curve, _MAX_CROWD, delta, FIRST, finest)
+        good = calibration.judge(curve, _MAX_CROWD, delta, FIRST, finest)
         if not good.passed:
             return Answer(math.inf, Bracket(0.0, 1.0))
     if bad is None:
-        bad = judge(curve, 1, delta, FIRST, finest)
+        bad = calibration.judge(curve, 1, delta, FIRST, finest)
     if wide:
         finest = _enough(good, bad, xtol, finest)
     # below one person there is nothing left to resolve
     whole = max(xtol, 0.5 / good.x)
-    answer = 1 if bad.passed else math.ceil(edge(curve, good, bad, delta, whole, finest))
+    answer = (
+        1 if bad.passed else math.ceil(calibration.edge(curve, good, bad, delta, whole, finest))
+    )
     step = xtol
     # A finer bracket need not be a better one, and a plan is certified by a fine one.
     while (final := at(answer, FINE)).high > delta:

@@ -19,31 +19,19 @@ def check_q(q: float) -> None:
 
 
 def log_theta(q: float) -> float:
-    """``ln(p / q)`` to full relative accuracy, also near q = 1/2 where it vanishes.
-
-    >>> log_theta(0.5)
-    0.0
-    """
+    """``ln(p / q)`` to full relative accuracy, also near q = 1/2 where it vanishes."""
     check_q(q)
     return math.log1p((1.0 - 2.0 * q) / q)
 
 
 def phi(q: float) -> float:
-    """Second moment of one bit's likelihood ratio, ``p/q + q/p - 1`` (SDP 3.14).
-
-    >>> round(phi(0.25), 12)
-    2.333333333333
-    """
+    """Second moment of one bit's likelihood ratio, ``p/q + q/p - 1`` (SDP 3.14)."""
     check_q(q)
     return 1.0 + (1.0 - 2.0 * q) ** 2 / (q * (1.0 - q))
 
 
 def q_from_phi(value: float) -> float:
-    """Flip probability with the given ``phi >= 1`` (SDP 3.16).
-
-    >>> round(q_from_phi(phi(0.25)), 12)
-    0.25
-    """
+    """Flip probability with the given ``phi >= 1`` (SDP 3.16)."""
     if not value >= 1.0:
         raise ValueError(f"phi must be at least 1, got phi={value}.")
     # (phi+1)^2 - 4 = (phi-1)(phi+3): no cancellation near phi = 1, that is near q = 1/2.
@@ -54,9 +42,6 @@ def local_epsilon(differing_bits: int, q: float) -> float:
     """Epsilon without any crowd: ``d ln(p/q)`` when two originals differ in at most d bits.
 
     SDP 1.3 (the largest value of the local ratio); BITVEC states it with d = 2m.
-
-    >>> round(local_epsilon(2, 0.25), 6)
-    2.197225
     """
     if differing_bits < 0:
         raise ValueError(f"differing_bits must be at least 0, got {differing_bits}.")
@@ -81,9 +66,6 @@ def count_sigma(N: int, q: float) -> float:
     """Return the standard deviation of an estimated count, ``sqrt(N p q) / (p - q)`` (SDP 4).
 
     Infinite at q = 1/2, where nothing can be estimated.
-
-    >>> round(count_sigma(10_000_000, 0.351) / math.sqrt(10_000_000), 1)
-    1.6
     """
     check_q(q)
     if q == 0.5:
@@ -92,20 +74,15 @@ def count_sigma(N: int, q: float) -> float:
 
 
 def normal_factor(level: float) -> float:
-    """Return how many sigmas a normal interval at the level reaches.
-
-    >>> round(normal_factor(0.95), 4)
-    1.96
-    """
+    """Return how many sigmas a normal interval at the level reaches."""
     return -NormalDist().inv_cdf((1 - level) / 2)
 
 
 def shift_of_a_fake(q: float, messages: int = 1) -> float:
     """Return by how many people one fake report moves a count at most: ``p / (p - q)``.
 
-    It was never randomized, and an estimate takes it for one that was. Infinite at q = 1/2. A
-    report that is sent as W messages, one for a set bit, can name one bit W times, which moves
-    its count by ``(W - q) / (p - q)``.
+    An estimate takes it for a randomized report. Infinite at q = 1/2. A report that is sent as W
+    messages can name one bit W times, which moves its count by ``(W - q) / (p - q)``.
 
     >>> shift_of_a_fake(0.25), shift_of_a_fake(0.25, messages=4)
     (1.5, 7.5)
@@ -114,13 +91,8 @@ def shift_of_a_fake(q: float, messages: int = 1) -> float:
 
 
 def posterior(prior: float, q: float, reported: int) -> float:
-    """Return P[bit = 1 | report], for a reader who believed `prior` before.
+    """Return P[bit = 1 | report] by Bayes' rule, for a reader who believed `prior` (LEC Example 1).
 
-    By Bayes' rule with flip probability q (LEC Example 1): at q = 1/2 the report changes nothing,
-    at q = 0 it says everything.
-
-    >>> posterior(0.5, 0.5, reported=1)
-    0.5
     >>> round(posterior(0.01, 0.25, reported=1), 4)
     0.0294
     """

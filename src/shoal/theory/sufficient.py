@@ -4,17 +4,17 @@ SDP asks for ``P[R > e^epsilon] <= eta`` and looks at one crowd, the forward one
 homogeneous crowds of the domain are compared and the largest eta is reported with its crowd. It is
 a lower bound on the worst case over all collections (theorem), not a guarantee.
 
-Post-processing may raise eta, so a crowd (a, b, c) may be worse than one with more bits, and the
-maximal triples do not suffice. All triples are compared where a domain has at most `MAX_KINDS` of
-them: flags(10) has 286, a choice 5. Few need to be evaluated, because of a
+Post-processing may raise eta, so the maximal triples do not suffice. All triples are compared where
+a domain has at most `MAX_KINDS` of them: flags(10) has 286, a choice 5. Few are evaluated, because
 
-Theorem: for every mu < lam, ``eta(lam) <= delta(mu) lam / (lam - mu)``: where R > lam the hockey
-stick at mu collects at least ``1 - mu / lam`` of the probability. And delta does not fall when a, b
-or c grows (see `domains`), so the bound of a triple holds for every triple below it.
+    eta(lam) <= delta(mu) lam / (lam - mu)    for every mu < lam       (theorem)
+
+where R > lam the hockey stick at mu collects at least ``1 - mu / lam`` of the probability. And
+delta does not fall when a, b or c grows, so the bound of a triple holds for every triple below it.
 
 Wider domains have thousands of triples. There the shortlist of the attack on delta is compared, and
-the answer says that it is the largest of those only. Of the widest, from some 45 flags on, the two
-crowds with the largest deltas are, or the one if the other has less than a tenth of its delta.
+the answer says so. Of the widest, from some 45 flags on, the two crowds with the largest deltas
+are, or the one if the other has less than a tenth of its delta.
 
 *The three-sigma rule* (SDP 3.2): mean plus three standard deviations of R at most lam. A rule of
 thumb (observed): the exact eta at its q runs from .0013 to .0087 over the paper's rows. It looks
@@ -28,6 +28,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import Answer, largest, q_of_log_odds, smallest, smallest_q
 from shoal.theory.domains import (
@@ -38,19 +39,11 @@ from shoal.theory.domains import (
     few_classes,
     maximal_classes,
 )
-from shoal.theory.homogeneous import (
-    check_crowd,
-    eta,
-    likely_worst,
-    ratio_moments,
-    rough_delta,
-    shortlist,
-    take_long,
-)
+from shoal.theory.homogeneous import check_crowd, eta, ratio_moments, rough_delta
 from shoal.theory.randomized_response import count_sigma, local_q, log_theta, phi, q_from_phi
 
 MAX_KINDS = 300
-"""Up to so many triples all of them are compared."""
+"""Up to this many triples all are compared."""
 
 _FEW = 2
 
@@ -58,8 +51,7 @@ _FEW = 2
 class Sufficient(NamedTuple):
     """A crowd with the largest eta, and a bracket of the largest eta of all kinds compared.
 
-    `kinds` is how many kinds of homogeneous crowds were compared; `exhaustive` says whether the
-    domain has no others.
+    `kinds` is how many were compared; `exhaustive` says whether the domain has no others.
     """
 
     crowd: Triple
@@ -84,7 +76,7 @@ def sufficient_eta(
     every = few_classes(blocks, MAX_KINDS)
     exhaustive = every is not None
     if every is None:
-        crowds = _few(shortlist(maximal_classes(blocks), q, epsilon), N, q, epsilon)
+        crowds = _few(homogeneous.shortlist(maximal_classes(blocks), q, epsilon), N, q, epsilon)
     else:
         crowds = sorted(every)
     # a crowd in which x and x' agree has no ratio but 1
@@ -109,11 +101,10 @@ def sufficient_eta(
 
 def _few(crowds: list[Triple], N: int, q: float, epsilon: float) -> list[Triple]:
     """Keep the crowds with the largest deltas where comparing all would take long."""
-    if not take_long(crowds):
+    if not homogeneous.take_long(crowds):
         return crowds
-    roughly = {
-        crowd: rough_delta(crowd, N, q, epsilon) for crowd in likely_worst(crowds, N, q, epsilon)
-    }
+    likely = homogeneous.likely_worst(crowds, N, q, epsilon)
+    roughly = {crowd: rough_delta(crowd, N, q, epsilon) for crowd in likely}
     first, *rest = heapq.nlargest(_FEW, roughly, key=lambda crowd: roughly[crowd])
     return [first, *(crowd for crowd in rest if roughly[crowd].low > 0.1 * roughly[first].low)]
 
@@ -163,10 +154,6 @@ def sufficient_q(
 
     One crowd is solved for, then all are compared there; if another one is worse it takes its
     place. The answer is certified on all of them.
-
-    >>> from shoal.theory.domains import flags
-    >>> 0.245 < sufficient_q((flags(5),), 1000, math.log(2), 0.006).value < 0.248
-    True
     """
     check_crowd(N, 0.5, epsilon)
     blocks = check_domain(domain)
@@ -195,39 +182,28 @@ def sufficient_q(
 
 
 def gap_312(q: float, L: int, N: int, lam: float) -> float:
-    """``E R + 3 sqrt(Var R) - lam`` (SDP 3.12).
-
-    >>> abs(gap_312(0.16920, 5, 1000, math.exp(2))) < 0.01
-    True
-    """
+    """``E R + 3 sqrt(Var R) - lam`` (SDP 3.12)."""
     mean, variance = ratio_moments(L, N, q)
     return mean + 3.0 * math.sqrt(max(variance, 0.0)) - lam
 
 
 def gap_313(q: float, L: int, N: int, lam: float) -> float:
-    """Left side less right side of SDP (3.13), which drops the terms in 1/N of (3.12).
-
-    >>> gap_313(0.2, 5, 1000, 2.0) > gap_312(0.2, 5, 1000, 2.0)
-    True
-    """
+    """Left side less right side of SDP (3.13), which drops the terms in 1/N of (3.12)."""
     p = 1.0 - q
     first = ((p**3 + q**3) / (p * q)) ** L
     # SDP prints (pq)^4 in the derivation below (3.13); (pq)^2 is right.
     second = ((p**5 + q**5) / (p * q) ** 2) ** L
+    return _gap(first, second, N, lam)
+
+
+def _gap(first: float, second: float, N: int, lam: float) -> float:
     inside = first / N + (second - first**2) / N**2
     return 1.0 + first / N + 3.0 * math.sqrt(max(inside, 0.0)) - lam
 
 
 def gap_315(value: float, L: int, N: int, lam: float) -> float:
-    """Left side less right side of SDP (3.15), a function of phi; equal to (3.13).
-
-    >>> abs(gap_315(phi(0.2), 5, 1000, 2.0) - gap_313(0.2, 5, 1000, 2.0)) < 1e-9
-    True
-    """
-    first = value**L
-    second = ((value + 1.0) ** 2 - value - 2.0) ** L
-    inside = first / N + (second - first**2) / N**2
-    return 1.0 + first / N + 3.0 * math.sqrt(max(inside, 0.0)) - lam
+    """Left side less right side of SDP (3.15), a function of phi; equal to (3.13)."""
+    return _gap(value**L, ((value + 1.0) ** 2 - value - 2.0) ** L, N, lam)
 
 
 _GAPS = {"3.12": gap_312, "3.13": gap_313}

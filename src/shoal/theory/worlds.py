@@ -1,4 +1,4 @@
-"""Worlds to search for the worst pair of collections, cut into steps that can be resumed.
+"""Worlds to search for the worst pair of collections, in steps that can be resumed.
 
 * `OneBitWorld`: one bit, all crowds, because only the number of ones matters. Exhaustive up to
   20,000 records, on a grid of the number of ones beyond.
@@ -7,8 +7,8 @@
   values, each kind up to symmetry, on a grid of their shares, as far as `mixed_crowds` can
   evaluate them. Not exhaustive.
 
-Every value is a certified bracket of a real pair, so what is found is an attack (theorem); that
-nothing else is worse is a theorem only where the world is exhaustive.
+Every value is a certified bracket of a real pair, so a find is an attack (theorem); that nothing
+else is worse is a theorem only where the world is exhaustive.
 """
 
 from __future__ import annotations
@@ -21,33 +21,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.theory import homogeneous
+from shoal.theory import configurations as kinds
+from shoal.theory import domains, homogeneous, mixed_crowds
 from shoal.theory.brackets import Bracket, FloatArray
-from shoal.theory.configurations import (
-    Configuration,
-    configurations,
-    crowd_count,
-    different_crowds,
-    symmetries,
-    witness,
-)
-from shoal.theory.domains import (
-    Block,
-    Domain,
-    Triple,
-    check_domain,
-    differing_bits,
-    maximal_classes,
-)
+from shoal.theory.configurations import Configuration, configurations, crowd_count, witness
+from shoal.theory.domains import Block, Domain, Triple, check_domain, differing_bits
 from shoal.theory.enumeration import Vector, originals
-from shoal.theory.mixed_crowds import (
-    Histograms,
-    cell_chances,
-    gap,
-    mixed_crowd,
-    relative_error,
-    work_of,
-)
+from shoal.theory.mixed_crowds import Histograms, cell_chances, mixed_crowd
 from shoal.theory.one_bit import transform_length, upward
 from shoal.theory.sufficient import sufficient_eta
 
@@ -60,7 +40,7 @@ _ONE_BIT_ALL = 20_000
 
 
 class CollectionPair(NamedTuple):
-    """A pair of collections, by the counts of the others' values, and what it reaches."""
+    """A pair of collections, by the counts of the others' values, and its bracket."""
 
     value: Bracket
     others: tuple[tuple[Vector, int], ...]
@@ -69,7 +49,7 @@ class CollectionPair(NamedTuple):
 
 
 class World(Protocol):
-    """Something to search, step by step."""
+    """Something to search; a step returns its worst pair and how many pairs it looked at."""
 
     exhaustive: bool
     description: str
@@ -80,7 +60,7 @@ class World(Protocol):
 
 
 class SearchQuestion(NamedTuple):
-    """What is asked of every pair."""
+    """The question asked of every pair."""
 
     domain: Domain
     N: int
@@ -96,9 +76,6 @@ def homogeneous_best(
     """Find the worst homogeneous crowd: all kinds while they are few, else a shortlist of them.
 
     For delta the maximal triples suffice (see `domains`); for eta see `sufficient`.
-
-    >>> homogeneous_best((Block(3, 1, 1),), 5, 0.2, math.log(4), eta=False)[0]
-    Triple(a=1, b=1, c=1)
     """
     blocks = check_domain(domain)
     measure = homogeneous.eta if eta else homogeneous.delta
@@ -108,7 +85,7 @@ def homogeneous_best(
     if eta:
         crowds.add(sufficient_eta(blocks, N, q, epsilon).crowd)
     elif narrow or N == 1:
-        crowds |= maximal_classes(blocks)
+        crowds |= domains.maximal_classes(blocks)
     else:
         crowds.add(homogeneous.attack(blocks, N, q, epsilon).crowd)
     measures = [(t, measure(t, N, q, epsilon)) for t in sorted(crowds, reverse=True) if t.a + t.b]
@@ -130,18 +107,14 @@ class OneBitWorld:
         if not self.exhaustive:
             self.description = "a grid of the number of ones"
             near = np.unique(np.geomspace(1, others, 200).astype(np.int64))
-            ones = np.unique(
-                np.concatenate(
-                    [[0], near, others - near, np.linspace(0, others, 101).astype(np.int64)]
-                )
-            )
+            even = np.linspace(0, others, 101).astype(np.int64)
+            ones = np.unique(np.concatenate([[0], near, others - near, even]))
         length = transform_length(others + 1, question.q, question.epsilon)
         self._chunk = max(1, (1 << 20) // length)
         self._ones = ones
         self.steps = -(-ones.size // self._chunk)
 
     def step(self, index: int) -> tuple[CollectionPair, int]:
-        """Look at one stretch of the number of ones."""
         _, n, q, epsilon, eta = self._question
         ones = self._ones[index * self._chunk : (index + 1) * self._chunk]
         ends = upward(ones, n - 1 - ones, q, epsilon, eta)
@@ -171,8 +144,8 @@ def _small_work(domain: Domain, N: int) -> float:
     histograms = math.comb(N + cells - 1, cells - 1)
     if histograms * len(vectors) > 2e7:
         return math.inf
-    kinds = max(1.0, crowds / len(symmetries(domain)))
-    return float(kinds * histograms * len(vectors) * (cells + len(vectors)))
+    different = max(1.0, crowds / len(kinds.symmetries(domain)))
+    return float(different * histograms * len(vectors) * (cells + len(vectors)))
 
 
 class SmallWorld:
@@ -186,14 +159,13 @@ class SmallWorld:
         self._vectors = originals(question.domain)
         self._reports = cell_chances(self._vectors, question.q)
         cells = self._reports.shape[1]
-        self._crowds = different_crowds(question.domain, question.N - 1)
+        self._crowds = kinds.different_crowds(question.domain, question.N - 1)
         self._table = Histograms(cells, question.N)
-        self._relative = relative_error(len(self._vectors[0]), cells, question.N)
+        self._relative = mixed_crowds.relative_error(len(self._vectors[0]), cells, question.N)
         self._pmfs: list[tuple[int, FloatArray]] = [(-1, np.ones(1))]
         self.steps = len(self._crowds)
 
     def step(self, index: int) -> tuple[CollectionPair, int]:
-        """Try every pair of records in one crowd."""
         _, N, _, epsilon, eta = self._question
         counts = self._crowds[index]
         rest = self._rest(np.repeat(np.arange(len(counts)), counts).tolist())
@@ -210,13 +182,13 @@ class SmallWorld:
         np.fill_diagonal(reached, 0.0)
         top = _first_largest(reached.ravel())
         towards, away = divmod(top, len(pmfs))
-        value = gap(pmfs[towards], pmfs[away], lam, self._relative, eta)
+        value = mixed_crowds.gap(pmfs[towards], pmfs[away], lam, self._relative, eta)
         others = _present(zip(self._vectors, counts.tolist(), strict=True))
         pairs = len(pmfs) * (len(pmfs) - 1)
         return CollectionPair(value, others, self._vectors[away], self._vectors[towards]), pairs
 
     def _rest(self, records: list[int]) -> FloatArray:
-        """Draw of the others; what the crowd before had in common is kept."""
+        """Pmf of the others; what the crowd before had in common is kept."""
         shared = 0
         for (record, _), wanted in zip(self._pmfs[1:], records, strict=False):
             if record != wanted:
@@ -269,14 +241,13 @@ class FamilyWorld:
                 known = [configuration.x, configuration.x_prime, *configuration.values]
                 rest = cell_chances(known, q)[2:]
                 if rest.shape[1] <= _MAX_CELLS:
-                    costs = [(work_of(share, rest), share) for share in shares]
+                    costs = [(mixed_crowds.work_of(share, rest), share) for share in shares]
                     near = [share for cost, share in costs if math.isfinite(cost)]
                     if near:
                         cost = max(cost for cost, _ in costs if math.isfinite(cost))
                         yield cost, configuration, near
 
     def step(self, index: int) -> tuple[CollectionPair, int]:
-        """Evaluate one crowd."""
         _, N, q, epsilon, eta = self._question
         (x, x_prime, values), counts = self._crowds[index]
         others = tuple(zip(values, counts, strict=True))

@@ -28,7 +28,6 @@ from shoal.protocol.encryption import (
     encrypt_message,
     encryption_info,
     pack_fragments,
-    pack_whole,
     public_key_of,
     set_positions,
 )
@@ -81,7 +80,7 @@ def contents_of(plan: Plan, batch: Batch) -> list[bytes]:
             contents += pack_fragments(positions, plan.messages, bits)
         else:
             cohort = b"" if batch.cohorts is None else batch.cohorts[place].tobytes()
-            contents.append(pack_whole(bits.draw(16), cohort + row.tobytes()))
+            contents.append(bits.draw(16) + cohort + row.tobytes())
     return contents
 
 

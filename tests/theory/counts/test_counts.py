@@ -16,8 +16,6 @@ from shoal.theory import counts as delta
 from shoal.theory.composition import dominating_losses
 from shoal.theory.counts import (
     FINE,
-    _log_noise,
-    _q_of,
     counts_crowd,
     counts_delta,
     counts_epsilon,
@@ -29,8 +27,7 @@ from shoal.theory.counts.profile import bit_profile, merged_atoms, upper_curves
 from shoal.theory.domains import at_most, choice, differing_bits, flags
 from shoal.theory.proven import proven_delta
 from shoal.theory.randomized_response import local_q, log_theta
-
-from .oracle import bit_worst, collections_worst, count_law, product_worst
+from tests.theory.oracle import bit_worst, collections_worst, count_law, product_worst
 
 CELLS = int(os.environ.get("SHOAL_COUNTS_CELLS", "40"))
 
@@ -121,17 +118,18 @@ def test_coincidences(N, q):
             assert bracket.high <= last
             last = bracket.high
     assert counts_delta(3, N, q, local * (1 + 1e-12)) == (0.0, 0.0)
+    assert counts_delta(0, N, q, 0.0) == (0.0, 0.0)
 
 
-def test_nothing_differs_or_nothing_is_seen():
-    assert counts_delta(0, 10, 0.1, 0.0) == (0.0, 0.0)
-    assert counts_delta(7, 10, 0.5, 0.0) == (0.0, 0.0)
-
-
-def test_refusals():
-    for wrong in ((-1, 10, 0.1, 1.0), (1, 0, 0.1, 1.0), (1, 10, 0.6, 1.0), (1, 10, 0.1, math.nan)):
-        with pytest.raises(ValueError, match="got"):
-            counts_delta(*wrong)
+@pytest.mark.parametrize(
+    "wrong", [(-1, 10, 0.1, 1.0), (1, 0, 0.1, 1.0), (1, 10, 0.6, 1.0), (1, 10, 0.1, math.nan)]
+)
+def test_refusals(wrong):
+    d, N, q, epsilon = wrong
+    with pytest.raises(ValueError, match="got"):
+        counts_delta(d, N, q, epsilon)
+    with pytest.raises(ValueError, match="got"):
+        counts_q(d, N, epsilon, 0.0 if q > 0.5 else 0.1)
 
 
 def test_no_crowd_is_randomized_response():
@@ -223,56 +221,49 @@ def test_attack_and_proven_nearly_meet():
         assert bracket.high <= gap * bracket.low
 
 
+def profile_of(crowds):
+    """The profile of some crowds only."""
+
+    def mutant(N, q, tolerance):
+        plain, ones = bit_profile(N, q, tolerance), crowds(N)
+        excess = np.expm1(plain.step * np.arange(plain.high.size))
+        return plain._replace(high=upper_curves(ones, N - 1 - ones, q, excess).max(axis=0))
+
+    return mutant
+
+
+def without_the_mirrored_half(step, high):
+    losses = dominating_losses(step, high)
+    return losses._replace(mass=np.where(losses.node < 0, 0.0, losses.mass))
+
+
+def without_infinite_losses(step, high):
+    return dominating_losses(step, high)._replace(infinite=0.0)
+
+
 class TestMutants:
     """Ways to be wrong that the enumeration must notice."""
 
-    cells = tuple(small_cells(30, seed=2))
-
-    def honest(self, monkeypatch):
-        monkeypatch.undo()
-        return list(failures(self.cells, proven_counts)) == []
+    cells = (*small_cells(30, seed=2), (1, 3, Fraction(1, 4), math.log(1.1)))
 
     @pytest.mark.slow
-    def test_honest(self, monkeypatch):
-        assert self.honest(monkeypatch)
-
-    def mutate_profile(self, monkeypatch, crowds):
-        def mutant(N, q, tolerance):
-            plain = bit_profile(N, q, tolerance)
-            ones = crowds(N)
-            excess = np.expm1(plain.step * np.arange(plain.high.size))
-            high = upper_curves(ones, N - 1 - ones, q, excess).max(axis=0)
-            return plain._replace(high=high)
-
-        monkeypatch.setattr(delta, "bit_profile", mutant)
+    def test_honest(self):
+        assert not list(failures(self.cells, proven_counts))
 
     @pytest.mark.slow
-    def test_only_the_ends(self, monkeypatch):
-        self.mutate_profile(monkeypatch, lambda N: np.array([0, N - 1]))
-        assert list(failures([*self.cells, (1, 3, Fraction(1, 4), math.log(1.1))], proven_counts))
-        assert proven_counts(1, 3, 0.25, math.log(1.1)) < 89 / 320
-
-    @pytest.mark.slow
-    def test_only_one_order_of_the_pair(self, monkeypatch):
-        """From 0 to 1 among at most half ones: the other order of the rest is forgotten."""
-        self.mutate_profile(monkeypatch, lambda N: np.arange((N + 1) // 2))
+    @pytest.mark.parametrize(
+        ("name", "mutant"),
+        [
+            ("bit_profile", profile_of(lambda N: np.array([0, N - 1]))),
+            # from 0 to 1 among at most half ones: the other order of the rest is forgotten
+            ("bit_profile", profile_of(lambda N: np.arange((N + 1) // 2))),
+            ("dominating_losses", without_the_mirrored_half),
+        ],
+        ids=["only the ends", "one order of the pair", "no mirrored half"],
+    )
+    def test_is_noticed(self, name, mutant, monkeypatch):
+        monkeypatch.setattr(delta, name, mutant)
         assert list(failures(self.cells, proven_counts))
-
-    @pytest.mark.slow
-    def test_without_the_mirrored_half(self, monkeypatch):
-        def mutant(step, high):
-            losses = dominating_losses(step, high)
-            return losses._replace(mass=np.where(losses.node < 0, 0.0, losses.mass))
-
-        monkeypatch.setattr(delta, "dominating_losses", mutant)
-        assert list(failures(self.cells, proven_counts))
-
-    @pytest.mark.slow
-    def test_one_bit_too_few(self):
-        def mutant(d, N, q, epsilon):
-            return proven_counts(d - 1, N, q, epsilon)
-
-        assert list(failures(self.cells, mutant))
 
     def test_truncated_losses_dropped(self, monkeypatch):
         """Losses are cut where the profile is below 1e-40: cut them where it shows."""
@@ -282,26 +273,18 @@ class TestMutants:
         )
         cells = [(d, 9, Fraction(1, 8), epsilon) for d in (1, 2) for epsilon in (0.5, 1.5, 1.9)]
         assert not list(failures(cells, proven_counts))
-
-        def mutant(step, high):
-            return dominating_losses(step, high)._replace(infinite=0.0)
-
-        monkeypatch.setattr(delta, "dominating_losses", mutant)
+        monkeypatch.setattr(delta, "dominating_losses", without_infinite_losses)
         assert list(failures(cells, proven_counts))
 
     @pytest.mark.slow
     def test_round_off_of_the_transform_dropped(self, monkeypatch):
         """A transform that is wrong by 1e-3 and says so is honest; otherwise it is caught."""
         power = composition._power
-
-        def worse(*arguments):
-            values, error = power(*arguments)
-            return values - 1e-3, error + 1e-3
-
-        monkeypatch.setattr(composition, "_power", worse)
-        assert not list(failures(self.cells, proven_counts))
-        monkeypatch.setattr(composition, "_power", lambda *arguments: (worse(*arguments)[0], 0.0))
-        assert list(failures(self.cells, proven_counts))
+        for said in (1e-3, 0.0):
+            monkeypatch.setattr(
+                composition, "_power", lambda *given, said=said: (power(*given)[0] - 1e-3, said)
+            )
+            assert bool(list(failures(self.cells, proven_counts))) == (said == 0.0)
 
 
 @pytest.mark.slow
@@ -359,14 +342,3 @@ def test_epsilon_zero():
     answer = counts_q(2, 5, 0.0, 1e-3)
     assert 0.49 < answer.value < 0.5
     assert answer.delta <= 1e-3
-
-
-def test_solver_refusals():
-    for wrong in ((1, 10, 1.0, 0.0), (1, 10, 1.0, 1.0), (-1, 10, 1.0, 0.1), (1, 0, 1.0, 0.1)):
-        with pytest.raises(ValueError, match="got"):
-            counts_q(*wrong)
-
-
-def test_start_of_a_search():
-    for q in (1e-12, 1e-3, 0.3, 0.499):
-        assert _q_of(_log_noise(q)) == pytest.approx(q, rel=1e-12)

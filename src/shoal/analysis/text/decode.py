@@ -16,7 +16,7 @@ from shoal.analysis.text.inference import Errors, Regression, conditional_low, e
 from shoal.analysis.text.least_squares import Data, make_data
 from shoal.analysis.text.results import DecodedText, DecodedTexts
 from shoal.analysis.text.selection import Selection, select
-from shoal.errors import InputError
+from shoal.errors import InputError, SurveyError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.survey import Survey
@@ -75,7 +75,7 @@ def decode(
     """
     check_rates(fdr, level)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
-    text_question = _text_question(plan.survey, question)
+    text_question = find_text_question(plan.survey, question)
     checked = check_candidates(candidates)
     assert tally.cohorts is not None
     hashing = plan.survey.text_hash(text_question.name)
@@ -143,19 +143,30 @@ def explain(
     )
 
 
-def _text_question(survey: Survey, name: str | None) -> Text:
-    questions = [question for question in survey if isinstance(question, Text)]
+def find_text_question(survey: Survey, name: str | None, *, pairs: bool = False) -> Text:
+    """Return the text question of this name, or the only one; `pairs` are needed to discover."""
     if name is not None:
-        questions = [question for question in questions if question.name == name]
-        if not questions:
-            survey[name]  # says so if there is no such question at all
-            raise InputError(f"question {name!r} does not ask for text; estimate it.")
-    if not questions:
-        raise InputError("the survey asks for no text; estimate it.")
+        survey[name]  # says so if there is no such question at all
+    questions = [
+        question
+        for question in survey
+        if isinstance(question, Text)
+        and name in (None, question.name)
+        and (question.pairs or not pairs)
+    ]
     if len(questions) > 1:
-        names = listed([question.name for question in questions])
-        raise InputError(f"the survey has several text questions, {names}; say which.")
-    return questions[0]
+        names, what = listed([question.name for question in questions]), " with pairs" * pairs
+        raise InputError(f"the survey has several text questions{what}, {names}; say which.")
+    if questions:
+        return questions[0]
+    if pairs:
+        what = f"survey {survey.name!r}" if name is None else f"question {name!r}"
+        raise SurveyError(
+            f"{what} has no text with pairs of letters; declare pairs with a text question, or make"
+            " a survey with shoal discover --make."
+        )
+    what = "the survey asks for no" if name is None else f"question {name!r} does not ask for"
+    raise InputError(f"{what} text; estimate it.")
 
 
 def _errors(regression: Regression, selected: Selection, level: float) -> Errors:
@@ -174,7 +185,6 @@ def _errors(regression: Regression, selected: Selection, level: float) -> Errors
 def _explained(
     regression: Regression, selected: Selection, sigmas: Floats, level: float
 ) -> tuple[float, float]:
-    """Return how many people are behind all texts found, and its sigma."""
     fitted = selected.fit
     whole = np.append(0.0, np.isin(fitted.chosen, selected.discoveries).astype(float))[None, :]
     total = float((whole[:, 1:] @ fitted.counts)[0])
@@ -250,14 +260,13 @@ def _alike(
 
 
 def check_rates(fdr: float, level: float) -> None:
-    """Check a false discovery rate and a confidence level."""
     check_level(level)
     if not 0 < check_number("fdr", fdr) < 1:
         raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}. Try 0.05.")
 
 
 def too_few_bits(bits: int, draws: int, candidates: int, fdr: float) -> str | None:
-    """Say so if a text sets too few bits: then chance explains whatever stands at them.
+    """Return a note if a text sets so few bits that chance explains any count at them.
 
     A text that nobody answered has given bits in every cohort with a chance of about bits to the
     power of -draws, draws = hashes x cohorts, and no p-value is smaller.
@@ -315,7 +324,7 @@ def check_candidates(source: Iterable[object]) -> Candidates:
 
 
 def read_candidates(path: Path | str, column: str | None = None) -> list[str]:
-    """Read candidates: the lines of a text file, or a column of a CSV or Parquet table.
+    """Read candidates: lines of text, or a column of a CSV or Parquet table.
 
     A table of one column needs no name for it. A missing cell is an empty text.
     """

@@ -1,8 +1,7 @@
 """Which bits each candidate sets: the design of the regression, kept as positions.
 
-A row of the regression is one bit of one cohort, so there are cohorts x bits of them. A candidate
-sets `hashes` rows in each cohort, and that is all that is kept of it: 100,000 candidates in 64
-cohorts take 26 MB, where a matrix would take 13 GB.
+A row of the regression is one bit of one cohort. A candidate sets `hashes` rows in each cohort, and
+only these are kept: 100,000 candidates in 64 cohorts take 26 MB, where a matrix would take 13 GB.
 """
 
 from __future__ import annotations
@@ -38,17 +37,14 @@ class Design:
 
     @property
     def cohorts(self) -> int:
-        """How many cohorts there are."""
         return int(self.positions.shape[0])
 
     @property
     def hashes(self) -> int:
-        """How many bits a text sets in a cohort."""
         return int(self.positions.shape[1])
 
     @property
     def patterns(self) -> int:
-        """How many different patterns the candidates have."""
         return int(self.positions.shape[2])
 
     def adjoint(self, table: Floats) -> Floats:
@@ -78,7 +74,6 @@ class Design:
 
     @cached_property
     def _collide(self) -> bool:
-        """Whether the hashes of any pattern hit one bit twice."""
         return bool((self.positions == self.bits).any())
 
     def reaching(self, table: Floats) -> Floats:
@@ -132,7 +127,7 @@ def make_design(
 
 
 def merged(positions: NDArray[np.int32], bits: int) -> Design:
-    """Return the design of candidates' positions; those with the same ones become one pattern."""
+    """Return the design of candidates' positions; equal ones become one pattern."""
     count = positions.shape[2]
     keys = np.ascontiguousarray(positions.reshape(-1, count).T).view(
         f"V{4 * positions[..., 0].size}"

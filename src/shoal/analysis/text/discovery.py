@@ -1,34 +1,31 @@
 """Find the frequent words of a crowd without a list of candidates.
 
 Frequent pairs of letters are chained into candidates, and these are decoded from the whole words'
-bits. The flips of the pairs and of the words are independent, and so are the hashes of a word
-that nobody has: how candidates were found does not make a false one likelier. A word that is
-decoded must also show more people than a word that nobody has could show (`chances_of_nobody`).
-That no false word is found is observed, not proven: the counts of all candidates are fitted
-together.
+bits. The flips of the pairs and of the words are independent, and so are the hashes of a word that
+nobody has: how candidates were found does not make a false one likelier. A decoded word must also
+show more people than a word that nobody has could show (`chances_of_nobody`). That no false word is
+found is observed, not proven: the counts of all candidates are fitted together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.estimates import estimate
 from shoal.analysis.tally import Tally
+from shoal.analysis.text.decode import decode, find_text_question
 from shoal.analysis.text.design import hash_table
-from shoal.errors import InputError, SurveyError
+from shoal.analysis.text.results import DecodedText, DecodedTexts
+from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
-from shoal.protocol.survey import Survey
 from shoal.protocol.text_hash import PADDING
-from shoal.support.checks import check_integer, check_number, listed
-
-if TYPE_CHECKING:
-    from shoal.analysis.text.results import DecodedText, DecodedTexts
+from shoal.support.checks import check_integer, check_number
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ def discover(
     for name, chance in (("miss", miss), ("false_words", false_words)):
         if not 0 < check_number(name, chance) < 1:
             raise InputError(f"{name} must be strictly between 0 and 1, got {name}={chance}.")
-    text_question = _question_with_pairs(plan.survey, question)
+    text_question = find_text_question(plan.survey, question, pairs=True)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
     frequent = frequent_pairs(plan, tally, text_question, miss=miss, limit=pairs)
     chains = chain_pairs(frequent, candidates)
@@ -153,8 +150,6 @@ def discover(
     decoded: DecodedTexts | None = None
     confirmed: tuple[DecodedText, ...] = ()
     if words:
-        from shoal.analysis.text import decode
-
         decoded = decode(plan, tally, words, question=text_question.name, fdr=fdr, level=level)
         confirmed = _confirmed(plan, tally, text_question, decoded, false_words / len(words))
     return Discovery(
@@ -162,27 +157,9 @@ def discover(
     )
 
 
-def _question_with_pairs(survey: Survey, name: str | None) -> Text:
-    questions = [question for question in survey if isinstance(question, Text) and question.pairs]
-    if name is not None:
-        questions = [question for question in questions if question.name == name]
-        survey[name]  # says so if there is no such question at all
-    if not questions:
-        what = f"survey {survey.name!r}" if name is None else f"question {name!r}"
-        raise SurveyError(
-            f"{what} has no text with pairs of letters; declare pairs with a text question, or make"
-            " a survey with shoal discover --make."
-        )
-    if len(questions) > 1:
-        names = listed([question.name for question in questions])
-        raise InputError(f"the survey has several text questions with pairs, {names}; say which.")
-    return questions[0]
-
-
 def _confirmed(
     plan: Plan, tally: Tally, question: Text, decoded: DecodedTexts, max_chance: float
 ) -> tuple[DecodedText, ...]:
-    """Return what was decoded and is nobody's with a chance of at most `max_chance`."""
     names = [text.value for text in decoded.discoveries]
     counts = [text.count for text in decoded.discoveries]
     chances = chances_of_nobody(plan, tally, question.name, names, counts)
@@ -292,16 +269,15 @@ def chances_of_nobody(
 ) -> Floats:
     """Return the approximate chance that a word nobody has shows as many people as each word.
 
-    The hash of a word that nobody has is independent of everything counted: in each cohort it
-    points at a position drawn uniformly. So, with the counts fixed, the sum of the counts at its
-    positions has a distribution that is known exactly, whatever the crowd's other words are and
-    however they collide. Normal tails are far too thin here: a few frequent words that were not
-    found can meet in one false one. With the sum t and the cumulants K of the positions, the bound
-    is min over s of exp(K(s) - s t) (Chernoff).
+    In each cohort the hash of a word that nobody has points at a position drawn uniformly,
+    independent of everything counted. So, with the counts fixed, the sum t of the counts at its
+    positions has a distribution that is known exactly, whatever the crowd's words are and however
+    they collide. Normal tails are far too thin here: a few frequent words that were not found can
+    meet in one false one. With K the cumulants of the positions, the bound is the minimum over s of
+    exp(K(s) - s t) (Chernoff).
 
     Status: *observed*; a theorem for a single word, if the hash is a random function. With several,
-    the other words' fitted `counts` are subtracted first. They were fitted together with this
-    word's count, so they depend on its hash.
+    the other words' fitted `counts` are subtracted first, and they depend on this word's hash.
     """
     survey = plan.survey
     assert tally.cohorts is not None

@@ -1,4 +1,4 @@
-"""How far estimates may be off: their errors, and intervals that know what was selected.
+"""Errors of the counts, and intervals that account for selection.
 
 The error of a count has a normal part, of known variance, and a part that is rare and then large:
 unknown texts that do not stand out on its bits.
@@ -6,23 +6,22 @@ unknown texts that do not stand out on its bits.
 A popular text that is no candidate raises one bit in a cohort (or `hashes` of them). On most bits
 that stands out, and the fit leaves the bit out. On a bit of a popular candidate it may not: how
 many of that text's people drew this cohort varies more than on other bits, and with few cohorts its
-own count takes the surplus up. Then the count is too large, by all people of the unknown text in
-that cohort. The bits left out tell how often and by how much: hashes are independent, so what
-unknown texts add to a bit of a candidate is distributed like what they add to the quiet bits, which
-no candidate sets. A count's error is then
+own count takes the surplus up. Then the count is too large by all people of the unknown text in
+that cohort. The bits left out tell how often and by how much: hashes are independent, so unknown
+texts add to a bit of a candidate as they add to the quiet bits, which no candidate sets:
 
-    normal(0, sigma^2) + sum over its bits of weight x (surplus of a quiet bit, if unnoticed)
+    error = normal(0, sigma^2)
+            + sum over its bits of weight x (surplus of a quiet bit, if unnoticed)
 
-and the second part is taken as compound Poisson, since each surplus is rare on a given bit. With
-few cohorts a count is the sum of few bits, and then the whole tail of their distribution matters:
-every residual beyond two standard deviations is a surplus of its own. This is observed to cover
-(docs/text.md); it is no theorem.
+The second part is taken as compound Poisson, since each surplus is rare on a given bit. With few
+cohorts a count is the sum of few bits, and the whole tail of their distribution matters: every
+residual beyond two standard deviations is a surplus of its own. Observed to cover (docs/text.md);
+no theorem.
 
-A count that was found is reported because it came out large, so its ordinary interval would cover
-too seldom. Given that z passed the cutoff t, z is a truncated normal variable, and inverting its
-distribution gives the lower end (Weinstein, Fithian and Benjamini 2013; exact for independent
-normal estimates, which these nearly are). The ordinary upper end already covers: passing the cutoff
-only moves z up.
+A count that was found came out large, so its ordinary interval would cover too seldom. Given that z
+passed the cutoff t, z is a truncated normal variable, and inverting its distribution gives the
+lower end (Weinstein, Fithian and Benjamini 2013; exact for independent normal estimates, which
+these nearly are). The ordinary upper end already covers: passing the cutoff only moves z up.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _WINDOW = 0.5
 
 
 class Errors(NamedTuple):
-    """Of several estimates the standard deviation, and between what ends estimate - truth is."""
+    """The standard deviation of estimates, and the ends between which estimate - truth is."""
 
     sigmas: Floats
     below: Floats
@@ -68,7 +67,6 @@ class Regression:
 
     @cached_property
     def hidden(self) -> HiddenTexts:
-        """What hides behind the fitted texts."""
         return hidden_texts(self.data, self.fit)
 
     def errors(self, combinations: Floats, level: float) -> Errors:
@@ -101,7 +99,6 @@ class Regression:
         return np.asarray(normal * (1 + self.blur) + (weights * self.hidden.variance) @ weights.T)
 
     def _variances(self, weights: Floats) -> Floats:
-        """Return the diagonal of the normal part of the covariance."""
         drawn, shares = self._drawn(weights), self.data.shares
         variances = (weights**2) @ self.fit.fixed(self.data).ravel()
         mean = np.einsum("j,tsj->ts", shares, drawn)
@@ -177,12 +174,10 @@ class Jumps:
 
     @property
     def mean(self) -> float:
-        """The mean that they add."""
         return float(self.rates @ self.sizes)
 
     @property
     def variance(self) -> float:
-        """The variance that they add."""
         return float(self.rates @ self.sizes**2)
 
     def ends(self, sigma: float, tail: float) -> tuple[float, float]:
@@ -247,7 +242,6 @@ class HiddenTexts:
 
 
 def hidden_texts(data: Data, fitted: Fit) -> HiddenTexts:
-    """Find the large residuals on the quiet bits of a fit."""
     spread = np.sqrt(fitted.variance)
     drawn = np.maximum(fitted.variance - fitted.fixed(data), 0)
     used = np.broadcast_to(data.used > 0, drawn.shape)

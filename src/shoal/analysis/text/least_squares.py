@@ -105,7 +105,6 @@ class Fit:
 
 
 def make_data(cohorts: tuple[CohortCounts, ...], bits: slice, q: float, hashes: int) -> Data:
-    """Debias the counts of one question, cohort by cohort."""
     sizes = np.array([cohort.reports for cohort in cohorts], float)
     ones = np.array([cohort.by_bit[bits] for cohort in cohorts], float)
     return debias(sizes, ones, zero_rate=q, one_rate=1 - q, hashes=hashes)

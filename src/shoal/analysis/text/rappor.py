@@ -1,8 +1,8 @@
-"""Decode a collection that RAPPOR made, and say what was promised to the people in it.
+"""Decode a collection that RAPPOR made, and state what it promised its people.
 
-RAPPOR's bits are Shoal's but for two things. The channel is not symmetric: a true 0 is reported as
+RAPPOR's bits differ from Shoal's in two ways. The channel is not symmetric: a true 0 is reported as
 1 at the rate p*, and a true 1 at the rate q* (`least_squares` takes both). And its hashes may hit
-one bit twice (`Design`). Everything else is as in `decode`, with the same approximations.
+one bit twice (`Design`). All else is as in `decode`, with the same approximations.
 
 The files are those of google/rappor:
 
@@ -41,10 +41,7 @@ from shoal.theory.randomized_response import normal_factor
 
 @dataclass(frozen=True)
 class PersonalPromise:
-    """What RAPPOR promises one person: against whom, the bound, its name and its status.
-
-    `epsilon` is infinite where nothing is promised.
-    """
+    """What RAPPOR promises one person; `epsilon` is infinite where there is no bound."""
 
     name: str
     epsilon: float
@@ -53,7 +50,6 @@ class PersonalPromise:
     source: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, epsilon rounded up; null is no bound."""
         epsilon = None if math.isinf(self.epsilon) else round_up(self.epsilon)
         return dict(vars(self)) | {"epsilon": epsilon}
 
@@ -203,7 +199,6 @@ def decode_rappor(
 
 
 def _notes(parameters: RapporParameters, candidates: RapporMap, fdr: float) -> tuple[str, ...]:
-    """Return the caveats of the counts."""
     notes = []
     if candidates.repeated:
         notes.append(f"repeated candidates left out: {candidates.repeated}")
@@ -244,7 +239,6 @@ class RapporCollection:
 
     @property
     def reports(self) -> int:
-        """How many reports were counted."""
         return int(self.sizes.sum())
 
 
@@ -262,7 +256,6 @@ class RapporMap:
 
 
 def read_counts(path: Path | str, parameters: RapporParameters) -> RapporCollection:
-    """Read counts.csv: a row for each of the m cohorts, its reports and then k counts."""
     wanted = parameters.k + 1
     rows = []
     for line, cells in _rows(Path(path), "counts"):
@@ -285,7 +278,6 @@ def read_counts(path: Path | str, parameters: RapporParameters) -> RapporCollect
 
 
 def read_map(path: Path | str, parameters: RapporParameters) -> RapporMap:
-    """Read map.csv: a row for each candidate, its text and then its h positions of each cohort."""
     k, h, m = parameters.k, parameters.h, parameters.m
     texts: dict[str, list[int]] = {}
     total = 0

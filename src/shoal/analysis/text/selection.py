@@ -1,8 +1,8 @@
 """Which candidates are there: p-values that hold for any crowd, and false discoveries.
 
-A text that nobody answered has, in every cohort, positions that have nothing to do with the
-reports: they are a uniform draw. So the distribution of its score, the sum of the residuals at its
-bits, is known from the residuals themselves, whatever they are made of (`null_distribution`).
+In every cohort, the positions of a text that nobody answered are a uniform draw, independent of the
+reports. So the distribution of its score, the sum of the residuals at its bits, is known from the
+residuals themselves, whatever they are made of (`null_distribution`).
 
 Given the residuals, the p-values of absent candidates are independent, since their hashes are;
 Benjamini and Hochberg's rule then bounds the expected share of absent texts among those found.
@@ -192,7 +192,6 @@ class NullDistribution:
         self._scores, self._normal = scores, normal
 
     def normal_score(self, scores: Floats) -> Floats:
-        """Return the standard normal quantile whose tail is that of each score."""
         inside = np.interp(scores, self._scores, self._normal)
         beyond = np.maximum(scores - self._scores[-1], 0) / self.sigma
         return np.asarray(inside + beyond)

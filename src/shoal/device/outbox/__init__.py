@@ -12,12 +12,11 @@ from shoal.device.outbox.http import HttpTransport
 from shoal.device.outbox.outbox import Outbox
 from shoal.device.outbox.plan_policy import check_certificate, check_plan, check_promise
 from shoal.device.outbox.queue import Ticket
-from shoal.device.outbox.retry import CertifyingTransport, PostResult, Transport
+from shoal.device.outbox.retry import PostResult, Transport
 from shoal.errors import TransportError
 from shoal.protocol.plan import read_plan
 
 __all__ = [
-    "CertifyingTransport",
     "HttpTransport",
     "Outbox",
     "PostResult",

@@ -19,6 +19,7 @@ from shoal.protocol.plan import MAX_PLAN_BYTES, check_plan_id
 from shoal.protocol.wire import ENCRYPTED_MAGIC, ENCRYPTED_TYPE, REPORTS_TYPE
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import (
+    Origin,
     cut_off_at,
     network_errors,
     open_connection,
@@ -77,13 +78,8 @@ class HttpTransport:
         max_plan_bytes: int = MAX_PLAN_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._origin, path = parse_address(base_url)
-        if self._origin.scheme == "http" and not (allow_plain or is_loopback(self._origin.host)):
-            raise InputError(
-                f"reports travel over https, got {shown(base_url)}; plain http is for this"
-                " machine only, unless it is allowed: --plain, or allow_plain=True."
-            )
-        self._path = path.rstrip("/")
+        self._origin, path = _checked_address(base_url, allow_plain)
+        self._peer, self._path = self._origin, path.rstrip("/")
         self._token = None if token is None else _checked_token(token)
         self._public_key = None if public_key is None else _checked_key(public_key)
         self._timeout, self._largest_plan, self._clock = timeout, max_plan_bytes, clock
@@ -94,85 +90,68 @@ class HttpTransport:
         """Where reports go; a report made for one address is sent to no other."""
         return f"{self._origin}{self._path}"
 
+    @property
+    def pinned_key(self) -> str | None:
+        """The collector's key that is pinned, in hexadecimal, or None."""
+        return None if self._public_key is None else self._public_key.hex()
+
     def fetch_plan(self, plan_id: str) -> bytes:
         """Return the plan's JSON, following redirects on the same host.
 
         With a pinned key, the signature over the exact bytes is checked. While the collector
         rotates its key, its responses have signatures by the old and the new key.
         """
-        return self._fetched("plan", f"{self._path}/v1/plans/{check_plan_id(plan_id)}")
-
-    @property
-    def pinned_key(self) -> str | None:
-        """The collector's key that is pinned, in hexadecimal, or None."""
-        return None if self._public_key is None else self._public_key.hex()
+        return self._fetch("plan", f"{self._path}/v1/plans/{check_plan_id(plan_id)}")
 
     def fetch_certificate(self, plan_id: str) -> bytes:
         """Return the plan's certificate, signed with the pinned key; without one there is none."""
-        if self._public_key is None:
-            raise InputError("a certificate is the word of a pinned key; give one: public_key=.")
-        path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}/certificate"
-        return self._fetched("certificate", path)
+        return self._fetch_signed("certificate", plan_id, "certificate")
 
     def fetch_crowd_key(self, plan_id: str, window: int) -> bytes:
         """Return the key that a window's reports are encrypted for, signed with the pinned key."""
+        return self._fetch_signed("key document", plan_id, f"crowd-key?window={window:d}")
+
+    def _fetch_signed(self, what: str, plan_id: str, name: str) -> bytes:
         if self._public_key is None:
-            raise InputError(
-                "a key to encrypt for is the word of a pinned key; give one: public_key=."
-            )
-        path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}/crowd-key?window={window:d}"
-        return self._fetched("key document", path)
+            raise InputError(f"a {what} must be signed by a pinned key; give one: public_key=.")
+        return self._fetch(what, f"{self._path}/v1/plans/{check_plan_id(plan_id)}/{name}")
 
-    def _fetched(self, what: str, path: str) -> bytes:
+    def _fetch(self, what: str, path: str) -> bytes:
+        """Return a document, whose signature is checked if a key is pinned."""
         deadline = time.monotonic() + self._timeout
-        content, headers = self._fetch(path, what, self._largest_plan, deadline)
-        if self._public_key is not None:
-            self._check_signed(self._public_key, what, content, headers)
-        return content
-
-    def _check_signed(self, pinned: bytes, what: str, content: bytes, headers: Message) -> None:
-        from shoal.protocol.signatures import KEY, SIGNATURE, check_signature, key_text
-
-        try:
-            check_signature(pinned, content, headers.get(SIGNATURE), what)
-        except TransportError as error:
-            if key_text(pinned) in (headers.get(KEY) or ""):
-                raise
-            raise TransportError(
-                f"{error} If the operator changed the key, update the application, or pin the key"
-                " that the operator gives you (--key, public_key=)."
-            ) from None
-
-    def _fetch(self, path: str, what: str, largest: int, deadline: float) -> tuple[bytes, Message]:
-        """Return a document and the headers that came with it."""
         for _ in range(MAX_REDIRECTS + 1):
             with self._request("GET", path, None, deadline) as response:
                 if response.status in (301, 302, 303, 307, 308):
                     path = redirected_path(self._origin, path, response.getheader("Location"))
                     continue
-                if response.status != 200:
-                    raise TransportError(
-                        f"the collector answered {response.status} instead of a {what}."
-                    )
-                if response.getheader("Content-Encoding", "identity") != "identity":
-                    raise TransportError(f"the collector compressed the {what}, unasked.")
-                content = response.read(largest + 1)
-                if len(content) > largest:
-                    raise TransportError(f"the {what} is larger than {largest} bytes.")
-                # A body that was cut off looks like one that ended.
-                if response.length or time.monotonic() >= deadline:
-                    raise TransportError("no answer in time, or only a part of one.")
-                return content, response.headers
+                content = self._read(what, response, deadline)
+            if self._public_key is not None:
+                _check_signed(self._public_key, what, content, response.headers)
+            return content
         raise TransportError(f"more than {MAX_REDIRECTS} redirects.")
 
+    def _read(self, what: str, response: http.client.HTTPResponse, deadline: float) -> bytes:
+        largest = self._largest_plan
+        if response.status != 200:
+            raise TransportError(f"the collector answered {response.status} instead of a {what}.")
+        if response.getheader("Content-Encoding", "identity") != "identity":
+            raise TransportError(f"the collector compressed the {what}, unasked.")
+        content = response.read(largest + 1)
+        if len(content) > largest:
+            raise TransportError(f"the {what} is larger than {largest} bytes.")
+        # A body that was cut off looks like one that ended.
+        if response.length or time.monotonic() >= deadline:
+            raise TransportError("no response in time, or only a part of one.")
+        return content
+
     def post_report(self, plan_id: str, content: bytes) -> PostResult:
-        """Post a batch; of the answer only the status and Retry-After are read."""
+        """Post a batch; of the response only the status and Retry-After are read."""
         with self.kept_open() as sending:
             return sending.post_report(plan_id, content)
 
     @contextmanager
     def kept_open(self) -> Iterator[_Flush]:
-        """Yield a function that posts several batches, those of one plan on one connection."""
+        """Yield an object that posts several batches, those of one plan on one connection."""
         flush = _Flush(self)
         try:
             yield flush
@@ -186,20 +165,20 @@ class HttpTransport:
         """Yield the response to one request on a connection of its own."""
         connection = self._open(deadline)
         try:
-            with self._answer(connection, method, path, body, deadline) as response:
+            with self._exchange(connection, method, path, body, deadline) as response:
                 yield response
         finally:
             connection.close()
 
     def _open(self, deadline: float) -> http.client.HTTPConnection:
-        if self._origin.scheme == "https" and self._context is None:
+        if self._peer.scheme == "https" and self._context is None:
             import ssl
 
             self._context = ssl.create_default_context()
-        return open_connection(self._origin, self._context, deadline)
+        return open_connection(self._peer, self._context, deadline)
 
     @contextmanager
-    def _answer(
+    def _exchange(
         self,
         connection: http.client.HTTPConnection,
         method: str,
@@ -215,7 +194,6 @@ class HttpTransport:
                 yield response
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
-        """Return the headers of a request with or without a body."""
         headers = {"User-Agent": f"shoal/{shoal.__version__}"}
         if body is None:
             headers["Connection"] = "close"
@@ -247,7 +225,6 @@ class _Flush:
         self._connection: http.client.HTTPConnection | None = None
 
     def post_report(self, plan_id: str, content: bytes) -> PostResult:
-        """Post a batch; of the answer only the status and Retry-After are read."""
         if plan_id != self._plan_id:
             self.close()
             self._plan_id = check_plan_id(plan_id)
@@ -257,7 +234,7 @@ class _Flush:
             return self._post(content, deadline)
         except TransportError:
             self.close()
-            # The collector may have ended it meanwhile; the same report is never counted twice.
+            # The collector may have closed it meanwhile; the same report is never counted twice.
             if not was_open or time.monotonic() >= deadline:
                 raise
         return self._post(content, deadline)
@@ -268,19 +245,42 @@ class _Flush:
         path = f"{transport._path}/v1/plans/{self._plan_id}/{kind}"
         if self._connection is None:
             self._connection = transport._open(deadline)
-        with transport._answer(self._connection, "POST", path, content, deadline) as response:
+        with transport._exchange(self._connection, "POST", path, content, deadline) as response:
             wait = transport._retry_after(response.getheader("Retry-After"))
-            # What has a body is not read to its end, and the connection goes with it.
+            # A body is not read, and the connection is closed with it.
             reusable = not response.will_close and response.length == 0
         if not reusable:
             self.close()
         return PostResult(response.status, wait)
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _checked_address(url: str, allow_plain: bool, query: bool = False) -> tuple[Origin, str]:
+    origin, path = parse_address(url, query=query)
+    if origin.scheme == "http" and not (allow_plain or is_loopback(origin.host)):
+        raise InputError(
+            f"reports travel over https, got {shown(url)}; plain http is for this"
+            " machine only, unless it is allowed: --plain, or allow_plain=True."
+        )
+    return origin, path
+
+
+def _check_signed(pinned: bytes, what: str, content: bytes, headers: Message) -> None:
+    from shoal.protocol.signatures import KEY, SIGNATURE, check_signature, key_text
+
+    try:
+        check_signature(pinned, content, headers.get(SIGNATURE), what)
+    except TransportError as error:
+        if key_text(pinned) in (headers.get(KEY) or ""):
+            raise
+        raise TransportError(
+            f"{error} If the operator changed the key, update the application, or pin the key"
+            " that the operator gives you (--key, public_key=)."
+        ) from None
 
 
 def _is_encrypted(content: bytes) -> bool:

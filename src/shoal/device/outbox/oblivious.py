@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shoal.device.outbox.http import HttpTransport
+from shoal.device.outbox.http import HttpTransport, _checked_address
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.protocol.oblivious import (
     KEYS_TYPE,
@@ -30,8 +30,7 @@ from shoal.protocol.oblivious import (
     Exchange,
     KeyConfiguration,
 )
-from shoal.support.checks import is_loopback, shown
-from shoal.support.connections import open_connection, parse_address
+from shoal.support.checks import shown
 
 STEP = 1024
 """Requests are padded to multiples of this, so that reports of a plan have one length."""
@@ -40,7 +39,7 @@ MAX_RESPONSE_BYTES = 64 << 10
 """The maximum length of a relay's response."""
 
 _UNKNOWN_KEY = (400, 401)
-"""Plain answers of a gateway whose key has changed, or of a relay that does not know it."""
+"""Unencrypted responses of a gateway whose key has changed, or of a relay that does not know it."""
 
 
 class ObliviousTransport(HttpTransport):
@@ -65,38 +64,23 @@ class ObliviousTransport(HttpTransport):
         self, base_url: str, relay_url: str, *, keys: bytes | None = None, **options: Any
     ) -> None:
         super().__init__(base_url, **options)
-        self._relay, self._relay_path = parse_address(relay_url, query=True)
-        if self._relay.scheme == "http" and not (
-            options.get("allow_plain") or is_loopback(self._relay.host)
-        ):
-            raise InputError(f"reports travel over https, got {shown(relay_url)}.")
-        if self._relay == self._origin:
+        plain = bool(options.get("allow_plain"))
+        self._peer, self._relay_path = _checked_address(relay_url, plain, query=True)
+        if self._peer == self._origin:
             raise InputError(
                 f"the relay must not be the collector itself, got {shown(relay_url)}: it"
                 " would see who sends."
             )
         self._given = keys is not None
-        self._key = None if keys is None else KeyConfiguration.from_list(keys)
+        self._key = None if keys is None else KeyConfiguration.read_list(keys)[0]
         self._direct = HttpTransport(base_url, **options)
 
-    def fetch_plan(self, plan_id: str) -> bytes:
-        """Return the plan's JSON, from the collector itself."""
-        return self._direct.fetch_plan(plan_id)
-
-    def fetch_certificate(self, plan_id: str) -> bytes:
-        """Return the plan's certificate, from the collector itself."""
-        return self._direct.fetch_certificate(plan_id)
-
-    def _open(self, deadline: float) -> http.client.HTTPConnection:
-        """Return a connection to the relay."""
-        if self._relay.scheme == "https" and self._context is None:
-            import ssl
-
-            self._context = ssl.create_default_context()
-        return open_connection(self._relay, self._context, deadline)
+    def _fetch(self, what: str, path: str) -> bytes:
+        """Fetch documents from the collector itself."""
+        return self._direct._fetch(what, path)
 
     @contextmanager
-    def _answer(
+    def _exchange(
         self,
         connection: http.client.HTTPConnection,
         method: str,
@@ -105,11 +89,13 @@ class ObliviousTransport(HttpTransport):
         deadline: float,
     ) -> Iterator[Any]:
         """Yield the collector's response to a request that the relay forwards."""
-        encrypted, exchange = self._encrypted(method, path, body or b"", deadline)
-        with super()._answer(connection, "POST", self._relay_path, encrypted, deadline) as response:
+        encrypted, exchange = self._encrypted(method, path, body or b"")
+        with super()._exchange(
+            connection, "POST", self._relay_path, encrypted, deadline
+        ) as response:
             content = response.read(MAX_RESPONSE_BYTES + 1)
             if len(content) > MAX_RESPONSE_BYTES or response.length:
-                raise TransportError("the relay's answer is too long, or only a part of one.")
+                raise TransportError("the relay's response is too long, or only a part of one.")
             yield self._opened(response, content, exchange)
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
@@ -118,9 +104,7 @@ class ObliviousTransport(HttpTransport):
             return super()._headers(None)
         return super()._headers(None) | {"Content-Type": REQUEST_TYPE, "Connection": "keep-alive"}
 
-    def _encrypted(
-        self, method: str, path: str, body: bytes, deadline: float
-    ) -> tuple[bytes, Exchange]:
+    def _encrypted(self, method: str, path: str, body: bytes) -> tuple[bytes, Exchange]:
         headers = {
             name.lower().encode(): value.encode()
             for name, value in super()._headers(body).items()
@@ -135,7 +119,7 @@ class ObliviousTransport(HttpTransport):
         if self._key is None:
             try:
                 (key, *_) = KeyConfiguration.read_list(self._list_at_relay())
-                content = self._direct._fetched("key", f"{self._path}/v1/oblivious")
+                content = self._fetch("key", f"{self._path}/v1/oblivious")
                 if key not in KeyConfiguration.read_list(content):
                     raise TransportError(
                         "the relay's copy of the collector's key is not among the keys that the"
@@ -152,7 +136,7 @@ class ObliviousTransport(HttpTransport):
         deadline = time.monotonic() + self._timeout
         connection = self._open(deadline)
         try:
-            with super()._answer(connection, "GET", self._relay_path, None, deadline) as response:
+            with super()._exchange(connection, "GET", self._relay_path, None, deadline) as response:
                 content = response.read(MAX_LIST + 1)
                 if response.status == 200 and _media_type(response) == KEYS_TYPE:
                     return content
@@ -181,7 +165,7 @@ class ObliviousTransport(HttpTransport):
         try:
             inner = BinaryResponse.from_bytes(exchange.decrypt(content))
         except ReportError as error:
-            raise TransportError(f"the answer is not the collector's: {error}") from error
+            raise TransportError(f"the response is not the collector's: {error}") from error
         return _Response(inner, response.will_close)
 
 
@@ -190,7 +174,7 @@ def _media_type(response: http.client.HTTPResponse) -> str:
 
 
 class _Response:
-    """The collector's answer, as far as a transport reads it."""
+    """The collector's response, as far as a transport reads it."""
 
     length = 0
 
@@ -199,6 +183,5 @@ class _Response:
         self._headers = inner.headers
 
     def getheader(self, name: str) -> str | None:
-        """Return a header of the answer."""
         value = self._headers.get(name.lower().encode())
         return None if value is None else value.decode("latin-1")

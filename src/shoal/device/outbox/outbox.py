@@ -13,16 +13,14 @@ import contextlib
 import hashlib
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from shoal.device.encode import encode
 from shoal.device.outbox.plan_policy import PlanPolicy
-from shoal.device.outbox.queue import Record, ReportQueue, Ticket, key_digest
+from shoal.device.outbox.queue import ReportQueue, Ticket, key_digest
 from shoal.device.outbox.retry import Attempts, uniform
 from shoal.device.randomize import flip, pack_reports
-from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import AnswerError, PrivacyRefusal, ShoalError
 from shoal.protocol.plan import MIN_WINDOW, Plan, check_plan_id, read_plan
 from shoal.protocol.wire import current_window
@@ -30,8 +28,10 @@ from shoal.support.checks import check_text
 from shoal.support.disk import Disk
 
 if TYPE_CHECKING:
-    from shoal.device.outbox.retry import Posting, Transport
-
+    from shoal.device.ledger import Ledger
+    from shoal.device.memory import DeviceMemory
+    from shoal.device.outbox.retry import Transport
+    from shoal.device.vectors import OriginalVector, SyntheticVector
 
 _AGAIN = (
     ". To answer in each window, give the outbox a ledger, which counts what that costs (--ledger"
@@ -80,8 +80,8 @@ class Outbox:
         folder: pathlib.Path | str,
         transport: Transport,
         *,
-        memory: Remembering | None = None,
-        ledger: Charging | None = None,
+        memory: DeviceMemory | None = None,
+        ledger: Ledger | None = None,
         limit: object = None,
         recompute: bool | None = None,
         spread: float = 3600.0,
@@ -93,14 +93,11 @@ class Outbox:
         disk: Disk | None = None,
     ) -> None:
         self._transport, self._clock, self._sleep = transport, clock, sleep
-        self._has_ledger = ledger is not None
-        self._folder = ReportQueue(pathlib.Path(folder), Disk() if disk is None else disk)
-        self._maker = ReportMaker(self._folder, memory, ledger)
-        self._attempts = Attempts(
-            self._folder, self._address, spread, clock, jitter, self._encrypted
-        )
-        self._gate = PlanPolicy(
-            self._folder,
+        self._memory, self._ledger = memory, ledger
+        self._queue = ReportQueue(pathlib.Path(folder), Disk() if disk is None else disk)
+        self._attempts = Attempts(self._queue, transport, spread, clock, jitter)
+        self._policy = PlanPolicy(
+            self._queue,
             transport,
             has_memory=memory is not None,
             limit=limit,
@@ -112,11 +109,11 @@ class Outbox:
     def plan(self, plan_id: str) -> Plan:
         """Return a plan by its id, from the collector the first time, checked every time."""
         check_plan_id(plan_id)
-        if (plan := self._folder.kept_plan(plan_id)) is not None:
-            return self._gate.check(plan)
-        plan = self._gate.check(read_plan(self._transport.fetch_plan(plan_id), plan_id))
-        with self._folder.changing():
-            self._folder.keep_plan(plan)
+        if (plan := self._queue.kept_plan(plan_id)) is not None:
+            return self._policy.check(plan)
+        plan = self._policy.check(read_plan(self._transport.fetch_plan(plan_id), plan_id))
+        with self._queue.changing():
+            self._queue.keep_plan(plan)
         return plan
 
     def answer(
@@ -136,19 +133,22 @@ class Outbox:
             key and gets the ticket of the first one. Without a key a plan has one answer, or, with
             a ledger or a memory for repeated answers, one in each window.
         """
-        self._gate.check(plan)
+        self._policy.check(plan)
         if not isinstance(answers, Mapping):
             raise AnswerError("the outbox takes one person's answer: a mapping from questions.")
         now = self._clock()
         window = current_window(plan, now)
-        repeats = self._has_ledger or plan.memory is not None
-        key = f"#{window if repeats else ''}" if answer_key is None else _own_key(answer_key)
-        with self._folder.changing():
-            names = self._folder.names(plan.id)
+        repeats = self._ledger is not None or plan.memory is not None
+        if answer_key is None:
+            key = f"#{window if repeats else ''}"
+        else:  # never the same as a key that the outbox makes itself
+            key = f"={check_text('answer_key', answer_key, longest=1000)}"
+        with self._queue.changing():
+            names = self._queue.names(plan.id)
             digest = key_digest(key)
             if taken := next((name for name in names if name.endswith(f".{digest}")), None):
-                ticket = self._folder.confirm(taken)
-                self._maker.settle(plan, digest)
+                ticket = self._queue.confirm(taken)
+                self._settle(plan, digest)
                 return ticket
             earlier = [name for name in names if not repeats or name.split(".")[1] == str(window)]
             most = plan.max_reports_per_person
@@ -160,13 +160,13 @@ class Outbox:
                     f" made{way}."
                 )
             # A ledger may have no limit, or a higher one; this one is the device's all the same.
-            self._gate.check(plan, len(names) + 1)
+            self._policy.check(plan, len(names) + 1)
             if plan.parties is not None:
-                self._folder.keep_plan(plan)  # its report is encrypted when it is sent
-            batch = self._maker.make(plan, answers, window, digest)
+                self._queue.keep_plan(plan)  # its report is encrypted when it is sent
+            batch = self._make(plan, answers, window, digest)
             record = self._attempts.first_record(plan, window, batch, now)
-            ticket = self._folder.store_waiting(f"{plan.id}.{window}.{digest}", record)
-            self._maker.settle(plan, digest)
+            ticket = self._queue.store_waiting(f"{plan.id}.{window}.{digest}", record)
+            self._settle(plan, digest)
             return ticket
 
     def send_due(self, *, hurry: bool = False) -> list[Ticket]:
@@ -175,22 +175,7 @@ class Outbox:
         With `hurry`, reports that wait for their first attempt do not wait any longer. If another
         process is sending from this folder, it is left to it.
         """
-        with self._folder.sending() as mine:
-            if mine:
-                self._attempts.expire_failed()
-            names = self._folder.names(state="waiting") if mine else []
-            with self._sending() as transport:
-                tried = [self._attempts.attempt(name, hurry, transport) for name in names]
-            return [ticket for ticket in tried if ticket is not None]
-
-    @contextmanager
-    def _sending(self) -> Iterator[Posting]:
-        """Yield a function that posts the reports of one round, on one connection if possible."""
-        kept_open = getattr(self._transport, "kept_open", None)
-        with (
-            contextlib.nullcontext(self._transport) if kept_open is None else kept_open() as sending
-        ):
-            yield sending
+        return self._attempts.send_due(hurry)
 
     def finish(self, patience: float) -> list[Ticket]:
         """Send and wait, for up to `patience` seconds, until no report waits; return all tickets.
@@ -211,95 +196,47 @@ class Outbox:
             self._sleep(pause)
 
     def _due(self, tickets: list[Ticket]) -> list[float]:
-        """Return when each report is tried that this outbox may send."""
-        with self._folder.changing():
-            waiting = [self._folder.waiting(one.name) for one in tickets if one.state == "waiting"]
-        return [one.due for one in waiting if one and one.address in (None, self._address)]
+        with self._queue.changing():
+            waiting = [self._queue.waiting(one.name) for one in tickets if one.state == "waiting"]
+        return [one.due for one in waiting if one and one.address in (None, self._attempts.address)]
 
     def tickets(self) -> list[Ticket]:
         """Return the outcome of every answer."""
-        with self._folder.changing():
-            return [self._folder.ticket(name) for name in self._folder.names()]
+        with self._queue.changing():
+            return [self._queue.ticket(name) for name in self._queue.names()]
 
     def retry(self, ticket: Ticket) -> Ticket:
         """Let a failed report wait again, with the same bytes, once its cause is removed."""
-        with self._folder.changing():
-            return self._folder.revive(ticket.name, self._clock())
+        with self._queue.changing():
+            return self._queue.revive(ticket.name, self._clock())
 
-    def _encrypted(self, record: Record) -> bytes:
-        from shoal.device.encryption import ReportEncryptor  # most plans have one collector
-
-        return ReportEncryptor(self._folder, self._transport).encrypt(record)
-
-    @property
-    def _address(self) -> str | None:
-        return getattr(self._transport, "address", None)
-
-
-def _own_key(answer_key: str) -> str:
-    key = check_text("answer_key", answer_key, longest=1000)
-    return f"={key}"  # never the same as a key that the outbox makes itself
-
-
-class Remembering(Protocol):
-    """Permanent flips, as `shoal.device.memory.DeviceMemory` keeps them."""
-
-    def report(
-        self, plan: Plan, original: OriginalVector, *, ledger: Any = None, token: str | None = None
-    ) -> SyntheticVector:
-        """Return the vector to send; with a ledger, charge it first."""
-
-
-class Charging(Protocol):
-    """The device's own account of its privacy loss, as `shoal.device.ledger.Ledger` keeps it."""
-
-    def charge(
-        self, plan: Plan, answer_digest: str | None = None, *, token: str | None = None
-    ) -> object:
-        """Charge one report, durably and once for a token, or raise `PrivacyRefusal`."""
-
-    def settle(self, token: str) -> None:
-        """Let a token go: its report is stored."""
-
-
-class ReportMaker:
-    """Makes the reports of one folder, with the device's memory and ledger if it has them."""
-
-    def __init__(
-        self, folder: ReportQueue, memory: Remembering | None, ledger: Charging | None
-    ) -> None:
-        self._folder, self._memory, self._ledger = folder, memory, ledger
-
-    def make(self, plan: Plan, answers: Mapping[str, object], window: int, digest: str) -> bytes:
+    def _make(self, plan: Plan, answers: Mapping[str, object], window: int, digest: str) -> bytes:
         """Return the batch that is sent of an answer; `digest` stands for the answer's key."""
-        synthetic = self._synthetic(plan, encode(plan, answers), digest)
+        synthetic = self._randomize(plan, encode(plan, answers), digest)
         if plan.parties is not None:
             from shoal.device.encryption import fit_to_messages  # most plans have one collector
 
             synthetic = fit_to_messages(synthetic, plan)
         return pack_reports(plan, synthetic, window=window).to_bytes()
 
-    def _synthetic(self, plan: Plan, original: OriginalVector, digest: str) -> SyntheticVector:
+    def _randomize(self, plan: Plan, original: OriginalVector, digest: str) -> SyntheticVector:
         """Charge, then randomize; after a crash in between, the charge stands and is not repeated.
 
         What was drawn and not stored never left, so that one charge covers both attempts.
         """
-        if self._ledger is None:
-            if self._memory is not None and plan.memory is not None:
-                return self._memory.report(plan, original)
-            return flip(plan, original)
-        token = self._token(plan, digest)
+        token = None if self._ledger is None else self._token(plan, digest)
         if self._memory is not None and plan.memory is not None:
             return self._memory.report(plan, original, ledger=self._ledger, token=token)
-        self._ledger.charge(plan, token=token)
+        if self._ledger is not None:
+            self._ledger.charge(plan, token=token)
         return flip(plan, original)
 
     def _token(self, plan: Plan, digest: str) -> str:
         """Return the ledger's name for one answer of this folder; another folder has another."""
-        own = f"{self._folder.identity()}.{plan.id}.{digest}"
+        own = f"{self._queue.identity()}.{plan.id}.{digest}"
         return hashlib.sha256(own.encode()).hexdigest()
 
-    def settle(self, plan: Plan, digest: str) -> None:
+    def _settle(self, plan: Plan, digest: str) -> None:
         """Let the ledger forget the token of an answer whose report is stored."""
         # The report is stored; a token that stays behind stands for it alone and does no harm.
         if self._ledger is not None:

@@ -26,18 +26,17 @@ class PlanPolicy:
 
     def __init__(
         self,
-        folder: ReportQueue,
+        queue: ReportQueue,
         transport: Transport,
         *,
         has_memory: bool,
         limit: object,
         recompute: bool | None,
         min_window: int,
-        one_operator: bool = False,
+        one_operator: bool,
     ) -> None:
-        self._folder, self._transport, self._has_memory = folder, transport, has_memory
-        self._limit, self._shortest_window = limit, min_window
-        self._one_operator = one_operator
+        self._queue, self._transport, self._has_memory = queue, transport, has_memory
+        self._limit, self._min_window, self._one_operator = limit, min_window, one_operator
         from importlib.util import find_spec
 
         computes = find_spec("scipy") is not None
@@ -48,16 +47,14 @@ class PlanPolicy:
 
     def check(self, plan: Plan, reports: int = 1) -> Plan:
         """Return the plan if this device may make `reports` reports of it in all, or refuse."""
-        check_plan(plan, limit=self._limit, reports=reports, min_window=self._shortest_window)
+        check_plan(plan, limit=self._limit, reports=reports, min_window=self._min_window)
         if plan.memory is not None and not self._has_memory:
             raise PrivacyRefusal(
                 "the plan needs permanent flips, and this outbox has no memory; give it one:"
                 " --memory FILE, or memory=."
             )
         if plan.parties is not None:
-            from shoal.device.encryption import (
-                check_parties,  # most plans have one collector
-            )
+            from shoal.device.encryption import check_parties  # most plans have one collector
 
             check_parties(plan.parties, self._transport, one_operator=self._one_operator)
         if plan.id not in self._confirmed:
@@ -73,10 +70,8 @@ class PlanPolicy:
         """
         if plan.promise.kind == "local" or (self._limit is not None and not self._recompute):
             return
-        from shoal.device.outbox.retry import CertifyingTransport
-
-        carrier = self._transport
-        key = carrier.pinned_key if isinstance(carrier, CertifyingTransport) else None
+        fetch = getattr(self._transport, "fetch_certificate", None)
+        key = None if fetch is None else getattr(self._transport, "pinned_key", None)
         if key is None and not self._recompute:
             raise PrivacyRefusal(
                 "this device cannot confirm the plan's promise; use --recompute (needs SciPy),"
@@ -84,15 +79,15 @@ class PlanPolicy:
             )
         source = "computed" if self._recompute else f"certified by {key}"
         note = f"{source}, shoal {shoal.__version__}"
-        if self._folder.promise_note(plan.id) == note:
+        if self._queue.promise_note(plan.id) == note:
             return
         if self._recompute:
             check_promise(plan)
         else:
-            assert isinstance(carrier, CertifyingTransport)
-            check_certificate(plan, carrier.fetch_certificate(plan.id))
-        with self._folder.changing():
-            self._folder.keep_promise_note(plan.id, note)
+            assert fetch is not None
+            check_certificate(plan, fetch(plan.id))
+        with self._queue.changing():
+            self._queue.keep_promise_note(plan.id, note)
 
 
 def check_plan(

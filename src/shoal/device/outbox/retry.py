@@ -1,10 +1,10 @@
-"""Retries of stored reports: schedule, meaning of responses, and transports."""
+"""Retries of stored reports: schedule, meaning of responses, and the interface of transports."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shoal.device.outbox.queue import Record, ReportQueue, Ticket
 from shoal.errors import InputError, TransportError
@@ -31,119 +31,6 @@ _TOO_LATE = f"{MAX_CROWDS} crowds in turn were complete before it arrived"
 KEPT_ASIDE = 30 * 86_400
 """For how many seconds a refused report is kept where the plan has no window."""
 
-
-def uniform() -> float:
-    """Return a number uniform on [0, 1), from the system's random bits."""
-    return (int.from_bytes(SystemBits().draw(8), "little") >> 11) * 2.0**-53
-
-
-class Attempts:
-    """The attempts to send the reports of one folder to one address."""
-
-    def __init__(
-        self,
-        folder: ReportQueue,
-        address: str | None,
-        spread: float,
-        clock: Callable[[], float],
-        jitter: Callable[[], float],
-        encrypt: Callable[[Record], bytes],
-    ) -> None:
-        self._folder, self.address, self._clock, self._jitter = folder, address, clock, jitter
-        self._encrypt = encrypt
-        self._spread = check_number("spread", spread)
-        if not 0 <= self._spread <= MAX_WAIT:
-            raise InputError(f"spread must be in [0, {MAX_WAIT:.0f}], got spread={spread}.")
-
-    def first_record(self, plan: Plan, window: int, batch: bytes, now: float) -> Record:
-        """Return the record of a new report, with the time of its first attempt."""
-        spread, expires = self._spread, None
-        if plan.window is not None:
-            # The collector knows the ids of this window and the one before, and takes no others.
-            expires = (window + 2) * plan.window
-            spread = min(spread, plan.window / 2)
-        due = now + spread * self._jitter()
-        encrypted = None if plan.parties is None else b""
-        return Record(
-            plan.id, window, batch, due, expires, address=self.address, encrypted=encrypted
-        )
-
-    def expire_failed(self) -> None:
-        """Delete the bytes of failed reports whose time is over."""
-        for name in self._folder.names(state="failed"):
-            with self._folder.changing():
-                self._folder.expire_failed(name, self._clock())
-
-    def attempt(self, name: str, hurry: bool, transport: Posting) -> Ticket | None:
-        """Send one report if it is due, and return the outcome."""
-        with self._folder.changing():
-            record = self._folder.waiting(name)
-            if record is None:
-                return None
-            now = self._clock()
-            if record.expires is not None and now >= record.expires:
-                return self._folder.settle(name, record, "expired", "its window has passed")
-            if record.address not in (None, self.address):
-                return None
-            if record.due - now > 2 * MAX_WAIT:  # the clock was set back
-                record = replace(record, due=now + self._spread * self._jitter())
-                self._folder.store_waiting(name, record)
-            if record.due > now and not (hurry and record.attempts == 0):
-                return None
-            # Stored before the attempt, so that a crash during it does not hurry the next one.
-            backoff = min(FIRST_BACKOFF * 2.0 ** min(record.attempts, 60), MAX_BACKOFF)
-            record = record.tried(now + backoff * self._jitter())
-            self._folder.store_waiting(name, record)
-        try:
-            record, reply = self._post(name, record, transport)
-        except (OSError, TransportError) as error:
-            return record.ticket(name, "waiting", first_line(error))
-        with self._folder.changing():
-            if reply.status == KEY_CHANGED and record.crowds >= MAX_CROWDS:
-                return self._folder.settle(name, record, "expired", _TOO_LATE)
-            return self._after(name, record, reply)
-
-    def _post(self, name: str, record: Record, transport: Posting) -> tuple[Record, PostResult]:
-        """Post a report, encrypted if need be, and return it as it was sent, with the answer."""
-        if record.encrypted is None:
-            return record, transport.post_report(record.plan_id, record.batch)
-        reply = None
-        if record.encrypted:
-            reply = transport.post_report(record.plan_id, record.encrypted)
-        if reply is None or (reply.status == KEY_CHANGED and record.crowds < MAX_CROWDS):
-            # The same report for the key of the crowd that is open now, stored before it is sent.
-            record = replace(record, encrypted=self._encrypt(record), crowds=record.crowds + 1)
-            with self._folder.changing():
-                self._folder.store_waiting(name, record)
-            reply = transport.post_report(record.plan_id, record.encrypted or b"")
-        return record, reply
-
-    def _after(self, name: str, record: Record, reply: PostResult) -> Ticket:
-        state, reason = outcome(reply)
-        now = self._clock()
-        if state == "expired" and record.expires is not None and now < record.expires:
-            # By this clock the window has not passed. If the collector's is wrong, it may be set
-            # right in time; if the plan was closed, the report goes when its window has passed.
-            state = "waiting"
-        if state == "failed":
-            until = record.expires or int(now) + KEPT_ASIDE
-            record = replace(record, expires=until)
-        if state != "waiting":
-            return self._folder.settle(name, record, state, reason)
-        if reply.retry_after is not None and may_ask_to_wait(reply):
-            wait = min(max(reply.retry_after, 0.0), MAX_WAIT)
-            record = replace(record, due=record.due + wait)
-            self._folder.store_waiting(name, record)
-        return record.ticket(name, "waiting", reason)
-
-
-class PostResult(NamedTuple):
-    """The response to a report: an HTTP status, and the seconds to wait."""
-
-    status: int
-    retry_after: float | None = None
-
-
 ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 412, 425, 429}
 """A request that came too slowly, too early, too often or for a crowd that is complete may be made
 again; no other 4xx may."""
@@ -160,44 +47,32 @@ REFUSALS = {
 }
 
 
-def outcome(reply: PostResult) -> tuple[State, str | None]:
-    """Return the next state of a report, and the reason."""
-    status = reply.status
-    if status == ACCEPTED:
-        return "sent", None
-    if status in CLOSED:
-        return "expired", f"the collector no longer takes it ({status})"
-    if 400 <= status < 500 and status not in AGAIN:
-        why = f": {REFUSALS[status]}" if status in REFUSALS else ""
-        return "failed", f"the collector refused it ({status}{why})"
-    # Nothing else is a collector's answer: a 200 or a redirect may be a hotel's login page.
-    return "waiting", f"the collector said {status}"
+class PostResult(NamedTuple):
+    """The response to a report: an HTTP status, and the seconds to wait."""
 
-
-def may_ask_to_wait(reply: PostResult) -> bool:
-    """Whether an answer's Retry-After is a collector's."""
-    return reply.status >= 500 or reply.status in AGAIN
+    status: int
+    retry_after: float | None = None
 
 
 class Posting(Protocol):
     """Takes reports away."""
 
     def post_report(self, plan_id: str, content: bytes) -> PostResult:
-        """Hand over reports in the binary form; status 202 means that they were accepted for good.
-
-        Encrypted reports (`shoal.protocol.encryption`) go to the relay's endpoint for them.
-        """
+        """Post reports in the binary form; status 202 means that they were accepted for good."""
         ...
 
 
 class Transport(Posting, Protocol):
     """Carries plans and reports: over HTTP, through a relay, or within a test.
 
-    A transport may have an `address`: a report that was made for one is sent to no other. It may
-    have `kept_open()`, a context that gives a `Posting` for the reports that are sent in one go.
-    Both calls raise `shoal.errors.TransportError` or `OSError` where the outcome is unknown.
-    One that can check signatures is a `CertifyingTransport`, and one that leads to a relay is a
-    `RelayTransport`.
+    Both calls raise `shoal.errors.TransportError` or `OSError` where the outcome is unknown. A
+    transport may also have:
+
+    - `address`: a report that was made for one is sent to no other;
+    - `kept_open()`, a context that gives a `Posting` for the reports that are sent in one go;
+    - `pinned_key` and `fetch_certificate(plan_id)`, for certificates signed with that key;
+    - `fetch_crowd_key(plan_id, window)`, where it leads to a relay: the signed key document of a
+      window's open crowd.
     """
 
     def fetch_plan(self, plan_id: str) -> bytes:
@@ -205,29 +80,132 @@ class Transport(Posting, Protocol):
         ...
 
 
-@runtime_checkable
-class CertifyingTransport(Transport, Protocol):
-    """A transport that also fetches certificates, each signed with the key that is pinned."""
+def uniform() -> float:
+    """Return a number uniform on [0, 1), from the system's random bits."""
+    return (int.from_bytes(SystemBits().draw(8), "little") >> 11) * 2.0**-53
+
+
+def outcome(status: int) -> tuple[State, str | None]:
+    """Return the next state of a report after a response, and the reason."""
+    if status == ACCEPTED:
+        return "sent", None
+    if status in CLOSED:
+        return "expired", f"the collector no longer takes it ({status})"
+    if 400 <= status < 500 and status not in AGAIN:
+        why = f": {REFUSALS[status]}" if status in REFUSALS else ""
+        return "failed", f"the collector refused it ({status}{why})"
+    # Nothing else is a collector's response: a 200 or a redirect may be a hotel's login page.
+    return "waiting", f"the collector said {status}"
+
+
+class Attempts:
+    """The attempts to send the reports of one queue through one transport."""
+
+    def __init__(
+        self,
+        queue: ReportQueue,
+        transport: Transport,
+        spread: float,
+        clock: Callable[[], float],
+        jitter: Callable[[], float],
+    ) -> None:
+        self._queue, self._transport, self._clock, self._jitter = queue, transport, clock, jitter
+        self._spread = check_number("spread", spread)
+        if not 0 <= self._spread <= MAX_WAIT:
+            raise InputError(f"spread must be in [0, {MAX_WAIT:.0f}], got spread={spread}.")
 
     @property
-    def pinned_key(self) -> str | None:
-        """The key that certificates are checked against, or None: then there are none."""
-        ...
+    def address(self) -> str | None:
+        return getattr(self._transport, "address", None)
 
-    def fetch_certificate(self, plan_id: str) -> bytes:
-        """Return a plan's certificate after its signature was checked."""
-        ...
+    def first_record(self, plan: Plan, window: int, batch: bytes, now: float) -> Record:
+        """Return the record of a new report, with the time of its first attempt."""
+        spread, expires = self._spread, None
+        if plan.window is not None:
+            # The collector knows the ids of this window and the one before, and takes no others.
+            expires = (window + 2) * plan.window
+            spread = min(spread, plan.window / 2)
+        due = now + spread * self._jitter()
+        encrypted = None if plan.parties is None else b""
+        return Record(
+            plan.id, window, batch, due, expires, address=self.address, encrypted=encrypted
+        )
 
+    def send_due(self, hurry: bool) -> list[Ticket]:
+        """Try every report that is due, unless another process is sending from this folder."""
+        with self._queue.sending() as mine:
+            if not mine:
+                return []
+            for name in self._queue.names(state="failed"):
+                with self._queue.changing():
+                    self._queue.expire_failed(name, self._clock())
+            kept_open = getattr(self._transport, "kept_open", None)
+            posting = contextlib.nullcontext(self._transport) if kept_open is None else kept_open()
+            with posting as transport:
+                names = self._queue.names(state="waiting")
+                tried = [self.attempt(name, hurry, transport) for name in names]
+            return [ticket for ticket in tried if ticket is not None]
 
-@runtime_checkable
-class RelayTransport(CertifyingTransport, Protocol):
-    """A transport to a relay, which also fetches the keys that reports are encrypted for."""
+    def attempt(self, name: str, hurry: bool, transport: Posting) -> Ticket | None:
+        with self._queue.changing():
+            record = self._queue.waiting(name)
+            if record is None:
+                return None
+            now = self._clock()
+            if record.expires is not None and now >= record.expires:
+                return self._queue.settle(name, record, "expired", "its window has passed")
+            if record.address not in (None, self.address):
+                return None
+            if record.due - now > 2 * MAX_WAIT:  # the clock was set back
+                record = record._replace(due=now + self._spread * self._jitter())
+                self._queue.store_waiting(name, record)
+            if record.due > now and not (hurry and record.attempts == 0):
+                return None
+            # Stored before the attempt, so that a crash during it does not hurry the next one.
+            backoff = min(FIRST_BACKOFF * 2.0 ** min(record.attempts, 60), MAX_BACKOFF)
+            record = record.tried(now + backoff * self._jitter())
+            self._queue.store_waiting(name, record)
+        try:
+            record, reply = self._post(name, record, transport)
+        except (OSError, TransportError) as error:
+            return record.ticket(name, "waiting", first_line(error))
+        with self._queue.changing():
+            if reply.status == KEY_CHANGED and record.crowds >= MAX_CROWDS:
+                return self._queue.settle(name, record, "expired", _TOO_LATE)
+            return self._after(name, record, reply)
 
-    @property
-    def address(self) -> str:
-        """Where reports go."""
-        ...
+    def _post(self, name: str, record: Record, transport: Posting) -> tuple[Record, PostResult]:
+        """Post a report, encrypted if need be; return it as it was sent, with the response."""
+        if record.encrypted is None:
+            return record, transport.post_report(record.plan_id, record.batch)
+        reply = None
+        if record.encrypted:
+            reply = transport.post_report(record.plan_id, record.encrypted)
+        if reply is None or (reply.status == KEY_CHANGED and record.crowds < MAX_CROWDS):
+            from shoal.device.encryption import encrypt_record  # most plans have one collector
 
-    def fetch_crowd_key(self, plan_id: str, window: int) -> bytes:
-        """Return the key document of a window's open crowd after its signature was checked."""
-        ...
+            # The same report for the key of the crowd that is open now, stored before it is sent.
+            encrypted = encrypt_record(self._queue, self._transport, record)
+            record = record._replace(encrypted=encrypted, crowds=record.crowds + 1)
+            with self._queue.changing():
+                self._queue.store_waiting(name, record)
+            reply = transport.post_report(record.plan_id, encrypted)
+        return record, reply
+
+    def _after(self, name: str, record: Record, reply: PostResult) -> Ticket:
+        state, reason = outcome(reply.status)
+        now = self._clock()
+        if state == "expired" and record.expires is not None and now < record.expires:
+            # By this clock the window has not passed. If the collector's is wrong, it may be set
+            # right in time; if the plan was closed, the report goes when its window has passed.
+            state = "waiting"
+        if state == "failed":
+            record = record._replace(expires=record.expires or int(now) + KEPT_ASIDE)
+        if state != "waiting":
+            return self._queue.settle(name, record, state, reason)
+        may_ask_to_wait = reply.status >= 500 or reply.status in AGAIN
+        if reply.retry_after is not None and may_ask_to_wait:
+            wait = min(max(reply.retry_after, 0.0), MAX_WAIT)
+            record = record._replace(due=record.due + wait)
+            self._queue.store_waiting(name, record)
+        return record.ticket(name, "waiting", reason)

@@ -13,6 +13,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from shoal.protocol.plan import Plan
 
 
+_JSON_HELP = "Print one JSON document."
 _PATIENCE = 15.0
-"""Seconds to wait for the process that sends to end; it finds that it may not go on."""
+"""Seconds to wait until the worker notices that it must stop."""
 
 _SAID = {
     "yes": "You said yes.",
@@ -59,7 +61,6 @@ def status(telemetry: Telemetry) -> str:
 
 
 def _state(folder: Path, agreement: bytes, limit: object) -> list[str]:
-    """Show sent and queued reports, and errors."""
     within = Path(state.agreement_folder(str(folder), agreement))
     states = [ticket.state for ticket in _tickets(within)]
     epsilon = Ledger(folder / "ledger.json").read().epsilon
@@ -80,7 +81,6 @@ def _tickets(within: Path) -> Iterator[Ticket]:
 
 
 def on(telemetry: Telemetry) -> str:
-    """Keep the person's yes."""
     if (why := telemetry.why_off()) is not None:
         raise InputError(f"telemetry stays off: {why}.")
     telemetry.turn_on()
@@ -121,7 +121,6 @@ def show(telemetry: Telemetry) -> str:
 
 
 def show_json(telemetry: Telemetry) -> str:
-    """Show every request that left as JSON, its bytes in base64."""
     return json.dumps([request.to_json() for request in _requests(telemetry)], indent=1)
 
 
@@ -202,30 +201,30 @@ def _request_text(number: int, request: LoggedRequest, plans: dict[str, Plan]) -
     return "\n".join(lines)
 
 
+def _run(telemetry: Telemetry, name: str, as_json: bool) -> str:
+    """Run a command; whoever calls one is not asked in this run."""
+    telemetry.ask = False
+    return show_json(telemetry) if as_json else COMMANDS[name][1](telemetry)
+
+
 def click_group(telemetry: Telemetry) -> click.Group:
     """Return ``telemetry status|on|off|show|delete`` as a group."""
     import click
 
+    def command(name: str, text: str) -> click.Command:
+        def run(as_json: bool = False) -> None:
+            try:
+                click.echo(_run(telemetry, name, as_json))
+            except (ShoalError, OSError) as error:
+                raise click.ClickException(str(error)) from error
+
+        json_flag = click.Option(["--json", "as_json"], is_flag=True, help=_JSON_HELP)
+        return click.Command(name, callback=run, help=text, params=[json_flag] * (name == "show"))
+
     group = click.Group("telemetry", help=f"Usage reports of {telemetry.tool}.")
-    for name, (text, do) in COMMANDS.items():
-        group.add_command(_command(telemetry, name, text, do))
+    for name, (text, _) in COMMANDS.items():
+        group.add_command(command(name, text))
     return group
-
-
-def _command(
-    telemetry: Telemetry, name: str, text: str, do: Callable[[Telemetry], str]
-) -> click.Command:
-    import click
-
-    def run(as_json: bool = False) -> None:
-        telemetry.ask_nobody()
-        try:
-            click.echo(show_json(telemetry) if as_json else do(telemetry))
-        except (ShoalError, OSError) as error:
-            raise click.ClickException(str(error)) from error
-
-    option = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON document.")
-    return click.Command(name, callback=run, help=text, params=[option] if name == "show" else [])
 
 
 def add_commands(telemetry: Telemetry, parser: ArgumentParser) -> None:
@@ -239,33 +238,30 @@ def add_commands(telemetry: Telemetry, parser: ArgumentParser) -> None:
     Nothing has left this machine.
     0
     """
-    below = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, (text, do) in COMMANDS.items():
-        command = below.add_parser(name, help=text, description=text)
-        if name == "show":
-            command.add_argument("--json", action="store_true", help="print one JSON document")
-        command.set_defaults(run=_runner(telemetry, do))
 
-
-def _runner(telemetry: Telemetry, do: Callable[[Telemetry], str]) -> Callable[[Namespace], int]:
-    def run(options: Namespace) -> int:
-        telemetry.ask_nobody()
+    def run(name: str, options: Namespace) -> int:
         try:
-            print(show_json(telemetry) if getattr(options, "json", False) else do(telemetry))
+            print(_run(telemetry, name, getattr(options, "json", False)))
         except (ShoalError, OSError) as error:
             print(f"{telemetry.tool}: {error}", file=sys.stderr)
             return 2
         return 0
 
-    return run
+    below = parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=True
+    )
+    for name, (text, _) in COMMANDS.items():
+        command = below.add_parser(name, help=text, description=text)
+        if name == "show":
+            command.add_argument("--json", action="store_true", help=_JSON_HELP)
+        command.set_defaults(run=partial(run, name))
 
 
 PATIENCE = 60.0
-"""Seconds that a terminal may stay silent. Then the answer is no."""
+"""Seconds to wait at the prompt. Then the answer is no."""
 
 
 def question_text(telemetry: Telemetry) -> str:
-    """Return the text of the consent prompt."""
     tool = telemetry.tool
     changed = telemetry.choice() == "changed"
     first = (

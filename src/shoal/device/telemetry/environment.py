@@ -34,7 +34,6 @@ CI_VARIABLES = (
 
 
 def switch_name(tool: str) -> str:
-    """Return the variable that turns a tool's telemetry off."""
     return "".join(letter if letter.isalnum() else "_" for letter in tool.upper()) + "_TELEMETRY"
 
 
@@ -75,7 +74,7 @@ _RUN = (
 )
 
 
-def worker_command(*words: str) -> list[str] | None:
+def worker_command() -> list[str] | None:
     """Return the command that runs the worker, or None where there is no Python to run.
 
     A tool that was frozen into one file is its own executable, and no Python.
@@ -83,7 +82,7 @@ def worker_command(*words: str) -> list[str] | None:
     if getattr(sys, "frozen", False) or not sys.executable:
         return None
     parts = os.path.abspath(__file__).split(os.sep)[:-4]  # the folder that holds `shoal`
-    return [sys.executable, "-I", "-c", _RUN, os.sep.join(parts), *words]
+    return [sys.executable, "-I", "-c", _RUN, os.sep.join(parts)]
 
 
 def bury(child: int | None) -> None:

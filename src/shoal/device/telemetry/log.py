@@ -43,7 +43,6 @@ class LoggedRequest:
         return self.sent.partition(b"\r\n\r\n")[2]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as plain JSON values, its bytes in base64."""
         sent = base64.b64encode(self.sent).decode()
         return {"at": int(self.at), "sent": sent, "status": self.status, "to": self.to}
 
@@ -55,7 +54,6 @@ class Log:
         self._path, self._clock = path, clock
 
     def begin(self, to: str) -> None:
-        """Note that a request begins."""
         self._shorten()
         self._write({"at": self._clock(), "to": to})
 
@@ -64,11 +62,9 @@ class Log:
         self._write({"sent": base64.b64encode(piece).decode()})
 
     def answered(self, status: int) -> None:
-        """Note that an answer came."""
         self._write({"status": status})
 
     def requests(self) -> list[LoggedRequest]:
-        """Return all requests, the oldest first."""
         found: list[LoggedRequest] = []
         for line in self._lines():
             try:
@@ -128,7 +124,7 @@ class LoggedTransport(HttpTransport):
         return connection
 
     @contextmanager
-    def _answer(
+    def _exchange(
         self,
         connection: http.client.HTTPConnection,
         method: str,
@@ -138,7 +134,7 @@ class LoggedTransport(HttpTransport):
     ) -> Iterator[http.client.HTTPResponse]:
         self._check_permitted()
         self._log.begin(self.address)
-        with super()._answer(connection, method, path, body, deadline) as response:
+        with super()._exchange(connection, method, path, body, deadline) as response:
             self._log.answered(response.status)
             yield response
 

@@ -45,7 +45,6 @@ def why_not_here(folder: str | None) -> str | None:
 
 
 def agreement_folder(home: str, agreement: bytes) -> str:
-    """Return the folder of an agreement: one plan, one address, one limit."""
     return os.path.join(home, f"{crc32(agreement):08x}")
 
 
@@ -65,35 +64,33 @@ def make_private(folder: str) -> None:
 def read_file(*parts: str) -> bytes | None:
     """Return a small file's content, or None if there is none."""
     try:
-        handle = os.open(os.path.join(*parts), os.O_RDONLY)
+        with open(os.path.join(*parts), "rb", buffering=0) as file:
+            return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        content = b""
-        while piece := os.read(handle, 1 << 20):
-            content += piece
-        return content
-    finally:
-        os.close(handle)
 
 
 def store_file(folder: str, name: str, content: bytes) -> None:
     """Write a small file whole or not at all; a power cut may undo it, a crash does not."""
     make_private(folder)
     scratch = os.path.join(folder, f".{name}.{os.getpid()}")
-    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    _write(scratch, os.O_TRUNC, content)
+    os.replace(scratch, os.path.join(folder, name))
+
+
+def _write(path: str, how: int, content: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o600)
     try:
         os.write(handle, content)
     finally:
         os.close(handle)
-    os.replace(scratch, os.path.join(folder, name))
 
 
 Choice = str
 """`yes`, `no`, `not asked`, or `changed`: a yes was given to another plan, address or limit."""
 
 _HEAD = b"What was agreed to, and nothing else: a plan, an address, a limit.\n"
-_AGREED, _OFF = "agreed", "off"
+AGREED, OFF, DUE = "agreed", "off", "due"
 
 
 def agreement_text(plan: bytes, to: str, limit: str, public_key: str) -> bytes:
@@ -103,8 +100,7 @@ def agreement_text(plan: bytes, to: str, limit: str, public_key: str) -> bytes:
 
 
 def read_choice(home: str, agreement: bytes) -> Choice:
-    """Return the person's choice about an agreement."""
-    if os.path.exists(os.path.join(home, _OFF)):
+    if os.path.exists(os.path.join(home, OFF)):
         return "no"
     if agreed_window(home, agreement) is not None:
         return "yes"
@@ -112,13 +108,13 @@ def read_choice(home: str, agreement: bytes) -> Choice:
         names = os.listdir(home)
     except OSError:
         return "not asked"
-    others = any(os.path.exists(os.path.join(home, name, _AGREED)) for name in names)
+    others = any(os.path.exists(os.path.join(home, name, AGREED)) for name in names)
     return "changed" if others else "not asked"
 
 
 def agreed_window(home: str, agreement: bytes) -> int | None:
     """Return the length of the plan's windows in seconds, if the person said yes to it."""
-    stored = read_file(agreement_folder(home, agreement), _AGREED)
+    stored = read_file(agreement_folder(home, agreement), AGREED)
     window, _, agreed = (stored or b"").partition(b"\n")
     return int(window) if agreed == agreement and window.isdigit() else None
 
@@ -126,23 +122,23 @@ def agreed_window(home: str, agreement: bytes) -> int | None:
 def say_yes(home: str, agreement: bytes, window: int) -> None:
     """Keep a yes to this agreement; a no that was said before is over."""
     content = b"%d\n%s" % (window, agreement)
-    store_file(agreement_folder(home, agreement), _AGREED, content)
+    store_file(agreement_folder(home, agreement), AGREED, content)
     try:  # noqa: SIM105  contextlib takes longer to load than all of this
-        os.unlink(os.path.join(home, _OFF))
+        os.unlink(os.path.join(home, OFF))
     except FileNotFoundError:
         pass
 
 
 def say_no(home: str) -> None:
     """Keep a no, to this and every other agreement."""
-    store_file(home, _OFF, b"Telemetry is off.\n")
+    store_file(home, OFF, b"Telemetry is off.\n")
 
 
 MAX_EVENT_BYTES = 1 << 20
 """Bytes of one window's events; later events are dropped."""
 
 PREFIX = "events."
-"""How the names of the files begin; the window's number follows."""
+"""The start of the name of a file of events; the window's number follows."""
 
 
 def event_line(kind: str, values: Mapping[str, object]) -> bytes:
@@ -159,28 +155,18 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def file_name(window: int) -> str:
-    """Return the name of the file with a window's events."""
-    return f"{PREFIX}{window}"
-
-
 def append_event(folder: str, window: int, line: bytes) -> None:
     """Write an event into its window's file, unless it is there already."""
-    path = os.path.join(folder, file_name(window))
+    path = os.path.join(folder, f"{PREFIX}{window}")
     known = read_file(path) or b""
     if len(known) + len(line) > MAX_EVENT_BYTES:
         return
     if not line.startswith(b"('count'") and (known.startswith(line) or b"\n" + line in known):
         return
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.write(handle, line)
-    finally:
-        os.close(handle)
+    _write(path, os.O_APPEND, line)
 
 
 def event_windows(folder: str) -> Iterator[int]:
-    """Yield the windows that have events."""
     for name in os.listdir(folder):
         number = name.removeprefix(PREFIX)
         if name != number and number.isdigit():

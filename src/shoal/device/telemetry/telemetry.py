@@ -9,25 +9,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
 
 from shoal.device.telemetry import environment, state
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from importlib.resources.abc import Traversable
 
     import click
 
     from shoal.protocol.plan import Plan
 
 
-class Readable(Protocol):
-    """A file of a package, as `importlib.resources.files` gives it."""
-
-    def read_bytes(self) -> bytes: ...
-
-
-_DUE = "due"
 _PAUSE = 60
 """Seconds between two attempts to start the worker, if it does not say when it is needed next."""
 
@@ -69,7 +63,7 @@ class Telemetry:
         self,
         tool: str,
         *,
-        plan: str | os.PathLike[str] | bytes | Plan | Readable,
+        plan: str | os.PathLike[str] | bytes | Plan | Traversable,
         to: str,
         limit: object = None,
         public_key: str | None = None,
@@ -85,7 +79,8 @@ class Telemetry:
         self.folder = state.state_folder(tool, self.environ) if folder is None else folder
         self.problem: str | None = None
         """The reason why the last call failed; for the tool's own tests, and `status`."""
-        self._plan, self._ask, self._worker = plan, ask, worker
+        self.ask = ask
+        self._plan, self._worker = plan, worker
         self._held: list[bytes] = []
         self._child: int | None = None
 
@@ -109,8 +104,8 @@ class Telemetry:
                 self._write([line])
             elif choice in ("not asked", "changed"):
                 self._held.append(line)  # in memory, until the person says yes
-        except Exception as error:
-            self._excuse(error)
+        except Exception as error:  # telemetry never disturbs the tool
+            self.problem = f"{type(error).__name__}: {error}"
 
     def flush(self) -> None:
         """Ask, if the person was not asked yet; start the process that sends, if anything is due.
@@ -119,13 +114,16 @@ class Telemetry:
         """
         try:
             environment.bury(self._child)
-            if self._held and self._ask and environment.can_be_asked():
-                self._ask = False
-                self._put_the_question()
+            if self._held and self.ask and environment.can_be_asked():
+                self.ask = False
+                if self.choice() in ("not asked", "changed"):
+                    from shoal.device.telemetry.commands import ask
+
+                    ask(self)
             if self.choice() == "yes":
                 self._start_worker()
-        except Exception as error:
-            self._excuse(error)
+        except Exception as error:  # telemetry never disturbs the tool
+            self.problem = f"{type(error).__name__}: {error}"
 
     def why_off(self) -> str | None:
         """Return the reason why telemetry is off in this run regardless of consent, or None."""
@@ -165,22 +163,17 @@ class Telemetry:
 
         add_commands(self, parser)
 
-    def ask_nobody(self) -> None:
-        """Put no question in this run: the person came by themselves."""
-        self._ask = False
-
     def turn_on(self) -> None:
         """Keep the person's yes; a plan that this device would not answer raises an error."""
         from shoal.device.telemetry.describe import Terms
 
-        self._ask = False
+        self.ask = False
         assert self.folder is not None
         agreement = self.agreement()
-        terms = Terms.read(agreement)
-        state.say_yes(self.folder, agreement, terms.window)
-        now = self.clock()
+        window = Terms.read(agreement).window
+        state.say_yes(self.folder, agreement, window)
         # Nothing is to be done before the window is over.
-        self._store_due(int(now // terms.window + 1) * terms.window)
+        self._store_due(int(self.clock() // window + 1) * window)
         self._write(self._held)
         self._held = []
 
@@ -204,22 +197,18 @@ class Telemetry:
     def _write(self, lines: list[bytes]) -> None:
         assert self.folder is not None
         window = state.agreed_window(self.folder, self.agreement())
-        if window is None:
-            return
-        folder = state.agreement_folder(self.folder, self.agreement())
-        for line in lines:
-            state.append_event(folder, int(self.clock() // window), line)
+        if window is not None:
+            for line in lines:
+                state.append_event(self._within(), int(self.clock() // window), line)
 
-    def _put_the_question(self) -> None:
-        if self.choice() in ("not asked", "changed"):
-            from shoal.device.telemetry.commands import ask
-
-            ask(self)
+    def _within(self) -> str:
+        assert self.folder is not None
+        return state.agreement_folder(self.folder, self.agreement())
 
     def _start_worker(self) -> None:
         assert self.folder is not None
-        folder, now = state.agreement_folder(self.folder, self.agreement()), self.clock()
-        due, _, written = (state.read_file(folder, _DUE) or b"0 0").partition(b" ")
+        folder, now = self._within(), self.clock()
+        due, _, written = (state.read_file(folder, state.DUE) or b"0 0").partition(b" ")
         if int(written) <= now < int(due):  # a clock that was set back proves nothing
             return
         command = self._worker or environment.worker_command()
@@ -232,10 +221,4 @@ class Telemetry:
         self._child = environment.spawn(words, self.environ)
 
     def _store_due(self, due: int) -> None:
-        assert self.folder is not None
-        folder = state.agreement_folder(self.folder, self.agreement())
-        state.store_file(folder, _DUE, b"%d %d" % (due, self.clock()))
-
-    def _excuse(self, error: Exception) -> None:
-        """Keep the error in `problem`: telemetry never disturbs the tool."""
-        self.problem = f"{type(error).__name__}: {error}"
+        state.store_file(self._within(), state.DUE, b"%d %d" % (due, self.clock()))

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from shoal.device.encode import is_missing, set_bits, text_bits
 from shoal.device.ledger import Ledger
-from shoal.device.memory import DeviceMemory
+from shoal.device.memory import DeviceMemory, read_key
 from shoal.device.outbox.outbox import Outbox
 from shoal.device.telemetry import environment, state
 from shoal.device.telemetry.describe import Terms
@@ -52,12 +52,7 @@ QUIET = "quiet"
 class TelemetryWorker:
     """Makes and sends the reports that are due, for one tool and one agreement.
 
-    Parameters
-    ----------
-    tool, folder, name
-        The tool, the folder of its telemetry, and of the agreement within.
-    environ, clock
-        The environment and the time; tests pass their own.
+    `folder` is that of the tool's telemetry, `name` that of the agreement within.
     """
 
     def __init__(
@@ -70,16 +65,16 @@ class TelemetryWorker:
     ) -> None:
         self._tool, self._home, self._folder = tool, folder, folder / name
         self._environ, self._clock = environ, clock
-        stored = state.read_file(str(self._folder), "agreed") or b""
+        stored = state.read_file(str(self._folder), state.AGREED) or b""
         self._agreement = stored.partition(b"\n")[2]
 
     def permitted(self) -> bool:
-        """Whether the person's yes stands, and nothing speaks against it here and now."""
+        """Whether the person's yes stands, and nothing in the environment forbids telemetry."""
         off = environment.why_off(self._tool, self._environ)
         return off is None and state.read_choice(str(self._home), self._agreement) == "yes"
 
     def work(self) -> None:
-        """Make the report that is due, send queued reports, and return when to run again."""
+        """Make the report that is due, send queued reports, and store when to run again."""
         if not self.permitted():
             return
         for folder in (self._home, self._folder):
@@ -92,7 +87,7 @@ class TelemetryWorker:
             outbox = self._outbox(terms)
             self._report(terms, outbox)
             outbox.send_due(hurry=True)
-            self._say_when(terms, outbox)
+            self._store_due(terms, outbox)
 
     def _outbox(self, terms: Terms) -> Outbox:
         log = Log(self._home / "log", self._clock)
@@ -101,8 +96,6 @@ class TelemetryWorker:
         )
         memory = None
         if terms.plan.memory is not None:
-            from shoal.device.memory import read_key
-
             file = self._home / "memory"
             memory = DeviceMemory(file, read_key(self._home / "memory.key", file))
         return Outbox(
@@ -111,7 +104,7 @@ class TelemetryWorker:
             ledger=Ledger(self._home / "ledger.json"),
             memory=memory,
             limit=terms.limit,
-            # What is sent now is about a window that is over; waiting would lose rare users.
+            # The report is about a window that is over; waiting would lose rare users.
             spread=0.0,
             clock=self._clock,
         )
@@ -147,22 +140,22 @@ class TelemetryWorker:
         mine = self._folder / f"{_TAKEN}{window}"
         past = sorted(one for one in state.event_windows(str(self._folder)) if one != window)
         if past:
-            (self._folder / state.file_name(past.pop())).replace(mine)
+            (self._folder / f"{state.PREFIX}{past.pop()}").replace(mine)
         for taken in self._folder.glob(f"{_TAKEN}*"):
             if taken != mine and not mine.exists():
                 taken.replace(mine)
             elif taken != mine:
                 taken.unlink()
         for older in past:
-            (self._folder / state.file_name(older)).unlink()
+            (self._folder / f"{state.PREFIX}{older}").unlink()
         return mine if mine.exists() else None
 
-    def _say_when(self, terms: Terms, outbox: Outbox) -> None:
-        """Write down when there is something to do again: a report is due, or a window is over."""
+    def _store_due(self, terms: Terms, outbox: Outbox) -> None:
+        """Store when to run again: when a report is due, or when the window is over."""
         now = self._clock()
         waiting = [one.due for one in outbox.tickets() if one.due is not None]
         due = min([(now // terms.window + 1) * terms.window, *waiting])
-        state.store_file(str(self._folder), "due", b"%d %d" % (int(due) + 1, now))
+        state.store_file(str(self._folder), state.DUE, b"%d %d" % (int(due) + 1, now))
 
 
 def main(words: Sequence[str]) -> None:
@@ -198,10 +191,10 @@ def read_events(content: bytes) -> list[Event]:
 
 
 def merge(survey: Survey, events: Iterable[Event]) -> dict[str, object]:
-    """Return the one answer to a survey that a window's events amount to.
+    """Merge a window's events into one answer to a survey.
 
-    What does not fit its question is left out. A choice that nobody made, and that may not be
-    missing, is an `AnswerError`.
+    Values that do not fit their question are left out. A choice that nobody made, and that may not
+    be missing, is an `AnswerError`.
 
     >>> survey = Survey("tool", (Flags("commands", ("build", "test")), Number("runs", (1, 10))))
     >>> merge(survey, [("record", {"commands": "test"}), ("count", {"runs": 1})] * 5)

@@ -89,10 +89,10 @@ def show(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
-class Document:
+class Paper:
     """The statements of one document, judged in the order in which their functions are defined.
 
-    >>> paper = Document("KR")
+    >>> paper = Paper("KR")
     >>> @paper.statement("1", "x + x = 2x", "by hand.")
     ... def doubles() -> Iterator[Case]:
     ...     yield Case("x = 3", 3 + 3, 2 * 3)
@@ -139,7 +139,7 @@ class Document:
         `digits` is the decimal where `printed` has words ("2E+5" for 200K), and `up` also accepts
         rounding up, as for a q that must satisfy a condition.
 
-        >>> Document("SDP").number("4.3", "0.465", 0.46540).verdict
+        >>> Paper("SDP").number("4.3", "0.465", 0.46540).verdict
         'agrees'
         """
         target = Decimal(digits or printed)
@@ -173,7 +173,7 @@ class Document:
         `instead`, and else a false claim. `how` says how the cases were computed, and `why`
         explains the worst broken one.
 
-        >>> Document("KR").claim("x", "2 <= 1", [Case("one", 2, 1)], "by hand.").verdict
+        >>> Paper("KR").claim("x", "2 <= 1", [Case("one", 2, 1)], "by hand.").verdict
         'false claim'
         """
         tried = list(cases)

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from shoal.lab.papers import Case, Document, PaperFinding, equal, show
+from shoal.lab.papers import Case, Paper, PaperFinding, equal, show
 from shoal.theory.domains import at_most as at_most_set
 from shoal.theory.domains import differing_bits
 from shoal.theory.enumeration import channel, histogram_pmf, originals
 from shoal.theory.randomized_response import local_epsilon
 
-BITVEC = Document("BITVEC")
+BITVEC = Paper("BITVEC")
 _FS = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from shoal.lab.papers import Case, Document, PaperFinding, at_most, equal, show
+from shoal.lab.papers import Case, Paper, PaperFinding, at_most, equal, show
 from shoal.theory.binomial import pmf
 from shoal.theory.enumeration import channel, histogram_pmf
 from shoal.theory.one_bit import privacy_ratio
 
-KR = Document("KR")
+KR = Paper("KR")
 Vector = tuple[int, ...]
 
 _PEOPLE = 7

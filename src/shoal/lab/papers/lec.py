@@ -10,12 +10,12 @@ from fractions import Fraction
 import numpy as np
 from scipy import integrate, special
 
-from shoal.lab.papers import Case, Document, PaperFinding, at_most, equal, show
+from shoal.lab.papers import Case, Paper, PaperFinding, at_most, equal, show
 from shoal.theory.calibration import smallest
 from shoal.theory.enumeration import channel, histogram_pmf
 from shoal.theory.randomized_response import local_epsilon, posterior
 
-LEC = Document("LEC")
+LEC = Paper("LEC")
 _FLIPS = tuple(Fraction(i, 20) for i in range(1, 10))
 
 

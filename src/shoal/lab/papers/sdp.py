@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from shoal.lab.papers import Case, Document, PaperFinding, at_most, equal, sdp_ratio, show
+from shoal.lab.papers import Case, Paper, PaperFinding, at_most, equal, sdp_ratio, show
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.domains import choice, flags
@@ -30,7 +30,7 @@ from shoal.theory.homogeneous import delta, eta
 from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import gain, three_sigma_q
 
-SDP = Document("SDP")
+SDP = Paper("SDP")
 Vector = tuple[int, ...]
 
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from shoal.lab.papers import Case, Document, PaperFinding, equal, show
+from shoal.lab.papers import Case, Paper, PaperFinding, equal, show
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.enumeration import AnswerPair, channel, histogram_pmf, largest_ratio
@@ -19,7 +19,7 @@ from shoal.theory.homogeneous import eta
 from shoal.theory.randomized_response import phi, q_from_phi
 from shoal.theory.sufficient import gap_312, gap_313, gap_315, three_sigma_q
 
-RATIO = Document("SDP")
+RATIO = Paper("SDP")
 _QS = (Fraction(1, 10), Fraction(1, 5), Fraction(1, 4), Fraction(2, 5))
 
 

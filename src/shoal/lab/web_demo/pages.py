@@ -1,7 +1,7 @@
 """What the browser is given: one page, its style and scripts, and how the crowd is doing.
 
-Served on this machine alone. The page may talk to this server and to the collector's public door,
-and to nobody else; its policy says so.
+Served on this machine alone. The content security policy lets the page talk to this server and to
+the collector's public endpoint only.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ def _settings(plan: Plan, public: str, run: str) -> dict[str, Any]:
         "promise": check_promise(plan).in_words,
         "crowd": plan.reports_needed,
         "q": float(plan.q),
+        "flips": plan.to_json()["q"],
     }
 
 
@@ -130,11 +131,11 @@ def _handler(
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
+            path, _, visitor = self.path.partition("?visitor=")
             if not self._is_ours():
                 self._send(403, "text/plain", b"this page has another address.\n")
             elif path == "/state.json":
-                self._send_state()
+                self._send_state(visitor)
             elif path == "/report.html":
                 page = people.report_page()
                 status, content = (200, page) if page else (409, b"the crowd is not complete.\n")
@@ -146,21 +147,23 @@ def _handler(
                 self._send(404, "text/plain", b"there is no such page.\n")
 
         def do_POST(self) -> None:
-            """Let the others answer, if the page itself asks for it."""
+            """Give the visitor's seat away, or let the others answer, if the page asks for it."""
             from_page = self.headers.get("Sec-Fetch-Site") == "same-origin"
-            if self.path != "/begin" or not (self._is_ours() and from_page):
+            path, _, visitor = self.path.partition("?visitor=")
+            actions = {"/seat": people.take_seat, "/begin": people.begin}
+            if path not in actions or not (self._is_ours() and from_page):
                 self._send(403, "text/plain", b"only the page itself may do that.\n")
                 return
-            people.begin()
-            self._send_state()
+            actions[path](visitor)
+            self._send_state(visitor)
 
         def _is_ours(self) -> bool:
             """Whether this was sent to our own name, and not to one that leads here."""
             return self.headers.get("Host") == host
 
-        def _send_state(self) -> None:
+        def _send_state(self, visitor: str) -> None:
             try:
-                state = people.state()
+                state = people.state(visitor)
             except ShoalError as error:
                 state = {"state": "failed", "reason": str(error)}
             self._send(200, "application/json", json.dumps(state).encode())

@@ -43,13 +43,26 @@ class People:
         self._urls, self._token, self._folder = urls, token, folder
         self._over = Event()
         self._guard = Lock()
+        self._visitor = ""
         self._sending: Thread | None = None
         self._failure: str | None = None
 
-    def begin(self) -> None:
-        """Start sending their answers, once."""
+    def take_seat(self, visitor: str) -> None:
+        """Reserve the one place for a visitor; the first to ask keeps it."""
         with self._guard:
-            if self._sending is None and not self._over.is_set():
+            self._visitor = self._visitor or visitor
+
+    def _seat(self, visitor: str) -> str:
+        if not self._visitor:
+            return "free"
+        return "yours" if visitor == self._visitor else "taken"
+
+    def begin(self, visitor: str) -> None:
+        """Start sending their answers, once, when the visitor's report has been sent."""
+        with self._guard:
+            if self._seat(visitor) != "yours" or self._over.is_set():
+                return
+            if self._sending is None:
                 self._sending = Thread(target=self._send_all, name="people")
                 self._sending.start()
 
@@ -71,8 +84,10 @@ class People:
             raise ShoalError("the demonstration is over.")
         send_one(self.plan.id, answer, HttpTransport(self._urls["public"]), folder, over)
 
-    def state(self) -> dict[str, Any]:
+    def state(self, visitor: str) -> dict[str, Any]:
         """Return the progress of an open crowd in per cent, or the estimates of a complete one.
+
+        `seat` says whether the visitor's place is free, theirs, or taken by somebody else.
 
         `early` is the status that the console answers about the estimates of an open crowd.
         """
@@ -80,12 +95,15 @@ class People:
             return {"state": "failed", "reason": self._failure}
         status, content = self._ask("/crowds/1/estimates")
         if status == 200:
-            return {"state": "complete"} | with_truth(json.loads(content), self._people)
+            estimates = with_truth(json.loads(content), self._people)
+            return {"state": "complete", "seat": self._seat(visitor)} | estimates
         asked, content = self._ask("/progress")
         if asked != 200:
             raise ShoalError(f"the console answered {asked} instead of the progress.")
         state = "waiting" if self._sending is None else "filling"
-        return {"state": state, "progress": json.loads(content)["progress"], "early": status}
+        progress = json.loads(content)["progress"]
+        seat = self._seat(visitor)
+        return {"state": state, "seat": seat, "progress": progress, "early": status}
 
     def report_page(self) -> bytes | None:
         """Return the report page of the crowd, if it is complete."""

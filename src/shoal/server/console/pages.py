@@ -1,4 +1,4 @@
-"""Pages from templates, static files, and the forms that pages send back.
+"""Pages from templates, static files, forms, and the words that pages use.
 
 A page has no inline style or script, so that its policy can forbid both. Static files are named
 after their content, so that browsers may keep them.
@@ -7,27 +7,70 @@ after their content, so that browsers may keep them.
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from shoal.analysis.screening import Screening
+from shoal.protocol.plan import Plan
+from shoal.protocol.promise import read_certificate
+from shoal.reports.formatting import THIN, flip_in_words
 from shoal.reports.page import environment, style_sheet
-from shoal.server.console.formatting import FILTERS
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal, media_type, read_body
+from shoal.server.core.openapi import SAFE
+from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import Token
+from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason
+from shoal.support.rounding import round_down, text_near, text_up
 
-__all__ = ["Form", "read_form", "render", "static_file"]
+SAFE_PAGE = SAFE | {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:;"
+    " script-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Headers of every page: no style or script but those of the console, and no frame around it."""
 
 _SMALL, _MAX_FIELDS = 64 << 10, 200
 _MEDIA = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_DAY = 86_400
+_REASONS: dict[Reason, str] = {
+    "window": "its window ended before it was complete",
+    "deadline": "it was not complete before the deadline",
+    "closed": "its plan was closed",
+    "key": "the key of open crowds was lost",
+    "restored": "the data were restored from a backup",
+    "unreadable": "too few of its reports could be read",
+    "relay": "the relay discarded it",
+}
 
-_templates = environment(console="shoal.server.console")
-_templates.filters |= FILTERS
+
+def render(
+    template: str, title: str, token: Token | None = None, status: int = 200, **values: Any
+) -> Response:
+    """Return a page; `token` decides which other pages it links to."""
+    page = _templates.get_template(f"console/{template}.html")
+    return HTMLResponse(page.render(title=title, token=token, **values), status)
+
+
+def refused_page(request: Request, problem: Problem) -> Response:
+    """Return the page of a problem; redirect people who are not signed in."""
+    if problem.status == 401 and request.method in ("GET", "HEAD"):
+        query = f"?{request.url.query}" if request.url.query else ""
+        wanted = quote(f"{request.url.path}{query}", safe="")
+        return RedirectResponse(f"/sign-in?next={wanted}", 303)
+    token = getattr(request.state, "token", None)
+    response = render("refused", "Not done", token, problem.status, problem=problem)
+    if problem.retry_after is not None:
+        response.headers["Retry-After"] = str(problem.retry_after)
+    return response
 
 
 @cache
@@ -42,46 +85,113 @@ def _static_url(name: str) -> str:
     return f"/static/{name}?{hashlib.sha256(static_file(name)).hexdigest()[:16]}"
 
 
-_templates.globals["static_url"] = _static_url
-
-
-def render(
-    template: str, title: str, token: Token | None = None, status: int = 200, **values: Any
-) -> Response:
-    """Return a page; `token` decides which other pages it links to."""
-    page = _templates.get_template(f"console/{template}.html")
-    return HTMLResponse(page.render(title=title, token=token, **values), status)
-
-
 def static_response(name: str) -> Response:
     """Return a file that browsers may keep, since its address changes with its content."""
     cache = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(static_file(name), headers=cache, media_type=_MEDIA[name])
 
 
-class Form:
-    """The fields of a form."""
+class Form(dict[str, str]):
+    """The fields of a form, stripped; a missing one is an empty text."""
 
-    def __init__(self, pairs: list[tuple[str, str]]) -> None:
-        self._pairs = pairs
-
-    def text(self, name: str) -> str:
-        """Return a field, stripped; an empty text if there is none."""
-        return next((value.strip() for key, value in self._pairs if key == name), "")
+    def __missing__(self, name: str) -> str:
+        return ""
 
 
 async def read_form(request: Request, max_size: int = _SMALL) -> Form:
-    """Read a form of at most `max_size` bytes."""
+    """Read a form of at most `max_size` bytes; of several fields with one name the first counts."""
     headers = dict(request.scope["headers"])
     if media_type(headers) != b"application/x-www-form-urlencoded":
         raise Refusal(problems.WRONG_TYPE)
     body = await read_body(request.receive, headers, max_size)
-    if isinstance(body, problems.Problem):
+    if isinstance(body, Problem):
         raise Refusal(body)
     try:
         text = body.decode("ascii")
-        return Form(
-            parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
+        fields = parse_qsl(
+            text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
         )
     except ValueError as error:  # not ASCII, not UTF-8, or too many fields
         raise Refusal(problems.BAD_REQUEST) from error
+    return Form({name: value.strip() for name, value in reversed(fields)})
+
+
+def window_in_words(plan: Plan, window: int) -> str:
+    """Return the days of a window, or its hours if it does not begin and end at midnight."""
+    if plan.window is None:
+        return "no window"
+    first, last = window * plan.window, (window + 1) * plan.window
+    if first % _DAY == 0 == last % _DAY:
+        days = [_utc("%Y-%m-%d", first), _utc("%Y-%m-%d", last - _DAY)]
+        return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
+    same = _utc("%Y-%m-%d", first) == _utc("%Y-%m-%d", last)
+    end = _utc("%H:%M" if same else "%Y-%m-%d %H:%M", last)
+    return f"{_utc('%Y-%m-%d %H:%M', first)} to {end} UTC"
+
+
+def _utc(style: str, seconds: int) -> str:
+    return time.strftime(style, time.gmtime(seconds))
+
+
+def promise_in_words(record: PlanRecord) -> str:
+    """Return the computed promise of a plan's certificate; a draft has only a requested one."""
+    if record.certificate is None:
+        return record.plan.promise.in_words
+    return read_certificate(record.plan, record.certificate).in_words
+
+
+def about(percent: int) -> str:
+    """Return a rounded progress in words."""
+    return f"about {percent}{THIN}%"
+
+
+def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
+    """Return the state of a crowd; of an open one its rounded progress and nothing else."""
+    state = crowd.state
+    if state == "released":
+        note = f". {unreadable_note(plan, crowd.unreadable)}" if crowd.unreadable else ""
+        return f"released, {crowd.reports:,} reports{note}"
+    why = "" if crowd.reason is None else f": {_REASONS[crowd.reason]}"
+    if crowd.unreadable:
+        why += f" ({crowd.unreadable:,} messages could not)"
+    if plan.parties is not None:  # only the relay knows the progress of a crowd
+        return "waiting for the relay" if state == "open" else f"{state}{why}"
+    if state == "open":
+        return f"open, {about(10 * crowd.tenths)}"
+    return f"{state}{why}; it was {about(10 * crowd.tenths)} complete"
+
+
+def unreadable_note(plan: Plan, unreadable: int) -> str:
+    """Describe the messages that an analyzer could not read."""
+    if plan.view == "counts":
+        return f"{unreadable:,} messages could not be read; each may have made a report incomplete."
+    return f"{unreadable:,} reports could not be read, and are not counted."
+
+
+def traces(screening: Screening | None) -> str:
+    """Return the traces of fake reports in few words."""
+    if screening is None:
+        return ""
+    if not screening.suspicious:
+        return "none seen"
+    return f"in at least {round_down(100 * screening.smallest_share_of_fakes, 2):g} % of them"
+
+
+def crowd_name(plan: Plan, crowd: Mapping[str, Any]) -> str:
+    """Return the display name of a crowd: its number, and its window as dates."""
+    number = f"crowd {crowd['name']}"
+    return number if plan.window is None else f"{number}, {window_in_words(plan, crowd['window'])}"
+
+
+_FILTERS: dict[str, Callable[..., str]] = {
+    "about": about,
+    "count": lambda number: f"{number:,}",
+    "flips": flip_in_words,
+    "near": lambda number: text_near(number, 3),
+    "up": lambda number: "-" if number is None else text_up(number, 3),
+    "promise": promise_in_words,
+}
+
+_templates = environment(console="shoal.server.console")
+_templates.filters |= _FILTERS
+_templates.globals["static_url"] = _static_url

@@ -1,24 +1,57 @@
-"""The API's documents: one type makes the response, the OpenAPI schema and the check of a body.
+"""The API's parameters and documents.
 
-A field that is `UNSET` is left out. A number is null where it would be infinite or is unknown.
+One type makes a response, its OpenAPI schema and the check of a body. A field that is `UNSET` is
+left out. A number is null where it would be infinite or is unknown.
 """
 
 from __future__ import annotations
 
+import time
 from datetime import date
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, get_args
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from shoal.analysis.intervals import IntervalKind
 from shoal.protocol.plan import Plan
-from shoal.server.console.formatting import progress, window_times
+from shoal.server.core import problems
 from shoal.server.core.http import MOST_ORIGINS
-from shoal.server.core.openapi import LEVELS
+from shoal.server.core.openapi import LEVELS, Integer, Level, OneOf, Parameter
 from shoal.server.core.tokens import LABEL, MOST_PLANS, Role
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason, State
 
-__all__ = ["JsonObject", "TextSearch", "as_document"]
+MAX_CROWDS = 60
+"""Crowds of one trend."""
+FORMATS = {
+    "json": "application/json",
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+    "arrow": "application/vnd.apache.arrow.file",
+}
+"""Media types of the formats of estimates."""
+
+PLAN = Parameter("plan_id", "path", "The plan's id.")
+NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=problems.UNKNOWN_CROWD)
+TOKEN = Parameter("token_id", "path", "The token's id.")
+FORMAT = OneOf("format", "The format of the response.", tuple(FORMATS))
+INTERVAL = OneOf("interval", "The kind of interval.", get_args(IntervalKind))
+LEVEL = Level("level", "The confidence level.", 0.95)
+HONEST = OneOf(
+    "honest", "The honest part of a crowd: as the plan states, or all of it.", ("plan", "all")
+)
+NEVER_PUBLISHED = OneOf(
+    "never_published",
+    "After a restore: states that the plan was not published before.",
+    ("no", "yes"),
+)
+PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1, 0)
+QUESTION = Parameter("question", "query", "The name of a question; by default the first.")
+CROWDS = Integer("crowds", "query", "How many of the last released crowds.", 2, MAX_CROWDS, 12)
+FIRST = Integer(
+    "first", "query", "The number of a crowd; by default the last released one.", 1, 2**53
+)
+SECOND = Integer("second", "query", "The number of the other; by default the one before.", 1, 2**53)
+OTHER = Parameter("with_plan", "query", "The plan of the second crowd, if it is of another.")
 
 Json = dict[str, Any]
 """A document with a format of its own: a plan, a tally, a cross table."""
@@ -26,16 +59,10 @@ PlanId = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Progress = Annotated[int, Meta(ge=0, le=100, multiple_of=10)]
 """How full a crowd is in per cent; rounded, to hide the arrival of a single report."""
 Part = Annotated[float, Meta(gt=0, lt=1)]
-S = TypeVar("S", bound=Struct)
 
 
 class JsonObject(Struct, forbid_unknown_fields=True):
     """A JSON object with exactly these fields."""
-
-
-def as_document(kind: type[S], values: object) -> S:
-    """Return plain JSON values of another module as a document; they must have its fields."""
-    return msgspec.convert(values, kind)
 
 
 # Plans
@@ -111,30 +138,27 @@ class CrowdLine(JsonObject):
     from_: str | UnsetType = field(name="from", default=UNSET)
     until: str | UnsetType = UNSET
 
-    @classmethod
-    def of(cls, plan: Plan, crowd: CrowdRecord) -> CrowdLine:
-        """Return the line of a crowd."""
-        first, last = window_times(plan, crowd.window) or (UNSET, UNSET)
-        return cls(
-            number=crowd.number,
-            window=crowd.window,
-            state=crowd.state,  # type: ignore[arg-type]
-            progress=progress(crowd),
-            reports=or_unset(crowd.reports),
-            unreadable=or_unset(crowd.unreadable),
-            reason=UNSET if crowd.reason is None else crowd.reason,
-            from_=first,
-            until=last,
-        )
+
+def crowd_fields(plan: Plan, crowd: CrowdRecord) -> Json:
+    """Return the values of a crowd's line."""
+    line = {
+        "number": crowd.number,
+        "window": crowd.window,
+        "state": crowd.state,
+        "progress": 10 * crowd.tenths,
+        "reports": crowd.reports,
+        "unreadable": crowd.unreadable,
+        "reason": crowd.reason,
+    }
+    if plan.window is not None:
+        for name, edge in (("from", crowd.window), ("until", crowd.window + 1)):
+            moment = time.gmtime(edge * plan.window)
+            line[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)
+    return {name: value for name, value in line.items() if value is not None}
 
 
 class CrowdList(JsonObject):
     crowds: list[CrowdLine]
-
-
-def or_unset(number: int | None) -> int | UnsetType:
-    """Return a number, or the mark that leaves its field out."""
-    return UNSET if number is None else number
 
 
 # Releases and their results

@@ -1,4 +1,4 @@
-"""What both listeners read of a request: its media type, its secret, its body.
+"""HTTP below the operations: headers, bodies, problems, CORS.
 
 A body is read up to a size that is known before it comes. Small bodies are always read; larger ones
 share a budget of memory, so that many large requests at a time cannot exhaust the machine.
@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 
 from shoal.errors import InputError
 from shoal.server.core import problems
@@ -21,25 +19,6 @@ from shoal.server.core.problems import Problem, Send
 from shoal.server.storage.database import StorageError, StorageFull
 from shoal.server.storage.records import UnverifiedError
 from shoal.support.checks import check_origin
-
-__all__ = [
-    "JSON",
-    "ORIGINS",
-    "PLAN_PATH",
-    "BodyBudget",
-    "Receive",
-    "Refusal",
-    "Scope",
-    "bearer_token",
-    "check_origins",
-    "cookie",
-    "exception_handlers",
-    "media_type",
-    "problem_of",
-    "read_body",
-    "read_origins",
-    "with_cors",
-]
 
 Headers = Mapping[bytes, bytes]
 Scope = MutableMapping[str, Any]
@@ -136,7 +115,10 @@ async def read_body(
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class Refusal(Exception):  # noqa: N818  it is an answer
+_BY_STATUS = {404: problems.NOT_FOUND, 405: problems.WRONG_METHOD, 413: problems.TOO_LARGE}
+
+
+class Refusal(Exception):  # noqa: N818  it is a response
     """Ends a request with a problem."""
 
     def __init__(self, problem: Problem) -> None:
@@ -144,50 +126,20 @@ class Refusal(Exception):  # noqa: N818  it is an answer
         self.problem = problem
 
 
-def _problem_response(problem: Problem) -> Response:
-    """Return a problem as Starlette's response."""
-    response = Response(problem.body, problem.status)
-    response.raw_headers = list(problem.headers)
-    return response
-
-
-def exception_handlers(
-    refused: Callable[[Problem], None],
-) -> dict[Any, Callable[[Request, Exception], Response]]:
-    """Return Starlette's handlers: each kind of exception becomes a problem document.
-
-    `refused` is called with each problem.
-    """
-
-    def answer(request: Request, error: Exception) -> Response:
-        problem = problem_of(error)
-        refused(problem)
-        response = _problem_response(problem)
-        if isinstance(error, HTTPException) and error.headers:
-            response.headers.update(error.headers)  # which methods an address allows
-        return response
-
-    return dict.fromkeys((HTTPException, Refusal, StorageError, Exception), answer)
-
-
 def problem_of(error: Exception) -> Problem:
-    """Return the problem that an exception is answered with."""
-    if isinstance(error, Refusal):
-        return error.problem
-    if isinstance(error, UnverifiedError):
-        LOG.error("%s", error)
-        return problems.UNVERIFIED
-    if isinstance(error, StorageFull):
-        return problems.STORAGE_FULL
-    if isinstance(error, StorageError):
-        return problems.UNAVAILABLE
-    if isinstance(error, HTTPException):
-        known = {
-            404: problems.NOT_FOUND,
-            405: problems.WRONG_METHOD,
-            413: problems.TOO_LARGE,
-        }
-        return known.get(error.status_code, problems.BAD_REQUEST)
+    """Return the problem that an exception becomes."""
+    match error:
+        case Refusal():
+            return error.problem
+        case UnverifiedError():
+            LOG.error("%s", error)
+            return problems.UNVERIFIED
+        case StorageFull():
+            return problems.STORAGE_FULL
+        case StorageError():
+            return problems.UNAVAILABLE
+        case HTTPException():
+            return _BY_STATUS.get(error.status_code, problems.BAD_REQUEST)
     LOG.error("a request failed", exc_info=error)
     return problems.INTERNAL
 
@@ -197,16 +149,6 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MOST_ORIGINS = 100
 ANY = "*"
 """Stands for pages of every origin."""
-
-ORIGINS: dict[str, Any] = {
-    "type": "object",
-    "required": ["origins"],
-    "additionalProperties": False,
-    "properties": {
-        "origins": {"type": "array", "maxItems": MOST_ORIGINS, "items": {"type": "string"}}
-    },
-}
-"""The schema of the document that sets the origins of a plan."""
 
 _EXPOSED = (b"access-control-expose-headers", b"Shoal-Signature, Shoal-Key, Retry-After")
 _VARY = (b"vary", b"Origin")
@@ -220,13 +162,7 @@ _PREFLIGHT: list[tuple[bytes, bytes]] = [
 
 
 def check_origins(origins: Iterable[object]) -> tuple[str, ...]:
-    """Return the origins of web pages, each once.
-
-    >>> check_origins(["https://page.example", "http://localhost:8000", "https://page.example"])
-    ('https://page.example', 'http://localhost:8000')
-    >>> check_origins(["*"])
-    ('*',)
-    """
+    """Return the origins of web pages, each once."""
     every = tuple(
         dict.fromkeys(ANY if one == ANY else check_origin("origins", one) for one in origins)
     )
@@ -238,8 +174,8 @@ def check_origins(origins: Iterable[object]) -> tuple[str, ...]:
 def read_origins(text: str) -> tuple[str, ...]:
     """Return the origins in a text that separates them by commas or spaces.
 
-    >>> read_origins("https://page.example, https://other.example")
-    ('https://page.example', 'https://other.example')
+    >>> read_origins("https://page.example, http://localhost:8000 https://page.example")
+    ('https://page.example', 'http://localhost:8000')
     """
     return check_origins(word for word in re.split(r"[,\s]+", text) if word)
 
@@ -247,15 +183,9 @@ def read_origins(text: str) -> tuple[str, ...]:
 def with_cors(app: App, origins_of: Callable[[str | None], Collection[str]]) -> App:
     """Wrap the app so that some web pages may call it.
 
-    A browser asks before it sends a report (a *preflight*). Any other OPTIONS request goes to
-    the app, and so does one from a page that may not send.
-
-    Parameters
-    ----------
-    app
-        What answers.
-    origins_of
-        Returns the origins that may use a plan, by its id; of all plans, for None.
+    `origins_of` returns the origins that may use a plan, by its id; for None those of all plans.
+    A browser asks before it sends a report (a *preflight*). Any other OPTIONS request goes to the
+    app, and so does one from a page that may not send.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

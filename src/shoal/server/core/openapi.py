@@ -1,50 +1,54 @@
-"""Operations of an API: their routes, parameters, JSON documents, and the OpenAPI document.
+"""Operations of an API: routes, permissions, parameters, documents, and the OpenAPI document.
 
-Each is declared once, for reading and for OpenAPI. The types of documents are msgspec Structs: the
-same type makes the response, its schema and the check of a request's body. An invalid value ends
-the request with a problem that names the parameter.
+Each operation is declared once, for serving it and for OpenAPI. The types of documents are msgspec
+Structs: the same type makes the response, its schema and the check of a request's body.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from shoal import __version__
 from shoal.server.core import problems
-from shoal.server.core.http import Refusal, exception_handlers
+from shoal.server.core.http import JSON, Refusal, media_type, problem_of, read_body
+from shoal.server.core.observability import Metrics
 from shoal.server.core.problems import Problem
-from shoal.server.core.tokens import Role
+from shoal.server.core.tokens import Role, Sessions, check_token, token_of
+from shoal.server.storage.database import StorageError
+from shoal.support.files import strict_json
 
 if TYPE_CHECKING:
+    from shoal.server.core.service import Service
     from shoal.server.storage.key_file import Signer
-
-__all__ = [
-    "Endpoint",
-    "Integer",
-    "Level",
-    "OneOf",
-    "Operation",
-    "Parameter",
-    "json_response",
-    "make_app",
-    "openapi",
-    "read_as",
-    "signed_response",
-]
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Where = Literal["path", "query"]
 S = TypeVar("S", bound=msgspec.Struct)
+
+LARGEST_DOCUMENT = 4 << 20
+"""Bytes that a plan, or another document sent to the console, may have."""
+
+SAFE = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
+    " frame-ancestors 'none'; form-action 'none'; base-uri 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every response to an operator."""
 
 LEVELS = (0.5, 0.999999)
 """The lowest and the highest confidence level. A level is split between the options of a question,
@@ -78,7 +82,6 @@ class Operation:
     problems: tuple[Problem, ...] = ()
 
     def all_problems(self) -> tuple[Problem, ...]:
-        """Return every problem that may be the response."""
         possible = list(self.problems)
         if self.role is not None:
             possible += [problems.NO_TOKEN, problems.WRONG_ROLE]
@@ -90,6 +93,15 @@ class Operation:
             possible += [problems.BAD_REQUEST, problems.WRONG_TYPE, problems.TOO_LARGE]
         return (*possible, problems.UNAVAILABLE, problems.STORAGE_FULL)
 
+    def respond_with(self, document: object) -> Response:
+        """Return the response with a document; plain values must be of the declared type."""
+        if document is None:
+            return Response(status_code=self.status)
+        typed = self.response is not None
+        return json_response(
+            msgspec.convert(document, self.response) if typed else document, self.status
+        )
+
     def to_json(self, response: Any, body: Any) -> dict[str, Any]:
         """Return the operation as OpenAPI describes it; its types are given as schemas."""
         responses: dict[str, Any] = {
@@ -97,10 +109,10 @@ class Operation:
             for problem in self.all_problems()
         }
         schemas = {
-            media: response if media == "application/json"
-            else {"type": "string"} if media.startswith("text/") else {}
-            for media in self.media
-        }  # fmt: skip
+            media: {"type": "string"} if media.startswith("text/") else {} for media in self.media
+        }
+        if "application/json" in schemas:
+            schemas["application/json"] = response
         responses[str(self.status)] = {"description": self.summary} | _content(schemas)
         document: dict[str, Any] = {
             "operationId": _operation_id(self.method, self.path),
@@ -192,6 +204,53 @@ def signed_response(content: bytes, signer: Signer, cache: str = "no-store") -> 
     return Response(content, headers=headers, media_type="application/json")
 
 
+def guarded(
+    operation: Operation,
+    handlers: object,
+    service: Service,
+    headers: Mapping[str, str] = SAFE,
+    sessions: Sessions | None = None,
+    refused_page: Callable[[Request, Problem], Response] | None = None,
+) -> Endpoint:
+    """Return the endpoint of an operation, which checks the token of each request.
+
+    The handler is called with `handlers` and the request; it returns a document or a response.
+    `headers` are added where the response
+    does not have them. A refusal is a problem document, or a page made by `refused_page`.
+    """
+    tokens = service.tokens
+
+    async def allowed(request: Request) -> Response:
+        if operation.role is not None:
+            token = check_token(tokens, request, operation.role, sessions)
+            request.state.token = token
+            if tokens.is_unused_today(token):
+                with suppress(StorageError):  # a full disk must not block reads
+                    await service.in_store(tokens.mark_used, token)
+        result = await operation.handler(handlers, request)
+        return result if isinstance(result, Response) else operation.respond_with(result)
+
+    async def respond(request: Request) -> Response:
+        try:
+            response = await allowed(request)
+        except (Refusal, StorageError) as error:
+            if refused_page is None:
+                raise
+            problem = problem_of(error)
+            service.refused(problem)
+            response = refused_page(request, problem)
+        for name, value in headers.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    return respond
+
+
+def guarded_app(operations: Iterable[Operation], handlers: object, service: Service) -> Starlette:
+    """Return the app of operations for programs, which send a token with every request."""
+    return make_app(operations, lambda one: guarded(one, handlers, service), service.refused)
+
+
 def make_app(
     operations: Iterable[Operation],
     endpoint: Callable[[Operation], Endpoint],
@@ -202,11 +261,24 @@ def make_app(
     `refused` is called with each problem that is returned. A path with an extra slash at its end is
     not found: a redirect would repeat the request's host.
     """
+
+    def problem_response(request: Request, error: Exception) -> Response:
+        problem = problem_of(error)
+        refused(problem)
+        response = Response(problem.body, problem.status)
+        response.raw_headers = list(problem.headers)
+        if isinstance(error, HTTPException) and error.headers:
+            response.headers.update(error.headers)  # which methods an address allows
+        return response
+
     by_path: dict[str, dict[str, Endpoint]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = endpoint(operation)
-    routes = [_route(path, by_method) for path, by_method in by_path.items()]
-    app = Starlette(routes=routes, exception_handlers=exception_handlers(refused))
+    kinds: tuple[Any, ...] = (HTTPException, Refusal, StorageError, Exception)
+    app = Starlette(
+        routes=[_route(path, by_method) for path, by_method in by_path.items()],
+        exception_handlers=dict.fromkeys(kinds, problem_response),
+    )
     app.router.redirect_slashes = False
     return app
 
@@ -219,6 +291,51 @@ def _route(path: str, by_method: dict[str, Endpoint]) -> Route:
         return await by_method[method](request)
 
     return Route(path, respond, methods=list(by_method))
+
+
+class Operated(Protocol):
+    """A party, as its operators see it."""
+
+    service: Service
+
+    async def obstacle(self) -> Problem | None:
+        """Return why reports cannot be accepted now."""
+        ...
+
+    def metrics_text(self) -> bytes:
+        """Return the metrics of this moment."""
+        ...
+
+
+class ServiceHandlers:
+    """Handlers of the operations that every party has."""
+
+    def __init__(self, party: Operated) -> None:
+        self._party = party
+
+    async def healthz(self, request: Request) -> object:
+        """Show that the process is alive."""
+        return {"status": "alive"}
+
+    async def readyz(self, request: Request) -> object:
+        """Show whether reports can be accepted."""
+        problem = await self._party.obstacle()
+        if problem is not None:
+            raise Refusal(problem)
+        return {"status": "ready"}
+
+    async def clock(self, request: Request) -> object:
+        """Show whether the clock is trusted."""
+        return self._party.service.clock_line()
+
+    async def accept_clock(self, request: Request) -> object:
+        """Trust the clock."""
+        self._party.service.accept_clock(by=token_of(request).label)
+        return self._party.service.clock_line()
+
+    async def metrics(self, request: Request) -> Response:
+        """Show the metrics."""
+        return Response(self._party.metrics_text(), media_type=Metrics.media_type)
 
 
 class Parameter:
@@ -257,7 +374,6 @@ class OneOf(Parameter):
         self._words = words
 
     def read(self, request: Request) -> str:
-        """Return the word of a request."""
         word = self.text(request)
         if word is None:
             return self._words[0]
@@ -286,7 +402,6 @@ class Integer(Parameter):
         self.problem = problem
 
     def read(self, request: Request) -> int:
-        """Return the number of a request."""
         text = self.text(request)
         if text is None and self._default is not None:
             return self._default
@@ -311,7 +426,6 @@ class Level(Parameter):
         self._default = default
 
     def read(self, request: Request) -> float:
-        """Return the number of a request."""
         text = self.text(request)
         try:
             number = self._default if text is None else float(text)
@@ -320,6 +434,20 @@ class Level(Parameter):
         if not LEVELS[0] <= number <= LEVELS[1]:
             raise self.invalid()
         return number
+
+
+async def read_document(request: Request, largest: int = LARGEST_DOCUMENT) -> object:
+    """Read a JSON document of at most `largest` bytes, strictly."""
+    headers = dict(request.scope["headers"])
+    if media_type(headers) != JSON:
+        raise Refusal(problems.WRONG_TYPE)
+    body = await read_body(request.receive, headers, largest)
+    if isinstance(body, Problem):
+        raise Refusal(body)
+    try:
+        return await asyncio.to_thread(strict_json, body)
+    except ValueError as error:
+        raise Refusal(problems.BAD_REQUEST) from error
 
 
 def read_as(kind: type[S], document: object) -> S:

@@ -1,9 +1,8 @@
-"""Tokens: permissions at the console, and which applications may send reports.
+"""Tokens and sessions: permissions at the console, and which applications may send reports.
 
 A token is 256 random bits; the collector keeps its SHA-256 and compares in constant time. A token
 of the role `app` or `relay` belongs to an application, never to a person: it would undo their
-anonymity. A relay passes on the reports of many and answers for how many each of them sends.
-A token may have a last day, and may be for some plans only.
+anonymity. A relay forwards the reports of many people and limits how many each of them sends.
 """
 
 from __future__ import annotations
@@ -18,26 +17,16 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Literal, NamedTuple, get_args
 
+import msgspec
+from starlette.requests import Request
+
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
+from shoal.server.core.http import Refusal, bearer_token, cookie
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import SqlConnection, storage_errors, transaction
-
-__all__ = [
-    "COOKIE",
-    "ROLES",
-    "Action",
-    "Actions",
-    "Role",
-    "Sessions",
-    "Token",
-    "Tokens",
-    "add_token",
-    "cookie_header",
-    "new_secret",
-]
 
 TOKEN_FILE = "admin-token"  # noqa: S105  its name
 LABEL = re.compile(r"[A-Za-z0-9 ._-]{1,80}")
@@ -98,14 +87,7 @@ class Token:
 
     def to_json(self) -> dict[str, Any]:
         """Return the public record of the token."""
-        return {
-            "id": self.id,
-            "role": self.role,
-            "label": self.label,
-            "expires": None if self.expires is None else self.expires.isoformat(),
-            "plans": None if self.plans is None else list(self.plans),
-            "key": self.key,
-        }
+        return dict(msgspec.to_builtins(self))
 
     def may(self, role: Role) -> bool:
         """Whether the token's role includes another."""
@@ -124,9 +106,9 @@ class Token:
 
 
 class Tokens:
-    """The tokens of a collector, in memory and in the database; `clock` tells which have ended.
+    """The tokens of a service, in memory and in the database; `clock` tells which have expired.
 
-    Where a clock that jumped is not trusted, a token has ended if it has by either time.
+    While a clock that jumped is not trusted, a token has expired if it has by either time.
     """
 
     def __init__(self, database: SqlConnection, clock: Callable[[], float] = time.time) -> None:
@@ -138,14 +120,14 @@ class Tokens:
         self.reload()
 
     def reload(self) -> None:
-        """Read the tokens: another collector may have changed them."""
+        """Read the tokens again: another collector may have changed them."""
         with storage_errors():
             rows = self._database.execute(f"{_ALL} ORDER BY id").fetchall()
         self._kept = {row[0]: (_read(*row[:6]), bytes(row[6])) for row in rows}
         self._used = {row[0]: row[7] for row in rows if row[7] is not None}
 
     def look_up(self, secret: str) -> None:
-        """Read the token of a secret, if another collector has made it meanwhile."""
+        """Read the token of a secret, which another collector may have made."""
         with storage_errors():
             query = f"{_ALL} WHERE digest = ?"
             row = self._database.execute(query, (_digest(secret),)).fetchone()
@@ -156,12 +138,8 @@ class Tokens:
         return (token for token, _ in list(self._kept.values()))
 
     def find(self, secret: str) -> Token | None:
-        """Return whose secret this is; the time does not tell how near it came."""
-        digest = _digest(secret)
-        match = None
-        for token, kept in list(self._kept.values()):
-            if hmac.compare_digest(kept, digest):
-                match = token
+        """Return the valid token with a secret."""
+        match = self._match(secret)
         if match is not None and not self.has_ended(match):
             return match
         self.failures += 1
@@ -169,11 +147,19 @@ class Tokens:
 
     def knows(self, secret: str) -> bool:
         """Whether a secret is of a token that was there when tokens were read."""
+        return self._match(secret) is not None
+
+    def _match(self, secret: str) -> Token | None:
+        """Compare with every token, so that the time does not tell how near a guess came."""
         digest = _digest(secret)
-        return any(hmac.compare_digest(kept, digest) for _, kept in list(self._kept.values()))
+        match = None
+        for token, kept in list(self._kept.values()):
+            if hmac.compare_digest(kept, digest):
+                match = token
+        return match
 
     def by_id(self, token_id: str) -> Token | None:
-        """Return a token that was not revoked and has not ended."""
+        """Return a token, unless it was revoked or has expired."""
         token, _ = self._kept.get(token_id, (None, b""))
         return None if token is None or self.has_ended(token) else token
 
@@ -210,7 +196,7 @@ class Tokens:
         return now // 86_400 > (token.expires - _EPOCH).days
 
     def add(self, token: Token, secret: str | None = None) -> str:
-        """Keep a new token and return its secret, which is told once and never again."""
+        """Store a new token and return its secret, which is shown once."""
         secret = secret or new_secret(token.role)
         with transaction(self._database):
             add_token(self._database, token, secret)
@@ -218,13 +204,13 @@ class Tokens:
         return secret
 
     def remove(self, token_id: str) -> Problem | None:
-        """Take a token away, or tell why not.
+        """Revoke a token, or return why not.
 
-        Whether it is the last admin's is looked at here, where one removal follows another: two at
-        a time would each see the other's token.
+        The check for the last admin is in the transaction: of two removals at a time each would see
+        the other's token.
         """
         with transaction(self._database):
-            # One removal at a time, at whichever collector: the row of the probe stands for all.
+            # One removal at a time, at all collectors: the row of the probe serves as a lock.
             self._database.execute("UPDATE facts SET value = value WHERE name = 'probe'")
             self.reload()
             if token_id not in self._kept:
@@ -237,7 +223,7 @@ class Tokens:
 
 
 def new_secret(role: Role) -> str:
-    """Return a secret for a new token; its role can be read off it."""
+    """Return a secret for a new token; it begins with the role."""
     return f"shoal_{role}_{SystemBits().draw(32).hex()}"
 
 
@@ -309,23 +295,13 @@ def cookie_header(secret: str) -> str:
     return f"{COOKIE}={secret}; {life}; Path=/; Secure; HttpOnly; SameSite=Strict"
 
 
-@dataclass(frozen=True)
-class Action:
-    """One line: `subject` is the id of a plan or a token, or empty."""
+class Action(NamedTuple):
+    """A change by an operator: when (UTC), who, what; `subject` is a plan's or token's id."""
 
-    minute: int
+    time: str
     by: str
     action: str
     subject: str
-
-    @property
-    def time(self) -> str:
-        """When it happened (UTC)."""
-        return time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(self.minute * 60))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"time": self.time, "by": self.by, "action": self.action, "subject": self.subject}
 
 
 class Actions:
@@ -335,7 +311,7 @@ class Actions:
         self._database, self._clock = database, clock
 
     def add(self, by: str, action: str, subject: str = "") -> None:
-        """Store that something was done just now."""
+        """Store an action of this minute."""
         row = (int(self._clock() // 60), by, action, subject)
         with transaction(self._database):
             self._database.execute(
@@ -348,4 +324,55 @@ class Actions:
             "SELECT minute, actor, action, subject FROM actions ORDER BY id DESC LIMIT ? OFFSET ?"
         )
         with storage_errors():
-            return [Action(*row) for row in self._database.execute(query, (length, skip))]
+            rows = self._database.execute(query, (length, skip)).fetchall()
+        return [
+            Action(time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(60 * minute)), *rest)
+            for minute, *rest in rows
+        ]
+
+
+def check_token(
+    tokens: Tokens, request: Request, role: Role, sessions: Sessions | None = None
+) -> Token:
+    """Return the token of a request; refuse one that does not allow the operation.
+
+    A token that is limited to some plans does not allow operations that concern all plans.
+    """
+    token = _find_token(tokens, request, sessions)
+    if token is None:
+        raise Refusal(problems.NO_TOKEN)
+    plan_id = request.path_params.get("plan_id")
+    out_of_scope = (
+        not token.covers(plan_id) if plan_id else token.plans is not None and role == "admin"
+    )
+    if not token.may(role) or out_of_scope:
+        raise Refusal(problems.WRONG_ROLE)
+    return token
+
+
+def token_of(request: Request) -> Token:
+    """Return the token that `check_token` found."""
+    token = request.state.token
+    assert isinstance(token, Token)
+    return token
+
+
+def _find_token(tokens: Tokens, request: Request, sessions: Sessions | None) -> Token | None:
+    headers = dict(request.scope["headers"])
+    secret = bearer_token(headers)
+    if secret:
+        return tokens.find(secret)
+    token = None if sessions is None else sessions.find(cookie(headers, COOKIE))
+    # A browser sends the cookie by itself, whichever page makes it send the request.
+    if token is not None and request.method not in ("GET", "HEAD"):
+        check_same_origin(request)
+    return token
+
+
+def check_same_origin(request: Request) -> None:
+    """Refuse requests that a page of another origin, another port included, made a browser send.
+
+    Every browser that accepts the cookie sends this header, and no page can change it.
+    """
+    if request.headers.get("sec-fetch-site") != "same-origin":
+        raise Refusal(problems.CROSS_SITE)

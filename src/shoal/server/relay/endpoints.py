@@ -18,18 +18,20 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import KEY, SIGNATURE
 from shoal.protocol.wire import ENCRYPTED_TYPE
 from shoal.server.core import problems
-from shoal.server.core.auth import ServiceHandlers, guarded_app, token_of
 from shoal.server.core.http import App, Receive, Refusal, Scope, read_origins, with_cors
 from shoal.server.core.ingest import DeviceIngest
 from shoal.server.core.openapi import (
     Integer,
     Operation,
     Parameter,
+    ServiceHandlers,
+    guarded_app,
     json_response,
     make_app,
     openapi,
 )
 from shoal.server.core.problems import Problem, Send
+from shoal.server.core.tokens import token_of
 from shoal.server.relay.open_plan import Document
 
 if TYPE_CHECKING:

@@ -8,13 +8,12 @@ Q) be any pair of measures with ``H_lam(P||Q) >= delta*(lam)`` for every lam >= 
 is (eps, delta) differentially private, replace-one, for every collection, with
 ``delta = H_(e^eps)(P^d||Q^d)``.
 
-*Proof.* Every bit of every person has a coin of its own, so given the collection the counts of
-different bits are independent. Bits in which the two answers agree have the same distribution on
-both sides and drop out. The count of a bit that differs is one of the pairs over which delta* is
-the supremum: the others hold k ones, for some k that the collection decides, and the record goes
-from 0 to 1 or from 1 to 0. Both orders are in the supremum, and k may differ from bit to bit.
-Dominating pairs compose (Zhu, Dong and Wang 2022; proof in `theory.composition`). Fewer than d bits
-are post-processing of d. QED
+*Proof.* Every bit of every person has its own coin, so given the collection the counts of different
+bits are independent. Bits in which the two answers agree have the same distribution on both sides
+and drop out. The count of a bit that differs is one of the pairs over which delta* is the supremum:
+the others hold k ones, for some k that the collection decides and that may differ from bit to bit,
+and the record goes from 0 to 1 or from 1 to 0. Dominating pairs compose (Zhu, Dong and Wang 2022;
+proof in `theory.composition`). Fewer than d bits are post-processing of d. QED
 
 A pair that dominates both orders has ``delta*(lam) = 1 - lam + lam delta*(1/lam)`` for lam < 1:
 the mirrored half, which a sum of losses may need. What d is: `domains.differing_bits`. Colluders:
@@ -39,12 +38,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.theory.brackets import UNIT, Bracket, FloatArray, dot
-from shoal.theory.calibration import (
-    MIN_Q,
-    check_target,
-    coarse_to_fine,
-    smallest_epsilon,
-)
+from shoal.theory.calibration import MIN_Q, check_target, coarse_to_fine, smallest_epsilon
 from shoal.theory.composition import Losses, composed_delta, dominating_losses, gaussian_mu
 from shoal.theory.counts.profile import NEGLIGIBLE, Atoms, bit_profile, merged_atoms
 from shoal.theory.homogeneous import check_crowd
@@ -63,17 +57,15 @@ _LITTLE_NOISE = 4.0
 """So few flips among others that one person alone may be the better bound."""
 
 _FEW = 16
-"""So few people that every crowd is tried."""
-
+"""Up to this many people every crowd is tried."""
 
 _COARSE = 3e-3
 _WIDE = 100
 _TOL_IF_WIDE = 2e-3
-"""From so many differing bits on, where a fine profile is dear, this is the least tolerance of q:
-a thousandth of the standard deviation of a count."""
+"""From this many differing bits on a fine profile is slow, and q is solved to this at best."""
 
 _LEAD = 1.3
-"""There the fine curve is about so many coarse tolerances ahead of the coarse one (observed)."""
+"""There the fine curve is this many coarse tolerances ahead of the coarse one (observed)."""
 
 _ROUGH_XTOL = 5e-3
 """From this tolerance of the answer on, the coarse profile certifies it."""
@@ -81,8 +73,8 @@ _ROUGH_XTOL = 5e-3
 _MAX_CROWD = 10**12
 
 
-def check_fragments(d: int) -> None:
-    """Refuse a negative number of fragments."""
+def _check(d: int, N: int, q: float, epsilon: float) -> None:
+    check_crowd(N, q, epsilon)
     if d < 0:
         raise ValueError(f"the number of differing fragments must be at least 0, got d={d}.")
 
@@ -90,27 +82,13 @@ def check_fragments(d: int) -> None:
 def counts_delta(d: int, N: int, q: float, epsilon: float) -> Bracket:
     """Delta at epsilon of the counts of N people, two of whose answers differ in at most d bits.
 
-    Parameters
-    ----------
-    d : int >= 0
-        Number of bits in which two answers can differ; see `domains.differing_bits`.
-    N : int >= 1
-        Number of people.
-    q : float in (0, 1/2]
-        Flip probability of each bit.
-    epsilon : float >= 0
-
-    Returns
-    -------
-    Bracket
-        `low` is the delta of an attack, `high` is proven for every crowd.
+    The low end of the bracket is the delta of an attack, the high end is proven for every crowd.
 
     >>> delta = counts_delta(1, 3, 0.25, math.log(1.1))
     >>> 0.278 < delta.low < 89 / 320 < delta.high < 0.2782
     True
     """
-    check_crowd(N, q, epsilon)
-    check_fragments(d)
+    _check(d, N, q, epsilon)
     proven = proven_counts(d, N, q, epsilon)
     return Bracket(attack_counts(d, N, q, epsilon, proven).delta, proven)
 
@@ -125,11 +103,8 @@ def proven_counts(d: int, N: int, q: float, epsilon: float, tolerance: float = F
 
     With hardly any noise of others no crowd is the worst at every loss, and their supremum may be
     above what one person alone reveals. Others are post-processing, so the smaller one holds.
-    Losses are cut where the profile is negligible, so that a bound as small as that depends on the
-    place of the cut: it is rounded up, or it could rise with the crowd.
-
-    >>> proven_counts(2, 10_000, 0.5, 0.1)
-    0.0
+    Losses are cut where the profile is negligible, so a bound as small as that is rounded up: it
+    would depend on the place of the cut, and could rise with the crowd.
     """
     if is_local(d, q, epsilon):
         return 0.0
@@ -154,9 +129,6 @@ def attack_counts(d: int, N: int, q: float, epsilon: float, scale: float) -> Cou
     """Lower bound of the worst delta: that of d equal bits in the worst of a few crowds.
 
     `scale` is about as large as delta, not smaller.
-
-    >>> attack_counts(1, 1, 0.25, 0.0, 0.5)
-    CountsAttack(delta=0.499..., ones=0)
     """
     if is_local(d, q, epsilon) or scale <= 0.0:
         return CountsAttack(0.0, 0)
@@ -176,9 +148,6 @@ def spread_losses(atoms: Atoms, step: float) -> Losses:
     """Losses on a grid, of the same mean as those of the atoms: each goes to its two neighbours.
 
     Masses are rounded down.
-
-    >>> spread_losses(Atoms(np.array([1.0]), np.array([0.25])), 1.0).mass.round(9).tolist()
-    [0.75, 0.25]
     """
     place = atoms.loss / step
     below = np.floor(place)
@@ -228,7 +197,6 @@ def _log_noise(q: float) -> float:
 
 
 def _q_of(log_noise: float) -> float:
-    """Invert `_log_noise`."""
     odds = 4.0 * math.exp(log_noise)
     return 0.5 * odds / (1.0 + odds) / (1.0 + 1.0 / math.sqrt(1.0 + odds))
 
@@ -237,14 +205,13 @@ def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -
     """Smallest flip probability that keeps (epsilon, delta).
 
     Within `xtol`, or `_TOL_IF_WIDE` for many bits, as a share of the variance of a count. Round q
-    up to what the sampler can draw: the true delta can only fall.
+    up to a number that the sampler can draw: the true delta can only fall.
 
     >>> answer = counts_q(2, 100, 1.0, 1e-3)
     >>> 0.121 < answer.value < 0.124, 0.99e-3 < answer.delta <= 1e-3
     (True, True)
     """
-    check_crowd(N, 0.5, epsilon)
-    check_fragments(d)
+    _check(d, N, 0.5, epsilon)
     check_target(delta)
     if d == 0:
         return CountsAnswer(MIN_Q, 0.0)
@@ -271,12 +238,8 @@ def counts_crowd(
     """Smallest crowd, to within a relative `xtol`, that keeps (epsilon, delta) at q.
 
     Infinite when 1e12 people are not enough.
-
-    >>> 98 <= counts_crowd(2, 0.1225, 1.0, 1e-3).value <= 101
-    True
     """
-    check_crowd(1, q, epsilon)
-    check_fragments(d)
+    _check(d, 1, q, epsilon)
     check_target(delta)
 
     def curve(log_n: float, tolerance: float) -> float:
@@ -299,12 +262,8 @@ def counts_epsilon(d: int, N: int, q: float, delta: float, xtol: float = 1e-5) -
     """Smallest epsilon, to within a relative `xtol`, at which delta is kept.
 
     ``delta = 0`` asks for the local epsilon.
-
-    >>> 0.99 < counts_epsilon(2, 100, 0.1225, 1e-3).value < 1.01
-    True
     """
-    check_crowd(N, q, 0.0)
-    check_fragments(d)
+    _check(d, N, q, 0.0)
     local = d * log_theta(q) * (1.0 + 1e-13)
     if delta == 0.0:
         return CountsAnswer(local, 0.0)

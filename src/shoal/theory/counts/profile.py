@@ -76,7 +76,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.brackets import UNIT, FloatArray, log_one_plus, power_error
+from shoal.theory.binomial import BinomialWindow, window_of_width
+from shoal.theory.brackets import (
+    UNIT,
+    FloatArray,
+    bernstein,
+    bernstein_reach,
+    log_one_plus,
+    power_error,
+)
 from shoal.theory.composition import convex_profile
 from shoal.theory.randomized_response import log_theta
 
@@ -84,10 +92,10 @@ NEGLIGIBLE = 1e-40
 """Beyond the loss where the profile is below this, losses are taken to be infinite."""
 
 _MAX_CROWDS = 1500
-"""Where all crowds are alike everywhere, the tolerance is too dear: then it doubles."""
+"""Where all crowds are alike everywhere, the tolerance is too slow: then it doubles."""
 
 _FEW = 32
-"""So few stretches may go on."""
+"""Up to this many stretches may always be cut further."""
 
 _MAX_NODES = 4000
 """Little noise and a tiny q make a long tail; its chords may be longer."""
@@ -109,10 +117,10 @@ _EXPONENT = 140.0
 
 _TILTS = 8
 _FINENESS = 24
-"""Places per standard deviation where there is much noise."""
+"""Tilts, and places per standard deviation, where there is much noise."""
 
 _HALF = 1.25
-"""Places of one tilt reach so many standard deviations to both sides of its mean."""
+"""Places of one tilt reach this many standard deviations to both sides of its mean."""
 
 _PERIODS = {1: 48.0, 3: 26.0}
 """Standard deviations after which a tilted distribution repeats; 20 where it is tilted more."""
@@ -234,18 +242,12 @@ class Atoms(NamedTuple):
 
 
 def largest_excess(q: float) -> float:
-    """``p/q - 1``, rounded up: H is 0 from here on, for without any others the loss is ln(p/q).
-
-    >>> largest_excess(0.25)
-    2.000000000000...
-    """
+    """``p/q - 1``, rounded up: H is 0 from here on, for without others the loss is ln(p/q)."""
     return (1.0 - 2.0 * q) / q * (1.0 + 8 * UNIT)
 
 
 def upper_curves(ones: CountArray, zeros: CountArray, q: float, excess: FloatArray) -> FloatArray:
-    """Upper bounds of ``H_lam(P||Q)``, one row per crowd, at ``lam = 1 + excess``.
-
-    `excess` rises and is not negative.
+    """Upper bounds of ``H_lam(P||Q)``, one row per crowd, at rising ``lam = 1 + excess >= 1``.
 
     >>> float(upper_curves(np.array([1]), np.array([1]), 0.25, np.array([0.1])).item() * 320)
     89.0000000...
@@ -300,9 +302,6 @@ def merged_atoms(ones: int, zeros: int, q: float) -> Atoms:
 
     The upper half is that of the crowd. The lower half is that of the crowd with ones and zeros
     exchanged, which has 1 - S in place of the count S, and in which P and Q change places.
-
-    >>> merged_atoms(0, 0, 0.25).mass.round(12).tolist()
-    [0.25, 0.75]
     """
     forward, backward = steps(np.array([ones, zeros]), np.array([zeros, ones]), q)
     above, above_p, above_q = _tails(forward, q)
@@ -359,9 +358,6 @@ def steps(ones: CountArray, zeros: CountArray, q: float) -> list[Steps]:
     """Return the steps of each crowd of others: ``ones[i]`` ones and ``zeros[i]`` zeros.
 
     Places begin at the mode or a little before it: below it P is less likely than Q.
-
-    >>> steps(np.array([1]), np.array([1]), 0.25)[0].here.tolist()
-    [0.625, 0.1875, 0.0]
     """
     variance = (ones + zeros) * (q * (1.0 - q))
     little = variance < _LITTLE_NOISE
@@ -379,34 +375,11 @@ def steps(ones: CountArray, zeros: CountArray, q: float) -> list[Steps]:
     return [entry for entry in result if entry is not None]
 
 
-class _BinomialPart(NamedTuple):
-    mass: FloatArray
-    first: int
-    omitted: float
-    error: float
-
-
-def _bernstein(x: float | FloatArray, variance: float | FloatArray) -> FloatArray:
-    """Bound P[|S - E S| >= x] for a sum of independent bits or their negatives."""
-    return np.asarray(2.0 * np.exp(-(x**2) / (2.0 * (variance + x / 3.0))))
-
-
-def _window(n: int, q: float) -> _BinomialPart:
-    """Pmf of Bin(n, q) but for the tails; see `theory.binomial.binomial_window`."""
-    mean, variance = n * q, n * q * (1.0 - q)
-    third = _EXPONENT / 3.0
-    width = third + math.sqrt(third**2 + 2.0 * _EXPONENT * variance) + 1.0
-    first, last = max(0, math.floor(mean - width)), min(n, math.ceil(mean + width))
-    mode = min(max(math.floor((n + 1) * q), first), last)
-    odds = q / (1.0 - q)
-    up, down = np.arange(mode, last, dtype=float), np.arange(mode, first, -1, dtype=float)
-    rising = np.cumprod((n - up) / (up + 1) * odds)
-    falling = np.cumprod(down / (n - down + 1) / odds)
-    mass = np.concatenate((falling[::-1], [1.0], rising))
-    mass /= mass.sum()
-    omitted = 0.0 if first == 0 and last == n else float(_bernstein(width - 1.0, variance))
-    # seven roundings per step and the sum; dividing by the sum of the window adds what is omitted
-    return _BinomialPart(mass, first, omitted, 12 * UNIT * (mass.size + 1) + 2.0 * omitted)
+def _window(n: int, q: float) -> BinomialWindow:
+    width = bernstein_reach(_EXPONENT, n * q * (1.0 - q)) + 1.0
+    window = window_of_width(n, q, width)
+    # dividing by the sum of the window adds what is omitted
+    return window._replace(error=window.error + 2.0 * window.omitted)
 
 
 def _convolved(ones: int, zeros: int, q: float) -> Steps:
@@ -476,9 +449,9 @@ def _tilted(k: FloatArray, m: FloatArray, q: float, theta: float, standard: int)
         return np.asarray(real + np.einsum("ij,jk->ik", np.ascontiguousarray(values.imag), sine))
 
     missing = np.exp(-2.0 * variance * math.sin(math.pi / period * count) ** 2)
-    alias = _bernstein(period - reach, variance)
+    alias = bernstein(period - reach, variance)
     sure = 9.5 * wide
-    left = math.exp(-theta * (period - reach - sure)) + _bernstein(sure, variance)
+    left = math.exp(-theta * (period - reach - sure)) + bernstein(sure, variance)
     error = np.sum(weight * doubt, axis=1, keepdims=True) + missing + alias
     tail_error = np.sum(weight * np.abs(tail) * doubt, axis=1, keepdims=True)
     tail_error += missing / -math.expm1(-theta) + alias + left / -math.expm1(-theta * period)

@@ -44,15 +44,7 @@ class Enclosure(NamedTuple):
 
 
 def merge(problem: Reduced, n: int) -> Enclosure:
-    """Replace the atoms of a problem by about a thousand, from below and from above.
-
-    >>> from shoal.theory.stop_loss.reduction import Draw
-    >>> from shoal.theory.stop_loss.reduction import reduce_draw
-    >>> x = np.linspace(-1.0, 1.0, 5000)
-    >>> pair = merge(reduce_draw(Draw.of(x, np.full(5000, 1 / 5000)), 100), 100)
-    >>> max(pair.below.x.size, pair.above.x.size) <= 1004
-    True
-    """
+    """Replace the atoms of a problem by about a thousand, from below and from above."""
     nodes = _nodes(problem, n)
     # atom i is in [nodes[place], nodes[place + 1]]
     place = np.clip(np.searchsorted(nodes, problem.x, side="right") - 1, 0, nodes.size - 2)
@@ -106,7 +98,7 @@ def _means(problem: Reduced, nodes: FloatArray, place: npt.NDArray[np.int64]) ->
 
 
 def _moved(problem: Reduced, nodes: FloatArray, place: npt.NDArray[np.int64]) -> Reduced:
-    """Move each atom to the two nodes around it and keep its mean."""
+    """Move each atom to the two nodes around it, keeping its mean."""
     left, right = nodes[place], nodes[place + 1]
     share = np.clip((problem.x - left) / (right - left), 0.0, 1.0)
     with np.errstate(divide="ignore"):
@@ -153,7 +145,6 @@ def _with_atoms(problem: Reduced, x: FloatArray, dx: FloatArray, sums: _Sums) ->
 
 
 def _worst(values: FloatArray, where: npt.NDArray[np.int64], count: int) -> FloatArray:
-    """Return the largest value at each place."""
     worst = np.zeros(count)
     np.maximum.at(worst, where, values)
     return worst

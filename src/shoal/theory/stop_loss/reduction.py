@@ -156,12 +156,11 @@ def _log_add(first: float, second: float) -> float:
 class Draw(NamedTuple):
     """Atoms ``exp(log_plus) - exp(log_minus)`` with probabilities ``exp(log_weight)``.
 
-    The arrays have one length. ``-inf`` stands for 0. Each value is taken to be exact up
-    to ``8 u (1 + m)``, u = 2^-53, m the largest of all finite values of both signs: that is what a
-    few additions of correctly rounded logarithms can lose. Each log-weight is taken to be exact up
-    to ``8 u (1 + |entry| + blur)``; `blur` is what its own size does not tell, of a weight that was
-    added up. The engine carries both into its brackets. The weights are those of a probability:
-    the heaviest one is what the others leave.
+    ``-inf`` stands for 0. Each value is taken to be exact up to ``8 u (1 + m)``, u = 2^-53, m the
+    largest of all finite values of both signs: a few additions of correctly rounded logarithms lose
+    no more. Each log-weight is taken to be exact up to ``8 u (1 + |entry| + blur)``; `blur` is what
+    its own size does not tell, of a weight that was added up. The engine carries both into its
+    brackets. The weights are those of a probability: the heaviest one is what the others leave.
     """
 
     log_plus: FloatArray
@@ -199,23 +198,14 @@ def compositions(n: int, parts: int) -> npt.NDArray[np.int64]:
 
 
 def few_outcomes(n: int, parts: int) -> bool:
-    """Whether `compositions` is short enough to be the best method.
-
-    >>> few_outcomes(1000, 2), few_outcomes(1000, 6)
-    (True, False)
-    """
+    """Whether `compositions` is short enough to be the best method."""
     return parts <= 64 and math.comb(n + parts - 1, min(n, parts - 1)) * parts <= 2 * _FEW
 
 
 def outcome_chances(
     counts: npt.NDArray[np.int64], log_weight: FloatArray, blur: FloatArray | float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Multinomial probability of each row, and a bound on its relative error.
-
-    >>> chance, _ = outcome_chances(compositions(2, 2), np.log([0.5, 0.5]))
-    >>> chance.round(12).tolist()
-    [0.25, 0.5, 0.25]
-    """
+    """Multinomial probability of each row, and a bound on its relative error."""
     n = int(counts[0].sum())
     # a table of lgamma, since few numbers occur; SciPy would take longer to load
     log_factorial = np.array([math.lgamma(k + 1.0) for k in range(n + 1)])

@@ -1,5 +1,6 @@
 import { shoal } from "./shoal.js";
 import { encode } from "./src/answers.js";
+import { randomize } from "./src/random.js";
 import { layout } from "./src/survey.js";
 
 const HEAD = 62; // bytes before the bits of a report
@@ -62,7 +63,8 @@ function noted(url, options) {
 
 const isSet = (row, place) => (row[place >> 3] >> (place & 7)) & 1;
 
-function showBits(questions, row, sent, q) {
+/** Shows the bits of an answer beside those of a report, and returns how many differ. */
+function showBits(questions, row, sent) {
   const labels = questions.flatMap(({ name, options }) => options.map((one) => `${name}: ${one}`));
   const rows = labels.map((label, place) => {
     const [before, after] = [isSet(row, place), isSet(sent, place)];
@@ -75,13 +77,26 @@ function showBits(questions, row, sent, q) {
       made("td", { textContent: before == after ? "" : "flipped" }),
     );
   });
-  const flipped = rows.filter(({ className }) => className).length;
   find("bits").replaceChildren(...rows);
+  return rows.filter(({ className }) => className).length;
+}
+
+/** Shows the report that was sent, and other draws of the same answer on request. */
+function showReport(questions, row, bits, sent, q, flips) {
+  const flipped = showBits(questions, row, sent);
+  const none = (1 - q) ** bits;
   show(
     "flips",
-    `This browser flipped each bit of your answer with probability ${q.toFixed(3)}: ${flipped} of ${rows.length}` +
-      " this time. Only the bits on the right were sent, with a random id that distinguishes reports.",
+    `This browser flipped each bit of your answer with probability ${q.toFixed(3)}: ${flipped} of ${bits} this time.` +
+      ` ${(100 * none).toFixed(0)} % of all reports have no flipped bit. Only the sent bits left this browser, with a` +
+      " random id that distinguishes reports.",
   );
+  find("again").onclick = () => {
+    const other = showBits(questions, row, randomize(row, bits, flips));
+    find("bits-caption").textContent = "Your answer as bits, and another draw, which is not sent";
+    find("report-head").textContent = "draw";
+    show("other-draw", `Another draw: ${other} of ${bits} bits flipped. Your report, which had ${flipped}, stays as it is.`);
+  };
   show("left");
 }
 
@@ -142,7 +157,7 @@ function table(question, options, most) {
   return scroll;
 }
 
-function showResults({ questions, reports }, promise) {
+function showResults({ questions, reports, seat }, promise) {
   find("bar").value = 100;
   show("progress", "complete");
   find("early").hidden = true;
@@ -150,18 +165,30 @@ function showResults({ questions, reports }, promise) {
   find("tables").replaceChildren(...tables);
   show(
     "complete",
-    `${whole(reports)} reports, yours among them. The rate of the flips is known, so their effect is taken out of the` +
-      ` counts. The promise: ${promise}. The truth is that of the ${whole(reports - 1)} simulated people; this` +
-      " program does not know your answer.",
+    `${whole(reports)} reports, ${seat == "yours" ? "yours" : "another visitor's"} among them. The rate of the flips is` +
+      ` known, so their effect is taken out of the counts. The promise: ${promise}. The truth is that of the` +
+      ` ${whole(reports - 1)} simulated people; this program does not know the visitor's answer.`,
   );
   show("results");
+}
+
+/** Fetches the state of the crowd, and whether its one seat for a visitor is free, yours or taken. */
+const crowdState = async () => (await fetch(`/state.json?visitor=${localStorage.visitor}`)).json();
+
+const TAKEN = "Another visitor answered first, and this crowd has one visitor. Watch it fill, or run the demonstration again to take part.";
+
+/** Shows a crowd whose visitor is somebody else. */
+async function watch(promise) {
+  find("survey").hidden = true;
+  show("told", TAKEN);
+  await follow(promise);
 }
 
 /** Asks how the crowd is doing until it is complete. */
 async function follow(promise) {
   show("crowd");
   for (;;) {
-    const state = await (await fetch("/state.json")).json();
+    const state = await crowdState();
     if (state.state == "failed") return show("told", `The demonstration ended: ${state.reason}`);
     if (state.state == "complete") return showResults(state, promise);
     showProgress(state);
@@ -176,10 +203,11 @@ async function forget(run) {
     Object.assign(indexedDB.deleteDatabase("shoal"), { onsuccess: resolve, onerror: reject }),
   );
   localStorage.run = run;
+  localStorage.visitor = crypto.randomUUID();
 }
 
 async function begin() {
-  const { client, run, promise, crowd, q } = await (await fetch("/settings.json")).json();
+  const { client, run, promise, crowd, q, flips } = await (await fetch("/settings.json")).json();
   await forget(run);
   const survey = shoal({ ...client, fetch: noted });
   const { survey: asked, localEpsilon } = await survey.plan();
@@ -208,15 +236,18 @@ async function begin() {
       return;
     }
     show("told", "The collector has counted your report, and keeps no report.");
-    await fetch("/begin", { method: "POST" });
+    await fetch(`/begin?visitor=${localStorage.visitor}`, { method: "POST" });
     await follow(promise);
   };
   find("survey").addEventListener("submit", async (event) => {
     event.preventDefault();
     try {
       const answer = given(asked.questions);
-      const row = await encode(asked, layout(asked), answer, null);
-      onReport = (body) => showBits(asked.questions, row, body.slice(HEAD), q);
+      const blocks = layout(asked);
+      const row = await encode(asked, blocks, answer, null);
+      onReport = (body) => showReport(asked.questions, row, blocks[1], body.slice(HEAD), q, flips);
+      const seat = await fetch(`/seat?visitor=${localStorage.visitor}`, { method: "POST" });
+      if ((await seat.json()).seat != "yours") return await watch(promise);
       await survey.answer(answer);
       await send();
     } catch (error) {
@@ -224,7 +255,8 @@ async function begin() {
     }
   });
   // An answer of an earlier visit; what it was, the browser has forgotten.
-  await send();
+  const { seat } = await crowdState();
+  await (seat == "taken" ? watch(promise) : send());
 }
 
 begin().catch((error) => show("opening", `This browser cannot take part: ${error.message}`));

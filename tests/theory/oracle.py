@@ -1,4 +1,4 @@
-"""The truth about small crowds, by routes that share nothing with the code.
+"""The truth about small crowds, in fractions, by routes that share nothing with the code.
 
 `collections_worst` starts from people and their coins. `product_worst` uses that counts of bits are
 independent and that a crowd matters only through the number of ones of each bit; the first is the
@@ -7,6 +7,7 @@ check on the second.
 
 import functools
 import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -27,6 +28,52 @@ def hockey_stick(first, second, lam: Fraction) -> Fraction:
     return sum(
         (max(a - lam * b, Fraction(0)) for a, b in zip(first, second, strict=True)), Fraction(0)
     )
+
+
+def eta(first, second, lam: Fraction) -> Fraction:
+    return sum((a for a, b in zip(first, second, strict=True) if a > lam * b), Fraction(0))
+
+
+def vectors_of(domain) -> list[tuple[int, ...]]:
+    """All originals of a domain of blocks (bits, lowest, highest)."""
+    blocks = [
+        [v for v in itertools.product((0, 1), repeat=bits) if low <= sum(v) <= high]
+        for bits, low, high in domain
+    ]
+    return [tuple(itertools.chain(*parts)) for parts in itertools.product(*blocks)]
+
+
+def triples_of(domain) -> set[tuple[int, int, int]]:
+    """The counts (a, b, c) of every z, x, x' of a domain."""
+    found = set()
+    for three in itertools.product(vectors_of(domain), repeat=3):
+        bits = list(zip(*three, strict=True))
+        a = sum(z == x != y for z, x, y in bits)
+        b = sum(z == y != x for z, x, y in bits)
+        found.add((a, b, sum(x == y != z for z, x, y in bits)))
+    return found
+
+
+def histogram_pair(others, x, x_prime, q: Fraction) -> tuple[list[Fraction], list[Fraction]]:
+    """Laws of the histogram of reports with x' and with x among the others, aligned."""
+
+    def with_report(law, vector):
+        longer: dict[tuple[int, ...], Fraction] = {}
+        for counts, chance in law.items():
+            for cell, report in enumerate(itertools.product((0, 1), repeat=len(vector))):
+                share = math.prod(
+                    1 - q if seen == bit else q for seen, bit in zip(report, vector, strict=True)
+                )
+                key = (*counts[:cell], counts[cell] + 1, *counts[cell + 1 :])
+                longer[key] = longer.get(key, 0) + chance * share
+        return longer
+
+    law = {(0,) * 2 ** len(x): Fraction(1)}
+    for vector in others:
+        law = with_report(law, vector)
+    towards, away = with_report(law, x_prime), with_report(law, x)
+    keys = sorted(towards)
+    return [towards[key] for key in keys], [away[key] for key in keys]
 
 
 def pairs(N: int, q: Fraction):

@@ -1,0 +1,328 @@
+"""What the API and the pages share: plans, changes, releases and their results.
+
+A release never changes, so results are cached. They are computed from releases and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+
+from shoal.analysis.estimates import estimate
+from shoal.analysis.screening import Screening, screen
+from shoal.analysis.tally import Tally
+from shoal.analysis.text import decode
+from shoal.analysis.trends import crowd_difference, trend
+from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.reports.publication import results
+from shoal.server.console import schemas
+from shoal.server.console.planner import Planner
+from shoal.server.core import problems
+from shoal.server.core.http import Refusal, check_origins
+from shoal.server.core.observability import LOG
+from shoal.server.core.openapi import ServiceHandlers, read_as
+from shoal.server.core.tokens import Action, Sessions, Token, token_of
+from shoal.server.storage.records import (
+    CrowdRecord,
+    Declaration,
+    PlanRecord,
+    Signature,
+    State,
+    UnverifiedError,
+)
+
+if TYPE_CHECKING:
+    from shoal.server.core.administration import Administration
+
+Json = dict[str, Any]
+
+PAGE_LENGTH = 50
+"""Actions on a page."""
+_CACHED = 256
+"""Documents of each kind that are cached."""
+
+
+class CrowdRelease(NamedTuple):
+    """The release of a crowd: its tally, and its content as stored and signed."""
+
+    plan: Plan
+    number: int
+    tally: Tally
+    content: bytes
+    unreadable: int | None
+    signature: Signature
+
+
+class Console(ServiceHandlers):
+    """The collector or analyzer of a console; the handlers of the API and the pages use it."""
+
+    def __init__(self, collector: Administration) -> None:
+        super().__init__(collector)
+        self.collector, self.store = collector, collector.store
+        self.in_store, self.compute = collector.in_store, collector.compute
+        self.sessions = Sessions(collector.tokens)
+        self._planner = Planner()
+
+    # Plans
+
+    def plans_of(self, request: Request) -> list[PlanRecord]:
+        """Return the plans that a request's token is for."""
+        token = token_of(request)
+        return [record for record in self.collector.plans() if token.covers(record.plan.id)]
+
+    def plan_of(self, request: Request) -> PlanRecord:
+        """Return the plan that a request names."""
+        record = self.collector.plan(request.path_params["plan_id"])
+        if record is None:
+            raise Refusal(problems.UNKNOWN_PLAN)
+        return record
+
+    async def add_draft(self, request: Request, document: object) -> PlanRecord:
+        """Add the plan that a document holds as a draft."""
+        try:
+            plan = await self.compute(Plan.from_json, document)
+        except (InputError, RecursionError) as error:
+            raise Refusal(problems.MALFORMED_PLAN) from error
+        is_new = self.collector.plan(plan.id) is None
+        _refuse(await self.collector.add_plan(plan))
+        if is_new:
+            await self._record(request, "draft added", plan.id)
+        record = self.collector.plan(plan.id)
+        assert record is not None
+        return record
+
+    async def _record(self, request: Request, action: str, subject: str = "") -> None:
+        """Add a change to the list of actions."""
+        await self.in_store(self.collector.actions.add, token_of(request).label, action, subject)
+
+    async def move(
+        self, request: Request, wanted: State, declaration: Declaration | None = None
+    ) -> None:
+        """Change the state of the plan that a request names."""
+        plan_id, by = request.path_params["plan_id"], token_of(request).label
+        _refuse(await self.collector.move_plan(plan_id, wanted, declaration, by=by))
+
+    async def set_origins(self, request: Request, origins: Sequence[object]) -> None:
+        """Set the origins of the plan that a request names."""
+        plan_id, by = self.plan_of(request).plan.id, token_of(request).label
+        try:
+            checked = check_origins(origins)
+        except InputError as error:
+            raise Refusal(problems.BAD_ORIGINS) from error
+        await self.collector.set_origins(plan_id, checked, by=by)
+
+    async def prospect(self, request: Request, wanted: object) -> Json:
+        """Return the promise of a plan; nothing is stored."""
+        hung_up = request.scope.get("state", {}).get("hung_up")
+        return await self._planner.prospect(wanted, token_of(request).id, hung_up)
+
+    # Releases
+
+    async def release_of(self, request: Request) -> CrowdRelease:
+        """Return the release that a request names."""
+        return await self.release(self.plan_of(request).plan, schemas.NUMBER.read(request))
+
+    async def release(self, plan: Plan, number: int) -> CrowdRelease:
+        """Return the release of a crowd."""
+        release = await self.in_store(self.store.signed_release, plan.id, number)
+        if release is None:
+            crowd = await self._crowd(plan, number)
+            is_gone = crowd.state in ("discarded", "destroyed")
+            raise Refusal(problems.CROWD_GONE if is_gone else problems.CROWD_OPEN)
+        return CrowdRelease(plan, number, _read_tally(plan, release.content), *release)
+
+    async def _crowd(self, plan: Plan, number: int) -> CrowdRecord:
+        found = await self.in_store(self.store.crowd, plan.id, number)
+        if found is None:
+            raise Refusal(problems.UNKNOWN_CROWD)
+        return found
+
+    async def screening(self, release: CrowdRelease) -> Screening:
+        """Return the traces of fake reports in a crowd."""
+        return await self.compute(_screening, release.plan, release.content)
+
+    async def screenings(self, plan: Plan, numbers: Sequence[int]) -> dict[int, Screening]:
+        """Return the traces of fake reports in several released crowds, by number.
+
+        A release that does not match its signature is left out; a request for it is refused.
+        """
+
+        def read() -> dict[int, bytes]:
+            found = {}
+            for number in numbers:
+                with suppress(UnverifiedError):
+                    found[number] = self.store.release(plan.id, number)
+            return {number: content for number, content in found.items() if content is not None}
+
+        contents = await self.in_store(read)
+        return await self.compute(
+            lambda: {number: _screening(plan, content) for number, content in contents.items()}
+        )
+
+    async def results_of(self, request: Request) -> tuple[CrowdRelease, Json]:
+        """Return the release that a request names: estimates, numbers and cross tables."""
+        level, interval = schemas.LEVEL.read(request), schemas.INTERVAL.read(request)
+        release = await self.release_of(request)
+        content = release.content
+        return release, await self.compute(_results, release.plan, content, level, interval)
+
+    async def trend(self, request: Request) -> Json:
+        """Return how one question changes over released crowds."""
+        plan, level = self.plan_of(request).plan, schemas.LEVEL.read(request)
+        asked = [one.name for one in plan.survey if one.kind != "text"]
+        question = schemas.QUESTION.text(request) or (asked[0] if asked else "")
+        if question not in asked:
+            raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
+        numbers = await self._last_released(plan, schemas.CROWDS.read(request))
+        if len(numbers) < 2:
+            raise Refusal(problems.TOO_FEW_CROWDS)
+        contents = await self._contents(plan, numbers)
+        return await self.compute(_trend, plan, question, contents, level)
+
+    async def _last_released(self, plan: Plan, length: int) -> list[int]:
+        return await self.in_store(self.store.released_numbers, plan.id, length)
+
+    async def _contents(self, plan: Plan, numbers: Sequence[int]) -> tuple[bytes, ...]:
+        """Return the contents of releases, read in one call of the store."""
+
+        def read() -> list[bytes | None]:
+            return [self.store.release(plan.id, number) for number in numbers]
+
+        found = zip(numbers, await self.in_store(read), strict=True)
+        return tuple(
+            [
+                # A missing one is refused with the reason.
+                (await self.release(plan, number)).content if content is None else content
+                for number, content in found
+            ]
+        )
+
+    async def difference(self, request: Request) -> Json:
+        """Return how two released crowds differ, of one plan or of two."""
+        record, level = self.plan_of(request), schemas.LEVEL.read(request)
+        first, second = schemas.FIRST.read_optional(request), schemas.SECOND.read_optional(request)
+        other = self.other_plan(request) or record
+        last = await self._last_released(record.plan, 2)
+        theirs = last if other is record else await self._last_released(other.plan, 1)
+        if not first and last:
+            first = last[-1]
+        if not second and theirs:
+            second = theirs[-2] if other is record and len(theirs) > 1 else theirs[-1]
+        if not first or not second:
+            raise Refusal(problems.TOO_FEW_CROWDS)
+        one, two = await self.release(record.plan, first), await self.release(other.plan, second)
+        sides = (one.plan, one.content), (two.plan, two.content)
+        try:
+            return await self.compute(_difference, *sides, level)
+        except InputError as error:
+            raise Refusal(problems.NOTHING_IN_COMMON) from error
+
+    def other_plan(self, request: Request) -> PlanRecord | None:
+        """Return the plan of the second crowd, if a request names another."""
+        wanted = schemas.OTHER.text(request)
+        if not wanted:
+            return None
+        record = self.collector.plan(wanted)
+        if record is None or not token_of(request).covers(wanted):
+            raise Refusal(problems.UNKNOWN_PLAN)
+        return record
+
+    async def decode(self, release: CrowdRelease, search: schemas.TextSearch) -> Json:
+        """Return which candidates a crowd answered; refuse a question that cannot be decoded."""
+        texts = [one.name for one in release.plan.survey if one.kind == "text"]
+        if not texts:
+            raise Refusal(problems.NO_TEXT)
+        if search.question not in (None, *texts) or (search.question is None and len(texts) > 1):
+            raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
+        options = msgspec.structs.asdict(search)
+        try:
+            found = await self.compute(
+                decode, release.plan, release.tally, options.pop("candidates"), **options
+            )
+        except InputError as error:
+            raise Refusal(problems.BAD_PARAMETER.about("candidates")) from error
+        return found.to_json()
+
+    # Tokens, actions, backups
+
+    async def make_token(self, request: Request, document: object) -> tuple[Token, str]:
+        """Make the token that a document describes; return it with its secret."""
+        wanted = read_as(schemas.NewToken, document)
+        try:
+            token = Token.new(**msgspec.structs.asdict(wanted))
+        except InputError as error:
+            raise Refusal(problems.BAD_PARAMETER) from error
+        secret = await self.in_store(self.collector.tokens.add, token)
+        await self._record_token(request, "token made", token)
+        return token, secret
+
+    async def revoke_token(self, request: Request) -> None:
+        """Revoke the token that a request names."""
+        wanted, tokens = request.path_params["token_id"], self.collector.tokens
+        gone = next((token for token in tokens if token.id == wanted), None)
+        _refuse(await self.in_store(tokens.remove, wanted))
+        assert gone is not None
+        await self._record_token(request, "token revoked", gone)
+
+    async def _record_token(self, request: Request, event: str, token: Token) -> None:
+        about = {"token": token.id, "role": token.role, "label": token.label}
+        LOG.info(event, extra={"facts": about | {"by": token_of(request).label}})
+        await self._record(request, f"{event}: {token.role}, {token.label}", token.id)
+
+    async def actions_of(self, request: Request) -> list[Action]:
+        """Return the actions on the page that a request asks for."""
+        skip = schemas.PAGE.read(request) * PAGE_LENGTH
+        return await self.in_store(self.collector.actions.last, skip, PAGE_LENGTH)
+
+    async def back_up(self, request: Request) -> str:
+        """Make a backup, and return its name."""
+        made = await self.collector.make_backup(by=token_of(request).label)
+        if not isinstance(made, str):
+            raise Refusal(made)
+        return made
+
+    async def accept_clock(self, request: Request) -> object:
+        """Trust the clock, and store who said so."""
+        line = await super().accept_clock(request)
+        await self._record(request, "clock accepted")
+        return line
+
+
+def _refuse(problem: problems.Problem | None) -> None:
+    if problem is not None:
+        raise Refusal(problem)
+
+
+@lru_cache(_CACHED)
+def _read_tally(plan: Plan, release: bytes) -> Tally:
+    return Tally.from_json(json.loads(release), plan)
+
+
+@lru_cache(4096)
+def _screening(plan: Plan, release: bytes) -> Screening:
+    return screen(plan, _read_tally(plan, release))
+
+
+@lru_cache(_CACHED)
+def _results(plan: Plan, release: bytes, level: float, interval: Any) -> Json:
+    estimates = estimate(plan, _read_tally(plan, release))
+    return {"estimates": estimates.to_json(level, interval), **results(estimates, level)}
+
+
+@lru_cache(_CACHED)
+def _trend(plan: Plan, question: str, releases: tuple[bytes, ...], level: float) -> Json:
+    tallies = [_read_tally(plan, release) for release in releases]
+    return trend(plan, tallies, level).to_json([question])
+
+
+@lru_cache(_CACHED)
+def _difference(first: tuple[Plan, bytes], second: tuple[Plan, bytes], level: float) -> Json:
+    one, two = ((plan, _read_tally(plan, release)) for plan, release in (first, second))
+    return crowd_difference(one, two, level).to_json()

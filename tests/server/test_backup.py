@@ -19,12 +19,13 @@ from shoal.analysis.report_files import Batch
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.server.core import problems
-from shoal.server.core.backup import _END, Restoration, _sign, back_up, backup_digest, restore
+from shoal.server.core.backup import _END, _sign, back_up, backup_digest, restore
 from shoal.server.core.tokens import Token, Tokens
 from shoal.server.storage.database import NAME, StorageError, data_lock
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.records import CrowdRecord
+from shoal.server.storage.recovery import Restoration
 from shoal.server.storage.store import Store
 from tests.server.crash_help import Devices, Served, all_made
 from tests.server.store_help import (

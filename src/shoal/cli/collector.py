@@ -18,8 +18,8 @@ from shoal.cli.services import serve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.server.core.backup import Restoration
     from shoal.server.doctor import Finding
+    from shoal.server.storage.recovery import Restoration
 
 _Role = Literal["app", "relay", "viewer", "analyst", "admin"]
 _DATABASE = opt("postgresql://...", envvar="SHOAL_DATABASE")

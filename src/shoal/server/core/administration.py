@@ -1,4 +1,4 @@
-"""What operators do with a collector or an analyzer: plans, origins of web pages, backups.
+"""Operators' work with a collector or an analyzer: plans, origins of web pages, backups.
 
 Every change is added to the list of actions. `objection` decides which plans are accepted.
 """
@@ -27,8 +27,6 @@ from shoal.server.storage.database import storage_errors
 from shoal.server.storage.records import Declaration, PlanRecord, State
 from shoal.server.storage.store import Store
 
-__all__ = ["Administration", "certificate", "objection", "publish"]
-
 PlanSettings = Settings | AnalyzerSettings
 
 BACKUPS = "backups"
@@ -38,15 +36,8 @@ BACKUPS = "backups"
 class Administration:
     """Plans, origins and backups of a collector or an analyzer; the console works with it.
 
-    Parameters
-    ----------
-    service
-        Runs the work on the store.
-    store
-        Where plans are kept.
-    settings
-        An analyzer's settings accept plans that name a relay and an analyzer, and no others; a
-        collector's settings the opposite.
+    With an analyzer's settings it accepts only plans that name a relay and an analyzer; with a
+    collector's settings only the others.
     """
 
     def __init__(self, service: Service, store: Store, settings: PlanSettings) -> None:
@@ -60,7 +51,6 @@ class Administration:
     # Plans
 
     def plan(self, plan_id: str) -> PlanRecord | None:
-        """Return a plan by its id."""
         return self._plans.get(plan_id)
 
     def plans(self) -> list[PlanRecord]:
@@ -151,7 +141,6 @@ class Administration:
         return None if moved else problems.WRONG_STATE
 
     async def reload(self, plan_id: str) -> None:
-        """Read a plan again."""
         record = await self.in_store(self.store.plan, plan_id)
         if record is not None:
             self._plans[plan_id] = record

@@ -29,13 +29,11 @@ from prometheus_client import (
 from shoal import __version__
 from shoal.server.core.problems import Problem
 
-__all__ = ["LOG", "Metrics", "log_to"]
-
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the time of a first refusal is private
 
 
 class Metrics:
-    """What a collector tells about itself."""
+    """The metrics of a service."""
 
     media_type = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -72,11 +70,9 @@ class Metrics:
         return Gauge(name, help, labels or [], registry=self._registry)
 
     def refused(self, problem: Problem) -> None:
-        """Count a refusal."""
         self._refusals.labels(problem.name).inc()
 
     def released(self, reports: int) -> None:
-        """Count a released crowd and its reports."""
         self._released.inc()
         self._reports.inc(reports)
 
@@ -86,7 +82,6 @@ class Metrics:
         self._lost.inc(reports)
 
     def unreadable(self, messages: int) -> None:
-        """Count messages of a released crowd that could not be read."""
         self._unreadable.inc(messages)
 
     def clock_stepped(self) -> None:
@@ -94,7 +89,6 @@ class Metrics:
         self._steps.inc()
 
     def committed(self, seconds: float) -> None:
-        """Note how long a commit took."""
         self._longest = max(self._longest, seconds)
 
     def turn(self) -> None:

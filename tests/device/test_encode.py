@@ -149,8 +149,8 @@ class TestMoreKinds:
         survey = Survey("s", (YesNo("a"), YesNo("b", missing="option")))
         for value in ("yes", "Yes ", "TRUE", "1", 1, True, np.True_, np.int8(1)):
             assert bits_of(survey, {"a": value, "b": value}) == {("a", "yes"), ("b", "yes")}
-        for value in ("no", " NO", "False", "0", 0, False, np.False_):
-            assert bits_of(survey, {"a": value, "b": value}) == {("b", "no")}
+        for no in ("no", " NO", "False", "0", 0, False, np.False_):
+            assert bits_of(survey, {"a": no, "b": no}) == {("b", "no")}
 
     @pytest.mark.parametrize("value", ["y", "2", 2, -1, 2.0, 0.5, ["yes"], b"yes"])
     def test_neither_yes_nor_no(self, value: object):

@@ -591,9 +591,16 @@ def test_rounding_costs_no_privacy():
         return found
 
     def worst(numbers: list[Fraction], lam: Fraction) -> Fraction:
+        zero = Fraction(0)
         others = {(x, y): release(x, y) for x, y in product(numbers, repeat=2)}
         return max(
-            sum(max(chance - lam * others[b, y][key], 0) for key, chance in others[a, y].items())
+            sum(
+                (
+                    max(chance - lam * others[b, y][key], zero)
+                    for key, chance in others[a, y].items()
+                ),
+                zero,
+            )
             for a, b, y in product(numbers, repeat=3)
         )
 

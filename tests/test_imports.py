@@ -58,10 +58,12 @@ def test_another_generator_is_found(source: str):
     assert generators_in(source)
 
 
-def loaded_after(script: str) -> set[str]:
-    """Return the modules that a new process has loaded after a script."""
-    script = f"import sys\n{script}\nprint(' '.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+def loaded_after(script: str, *flags: str, cwd: Path | None = None) -> set[str]:
+    """Return the modules that a script loads in a new process."""
+    start = f"import sys; sys.path.append({str(ROOT.parent)!r})"
+    script = f"{start}\n{script}\nprint(' '.join(sys.modules))"
+    command = [sys.executable, *flags, "-c", script]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split())
 
@@ -70,10 +72,28 @@ def folders_of(loaded: set[str]) -> set[str]:
     return {name.split(".")[1] for name in loaded if name.startswith("shoal.")}
 
 
-HEAVY = {"numpy", "scipy", "pyarrow", "pandas", "polars", "rich", "click"}
+LIBRARIES = {"numpy", "scipy", "pyarrow", "pandas", "polars", "rich", "click", "starlette"}
+LIBRARIES |= {"cryptography"}
+
+ONE_REPORT = """
+from shoal import Flags, Plan, Survey, randomize
+from shoal.device.outbox import HttpTransport, Outbox
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+plan = Plan(Survey("s", (Flags("f", ("a",)),)), FlipProbability(1, 2), Promise("local", "2"))
+randomize(plan, {"f": ["a"]})
+box = Outbox(FOLDER, HttpTransport("http://127.0.0.1:9"), spread=0)
+box.answer(plan, {"f": ["a"]})
+"""
+
+TELEMETRY = """
+from shoal import Telemetry
+t = Telemetry("t", plan=b"", to="", environ={"HOME": "/nowhere"})
+t.record(a="b")
+t.flush()
+"""
 
 WHOLE_DEVICE = """
-import tempfile
 from pathlib import Path
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Plan, Promise
@@ -82,7 +102,7 @@ from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.outbox import HttpTransport, Outbox, PostResult
 
-folder, posted = Path(tempfile.mkdtemp()), []
+folder, posted = Path(FOLDER), []
 
 class Transport:
     def fetch_plan(self, plan_id): raise OSError
@@ -104,30 +124,40 @@ outbox.answer(kept, answer)
 states = [ticket.state for ticket in outbox.send_due(hurry=True)]
 assert states == ["sent", "sent"], states
 assert sorted(map(len, posted)) == [42 + 20 + 2, 42 + 20 + 2 + 10], posted
-HttpTransport("https://collector.example")
 """
 
 
 class TestDevice:
-    def test_importing_it_loads_no_library(self):
-        """Only the standard library, and of Shoal only the device's side."""
-        modules = ("encode", "randomize", "ledger", "memory", "outbox", "telemetry")
-        loaded = loaded_after("".join(f"import shoal.device.{name}\n" for name in modules))
-        others = loaded - loaded_after("")
-        tops = {name.partition(".")[0] for name in others} - sys.stdlib_module_names
-        assert tops == {"shoal"}
-        assert folders_of(loaded) <= {"protocol", "device", "errors", "support"}
-
-    def test_all_of_it_loads_only_its_side(self):
-        """From answers to the wire, with text, memory, ledger and outbox."""
-        loaded = loaded_after(WHOLE_DEVICE)
-        assert not loaded & HEAVY
+    def test_one_report_needs_the_standard_library_alone(self, tmp_path: Path):
+        loaded = loaded_after(f"FOLDER = {str(tmp_path)!r}\n{ONE_REPORT}", "-IS")
+        tops = {name.partition(".")[0] for name in loaded}
+        assert tops - sys.stdlib_module_names == {"shoal", "__main__"}
+        # Sending needs these; making a report does not, and they take longer than all the rest.
+        assert not loaded & {"ssl", "socket", "http.client", "email.utils", "tomllib", "argparse"}
         assert folders_of(loaded) == {"protocol", "device", "errors", "support"}
-        assert not {name for name in loaded if name.startswith("shoal.device.arrays")}
 
-    def test_all_of_it_runs_without_numpy(self):
-        blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in sorted(HEAVY))
-        assert "shoal.device.memory" in loaded_after(blocked + WHOLE_DEVICE)
+    def test_sending_loads_no_library(self, tmp_path: Path):
+        send = ONE_REPORT + "(t,) = box.send_due()\nassert t.state == 'waiting'\n"
+        send += "import shoal.device.memory, shoal.device.telemetry.worker\n"
+        assert not loaded_after(f"FOLDER = {str(tmp_path)!r}\n{send}", "-IS") & LIBRARIES
+
+    def test_a_tool_with_telemetry_loads_next_to_nothing(self):
+        loaded = loaded_after(TELEMETRY, "-IS")
+        assert {name for name in loaded if name.startswith("shoal.")} == {
+            "shoal.device",
+            "shoal.device.telemetry",
+            *(f"shoal.device.telemetry.{name}" for name in ("environment", "state", "telemetry")),
+        }
+        assert not loaded & {"dataclasses", "json", "argparse", "pathlib", "typing", "hashlib"}
+
+    def test_all_of_it_runs_without_numpy(self, tmp_path: Path):
+        """From answers to the wire, with text, memory, ledger and outbox."""
+        heavy = LIBRARIES - {"cryptography"}
+        blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in sorted(heavy))
+        loaded = loaded_after(f"{blocked}FOLDER = {str(tmp_path)!r}\n{WHOLE_DEVICE}")
+        assert folders_of(loaded) == {"protocol", "device", "errors", "support"}
+        assert "shoal.device.memory" in loaded
+        assert not {name for name in loaded if name.startswith("shoal.device.arrays")}
 
 
 class TestServer:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chi2, chi2_contingency, multinomial
+from scipy.stats import binom, chi2_contingency, multinomial
 
 from shoal import Choice, Flags, Number, Plan, Survey, Tally, Text, plan, tally
 from shoal.analysis.association import Association, associate, joint_groups
-from shoal.analysis.association_tables import JointTable, likeliest_table, noise_covariance, side_of
+from shoal.analysis.association_tables import JointTable, noise_covariance, side_of
 from shoal.cli import run
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
@@ -84,18 +84,6 @@ class TestExactWorlds:
         stated = noise_covariance(*sides, truth.sum(axis=1), truth.sum(axis=0), 3, q)
         assert covariance == pytest.approx(stated, abs=1e-12)
 
-    def test_agrees_with_estimates(self):
-        from shoal import estimate
-
-        generator = np.random.default_rng(1)
-        rows = flipped_for(vectors_of(SURVEY, {(0, 2, 5): 500, (1, 3, 6): 300}), 0.25, generator)
-        counts = counted(PLAN, rows)
-        found = associate(PLAN, counts, "features=sync", "features=vpn")
-        joint = estimate(PLAN, counts).joint(("features", "sync"), ("features", "vpn"))
-        for a, b in product((0, 1), repeat=2):
-            cell = found[["not sync", "sync"][a], ["not vpn", "vpn"][b]]
-            assert cell.count == pytest.approx(joint[a, b].count)
-
 
 def exact_table(survey: Survey, people: np.ndarray, first, second) -> np.ndarray:
     def indicators(side) -> np.ndarray:
@@ -158,21 +146,13 @@ class TestIndependence:
             for level in (0.001, 0.05, 0.3):
                 assert law[np.array(p_values) < level].sum() <= level + 1e-12
 
-    def test_a_larger_table_says_that_its_p_value_is_approximate(self):
-        counts = random_counts(PLAN, INDEPENDENT, 1000, np.random.default_rng(11))
-        assert associate(PLAN, counts, "channel", "system").independence.kind == "approximate"
-        pair = associate(PLAN, counts, "channel=beta", "system=b").independence
-        assert pair.kind == "exact"
-        # In a crowd this large Fisher's and the chi-square p-value hardly differ.
-        assert pair.p_value == pytest.approx(chi2.sf(pair.statistic, 1), abs=0.05)
-
     def test_power(self):
         made = plan(SURVEY, q="0.1")
         generator = np.random.default_rng(3)
         runs = 100
         counts = [random_counts(made, DEPENDENT, 5000, generator) for _ in range(runs)]
         tests = [associate(made, c, "channel", "system").independence for c in counts]
-        assert {test.degrees for test in tests} == {4}
+        assert {(test.degrees, test.kind) for test in tests} == {(4, "approximate")}
         assert sum(test.p_value < 0.05 for test in tests) > 0.95 * runs
 
     def test_without_flips_it_is_pearsons(self):
@@ -217,24 +197,6 @@ class TestLikeliest:
         gradient = left.T @ (counts / (left @ (best / 900) @ right.T)) @ right / 900
         assert gradient.max() == pytest.approx(1, abs=1e-4)
         assert gradient[best > 1] == pytest.approx(1, abs=1e-4)
-
-    def test_is_closer_to_the_truth(self):
-        generator = np.random.default_rng(6)
-        squares = np.zeros(2)
-        for _ in range(40):
-            counts = random_counts(PLAN, DEPENDENT, 3000, generator)
-            found = associate(PLAN, counts, "channel", "system")
-            truth = 3000 * DEPENDENT
-            squares += [((part - truth) ** 2).sum() for part in (found.table, found.constrained)]
-        assert squares[1] < 0.9 * squares[0]
-
-    def test_no_noise(self):
-        sides = side_of(SURVEY, "channel"), side_of(SURVEY, "system")
-        counts = np.zeros((8, 8))
-        counts[1, 2], counts[4, 4] = 30, 70
-        table = likeliest_table(*sides, counts, 1e-9)
-        assert table[0, 1] == pytest.approx(30, abs=1e-6)
-        assert table[2, 2] == pytest.approx(70, abs=1e-6)
 
 
 class TestCoverage:
@@ -382,20 +344,6 @@ class TestWhatMustBeCounted:
         assert found["a0", "b0"].count == pytest.approx(1111, abs=6 * found["a0", "b0"].sigma)
         whole = associate(made, tally(made, flipped, vectors=True), "first", "second")
         assert whole.table == pytest.approx(found.table)
-
-    def test_a_larger_group_is_enough(self):
-        (group,) = joint_groups(SURVEY, "channel", "features=vpn")
-        survey = Survey("longer", (*SURVEY.questions, Flags("more", tuple("abcdefgh"))))
-        made = replace(plan(survey, q="0.25"), joint=(group,))
-        generator = np.random.default_rng(11)
-        rows = flipped_for(vectors_of(survey, {(1, 2, 5): 300, (3, 6): 500}), 0.25, generator)
-        small = counted(made, rows)
-        assert small.by_vector is None
-        whole = tally(made, Synthetic(pack(rows), survey.bits), vectors=True)
-        for asked in (("channel", "features=vpn"), ("features=vpn", "channel=beta")):
-            found, again = (associate(made, counts, *asked) for counts in (small, whole))
-            assert found.table == pytest.approx(again.table)
-            assert found.constrained == pytest.approx(again.constrained)
 
 
 class TestCommand:

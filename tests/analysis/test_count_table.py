@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal import Flags, Plan, Survey, Text
 from shoal.analysis import count_table
@@ -17,7 +15,6 @@ from shoal.analysis.tally import Tallying
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from tests.kernels_help import compiled_kernels
-from tests.strategies import bounded
 
 SHORT = Survey("short", (Flags("f", tuple("abcdefghij")),))
 LONG = Survey("long", (Flags("f", tuple(f"option {n}" for n in range(43))),))
@@ -153,44 +150,12 @@ class TestBitCounter:
         counter.add(rows[:5])
         assert (counter.counts() == slowly(rows) + slowly(rows[:5])).all()
 
-    @given(
-        st.integers(1, 20),
-        st.lists(st.sampled_from([0, 1, 2, 3, 1000, 6553, 65_536, 131_072]), max_size=5),
-        st.integers(0, 2**32),
-    )
-    @bounded(40)
-    def test_any_chunks(self, width: int, sizes: list[int], seed: int):
-        counter = BitCounter(width)
-        chunks = [
-            random_rows(min(size, 800_000 // width), width, seed + i)
-            for i, size in enumerate(sizes)
-        ]
-        for chunk in chunks:
-            counter.add(chunk)
-        wanted = sum((slowly(chunk) for chunk in chunks), np.zeros(width * 8, np.int64))
-        assert (counter.counts() == wanted).all()
-
-    def test_one_row_at_a_time(self):
-        rows = random_rows(3000, 5, seed=1)
-        counter = BitCounter(5)
-        for start in range(len(rows)):
-            counter.add(rows[start : start + 1])
-        assert (counter.counts() == slowly(rows)).all()
-
     def test_rows_that_are_not_contiguous(self):
         wide = random_rows(50_000, 12, seed=2)
         counter = BitCounter(5)
         counter.add(wide[::2, 3:8])
         counter.add(np.asfortranarray(wide[:, :5]))
         assert (counter.counts() == slowly(wide[::2, 3:8]) + slowly(wide[:, :5])).all()
-
-    def test_many_ones(self):
-        """Ten million rows of all ones: every accumulator level is in use and none overflows."""
-        counter = BitCounter(1)
-        block = np.full((1 << 20, 1), 255, np.uint8)
-        for _ in range(10):
-            counter.add(block)
-        assert counter.counts().tolist() == [10 << 20] * 8
 
     @pytest.mark.parametrize("width", [*range(1, 21), 125])
     def test_unanimous_rows_short_of_a_block(self, width: int):

@@ -102,28 +102,6 @@ class TestBestTable:
         spread = slopes @ slopes.T * n * q * (1 - q)
         assert spread == pytest.approx(association.covariance, abs=1e-9)
 
-    def test_the_questions_themselves_make_it_better(self):
-        agreed = plan_of(ASKED.cross("age", "brand"))
-        counts = drawn(agreed, np.full((3, 4), 1 / 12), 5000, np.random.default_rng(2))
-        cell = associate(agreed, counts, "age", "brand")["young", "a"]
-        alone = cross_table(agreed, counts, "age", "brand")["young", "a"]
-        assert cell.sigma < 0.9 * alone.sigma
-        # The rest of two options is not summed from eleven cells.
-        pair = associate(agreed, counts, "age=young", "brand=a")
-        assert pair["not young", "not a"].sigma < 2 * alone.sigma
-
-    def test_the_view_makes_no_difference(self):
-        survey = ASKED.cross("age", "brand")
-        people = [{"age": "old", "brand": "b", "smokes": "no", "uses": []}] * 50
-        whole = plan_of(survey, view="reports")
-        reports = flip(whole, encode(whole, people), random_bits=SimulationBits(1))
-        counts = plan_of(survey)
-        tables = [
-            associate(agreed, tally(agreed, reports), "age", "brand").table
-            for agreed in (whole, counts)
-        ]
-        assert tables[0] == pytest.approx(tables[1])
-
 
 def _has(person: dict[str, Any], name: str, category: str) -> bool:
     given = person[name.partition("=")[0]]
@@ -313,14 +291,6 @@ class TestTable:
         assert document["odds_ratio"]["high"] is None or document["odds_ratio"]["high"] > 100
         assert document["difference"]["low"] > 0.5
         assert table.association.independence == table.test.result
-
-    def test_as_json(self, counts: tuple[Plan, Tally]):
-        document = json.loads(json.dumps(cross_table(*counts, "age x brand").to_json(0.9)))
-        assert (document["first"], document["second"]) == ("age", "brand")
-        assert len(document["table"]) == 12
-        assert set(document["totals"]["second"]) == set("abcd")
-        assert document["independence"]["p_value"] < 1e-9
-        assert document["sensitivity"]["level"] == pytest.approx(0.1)
 
     def test_what_is_not_there(self, counts: tuple[Plan, Tally]):
         with pytest.raises(InputError, match=r'no cross of .* plan it with --cross "age;smokes"'):

@@ -9,7 +9,6 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,17 +65,6 @@ COLLECTIONS = [((0,), 1), ((0, 1, 1), 1), ((0, 3), 2), ((1, 1, 2), 2), ((5, 2), 
 class TestUnbiased:
     @pytest.mark.parametrize("q", [Fraction(1, 8), Fraction(3, 8), Fraction(7, 16)])
     @pytest.mark.parametrize(("people", "j"), COLLECTIONS)
-    def test_counts(self, people: tuple[int, ...], j: int, q: Fraction):
-        mean = np.zeros(1 << j)
-        for counts, chance in outputs(people, j, q):
-            made = estimate_joint(counts, float(q), BITS[:j])
-            mean += float(chance) * np.array(
-                [made[index_values(v, j)].count for v in range(1 << j)]
-            )
-        assert np.allclose(mean, np.bincount(people, minlength=1 << j), atol=1e-11)
-
-    @pytest.mark.parametrize("q", [Fraction(1, 8), Fraction(3, 8), Fraction(7, 16)])
-    @pytest.mark.parametrize(("people", "j"), COLLECTIONS)
     def test_variances(self, people: tuple[int, ...], j: int, q: Fraction):
         mean, square, claimed = (np.zeros(1 << j) for _ in range(3))
         for counts, chance in outputs(people, j, q):
@@ -85,17 +73,8 @@ class TestUnbiased:
             mean += float(chance) * np.array([cell.count for cell in cells])
             square += float(chance) * np.array([cell.count**2 for cell in cells])
             claimed += float(chance) * np.array([cell.variance for cell in cells])
+        assert np.allclose(mean, np.bincount(people, minlength=1 << j), atol=1e-11)
         assert np.allclose(claimed, square - mean**2, rtol=1e-9)
-
-    def test_one_bit_agrees_with_the_known_sigma(self):
-        """For j = 1 the mean of the claimed variance is n q p / (p - q)^2, whatever the truth."""
-        q = Fraction(3, 8)
-        for people in ((0, 0, 1), (1, 1, 1)):
-            claimed = sum(
-                float(chance) * estimate_joint(counts, float(q), BITS[:1])[1].variance
-                for counts, chance in outputs(people, 1, q)
-            )
-            assert math.isclose(claimed, 3 * q * (1 - q) / (1 - 2 * q) ** 2)
 
     @pytest.mark.parametrize("q", [0.01, 0.1, 0.25])
     @pytest.mark.parametrize("j", [1, 2, 3])
@@ -138,12 +117,6 @@ class TestInverse:
             assert math.isclose(cell.variance, spread[index], rel_tol=1e-6, abs_tol=1e-5)
         assert math.isclose(sum(cell.count for cell in made.cells), counts.sum())
 
-    def test_marginals_are_the_single_estimates(self):
-        counts = np.array([10, 20, 30, 40])
-        made = estimate_joint(counts, 0.25, BITS[:2])
-        assert math.isclose(made[1, 0].count + made[1, 1].count, (60 - 25) / 0.5)
-        assert math.isclose(made[0, 1].count + made[1, 1].count, (70 - 25) / 0.5)
-
 
 class TestThroughEstimates:
     PLAN = Plan(
@@ -167,25 +140,14 @@ class TestThroughEstimates:
         assert math.isclose(one[1, 1].count, undone[1, 1])
         assert math.isclose(one[1, 0].count, undone[1, 0])
 
-    def test_a_bit_with_itself(self):
-        with pytest.raises(InputError):
-            self.estimates().joint(("f", "a"), ("f", "a"))
-
-    def test_no_bits(self):
-        with pytest.raises(InputError):
-            self.estimates().joint()
-
     def test_unknown(self):
+        for bits in ((), (("f", "a"), ("f", "a"))):
+            with pytest.raises(InputError, match="different bits"):
+                self.estimates().joint(*bits)
         with pytest.raises(InputError, match="no option"):
             self.estimates().joint(("f", "z"))
         with pytest.raises(InputError, match="2 values of 0 or 1"):
             self.estimates().joint(("f", "a"), ("f", "b"))[1, 2]
-
-    def test_interval(self):
-        cell = self.estimates().joint(("f", "a"), ("f", "b"))[1, 0]
-        made = cell.interval(0.9)
-        assert math.isclose(made.high - made.low, 2 * 1.6448536269514722 * cell.sigma)
-        assert made.kind == "normal"
 
     def test_a_population_varies_by_who_was_drawn_too(self):
         """Few flips: the count of both is that of a sample, and its interval Wilson's."""
@@ -262,16 +224,6 @@ class TestCounting:
         assert table.numbers.size == 1 + (plan.cohorts or 0) + plan.bits * (plan.cohorts or 1)
         assert Tallying(plan).table.numbers.size == table.numbers.size
 
-    def test_rows_of_weight_0(self, plan: Plan):
-        reports = crowd_of(plan)
-        tallying = Tallying(plan)
-        weights = (np.arange(len(reports)) % 2).astype(np.int64)
-        tallying.add(reports.rows, cohorts=reports.cohorts, weights=weights)
-        kept = None if reports.cohorts is None else reports.cohorts[1::2]
-        assert tallying.result() == tally(
-            plan, Synthetic(reports.rows[1::2], plan.bits, cohorts=kept)
-        )
-
     def test_tallies_add(self, plan: Plan):
         parts = [crowd_of(plan, seed=seed) for seed in (1, 2)]
         added = tally(plan, parts[0]) + tally(plan, parts[1])
@@ -303,12 +255,6 @@ class TestCounting:
 
 
 class TestFiles:
-    @pytest.mark.slow
-    def test_round_trip(self, plan: Plan, tmp_path: Path):
-        counts = tally(plan, crowd_of(plan))
-        counts.write(tmp_path / "t.json")
-        assert Tally.read(tmp_path / "t.json", plan) == counts
-
     @pytest.mark.parametrize(
         "link",
         [
@@ -346,21 +292,15 @@ class TestFiles:
 
 class TestWherePlanAndTallyMeet:
     @pytest.mark.parametrize("use", [estimate, publish, screen])
-    def test_a_tally_that_shows_more_is_refused(self, use: Any):
-        plan = PLANS["flags"]
-        counts = tally(plan, crowd_of(plan))
-        use(plan, counts)
-        whole = tally(replace(plan, view="reports"), crowd_of(plan))
-        with pytest.raises(PrivacyRefusal, match="set bits"):
-            use(plan, replace(whole, plan_id=plan.id))
-
-    @pytest.mark.parametrize("use", [estimate, publish, screen])
-    def test_a_tally_that_shows_less_is_refused(self, use: Any):
+    def test_a_tally_of_the_other_view_is_refused(self, use: Any):
         plan = PLANS["flags"]
         other = replace(plan, view="reports")
-        counts = replace(tally(plan, crowd_of(plan)), plan_id=other.id)
+        counts, whole = tally(plan, crowd_of(plan)), tally(other, crowd_of(plan))
+        use(plan, counts)
+        with pytest.raises(PrivacyRefusal, match="set bits"):
+            use(plan, replace(whole, plan_id=plan.id))
         with pytest.raises(TallyError, match="view is reports"):
-            use(other, counts)
+            use(other, replace(counts, plan_id=other.id))
 
     def test_estimates_are_those_of_view_reports(self):
         plan = PLANS["questions"]

@@ -35,6 +35,11 @@ def answers(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def folder(answers: Path) -> Path:
+    return answers.parent / "reports"
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("part-*")}
 
@@ -43,18 +48,14 @@ class TestAFolder:
     @pytest.mark.parametrize("form", ["parquet", "arrow", "rows"])
     @pytest.mark.parametrize("processes", [1, 2])
     def test_each_answer_becomes_a_report(
-        self, form: str, processes: int, answers: Path, monkeypatch: pytest.MonkeyPatch
+        self, form: str, processes: int, answers: Path, folder: Path, monkeypatch
     ):
         monkeypatch.setattr(batch, "_ALONE_BYTES", 0)
-        folder, seen = answers.parent / "reports", []
+        seen: list[tuple[int, int]] = []
         result = randomize_files(
-            PLAN,
-            [answers],
-            folder,
-            form=form,
-            processes=processes,
+            PLAN, [answers], folder, form=form, processes=processes,
             progress=lambda *now: seen.append(now),
-        )
+        )  # fmt: skip
         assert result == (folder, FILES, FILES * ROWS, FILES)
         assert seen[-1][0] == seen[-1][1]
         assert len(contents(folder)) == FILES
@@ -63,13 +64,6 @@ class TestAFolder:
         assert not counted.simulated
         # Two thirds said a and c, one third b; the others nobody. Repeatable bits.
         assert min(counted.by_bit[[0, 2]]) > counted.by_bit[1] > max(counted.by_bit[3:])
-
-    def test_whoever_asks_again_gets_the_same(self, answers: Path):
-        folder = answers.parent / "reports"
-        randomize_files(PLAN, [answers], folder)
-        before = contents(folder)
-        assert randomize_files(PLAN, [answers], folder).new_files == 0
-        assert contents(folder) == before
 
     def test_the_command(self, answers: Path, capsys):
         from shoal.cli import run
@@ -83,17 +77,17 @@ class TestAFolder:
 
 
 class TestRefused:
-    def test_answers_that_changed_after_they_were_published(self, answers: Path):
-        folder = answers.parent / "reports"
+    def test_answers_that_changed_after_they_were_published(self, answers: Path, folder: Path):
         randomize_files(PLAN, [answers], folder)
         before = contents(folder)
+        assert randomize_files(PLAN, [answers], folder).new_files == 0
+        assert contents(folder) == before
         (answers / "0.csv").write_text("f\n" + "b\n" * ROWS)
         with pytest.raises(InputError, match="changed since its reports were published"):
             randomize_files(PLAN, [answers], folder)
         assert contents(folder) == before
 
-    def test_an_answer_that_is_not_allowed_can_be_corrected(self, answers: Path):
-        folder = answers.parent / "reports"
+    def test_an_answer_that_is_not_allowed_can_be_corrected(self, answers: Path, folder: Path):
         (answers / "1.csv").write_text("f\nnonsense\n")
         with pytest.raises(AnswerError, match="nonsense"):
             randomize_files(PLAN, [answers], folder)
@@ -104,8 +98,7 @@ class TestRefused:
         assert contents(folder).items() >= before.items()
 
     @pytest.mark.parametrize("other", ["plan", "form", "files"])
-    def test_other_work_in_the_same_folder(self, other: str, answers: Path):
-        folder = answers.parent / "reports"
+    def test_other_work_in_the_same_folder(self, other: str, answers: Path, folder: Path):
         randomize_files(PLAN, [answers], folder)
         agreed = plan(SURVEY, q="0.26") if other == "plan" else PLAN
         paths = [answers / "0.csv"] if other == "files" else [answers]
@@ -120,10 +113,9 @@ class TestRefused:
         with pytest.raises(InputError, match=r"are in .* themselves"):
             randomize_files(PLAN, [answers], answers)
 
-    def test_whole_reports_under_view_counts(self, answers: Path):
+    def test_whole_reports_under_view_counts(self, answers: Path, folder: Path):
         promise = Promise("proven", "3", delta="1e-6")
         seen = Plan(SURVEY, FlipProbability(1, 2), promise, crowd_size=1000, view="counts")
-        folder = answers.parent / "reports"
         with pytest.raises(PrivacyRefusal, match="whole_reports"):
             randomize_files(seen, [answers], folder)
         assert not folder.exists()
@@ -177,8 +169,7 @@ class TestKills:
         assert done.returncode == -signal.SIGKILL
 
     @pytest.mark.parametrize("step", STEPS)
-    def test_no_answer_is_published_twice(self, step: str, answers: Path):
-        folder = answers.parent / "reports"
+    def test_no_answer_is_published_twice(self, step: str, answers: Path, folder: Path):
         published: dict[str, bytes] = {}
         for kill in (2, 1):  # killed again while it goes on; what was done is published first
             piece = kill if step.endswith("journal") else kill + len(published)
@@ -189,13 +180,10 @@ class TestKills:
         assert randomize_files(PLAN, [answers], folder).files == FILES
         assert contents(folder).items() >= published.items()
         assert tally_files(PLAN, [folder]).reports == FILES * ROWS
-        assert {path.name for path in folder.iterdir() if path.name not in contents(folder)} == {
-            JOURNAL,
-            JOURNAL + ".lock",
-        }
+        left = {path.name for path in folder.iterdir()} - contents(folder).keys()
+        assert left == {JOURNAL, JOURNAL + ".lock"}
 
-    def test_reports_that_were_taken_away_are_not_made_again(self, answers: Path):
-        folder = answers.parent / "reports"
+    def test_reports_that_were_taken_away_are_not_made_again(self, answers: Path, folder: Path):
         self.killed(answers, folder, "after publishing", 1)
         (taken,) = folder.glob("part-*")
         taken.rename(answers.parent / "taken.parquet")
@@ -205,8 +193,9 @@ class TestKills:
 
     def test_every_process_draws_its_own_bits(self, answers: Path):
         """The same answers twice, in two processes: the reports differ."""
-        folders = [answers.parent / name for name in ("one", "two")]
-        for folder in folders:
+        made: list[bytes] = []
+        for name in ("one", "two"):
+            folder = answers.parent / name
             randomize_files(PLAN, [answers / "0.csv", answers / "1.csv"], folder, processes=2)
-        made = [content for folder in folders for content in contents(folder).values()]
+            made += contents(folder).values()
         assert len(set(made)) == 4

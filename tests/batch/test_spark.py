@@ -12,6 +12,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -61,24 +62,16 @@ class TestSpark:
         PLAN.write(tmp_path / "plan.json")
         (tmp_path / "answers.csv").write_text("f\n" + "a\nb\n" * 20)
         submit = Path(sys.executable).with_name("spark-submit")
-        command = [str(submit), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-        command += [
-            "examples/spark_reports.py",
-            "plan.json",
-            "answers.csv",
-            "reports",
-            "tally.json",
-        ]
-        command = [str(ROOT / word) if word.startswith("examples") else word for word in command]
-        environment = os.environ | SURROUNDINGS
+        command: list[Any] = [submit, "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+        command += [ROOT / "examples/spark_reports.py", "plan.json", "answers.csv", "reports"]
         done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=1800
-        )
+            [*command, "tally.json"], cwd=tmp_path, env=os.environ | SURROUNDINGS,
+            capture_output=True, text=True, timeout=1800,
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr[-8000:]
         assert "40 reports counted" in done.stdout
-        assert Tally.read(tmp_path / "tally.json", PLAN) == tally_files(
-            PLAN, [tmp_path / "reports"]
-        )
+        counted = tally_files(PLAN, [tmp_path / "reports"])
+        assert Tally.read(tmp_path / "tally.json", PLAN) == counted
 
 
 class TestWithoutSpark:
@@ -88,10 +81,8 @@ class TestWithoutSpark:
     def test_a_path_that_only_some_understand(self, path: str):
         with pytest.raises(InputError, match=f"share, .* got '{path}'"):
             spark.tally(None, PLAN, [path])
-
-    def test_a_number_of_tasks_that_is_none(self):
         with pytest.raises(InputError, match="tasks"):
-            spark.tally(None, PLAN, [], tasks=0)
+            spark.tally(None, PLAN, [path], tasks=0)
 
     def test_what_is_wrong_with_an_answer_is_told_and_not_raised(self):
         """An error that a task raises is in logs, with the answer; what the disk does is raised."""
@@ -122,6 +113,7 @@ def test_one_attempt_of_each_part_appears(tmp_path: Path):
     with Staging(tmp_path / "deep" / "reports") as staging:
         written(staging, 0, "lost")
         chosen = {0: written(staging, 0, "zero"), 1: written(staging, 1, "one")}
+        assert staging.attempts.parent.stat().st_mode & 0o777 == 0o700
         assert not (tmp_path / "deep" / "reports").exists()
         staging.publish(chosen)
     assert contents(tmp_path / "deep" / "reports") == {
@@ -143,11 +135,6 @@ def test_an_attempt_that_still_writes_is_not_seen(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["reports"]
     with pytest.raises(FileNotFoundError):
         late.open("w")
-
-
-def test_only_the_owner_sees_what_is_not_published(tmp_path: Path):
-    with Staging(tmp_path / "reports") as staging:
-        assert staging.attempts.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_what_is_there_is_not_replaced(tmp_path: Path):
@@ -186,6 +173,7 @@ def test_whoever_begins_later_takes_over(tmp_path: Path):
 RUN = """
 import os, signal, sys
 from pathlib import Path
+from typing import Any
 from shoal.batch.spark import Staging, attempt_path
 
 left, real = int(sys.argv[2]), os.rename

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,13 +72,12 @@ class TestTheSameCounts:
         assert seen[-1][0] == 6000
         assert len(seen) > 6
 
-    def test_a_crowd_has_a_name(self, folder: Path):
-        counted = tally_files(PLAN, [folder], crowd="wave", window=3, processes=1)
-        assert counted == tally(PLAN, CHUNKS * 3, crowd="wave", window=3)
-
-    def test_joint_counts_and_vectors(self, folder: Path):
-        counted = tally_files(PLAN, [folder], joint=[(0, 12)], vectors=True, processes=1)
-        assert counted == tally(PLAN, CHUNKS * 3, joint=[(0, 12)], vectors=True)
+    @pytest.mark.parametrize(
+        "counted", [{"crowd": "wave", "window": 3}, {"joint": [(0, 12)], "vectors": True}]
+    )
+    def test_what_else_is_counted(self, folder: Path, counted: dict[str, Any]):
+        ours = tally_files(PLAN, [folder], processes=1, **counted)
+        assert ours == tally(PLAN, CHUNKS * 3, **counted)
 
     def test_batches_are_counted_once_across_files(self, tmp_path: Path):
         one = flip(PLAN, encode(PLAN, {"f": ["a"]}))
@@ -94,18 +94,18 @@ class TestTheSameCounts:
         files = [write(tmp_path / f"{n}.arrow", words, words, of=agreed) for n in (1, 2)]
         assert tally_files(agreed, files, processes=1) == tally(agreed, [words] * 4)
 
-    def test_no_files_count_nothing(self):
-        assert tally_files(PLAN, []).reports == 0
-
 
 class TestRefused:
-    def test_a_file_that_is_named_twice(self, folder: Path):
+    def test_files_that_cannot_be_meant(self, folder: Path, tmp_path: Path):
+        assert tally_files(PLAN, []).reports == 0
         with pytest.raises(InputError, match="named twice"):
             tally_files(PLAN, [folder, folder / "a.parquet"])
-
-    def test_an_empty_folder(self, tmp_path: Path):
+        (tmp_path / "empty").mkdir()
         with pytest.raises(InputError, match=r"has no files ending in \.parquet"):
-            tally_files(PLAN, [tmp_path])
+            tally_files(PLAN, [tmp_path / "empty"])
+        os.truncate(folder / "c.rows", 20)
+        with pytest.raises(ReportError, match="cut off in its header"):
+            tally_files(PLAN, [folder])
 
     @pytest.mark.parametrize("processes", [1, 2])
     def test_a_problem_in_one_piece(self, folder: Path, processes: int):
@@ -113,11 +113,6 @@ class TestRefused:
             file.write(b"x")
         with pytest.raises(ReportError, match="cut off in the middle"):
             tally_files(PLAN, [folder], processes=processes)
-
-    def test_a_file_that_is_cut_off_in_its_header(self, folder: Path):
-        os.truncate(folder / "c.rows", 20)
-        with pytest.raises(ReportError, match="cut off in its header"):
-            tally_files(PLAN, [folder])
 
     def test_simulated_and_real(self, tmp_path: Path):
         files = [write(tmp_path / "1.rows", CHUNKS[0]), tmp_path / "2.rows"]
@@ -134,6 +129,7 @@ class TestRefused:
 RUN = """
 import os, signal, sys
 from pathlib import Path
+from typing import Any
 from shoal import Plan
 from shoal.batch import tally_files as batch
 
@@ -167,14 +163,8 @@ class TestJournal:
         assert len(journal.read_bytes().splitlines()) == 1 + pieces
         self.wait_for_the_end_of(mark)
         counted: list[tuple[int, int]] = []
-        result = tally_files(
-            PLAN,
-            [folder],
-            journal=journal,
-            processes=1,
-            progress=lambda *now: counted.append(now),
-        )
-        assert result == WANTED
+        how: dict[str, Any] = {"processes": 1, "progress": lambda *now: counted.append(now)}
+        assert tally_files(PLAN, [folder], journal=journal, **how) == WANTED
         assert len(counted) == 1 + PIECES - pieces  # what was counted before is not counted again
         assert counted[-1] == (6000, 6000)
 
@@ -205,19 +195,17 @@ class TestJournal:
             assert tally_files(PLAN, [folder], journal=journal, processes=1) == WANTED
         assert len(journal.read_bytes().splitlines()) == 1 + PIECES
 
-    def test_a_file_that_changed(self, folder: Path, tmp_path: Path):
+    @pytest.mark.parametrize("line", [b"{]\n", b"7\n", b"[1]\n"])
+    def test_damage_and_other_work(self, line: bytes, folder: Path, tmp_path: Path):
         journal = tmp_path / "journal"
         tally_files(PLAN, [folder], journal=journal, processes=1)
+        whole = journal.read_bytes()
+        journal.write_bytes(whole + line)
+        with pytest.raises(InputError, match="is damaged; remove it"):
+            tally_files(PLAN, [folder], journal=journal, processes=1)
+        journal.write_bytes(whole)
         write(folder / "a.parquet", CHUNKS[0])
         with pytest.raises(InputError, match="is of other work; remove it"):
-            tally_files(PLAN, [folder], journal=journal, processes=1)
-
-    @pytest.mark.parametrize("line", [b"{]\n", b"7\n", b"[1]\n"])
-    def test_damage(self, line: bytes, folder: Path, tmp_path: Path):
-        journal = tmp_path / "journal"
-        tally_files(PLAN, [folder], journal=journal, processes=1)
-        journal.write_bytes(journal.read_bytes() + line)
-        with pytest.raises(InputError, match="is damaged; remove it"):
             tally_files(PLAN, [folder], journal=journal, processes=1)
 
     def test_one_process_at_a_time(self, folder: Path, tmp_path: Path):

@@ -29,7 +29,7 @@ from scipy.stats import binom
 from shoal.cli import run
 from shoal.curator import Budget, Curator, Predicate, Release, noise
 from shoal.curator import curator as module
-from shoal.curator.columns import Columns, read_columns
+from shoal.curator.columns import Clause, Columns, read_columns
 from shoal.curator.noise import (
     Neighbours,
     count_sensitivity,
@@ -65,8 +65,7 @@ def neighbours_of(values: Sequence[Any], people: int, relation: str):
                 yield x, x[:-1]
 
 
-@pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def without_noise(patch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Leave out the noise; keep what the mechanism was asked for."""
     asked: list[dict[str, Any]] = []
 
@@ -75,27 +74,29 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         scale = noise.float_at_least(sensitivity / Fraction(Decimal(epsilon)))
         return noise.Mechanism(scale, whole, lambda given: given)
 
-    monkeypatch.setattr(module, "mechanism", fake)
+    patch.setattr(module, "mechanism", fake)
     return asked
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    return without_noise(monkeypatch)
 
 
 class TestSensitivity:
     """Against brute force over all neighbouring tables of up to four people."""
 
     @pytest.mark.parametrize("relation", RELATIONS)
-    def test_counts(self, relation: Neighbours):
+    def test_counts_and_histograms(self, relation: Neighbours):
         pairs = list(neighbours_of((0, 1), 4, relation))
-        assert count_sensitivity(relation) == max(abs(sum(x) - sum(y)) for x, y in pairs) == 1
+        assert count_sensitivity(relation) == max(abs(sum(x) - sum(y)) for x, y in pairs)
         rows = max(abs(len(x) - len(y)) for x, y in pairs)
-        assert count_sensitivity(relation, all_rows=True) == rows == (relation != "replace")
-
-    @pytest.mark.parametrize("relation", RELATIONS)
-    def test_histogram(self, relation: Neighbours):
+        assert count_sensitivity(relation, all_rows=True) == rows
         worst = max(
             sum(abs(x.count(c) - y.count(c)) for c in "abc")
             for x, y in neighbours_of("abc", 4, relation)
         )
-        assert histogram_sensitivity(relation) == worst == (2 if relation == "replace" else 1)
+        assert histogram_sensitivity(relation) == worst
 
     @pytest.mark.parametrize("relation", RELATIONS)
     @pytest.mark.parametrize(("low", "high"), [(-3, 2), (0, 5), (4, 9), (-9, -2)])
@@ -136,18 +137,13 @@ class TestSensitivity:
 
     def _moved(self, values, other, bounds, relation) -> tuple[Fraction, Fraction]:
         """Return the sensitivity that OpenDP is told, and how far its input moves."""
-        asked: list[Any] = []
-
-        def fake(sensitivity, epsilon, given, *, whole):
-            asked.append((sensitivity, given))
-            return noise.Mechanism(1.0, whole, lambda same: same)
-
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "mechanism", fake)
+            asked = without_noise(patch)
             for table in (values, other):
                 curator(table, neighbours=relation).sum("x", bounds=bounds, epsilon=1)
-        (told, (x,)), (same, (y,)) = asked
+        told, same = (one["sensitivity"] for one in asked)
         assert told == same
+        (x,), (y,) = (one["values"] for one in asked)
         return told, abs(Fraction(x) - Fraction(y))
 
 
@@ -156,10 +152,6 @@ class TestSums:
     @example([5e-324, 1e150, -1e150])
     def test_exact(self, values):
         assert exact_sum(np.array(values, float)) == sum(map(Fraction, values), Fraction(0))
-
-    def test_many(self):
-        values = np.random.default_rng(1).uniform(-1, 1, 100_000)
-        assert float(exact_sum(values)) == math.fsum(values)
 
     @given(st.fractions(-100, 100), st.fractions(-100, 100), st.fractions(1, 100))
     def test_lattice(self, x, y, sensitivity):
@@ -175,8 +167,10 @@ class TestExactValues:
 
     def test_counts(self, silent):
         rows = [True, False, True]
-        assert curator(rows).count("x=true", epsilon=1).value == 2
-        assert curator(rows, neighbours="add-remove").count(epsilon=1).value == 3
+        made = curator(rows).count("x=true", epsilon=1)
+        assert (made.value, made.rows) == (2, 3)
+        private = curator(rows, neighbours="add-remove").count(epsilon=1)
+        assert (private.value, private.rows) == (3, None)
         assert curator(rows).fraction("x=true", epsilon=1).value == 2 / 3
         assert all(one["whole"] for one in silent)
 
@@ -222,19 +216,12 @@ class TestExactValues:
             assert "moved to the nearer bound" in " ".join(one.assumptions)
         assert made.assumptions == unneeded.assumptions
 
-    def test_nothing_private_is_told_under_add_remove(self, silent):
-        made = curator([True] * 7, neighbours="add-remove").count("x=true", epsilon=1)
-        assert made.rows is None
-        assert curator([True] * 7).count("x=true", epsilon=1).rows == 7
-
 
 class TestRefusals:
-    def test_bounds(self):
+    def test_what_no_noise_hides(self):
         for verb in (curator([1.0]).mean, curator([1.0]).sum):
             with pytest.raises(PrivacyRefusal, match="without bounds"):
                 verb("x", bounds=None, epsilon=1)
-
-    def test_private_size(self):
         private = curator([1.0], neighbours="add-remove")
         with pytest.raises(PrivacyRefusal, match="release the sum and the count"):
             private.mean("x", bounds=(0, 1), epsilon=1)
@@ -280,14 +267,14 @@ class TestRefusals:
             Curator(data, neighbours="replace")
         assert "secret" not in str(error.value)
 
-    def test_columns_that_are_not_there(self):
-        with pytest.raises(InputError, match="the table has no column 'y'; it has 'x'"):
-            curator([1]).count("y=1", epsilon=1)
-
     @pytest.mark.parametrize(
         ("categories", "change", "said"),
         [
-            (["a", "b"], {}, "row 2 holds a value that is not a declared"),
+            (
+                ["a", "b"],
+                {},
+                "^row 2 holds a value that is not a declared category; declare it, or",
+            ),
             (["a", "a"], {}, "declared twice"),
             (["a", "(other)"], {"other": True}, "declared twice"),
             (["a"], {}, "needs 2"),
@@ -298,11 +285,6 @@ class TestRefusals:
     def test_histograms(self, categories, change, said):
         with pytest.raises(InputError, match=said):
             curator(["a", "c"]).histogram("x", categories=categories, epsilon=1, **change)
-
-    def test_an_undeclared_value_is_not_repeated(self):
-        with pytest.raises(InputError) as error:
-            curator(["secret"]).histogram("x", categories=["a", "b"], epsilon=1)
-        assert "secret" not in str(error.value)
 
     @pytest.mark.parametrize(
         ("values", "sensitivity", "said"),
@@ -326,44 +308,38 @@ class TestRefusals:
         with pytest.raises(InputError, match="a mean of no rows"):
             curator([]).mean("x", bounds=(0, 1), epsilon=1)
 
-    def test_labels(self):
+    def test_several_values(self, silent):
         with pytest.raises(InputError, match="one label for each"):
             curator().vector([1, 2], sensitivity=1, epsilon=1, labels=["a"])
-
-    def test_several_values_are_not_one(self, silent):
-        made = curator().vector([1, 2], sensitivity=1, epsilon=1)
         with pytest.raises(InputError, match="several values"):
-            _ = made.value
+            _ = curator().vector([1, 2], sensitivity=1, epsilon=1).value
 
-    def test_without_opendp(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+    @pytest.mark.parametrize("missing", [True, False])
+    def test_nothing_is_spent_on_noise_that_cannot_be_had(self, monkeypatch, missing: bool):
+        if missing:
+            monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+            refused: tuple[type, str] = InputError, "pip install 'shoal\\[curator\\]'"
+        else:
+            monkeypatch.setattr(noise, "_opendp", lambda *_: (lambda values: values, 1.0000001))
+            refused = PrivacyRefusal, "nothing was released"
         budget = Budget(1)
-        with pytest.raises(InputError, match="pip install 'shoal\\[curator\\]'"):
-            curator([True], budget=budget).count("x=true", epsilon=1)
-        assert budget.spent == "0"
-
-    def test_a_mechanism_that_promises_less(self, monkeypatch):
-        monkeypatch.setattr(noise, "_opendp", lambda *_: (lambda values: values, 1.0000001))
-        budget = Budget(1)
-        with pytest.raises(PrivacyRefusal, match="nothing was released"):
+        with pytest.raises(refused[0], match=refused[1]):
             curator([True], budget=budget).count("x=true", epsilon=1)
         assert budget.spent == "0"
 
 
 class TestMechanism:
-    @given(st.decimals("1e-6", "1e3", places=9), st.fractions("1e-3", 1000))
-    @settings(max_examples=60, deadline=None)
-    def test_opendp_s_own_map_never_exceeds_epsilon(self, epsilon: Decimal, sensitivity: Fraction):
-        made = noise.mechanism(sensitivity, str(epsilon), [0.0], whole=False)
+    @given(st.decimals("1e-6", "1e3", places=9), st.fractions("1e-3", 1000), st.booleans())
+    @settings(max_examples=120, deadline=None)
+    def test_opendp_s_own_map_never_exceeds_epsilon(
+        self, epsilon: Decimal, sensitivity: Fraction, whole: bool
+    ):
+        if whole:
+            sensitivity = Fraction(math.ceil(sensitivity))
+        made = noise.mechanism(sensitivity, str(epsilon), [0 if whole else 0.0], whole=whole)
         assert sensitivity / Fraction(made.scale) <= Fraction(epsilon)
         near = sensitivity / Fraction(epsilon)
         assert made.scale == pytest.approx(float(near), rel=1e-15)
-
-    @given(st.decimals("1e-6", "1e3", places=9), st.integers(1, 1000))
-    @settings(max_examples=60, deadline=None)
-    def test_whole(self, epsilon: Decimal, sensitivity: int):
-        made = noise.mechanism(Fraction(sensitivity), str(epsilon), [0], whole=True)
-        assert sensitivity / Fraction(made.scale) <= Fraction(epsilon)
 
     def test_values(self):
         """Types and sizes; a whole release stays whole, however it falls out."""
@@ -376,8 +352,7 @@ class TestMechanism:
 
     def test_negative_values_are_kept(self):
         """A hundred counts of 0 at scale 10: none negative with probability (.53)^100 < 1e-27."""
-        made = curator().vector([0] * 100, sensitivity=1, epsilon="0.1")
-        assert min(made.values) < 0
+        assert min(curator().vector([0] * 100, sensitivity=1, epsilon="0.1").values) < 0
 
 
 class TestAccuracy:
@@ -477,7 +452,7 @@ class TestBudget:
                 budget.spend(0.1, neighbours="replace")
             assert (budget.spent, budget.left) == ("1", "0")
             with pytest.raises(PrivacyRefusal):
-                budget.spend("1e-30", neighbours="replace")
+                budget.spend("1e-25", neighbours="replace")
             assert len(budget.releases) == 10
 
     def test_nothing_is_released_beyond_it(self, tmp_path: Path, monkeypatch):
@@ -500,13 +475,6 @@ class TestBudget:
         one.count("x=1", epsilon="0.2")
         assert budget.left == "0"
 
-    def test_not_even_by_the_last_digit(self):
-        budget = Budget("1")
-        budget.spend("0.3", neighbours="replace")
-        with pytest.raises(PrivacyRefusal, match=r"only 0\.7 is left"):
-            budget.spend("0.7000000000000000000000001", neighbours="replace")
-        budget.spend("0.7", neighbours="replace")
-
     def test_bad_input_spends_nothing(self):
         budget = Budget(1)
         with pytest.raises(InputError):
@@ -528,18 +496,14 @@ class TestBudget:
             "file": str(path), "epsilon": "2", "spent": "0.5", "left": "1.5",
         }  # fmt: skip
 
-    def test_two_objects_on_one_file(self, tmp_path: Path):
-        path = tmp_path / "b.json"
-        one, two = Budget("1", path), Budget("1", path)
+    def test_names_of_one_file_share_a_lock(self, tmp_path: Path):
+        path, link = tmp_path / "b.json", tmp_path / "link.json"
+        link.symlink_to(path)
+        one, two, linked = Budget("1", path), Budget("1", path), Budget("1", link)
         one.spend("0.7", neighbours="replace")
-        with pytest.raises(PrivacyRefusal):
-            two.spend("0.7", neighbours="replace")
-
-    def test_links_lead_to_the_same_lock(self, tmp_path: Path):
-        (tmp_path / "link.json").symlink_to(tmp_path / "b.json")
-        Budget("1", tmp_path / "b.json").spend("0.7", neighbours="replace")
-        with pytest.raises(PrivacyRefusal):
-            Budget("1", tmp_path / "link.json").spend("0.7", neighbours="replace")
+        for other in (two, linked):
+            with pytest.raises(PrivacyRefusal):
+                other.spend("0.7", neighbours="replace")
         assert {p.name for p in tmp_path.iterdir()} == {"b.json", "b.json.lock", "link.json"}
 
     def test_processes_cannot_overspend(self, tmp_path: Path):
@@ -599,9 +563,7 @@ class TestBudget:
     @pytest.mark.parametrize(
         "content",
         [
-            "",
-            "[]",
-            "{}",
+            "", "[]", "{}",
             '{"version": 2, "epsilon": "1", "releases": []}',
             '{"version": 1, "epsilon": "-1", "releases": []}',
             '{"version": 1, "epsilon": 1, "releases": []}',
@@ -612,7 +574,7 @@ class TestBudget:
             '{"version": 1, "epsilon": "1", "releases":'
             ' [{"epsilon": "1", "neighbours": "both", "what": "x"}]}',
         ],
-    )
+    )  # fmt: skip
     def test_a_broken_file_is_not_a_fresh_budget(self, tmp_path: Path, content: str):
         path = tmp_path / "b.json"
         path.write_text(content, "utf-8")
@@ -671,20 +633,24 @@ class TestPredicates:
     )
     def test_rows(self, text: str, rows: list[int]):
         predicate = Predicate.parse(text)
-        assert predicate.rows(self.PEOPLE).tolist() == [bool(row) for row in rows]
+        assert predicate.rows(self.PEOPLE).tolist() == rows
         assert Predicate.parse(str(predicate)) == predicate
 
-    def test_numbers_by_schema(self):
+    @pytest.mark.parametrize(
+        ("text", "rows"),
+        [
+            ("age=30.0", [1, 0, 0]), ("age!=30", [0, 1, 1]), ("age=", [0, 1, 0]),
+            ("big>1", [1, 1, 0]), ("on=true", [1, 0, 0]), ("age=old", "needs a number"),
+            ("on>0", "not numbers"),
+        ],
+    )  # fmt: skip
+    def test_numbers_by_schema(self, text: str, rows: list[int] | str):
         people = table(age=[30, None, 17], big=[1.5, 2.0, math.nan], on=[True, False, None])
-        assert Predicate.parse("age=30.0").rows(people).tolist() == [True, False, False]
-        assert Predicate.parse("age!=30").rows(people).tolist() == [False, True, True]
-        assert Predicate.parse("age=").rows(people).tolist() == [False, True, False]
-        assert Predicate.parse("big>1").rows(people).tolist() == [True, True, False]
-        assert Predicate.parse("on=true").rows(people).tolist() == [True, False, False]
-        with pytest.raises(InputError, match="needs a number"):
-            Predicate.parse("age=old").rows(people)
-        with pytest.raises(InputError, match="not numbers"):
-            Predicate.parse("on>0").rows(people)
+        if isinstance(rows, str):
+            with pytest.raises(InputError, match=rows):
+                Predicate.parse(text).rows(people)
+        else:
+            assert Predicate.parse(text).rows(people).tolist() == rows
 
     @pytest.mark.parametrize(
         "text",
@@ -712,12 +678,9 @@ class TestPredicates:
         with contextlib.suppress(ShoalError):
             assert len(predicate.rows(Columns(3, columns))) == 3
 
-    @given(st.lists(st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=8)), min_size=1,
-                    max_size=4))  # fmt: skip
+    @given(st.lists(st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=8)), min_size=1))
     def test_round_trip(self, parts):
-        from shoal.curator.columns import Clause
-
-        predicate = Predicate(tuple(Clause(column, "=", value) for column, value in parts))
+        predicate = Predicate(tuple(Clause(column, "=", value) for column, value in parts[:4]))
         assert Predicate.parse(str(predicate)) == predicate
 
 
@@ -883,6 +846,8 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("code", "words"),
         [
+            (3, ["d.csv", "--mean", "age", "--bounds", "0", "99", "--neighbours", "add-remove"]),
+            (3, ["d.csv", "--fraction", "age=3", "--neighbours", "add-remove"]),
             (3, ["d.csv", "--mean", "age"]),
             (3, ["d.csv", "--sum", "age"]),
             (2, ["d.csv"]),
@@ -906,17 +871,9 @@ class TestCommand:
     )
     def test_refusals(self, at, capsys, code: int, words: list[str]):
         before = {path.name: path.read_bytes() for path in at.iterdir()}
-        self.refused(capsys, code, *words, *self.COMMON)
+        self.refused(capsys, code, *self.COMMON, *words)
         after = {p.name: p.read_bytes() for p in at.iterdir() if p.suffix != ".lock"}
         assert after == before
-
-    def test_private_size(self, at, capsys):
-        wish = ["--epsilon", "1", "--neighbours", "add-remove"]
-        self.refused(capsys, 3, "d.csv", "--mean", "age", "--bounds", "0", "99", *wish)
-        self.refused(capsys, 3, "d.csv", "--fraction", "age=3", *wish)
-
-    def test_the_relation_is_never_guessed(self, at, capsys):
-        assert "neighbours" in self.refused(capsys, 2, "d.csv", "--count", "--epsilon", "1")
 
     def test_help_does_not_load_opendp(self):
         script = (

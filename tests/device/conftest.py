@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.device.outbox_help import (
-    Server,
-)
+from tests.device.outbox_help import Server
 
 
 @pytest.fixture

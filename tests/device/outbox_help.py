@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,10 +15,7 @@ from typing import Any
 import shoal
 from shoal import Flags, Plan, PrivacyRefusal, Survey
 from shoal.analysis.report_files import parse_batch
-from shoal.device.outbox import (
-    Outbox,
-    PostResult,
-)
+from shoal.device.outbox import Outbox, PostResult
 from shoal.device.outbox.queue import Record
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
@@ -116,6 +114,18 @@ def certificate_of(plan: Plan) -> bytes:
 def stored_record(folder: Path) -> Record:
     (file,) = folder.glob("*.waiting")
     return Record.from_bytes(file.read_bytes())
+
+
+def run_together(commands: list[list[str]]) -> list[str]:
+    """Run processes that print "ready" and wait for a line; return what each says then."""
+    pipe = subprocess.PIPE
+    running = [subprocess.Popen(one, stdin=pipe, stdout=pipe, text=True) for one in commands]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    said = [process.communicate("go\n", timeout=60)[0] for process in running]
+    assert all(process.returncode == 0 for process in running)
+    return said
 
 
 Answer = Callable[[BaseHTTPRequestHandler], None]

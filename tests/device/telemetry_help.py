@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,13 @@ sys.exit(telemetry.problem)
 """
 
 
+def world_of_tools(folder: Path, to: str) -> World:
+    """A world that agreed to the plan in the file that tools in other processes ship."""
+    PLAN.write(folder / "plan.json")
+    content: Any = (folder / "plan.json").read_bytes()
+    return World(folder / ".local" / "state", to, content).say_yes()
+
+
 class World:
     """One person, one tool, one server, and a clock that the test sets."""
 
@@ -81,8 +88,9 @@ class World:
         assert telemetry.problem is None
         return telemetry
 
-    def say_yes(self) -> None:
+    def say_yes(self) -> World:
         commands.on(self.tool())
+        return self
 
     def work(self, **environ: str) -> None:
         """What the process beside the tool does."""
@@ -92,6 +100,13 @@ class World:
 
     def next_window(self, windows: int = 1) -> None:
         self.clock.now += WEEK * windows
+
+    def report(self, *names: str, windows: int = 1) -> None:
+        """Use the tool, let windows pass, and let its worker run."""
+        if names:
+            self.run(*names)
+        self.next_window(windows)
+        self.work()
 
 
 def received(server: Server, plan: Plan = PLAN) -> dict[bytes, tuple[int, set[str]]]:
@@ -115,16 +130,16 @@ def a_persons_environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def run_tool(
-    folder: Path, to: str, *words: str, **environ: str
+    folder: Path, to: str, *words: str, before: Sequence[str] = (), **environ: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the tool in a process of its own, with no terminal."""
     return subprocess.run(
-        tool_command(folder, to, *words),
+        [*before, *tool_command(folder, to, *words)],
         env=a_persons_environment(folder, **environ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 

@@ -79,21 +79,10 @@ class TestOneAnswer:
     @pytest.mark.parametrize(
         ("age", "label"),
         [
-            (17.999999, "below 18"),
-            (18, "18 to below 65.5"),
-            ("18", "18 to below 65.5"),
-            (18.0, "18 to below 65.5"),
-            (np.nextafter(18, 0), "below 18"),
+            *((age, "below 18") for age in (17.999999, np.nextafter(18, 0), -1e300, "-0")),
+            *((age, "18 to below 65.5") for age in (18, "18", 18.0, " 18 ", np.int8(65))),
             (Decimal("65.49"), "18 to below 65.5"),
-            (65.5, "65.5 and above"),
-            ("65.50", "65.5 and above"),
-            (np.float32(65.5), "65.5 and above"),
-            (np.int8(65), "18 to below 65.5"),
-            (-1e300, "below 18"),
-            (10**300, "65.5 and above"),
-            ("-0", "below 18"),
-            (" 18 ", "18 to below 65.5"),
-            ("1e2", "65.5 and above"),
+            *((age, "65.5 and above") for age in (65.5, "65.50", np.float32(65.5), "1e2", 10**300)),
         ],
     )
     def test_bins_are_closed_on_the_left(self, age: object, label: str):
@@ -120,13 +109,6 @@ class TestOneAnswer:
 
     def test_a_plan_stands_for_its_survey(self):
         assert encode(plan(SURVEY, q="0.25"), GOOD) == encode(SURVEY, GOOD)
-
-    @pytest.mark.slow
-    def test_many_rows(self):
-        original = encode(SURVEY, [GOOD, GOOD | {"channel": "release"}])
-        assert len(original) == 2
-        assert original.rows[0].tobytes() == encode(SURVEY, GOOD).row
-        assert len(encode(SURVEY, [])) == 0
 
     def test_every_report_draws_a_cohort_of_its_own(self):
         """A cohort that several have in common would link them. False alarm: below 1e-99."""
@@ -159,15 +141,12 @@ class TestMoreKinds:
             assert encode(survey, one["answer"]).value == sum(1 << bit for bit in one["set_bits"])
         assert survey.name != "shop" or len(stored["encodings"]) == 3
 
-    @pytest.mark.parametrize("value", ["yes", "Yes ", "TRUE", "1", 1, True, np.True_, np.int8(1)])
-    def test_yes(self, value: object):
+    def test_yes_and_no(self):
         survey = Survey("s", (YesNo("a"), YesNo("b", missing="option")))
-        assert bits_of(survey, {"a": value, "b": value}) == {("a", "yes"), ("b", "yes")}
-
-    @pytest.mark.parametrize("value", ["no", " NO", "False", "0", 0, False, np.False_])
-    def test_no(self, value: object):
-        survey = Survey("s", (YesNo("a"), YesNo("b", missing="option")))
-        assert bits_of(survey, {"a": value, "b": value}) == {("b", "no")}
+        for value in ("yes", "Yes ", "TRUE", "1", 1, True, np.True_, np.int8(1)):
+            assert bits_of(survey, {"a": value, "b": value}) == {("a", "yes"), ("b", "yes")}
+        for no in ("no", " NO", "False", "0", 0, False, np.False_):
+            assert bits_of(survey, {"a": no, "b": no}) == {("b", "no")}
 
     @pytest.mark.parametrize("value", ["y", "2", 2, -1, 2.0, 0.5, ["yes"], b"yes"])
     def test_neither_yes_nor_no(self, value: object):
@@ -226,6 +205,11 @@ class TestMoreKinds:
             encode(survey, pa.table({"a": [0.5, 0.0]}))
         with pytest.raises(AnswerError, match="row 3, question 'a': the answer is missing"):
             encode(survey, pa.table({"a": [True, False, None]}))
+        number = Survey("s", (Number("x", ("1",)),))
+        with pytest.raises(AnswerError, match="row 2, question 'x': nan is not a finite number"):
+            encode(number, pa.table({"x": [1.0, float("nan")]}))
+        with pytest.raises(AnswerError, match="question 'x': True is not a number"):
+            encode(number, pa.table({"x": [True, False]}))
 
     @pytest.mark.parametrize(
         ("city", "label"),
@@ -336,20 +320,13 @@ class TestBadAnswers:
     @pytest.mark.parametrize(("question", "value", "why"), BAD)
     def test_in_a_table_too(self, question: str, value: Any, why: str):
         rows = [GOOD, GOOD, GOOD | {question: value}, GOOD]
-        as_text = [
-            {k: ";".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()}
-            for row in rows
-        ]
-        if value == [None]:
-            as_text = rows
-        columns: dict[str, Any] = {
-            name: [row[name] for row in as_text] for name in GOOD if name != "features"
-        }
-        columns["features"] = [row["features"] for row in (rows if value == [None] else as_text)]
-        if value == [None]:
-            columns["features"] = pa.array(columns["features"], pa.list_(pa.string()))
+        columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in GOOD}
         if isinstance(value, str) and question == "age":
-            columns["age"] = [str(cell) for cell in columns["age"]]
+            columns["age"] = list(map(str, columns["age"]))
+        if value != [None]:
+            columns["features"] = [
+                ";".join(cell) if isinstance(cell, list) else cell for cell in columns["features"]
+            ]
         with pytest.raises(AnswerError) as caught:
             encode(SURVEY, pa.table(columns))
         assert str(caught.value).startswith(f"row 3, question {question!r}: ")
@@ -379,46 +356,29 @@ class TestBadAnswers:
         with pytest.raises(AnswerError, match="row 2 must map questions"):
             encode(SURVEY, [GOOD, ["sync"]])
 
-    def test_a_huge_value_does_not_flood_the_terminal(self):
+    @pytest.mark.parametrize("channel", ["x" * 10_000, "a\nb\x1b[31m"])
+    def test_a_strange_value_does_not_flood_the_terminal(self, channel: str):
         with pytest.raises(AnswerError) as caught:
-            encode(SURVEY, GOOD | {"channel": "x" * 10_000})
+            encode(SURVEY, GOOD | {"channel": channel})
         assert len(str(caught.value)) < 250
+        assert str(caught.value).isprintable()
 
-    def test_a_value_with_a_line_break_stays_on_one_line(self):
-        with pytest.raises(AnswerError) as caught:
-            encode(SURVEY, GOOD | {"channel": "a\nb\x1b[31m"})
-        assert len(str(caught.value).splitlines()) == 1
-        assert "\x1b" not in str(caught.value)
-
-    def test_a_column_that_is_not_there(self):
-        with pytest.raises(AnswerError, match="no column 'channel'"):
-            encode(SURVEY, pa.table({"features": ["sync"]}))
-
-    def test_a_column_that_stands_twice(self):
+    def test_columns_that_are_missing_or_there_twice(self):
         survey = Survey("s", (Flags("f", ("a", "b")),))
         table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["f", "f"])
-        with pytest.raises(AnswerError, match="'f'"):
+        with pytest.raises(AnswerError, match="has column 'f' twice"):
             encode(survey, table)
-
-    def test_column_names_do_not_break_the_line(self):
-        survey = Survey("s", (Flags("f", ("a", "b")),))
-        with pytest.raises(AnswerError) as caught:
+        with pytest.raises(AnswerError, match="no column 'f'") as caught:
             encode(survey, pa.table({"a\nb": ["a"], **{f"c{i}": ["a"] for i in range(500)}}))
-        assert len(str(caught.value).splitlines()) == 1
         assert len(str(caught.value)) < 500
+        assert str(caught.value).isprintable()
 
     @pytest.mark.parametrize(
         "column",
         [
-            pa.array([{"a": 1}]),
-            pa.array([b"\xff"]),
-            pa.array([[1]]),
-            pa.array([1], pa.timestamp("s")),
-            pa.array([1], pa.date32()),
-            pa.array([True]),
-            pa.array([[["a"]]]),
+            *(pa.array([value]) for value in ({"a": 1}, b"\xff", [1], True, [["a"]])),
+            *(pa.array([1], kind) for kind in (pa.timestamp("s"), pa.date32(), pa.duration("s"))),
             pa.array([["a"]], pa.list_(pa.string(), 1)),
-            pa.array([1], pa.duration("s")),
         ],
         ids=lambda column: str(column.type),
     )
@@ -432,25 +392,10 @@ class TestBadAnswers:
         with pytest.raises(AnswerError, match="'x'"):
             encode(Survey("s", (question,)), pa.table({"x": column}))
 
-    def test_a_number_column_with_nan(self):
-        survey = Survey("s", (Number("x", ("1",)),))
-        with pytest.raises(AnswerError, match="row 2, question 'x': nan is not a finite number"):
-            encode(survey, pa.table({"x": [1.0, float("nan")]}))
-
-    def test_booleans_are_no_numbers_in_a_table(self):
-        survey = Survey("s", (Number("x", ("1",)),))
-        with pytest.raises(AnswerError, match="question 'x': True is not a number"):
-            encode(survey, pa.table({"x": [True, False]}))
-
     def test_integers_as_options_are_the_same_question_in_a_table_and_one_by_one(self):
         survey = Survey("s", (Choice("x", ("1", "2")),))
-        outcomes = []
         for given_ in ([{"x": 1}, {"x": 2}], pa.table({"x": [1, 2]})):
-            try:
-                outcomes.append(encode(survey, given_).rows.tolist())
-            except AnswerError:
-                outcomes.append("refused")
-        assert outcomes[0] == outcomes[1]
+            assert encode(survey, given_).rows.tolist() == [[1], [2]]
 
 
 def as_cells(survey: Survey, row: dict[str, Any]) -> dict[str, str]:
@@ -479,23 +424,16 @@ def read(survey: Survey, path: Path) -> np.ndarray[Any, Any]:
     return np.concatenate([original.rows for original in read_answers(survey, path)])
 
 
-def columns_of(survey: Survey, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {
-        question.table_column: [row[question.name] for row in rows] for question in survey.asked
-    }
-
-
 def arrow_table(survey: Survey, rows: list[dict[str, Any]]) -> Any:
-    types = {
-        question.table_column: pa.float64()
-        if isinstance(question, Number)
-        else pa.list_(pa.string())
-        if isinstance(question, Flags)
-        else pa.string()
-        for question in survey.asked
-    }
-    arrays = {n: pa.array(v, types[n]) for n, v in columns_of(survey, rows).items()}
-    return pa.table(arrays)
+    types = {Number: pa.float64(), Flags: pa.list_(pa.string())}
+    return pa.table(
+        {
+            question.table_column: pa.array(
+                [row[question.name] for row in rows], types.get(type(question), pa.string())
+            )
+            for question in survey.asked
+        }
+    )
 
 
 class TestOneByOneAndTables:
@@ -538,26 +476,17 @@ class TestOneByOneAndTables:
     @pytest.mark.parametrize("rows", [65_535, 65_536, 65_537, 140_000])
     def test_tables_longer_than_a_block(self, rows: int):
         """List columns, nulls and numbers keep their places where blocks meet."""
-        survey = Survey(
-            "s",
-            (
-                Flags("f", ("a", "b")),
-                Choice("c", ("x", "y"), missing="option"),
-                Number("n", ("1", "2")),
-            ),
-        )
+        choice = Choice("c", ("x", "y"), missing="option")
+        survey = Survey("s", (Flags("f", ("a", "b")), choice, Number("n", ("1", "2"))))
         which = np.random.default_rng(3).integers(0, 3, rows)
-        flags: list[Any] = [["a"], ["a", "b"], None]
-        options = ["x", "y", None]
         table = pa.table(
             {
-                "f": pa.array([flags[i] for i in which]),
-                "c": pa.array([options[i] for i in which]),
+                "f": pa.array([[["a"], ["a", "b"], None][i] for i in which]),
+                "c": pa.array([["x", "y", None][i] for i in which]),
                 "n": pa.array(which.astype(np.int8)),
             }
         )
-        one = [1 | 4 | 32, 3 | 8 | 64, 16 | 128]
-        wanted = np.array(one, np.uint8)[which]
+        wanted = np.array([1 | 4 | 32, 3 | 8 | 64, 16 | 128], np.uint8)[which]
         assert (encode(survey, table).rows[:, 0] == wanted).all()
 
     def test_the_row_of_a_bad_answer_in_a_later_block(self):

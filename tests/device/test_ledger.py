@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import subprocess
 import sys
 from dataclasses import replace
 from decimal import Decimal
@@ -29,6 +28,7 @@ from shoal.protocol.flip_probability import (
 )
 from shoal.protocol.plan import Memory, Promise
 from tests import strategies
+from tests.device.outbox_help import run_together
 
 Q = FlipProbability(1, 2)
 MEMORY = Memory(FlipProbability(1, 2), FlipProbability(1, 3))
@@ -253,48 +253,14 @@ for _ in range(int(sys.argv[3])):
 """
 
 
-def start(plan_file: Path, ledger: Ledger, count: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(plan_file), str(ledger.path), str(count)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-class TestProcesses:
-    def test_together_they_do_not_overspend(self, tmp_path: Path, ledger: Ledger):
-        FRESH.write(tmp_path / "plan.json")
-        price = local_epsilon(4, Q)
-        ledger.set_limit(str(20 * price + price / 2))
-        running = [start(tmp_path / "plan.json", ledger, 10) for _ in range(4)]
-        for process in running:
-            assert process.stdout is not None
-            process.stdout.readline()
-        sent = sum(process.communicate("go\n", timeout=60)[0].count("sent") for process in running)
-        assert sent == 20
-        assert ledger.read().of(FRESH).reports == 20
-
-    def test_what_left_was_counted_whenever_the_process_dies(self, tmp_path: Path, ledger: Ledger):
-        FRESH.write(tmp_path / "plan.json")
-        sent = 0
-        for attempt in range(3):
-            process = start(tmp_path / "plan.json", ledger, 1000)
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdout.readline()
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            for _ in range(5 * attempt + 2):
-                process.stdout.readline()
-            process.kill()
-            sent += 5 * attempt + 2 + process.stdout.read().count("sent")
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
-            counted = ledger.read().of(FRESH).reports
-            # At most the one charge that the process did not live to tell is more.
-            assert sent <= counted <= sent + attempt + 1
+def test_processes_together_do_not_overspend(tmp_path: Path, ledger: Ledger):
+    FRESH.write(tmp_path / "plan.json")
+    price = local_epsilon(4, Q)
+    ledger.set_limit(str(20 * price + price / 2))
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "plan.json"), str(ledger.path), "10"]
+    said = run_together([command] * 4)
+    assert sum(one.count("sent") for one in said) == 20
+    assert ledger.read().of(FRESH).reports == 20
 
 
 class TestCommand:
@@ -304,13 +270,7 @@ class TestCommand:
         ledger.set_limit("10")
         assert run(["ledger", str(ledger.path)]) == 0
         shown = capsys.readouterr().out
-        for part in (
-            "browser",
-            KEPT.id[:12],
-            "all new",
-            "limit            10, left",
-            "4.394450",
-        ):
+        for part in ("browser", KEPT.id[:12], "all new", "limit            10, left", "4.394450"):
             assert part in shown
 
     def test_plans_that_share_permanent_flips_count_once(self, ledger: Ledger, capsys):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from fractions import Fraction
@@ -44,6 +43,7 @@ from shoal.protocol.wire import Synthetic
 from shoal.protocol.wording import permanent_key
 from shoal.support.disk import Disk, SharedFile
 from tests import checks
+from tests.device.outbox_help import run_together
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(1, 33))
@@ -211,7 +211,7 @@ class TestEdits:
         [
             worded(*OPTIONS, crowd_size=1000),
             worded(*OPTIONS, window=86_400),
-            worded(*OPTIONS, memory=replace(WORDED, q2=FlipProbability(1, 4))),
+            worded(*OPTIONS, memory=WORDED._replace(q2=FlipProbability(1, 4))),
         ],
         ids=["crowd", "window", "fresh flips"],
     )
@@ -225,7 +225,7 @@ class TestEdits:
         "a label taken by another option": worded("option 7", *OPTIONS[1:7], "x", *OPTIONS[8:]),
         "one option more": worded(*OPTIONS, "option 64"),
         "permanent flips with another probability": worded(
-            *OPTIONS, memory=replace(WORDED, q1=FlipProbability(1, 3))
+            *OPTIONS, memory=WORDED._replace(q1=FlipProbability(1, 3))
         ),
         "another name": worded(*OPTIONS, name="web browser"),
         "other rules": replace(
@@ -398,24 +398,7 @@ class TestSecrecy:
                 device.counts()
 
 
-class TestCrashes:
-    def test_a_crash_before_the_replacement_leaves_the_old_file(self, path: Path, monkeypatch):
-        device = DeviceMemory(path, KEY)
-        first = device.remember(PLAN, answer(1))
-        before = path.read_bytes()
-
-        def crash(*args: object) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(os, "replace", crash)
-        with pytest.raises(KeyboardInterrupt):
-            device.remember(PLAN, answer(2))
-        monkeypatch.undo()
-        assert path.read_bytes() == before
-        assert device.remember(PLAN, answer(1)) == first
-        assert device.counts() == {permanent_key(PLAN): 1}
-        device.remember(PLAN, answer(2))  # what the crash left behind is in nobody's way
-
+class TestFiles:
     def test_the_disk_is_told_before_and_after_the_replacement(self, path: Path, monkeypatch):
         done: list[str] = []
         real = {name: getattr(os, name) for name in ("fsync", "replace")}
@@ -453,48 +436,14 @@ for i in range(int(sys.argv[3])):
 """
 
 
-def start(plan_file: Path, path: Path, count: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(plan_file), str(path), str(count)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 class TestProcesses:
     def test_processes_that_start_together_agree(self, tmp_path: Path, path: Path):
         PLAN.write(tmp_path / "plan.json")
-        running = [start(tmp_path / "plan.json", path, 12) for _ in range(4)]
-        for process in running:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        said = [process.communicate("go\n", timeout=60)[0] for process in running]
-        assert all(process.returncode == 0 for process in running)
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / "plan.json"), str(path), "12"]
+        said = run_together([command] * 4)
         assert len(set(said)) == 1
         assert len(said[0].splitlines()) == 12
         assert DeviceMemory(path, KEY).counts() == {permanent_key(PLAN): 12}
-
-    def test_what_was_said_survives_a_kill(self, tmp_path: Path, path: Path):
-        """Kill the process at some moment; everything it had said is still there."""
-        PLAN.write(tmp_path / "plan.json")
-        for attempt in range(4):
-            process = start(tmp_path / "plan.json", path, 24)
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdout.readline()
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            said = [process.stdout.readline().split() for _ in range(4 * attempt + 1)]
-            process.kill()
-            said += [line.split() for line in process.stdout.read().splitlines()]
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
-            device = DeviceMemory(path, KEY)
-            for i, row in (line for line in said if len(line) == 2):
-                if len(row) == 2 * PLAN.bits // 8:
-                    assert device.remember(PLAN, answer(int(i))).row.hex() == row
 
     def test_a_lock_that_is_not_let_go(self, path: Path):
         with (
@@ -536,47 +485,6 @@ class TestLedgerFirst:
 
 
 class TestEstimates:
-    def test_the_expectation_is_exact(self):
-        """E[report bit] = q + (1 - 2q) bit, in fractions, for q = q1 + q2 - 2 q1 q2."""
-        memory = Memory(FlipProbability(3, 5), FlipProbability(5, 6))
-        q1, q2, q = memory.q1.fraction, memory.q2.fraction, memory.q.fraction
-        for bit in (0, 1):
-            kept_one = bit * (1 - q1) + (1 - bit) * q1
-            sent_one = kept_one * (1 - q2) + (1 - kept_one) * q2
-            assert (sent_one - q) / (1 - 2 * q) == Fraction(bit)
-
-    def test_through_devices_and_estimates(self, tmp_path: Path):
-        """200 devices, three days, 24 bits: each z-score is N(0,1); the largest of 72 below 5.
-
-        That fails by chance once in 25,000 seeds; the seed is fixed.
-        """
-        people, bits = 200, SimulationBits(7)
-        truth = np.zeros((people, BITS), np.uint8)
-        truth[:100, ::2] = 1
-        zs = []
-        for _day in range(3):
-            tallying = Tallying(PLAN)
-            for person in range(people):
-                device = DeviceMemory(tmp_path / str(person), KEY)
-                value = int.from_bytes(pack(truth[person : person + 1]).tobytes(), "little")
-                original = OriginalVector(value, BITS)
-                sent = device.report(PLAN, original, random_bits=bits)
-                tallying.add(np.frombuffer(sent.row, np.uint8)[None], simulated=True)
-            counts = [one.count for one in estimate(PLAN, tallying.result())["f"].values()]
-            q = float(PLAN.q)
-            sigma = math.sqrt(people * q * (1 - q)) / (1 - 2 * q)
-            zs.append((np.array(counts) - truth.sum(axis=0)) / sigma)
-        flat = np.concatenate(zs)
-        assert np.abs(flat).max() < 5
-        assert 0.75 < flat.std() < 1.25
-        # The permanent flips stay: the days are correlated as predicted, and do not average out.
-        memory = PLAN.memory
-        assert memory is not None
-        q1, q2, q = float(memory.q1), float(memory.q2), float(PLAN.q)
-        predicted = (1 - 2 * q2) ** 2 * q1 * (1 - q1) / (q * (1 - q))
-        seen = np.mean([np.mean(zs[a] * zs[b]) for a, b in ((0, 1), (0, 2), (1, 2))])
-        assert abs(seen - predicted) < 5 / math.sqrt(BITS)
-
     def test_with_the_planner_s_layers_sigma_is_as_predicted(self):
         """300 crowds of 1000 people, five bits, four releases each; seeded.
 
@@ -639,8 +547,6 @@ class TestLinking:
     @pytest.mark.parametrize("crowd", [2, 3, 4])
     def test_by_brute_force(self, crowd: int):
         """All reports of all people, with fractions, for two bits."""
-        import itertools
-
         memory = Memory(FlipProbability(1, 2), FlipProbability(1, 3))
         q1, q2, q = memory.q1.fraction, memory.q2.fraction, memory.q.fraction
 

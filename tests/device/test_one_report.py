@@ -74,7 +74,7 @@ class TestTheSameBytes:
             patch.setattr(SystemBits, "draw", lambda self, count: bytes(range(count)))
             alone = pack_reports(plan, real, window=2**32 - 2)
             batch = pack_reports(plan, reals, window=2**32 - 2)
-        assert alone == batch
+        assert alone.to_bytes() == batch.to_bytes()
         assert alone.to_json() == batch.to_json()
 
     @pytest.mark.parametrize("digits", range(1, MAX_DIGITS + 1))
@@ -129,28 +129,30 @@ class TestVectors:
             with pytest.raises(InputError, match="below 2"):
                 kind(value, 10)
 
-    def test_an_original_does_not_show_itself(self):
-        original = OriginalVector(0xA5, 8)
-        for text in (repr(original), str(original), f"{original}"):
-            assert "165" not in text
-            assert "a5" not in text.lower()
-
     def test_an_original_and_a_synthetic_are_never_the_same(self):
         one: object = OriginalVector(1, 8)
         assert one != SyntheticVector(1, 8)
 
-    def test_only_originals_are_randomized_and_only_synthetics_sent(self):
+    def test_only_originals_are_randomized(self):
         plan = plan_of(Survey("s", (Flags("f", tuple("abc")),)), FlipProbability(1, 2))
         with pytest.raises(InputError, match="takes encoded answers, got SyntheticVector"):
             flip(plan, SyntheticVector(1, 3))  # type: ignore[call-overload]
         with pytest.raises(InputError, match="the plan has 3 bits, the original 4"):
             flip(plan, OriginalVector(1, 4))
-        with pytest.raises(ReportError, match="only synthetic vectors are sent, got OriginalVec"):
-            pack_reports(plan, OriginalVector(1, 3))  # type: ignore[arg-type]
-        with pytest.raises(ReportError, match="simulated"):
-            pack_reports(plan, SyntheticVector(1, 3, simulated=True))
-        with pytest.raises(ReportError, match="the plan has 3 bits"):
-            pack_reports(plan, SyntheticVector(1, 4))
+
+    @pytest.mark.parametrize(
+        ("vector", "told"),
+        [
+            (OriginalVector(1, 3), "only synthetic vectors are sent, got OriginalVec"),
+            (SyntheticVector(1, 3, simulated=True), "simulated"),
+            (SyntheticVector(1, 4), "the plan has 3 bits"),
+            (SyntheticVector(1, 3, cohort=0), "cohort"),
+        ],
+    )
+    def test_only_synthetics_of_the_plan_are_sent(self, vector: Any, told: str):
+        plan = plan_of(Survey("s", (Flags("f", tuple("abc")),)), FlipProbability(1, 2))
+        with pytest.raises(ReportError, match=told):
+            pack_reports(plan, vector)
 
     @pytest.mark.parametrize("cohort", [None, -1, 5, 70_000])
     def test_a_cohort_that_the_plan_does_not_have(self, cohort: int | None):
@@ -159,6 +161,3 @@ class TestVectors:
             pack_reports(
                 plan_of(survey, FlipProbability(1, 2)), SyntheticVector(1, 8, cohort=cohort)
             )
-        flags = plan_of(Survey("s", (Flags("f", tuple("abc")),)), FlipProbability(1, 2))
-        with pytest.raises(ReportError, match="cohort"):
-            pack_reports(flags, SyntheticVector(1, 3, cohort=0))

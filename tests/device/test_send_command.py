@@ -15,12 +15,10 @@ from shoal.cli import run
 from shoal.device.ledger import Ledger
 from shoal.protocol.flip_probability import FlipProbability, repeated_epsilon
 from shoal.protocol.plan import Memory
-from tests.device.outbox_help import (
-    ANSWER,
-    PLAN,
-    SURVEY,
-    reply,
-)
+from tests.device.outbox_help import ANSWER, PLAN, SURVEY, reply
+
+NOWHERE = "http://127.0.0.1:9"
+WORDS = ["plan.json", "--answer", "features=f1", "--outbox", "box"]
 
 
 class TestCommand:
@@ -83,7 +81,7 @@ class TestCommand:
         layers = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
         plan = replace(PLAN, q=layers.q, memory=layers, window=86_400)
         plan.write("plan.json")
-        words = ["plan.json", "--answer", "features=f1", "--to", server.url, "--outbox", "box"]
+        words = [*WORDS, "--to", server.url]
         assert "no memory" in self.send(capsys, *words, code=3)
         assert "--memory-key FILE" in self.send(capsys, *words, "--memory", "memory", code=2)
         kept = ["--memory", "memory", "--memory-key", "key", "--ledger", "ledger.json", "--now"]
@@ -96,13 +94,13 @@ class TestCommand:
         assert account.of(plan).reports == 1
         assert account.epsilon == repeated_epsilon(64, layers, 1)
         # Another outbox of the same person: the limit is the person's.
-        words[-1] = "other"
+        words[4] = "other"
         assert "above the limit 33" in self.send(capsys, *words, *kept, code=3)
         assert len(server.requests) == 1
         assert not list(tmp_path.glob("other/*.waiting"))
 
     def test_a_key_from_the_environment(self, server, capsys, monkeypatch):
-        words = ["plan.json", "--answer", "features=f1", "--to", server.url, "--outbox", "box"]
+        words = [*WORDS, "--to", server.url]
         monkeypatch.setenv("SHOAL_MEMORY_KEY", "nonsense")
         told = self.send(capsys, *words, "--memory", "memory", code=2)
         assert "SHOAL_MEMORY_KEY must hold" in told
@@ -127,7 +125,7 @@ class TestCommand:
         assert told["answer"]["state"] == "sent"
 
     def test_privacy_is_refused_with_3(self, server, capsys):
-        words = ["plan.json", "--answer", "features=f1", "--to", server.url, "--outbox", "box"]
+        words = [*WORDS, "--to", server.url]
         assert "limit of 1" in self.send(capsys, *words, "--limit", "1", "--now", code=3)
         kept = shoal.plan(SURVEY, crowd_size=1000, epsilon=1, delta="1e-6")
         replace(kept, q=FlipProbability(3, 3)).write("plan.json")
@@ -138,13 +136,13 @@ class TestCommand:
 
     def test_a_refusal_is_told(self, server, capsys):
         server.answers = [reply(400)]
-        words = ["plan.json", "--answer", "features=f1", "--to", server.url, "--outbox", "box"]
+        words = [*WORDS, "--to", server.url]
         assert "refused it (400: it does not match the plan)" in self.send(
             capsys, *words, "--now", code=1
         )
 
     def test_nobody_there_is_no_failure(self, capsys):
-        words = ["plan.json", "--answer", "features=f1", "--to", "http://127.0.0.1:9"]
+        words = ["plan.json", "--answer", "features=f1", "--to", NOWHERE]
         text = self.send(capsys, *words, "--outbox", "box", "--now")
         assert "is in the outbox (no answer from 127.0.0.1: Connection refused)" in text
         assert "or later: shoal send --outbox box --to http://127.0.0.1:9\n" in text
@@ -153,20 +151,14 @@ class TestCommand:
         ("words", "message"),
         [
             (["plan.json", "--answer", "features=f1"], "--to URL"),
-            (["plan.json", "--to", "http://127.0.0.1:9"], "--from FILE"),
-            (["plan.json", "--to", "http://127.0.0.1:9", "--answer", "features"], "QUESTION=VALUE"),
-            (["--to", "http://127.0.0.1:9", "--answer", "features=f1"], "need their plan"),
+            (["plan.json", "--to", NOWHERE], "--from FILE"),
+            (["plan.json", "--to", NOWHERE, "--answer", "features"], "QUESTION=VALUE"),
+            (["--to", NOWHERE, "--answer", "features=f1"], "need their plan"),
             (["http://127.0.0.1:9/x", "--answer", "features=f1"], "/v1/plans/ID"),
             (["plan.json", "--to", "http://example.org", "--answer", "features=f1"], "--plain"),
-            (["none.json", "--to", "http://127.0.0.1:9", "--answer", "features=f1"], "cannot read"),
-            (
-                ["plan.json", "--to", "http://127.0.0.1:9", *["--answer", "features=f1"] * 2],
-                "answered twice",
-            ),
-            (
-                ["plan.json", "--to", "http://127.0.0.1:9", "--from", "none"],
-                "cannot read file of answers",
-            ),
+            (["none.json", "--to", NOWHERE, "--answer", "features=f1"], "cannot read"),
+            (["plan.json", "--to", NOWHERE, *["--answer", "features=f1"] * 2], "answered twice"),
+            (["plan.json", "--to", NOWHERE, "--from", "none"], "cannot read file of answers"),
         ],
     )
     def test_usage(self, capsys, words, message):

@@ -2,64 +2,45 @@
 
 from __future__ import annotations
 
-import base64
-from typing import Any
-
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shoal.device.outbox import (
-    HttpTransport,
-    TransportError,
-    read_plan,
-)
+from shoal.device.outbox import HttpTransport, TransportError, read_plan
 from shoal.errors import InputError
+from shoal.protocol.signatures import check_public_key, check_signature, key_text
+from shoal.server.storage.key_file import Signer
 from shoal.support.files import canonical_json
-from tests.device.outbox_help import (
-    ANSWER,
-    CROWD,
-    PLAN,
-    box,
-    certificate_of,
-    reply,
-)
+from tests.device.outbox_help import ANSWER, CROWD, PLAN, box, certificate_of, reply
 
 
 class TestSigned:
     @pytest.fixture
-    def signer(self) -> Any:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
+    def signer(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-
-    @staticmethod
-    def text(content: bytes) -> str:
-        return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
     def test_a_plan_of_the_pinned_key(self, server, signer):
         body = canonical_json({"id": PLAN.id} | PLAN.to_json())
         key = signer.public_key().public_bytes_raw()
         server.answers = [
-            reply(200, body, Shoal_Signature=text, Shoal_Key=self.text(key))
-            for text in (self.text(signer.sign(body)), self.text(signer.sign(body)) + "==")
+            reply(200, body, Shoal_Signature=text, Shoal_Key=key_text(key))
+            for text in (key_text(signer.sign(body)), key_text(signer.sign(body)) + "==")
         ]
-        for pinned in (key, self.text(key)):
+        for pinned in (key, key_text(key)):
             content = HttpTransport(server.url, public_key=pinned).fetch_plan(PLAN.id)
             assert read_plan(content, PLAN.id) == PLAN
 
     @pytest.mark.parametrize("kind", ["none", "other key", "other bytes", "short", "nonsense"])
     def test_anything_else_is_not_used(self, server, signer, kind, tmp_path):
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
         body = canonical_json(PLAN.to_json())
         other = Ed25519PrivateKey.generate()
         text = {
-            "other key": self.text(other.sign(body)),
-            "other bytes": self.text(signer.sign(body + b" ")),
-            "short": self.text(signer.sign(body)[:-1]),
+            "other key": key_text(other.sign(body)),
+            "other bytes": key_text(signer.sign(body + b" ")),
+            "short": key_text(signer.sign(body)[:-1]),
             "nonsense": "%" * 86,
         }.get(kind)
         # The key that comes along proves nothing: whoever sends the plan sends it too.
-        headers = {"Shoal_Key": self.text(other.public_key().public_bytes_raw())}
+        headers = {"Shoal_Key": key_text(other.public_key().public_bytes_raw())}
         server.answers = [reply(200, body, **headers | ({"Shoal_Signature": text} if text else {}))]
         transport = HttpTransport(server.url, public_key=signer.public_key().public_bytes_raw())
         with pytest.raises(TransportError, match=r"signature of the pinned|signed with the pinned"):
@@ -67,8 +48,6 @@ class TestSigned:
         assert not list((tmp_path / "plans").iterdir())
 
     def test_old_and_new_key_until_the_overlap_ends(self, server, tmp_path):
-        from shoal.server.storage.key_file import Signer
-
         signer = Signer(tmp_path)
         old = signer.public_key
         signer.keys.rotate(overlap=3600)
@@ -88,9 +67,6 @@ class TestSigned:
         assert [path for _, path, *_ in server.requests] == [f"/v1/plans/{PLAN.id}"] * 4
 
     def test_a_link_is_no_signature_of_a_document(self, tmp_path):
-        from shoal.protocol.signatures import check_public_key, check_signature
-        from shoal.server.storage.key_file import Signer
-
         signer = Signer(tmp_path)
         signer.keys.rotate(overlap=3600)
         (link,) = signer.links
@@ -106,13 +82,8 @@ class TestSigned:
         body, key = certificate_of(CROWD), signer.public_key().public_bytes_raw()
         transport = HttpTransport(server.url, public_key=key)
         server.answers = [
-            reply(
-                200,
-                body,
-                Shoal_Signature=self.text(signer.sign(body + b" ")),
-                Shoal_Key=self.text(key),
-            ),
-            reply(200, body, Shoal_Signature=self.text(signer.sign(body))),
+            reply(200, body, Shoal_Signature=key_text(signer.sign(signed)), Shoal_Key=key_text(key))
+            for signed in (body + b" ", body)
         ]
         with pytest.raises(TransportError, match="the certificate was not signed with the pinned"):
             box(tmp_path, transport, recompute=False).answer(CROWD, ANSWER)

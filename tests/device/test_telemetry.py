@@ -11,16 +11,17 @@ import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import click.testing
 import pytest
 
-from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Text, YesNo
+from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo
 from shoal.device.encode import encode
 from shoal.device.telemetry import Telemetry, commands, state
 from shoal.device.telemetry.environment import CI_VARIABLES
 from shoal.device.telemetry.worker import Event, merge, read_events
-from shoal.errors import AnswerError, InputError, PlanError
+from shoal.errors import AnswerError, InputError, PlanError, ShoalError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from tests.device.outbox_help import Server
@@ -32,6 +33,7 @@ from tests.device.telemetry_help import (
     run_tool,
     tool_command,
     wait_for,
+    world_of_tools,
 )
 
 
@@ -61,9 +63,7 @@ class TestConsent:
         world.say_yes()
         world.run("c1")
         commands.off(world.tool())
-        world.run("c2")
-        world.next_window()
-        world.work()
+        world.report("c2")
         assert not list(world.home.glob("*/events.*"))
         assert server.connections == []
         other = World(Path(world.environ["XDG_STATE_HOME"]), world.to, replace(PLAN, crowd_size=9))
@@ -113,15 +113,13 @@ class TestConsent:
         with pytest.raises(InputError, match=f"stays off: {name} is set"):
             commands.on(world.tool(**{name: "1"}))
 
-    def test_the_tools_own_switch(self, world: World):
+    def test_the_tools_own_switch_turns_it_off_and_not_on(self, world: World):
+        assert world.tool(MYTOOL_TELEMETRY="1").choice() == "not asked"
         world.say_yes()
         for word in ("0", "off", "False", "no"):
             assert world.tool(MYTOOL_TELEMETRY=word).choice() == "no"
         for word in ("", "1", "on"):
             assert world.tool(MYTOOL_TELEMETRY=word).choice() == "yes"
-
-    def test_no_variable_turns_it_on(self, world: World):
-        assert world.tool(MYTOOL_TELEMETRY="1").choice() == "not asked"
 
 
 class TestPlaces:
@@ -136,14 +134,12 @@ class TestPlaces:
             with pytest.raises(InputError):
                 do(telemetry)
 
-    def test_relative_paths_mean_nothing(self):
-        assert state.state_folder("t", {"XDG_STATE_HOME": "state", "HOME": "here"}) is None
-
     @pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="other folders there")
     def test_the_usual_home(self):
-        assert (
-            state.state_folder("t", {"HOME": "/home/ada"}) == "/home/ada/.local/state/t/telemetry"
-        )
+        """Relative paths mean nothing."""
+        usual = "/home/ada/.local/state/t/telemetry"
+        assert state.state_folder("t", {"HOME": "/home/ada", "XDG_STATE_HOME": "x"}) == usual
+        assert state.state_folder("t", {"XDG_STATE_HOME": "state", "HOME": "here"}) is None
 
     def test_where_nothing_can_be_written(self, tmp_path: Path, server: Server):
         (tmp_path / "file").write_text("not a folder")
@@ -173,11 +169,8 @@ class TestPlaces:
         seen = os.stat(tmp_path)
         owned = os.stat_result((*seen[:4], 1000, *seen[5:]))
         monkeypatch.setattr("os.stat", lambda *args, **named: owned)
-        assert state.why_not_here(str(tmp_path / "deep" / "er")) is not None
-
-    def test_root_and_a_folder_that_is_nowhere(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("os.geteuid", lambda: 0)
-        state.why_not_here("not/yet/there")  # comes back
+        for folder in (str(tmp_path / "deep" / "er"), "not/yet/there"):
+            assert state.why_not_here(folder) is not None
 
     def test_files_are_the_owners_alone(self, world: World):
         world.say_yes()
@@ -194,8 +187,7 @@ class TestPlaces:
         for folder in folders:
             folder.chmod(0o755)
         world.home.parent.chmod(0o755)
-        world.next_window()
-        world.work()
+        world.report()
         for folder in folders:
             assert folder.stat().st_mode & 0o777 == 0o700
         assert world.home.parent.stat().st_mode & 0o777 == 0o755  # the tool's own folder
@@ -286,20 +278,19 @@ class TestPlansThatCannotBe:
         with pytest.raises((PlanError, OSError)):
             commands.on(telemetry)
 
-    def test_without_a_window(self, world: World):
-        world.plan = replace(PLAN, window=None)
-        with pytest.raises(PlanError, match="--window"):
-            world.tool().check()
-
-    def test_above_the_limit(self, world: World):
-        world.options["limit"] = 2
-        with pytest.raises(PrivacyRefusal, match="more than this device's limit of 2"):
-            commands.on(world.tool())
-
-    def test_an_address_that_is_none(self, world: World):
-        world.to = "http://elsewhere.example"
-        with pytest.raises(InputError, match="travel over https"):
-            commands.on(world.tool())
+    @pytest.mark.parametrize(
+        ("plan", "to", "limit", "told"),
+        [
+            (replace(PLAN, window=None), "https://a.example", None, "--window"),
+            (PLAN, "https://a.example", 2, "more than this device's limit of 2"),
+            (PLAN, "http://a.example", None, "travel over https"),
+        ],
+    )
+    def test_what_is_refused(self, tmp_path: Path, plan: Plan, to: str, limit: Any, told: str):
+        telemetry = World(tmp_path, to, plan, limit=limit).tool()
+        for act in (telemetry.check, lambda: commands.on(telemetry)):
+            with pytest.raises(ShoalError, match=told):
+                act()
 
     def test_a_plan_in_every_form(self, world: World, tmp_path: Path):
         PLAN.write(tmp_path / "plan.json")
@@ -329,39 +320,26 @@ class TestProcesses:
 
     @pytest.mark.parametrize(("agreed", "environ"), QUIET)
     def test_nothing_leaves(self, tmp_path: Path, server: Server, agreed: bool, environ):
-        """Although a report is due: the events of an earlier window wait."""
+        """Although a report is due; of the tool and of whatever it starts, as strace sees it."""
         if agreed:
-            self.agree(tmp_path, server.url)
+            world_of_tools(tmp_path, server.url).run("c7")
         done = run_tool(tmp_path, server.url, "c1", **environ)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        assert server.connections == []
-
-    @pytest.mark.parametrize(("agreed", "environ"), QUIET)
-    def test_the_system_sees_no_call(self, tmp_path: Path, server: Server, agreed: bool, environ):
-        """Of the tool and of whatever it starts, as strace sees it."""
-        if agreed:
-            self.agree(tmp_path, server.url)
         calls = self.traced(tmp_path, server.url, environ)
         assert "socket(AF_INET" not in calls
         assert "connect(" not in calls
+        assert server.connections == []
 
     def test_a_trace_sees_what_leaves(self, tmp_path: Path, server: Server):
         """The judge of the test above convicts a tool that may send."""
-        self.agree(tmp_path, server.url)
+        world_of_tools(tmp_path, server.url).run("c7")
         assert "connect(" in self.traced(tmp_path, server.url, {})
 
     def traced(self, folder: Path, to: str, environ: dict[str, str]) -> str:
         trace = folder / "trace"
         command = ["strace", "-f", "-e", "trace=network", "-o", str(trace)]
         try:
-            done = subprocess.run(
-                [*command, *tool_command(folder, to, "c1")],
-                env=a_persons_environment(folder, **environ),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=120,
-            )
+            done = run_tool(folder, to, "c1", before=command, **environ)
         except FileNotFoundError:
             pytest.skip("there is no strace here")
         if "ptrace" in done.stderr.lower():
@@ -369,35 +347,21 @@ class TestProcesses:
         assert done.returncode == 0, done.stderr
         return trace.read_text()  # strace ends when the last of its processes has
 
-    def agree(self, folder: Path, to: str) -> None:
-        """Say yes, and let a window pass: there is a report to make."""
-        world = World(folder / ".local" / "state", to)
-        PLAN.write(folder / "plan.json")
-        world.plan = (folder / "plan.json").read_bytes()  # type: ignore[assignment]
-        world.say_yes()
-        world.run("c7")
-
-    def test_a_due_report_is_sent_by_another_process(self, tmp_path: Path, server: Server):
-        """The tool itself makes no call, even if a report is due and the server is there."""
-        self.agree(tmp_path, server.url)
+    @pytest.mark.parametrize("there", [True, False], ids=["server", "no server"])
+    def test_a_due_report_is_another_processs_business(
+        self, tmp_path: Path, server: Server, there: bool
+    ):
+        """The tool itself makes no call, even if a report is due."""
+        to = server.url if there else "http://127.0.0.1:9"
+        home = world_of_tools(tmp_path, to)
+        home.run("c7")
         script = AUDIT + TOOL.replace("sys.exit(", "sys.exit(', '.join(seen) or ")
-        command = [sys.executable, "-c", script, *tool_command(tmp_path, server.url, "c1")[3:]]
-        done = subprocess.run(command, env=a_persons_environment(tmp_path), timeout=60)
-        assert done.returncode == 0
-        wait_for(lambda: server.requests)
-        log = tmp_path / ".local/state/mytool/telemetry/log"
-        wait_for(lambda: b"status" in log.read_bytes())
-
-    def test_a_dead_server_is_the_other_processs_business(self, tmp_path: Path):
-        self.agree(tmp_path, "http://127.0.0.1:9")
-        script = AUDIT + TOOL.replace("sys.exit(", "sys.exit(', '.join(seen) or ")
-        words = tool_command(tmp_path, "http://127.0.0.1:9", "c1")[3:]
+        command = [sys.executable, "-c", script, *tool_command(tmp_path, to, "c1")[3:]]
         for _ in range(2):
-            command = [sys.executable, "-c", script, *words]
             done = subprocess.run(command, env=a_persons_environment(tmp_path), timeout=60)
             assert done.returncode == 0
-        folder = tmp_path / ".local/state/mytool/telemetry"
-        wait_for(lambda: list(folder.glob("*/outbox/*.waiting")))
+        wait_for(lambda: list(home.home.glob("*/outbox/*." + ("sent" if there else "waiting"))))
+        assert bool(server.requests) is there
 
 
 @pytest.mark.slow
@@ -492,10 +456,6 @@ class TestCommands:
         options = parser.parse_args(["on"])
         assert options.run(options) == 2
         assert capsys.readouterr().err.startswith("mytool: a collector's address is")
-
-    def test_click_is_loaded_only_for_its_commands(self):
-        script = "import sys, shoal.device.telemetry.commands; sys.exit('click' in sys.modules)"
-        assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
 def test_the_factor_that_is_shown_by_enumeration():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -30,14 +31,14 @@ from tests.device.telemetry_help import (
     a_persons_environment,
     received,
     tool_command,
+    world_of_tools,
 )
 from tests.faults import Crash, Faults
 
 
 @pytest.fixture
 def world(tmp_path: Path, server: Server) -> World:
-    world = World(tmp_path, server.url)
-    world.say_yes()
+    world = World(tmp_path, server.url).say_yes()
     return world
 
 
@@ -54,14 +55,11 @@ class TestWindows:
             world.run("c5")
             world.work()
         assert list(received(server).values()) == [(3001, {"c1", "c2", "c9"})]
-        world.next_window()
-        world.work()
+        world.report()
         assert sorted(received(server).values()) == [(3001, {"c1", "c2", "c9"}), (3002, {"c5"})]
 
     def test_after_months_away(self, world: World, server: Server):
-        world.run("c1")
-        world.next_window(20)
-        world.work()
+        world.report("c1", windows=20)
         assert list(received(server).values()) == [(3020, {"c1"})]
 
     def test_windows_in_which_nothing_could_be_done(self, world: World, server: Server):
@@ -74,32 +72,23 @@ class TestWindows:
         assert not list(world.home.glob("*/events.*"))
 
     def test_no_use_no_report(self, world: World, server: Server):
-        world.next_window()
-        world.work()
+        world.report()
         assert server.connections == []
 
     def test_a_clock_that_is_set_back_and_forth(self, world: World, server: Server):
         """Whatever it says, a window's number has one report at most."""
         for step in (1, -1, 1, 1, -2, 3, -1, 0, 1):
-            world.run(f"c{10 + step}")
-            world.next_window(step)
-            world.work()
+            world.report(f"c{10 + step}", windows=step)
         windows = [window for window, _ in received(server).values()]
         assert len(windows) == len(set(windows)) > 2
 
     def test_a_plan_for_several_reports_still_gets_one(self, tmp_path: Path, server: Server):
-        world = World(tmp_path, server.url, replace(PLAN, max_reports_per_person=5))
-        world.say_yes()
-        world.run("c1")
-        world.next_window()
-        world.work()
+        world = World(tmp_path, server.url, replace(PLAN, max_reports_per_person=5)).say_yes()
+        world.report("c1")
         world.next_window(-1)
-        world.run("c2")
-        world.next_window()
-        world.work()
+        world.report("c2")
         assert len(received(server, world.plan)) == 1
-        world.next_window()
-        world.work()  # what happened meanwhile is not lost
+        world.report()  # what happened meanwhile is not lost
         assert [told for _, told in received(server, world.plan).values()] == [{"c1"}, {"c2"}]
 
     def test_the_server_is_away(self, world: World, server: Server):
@@ -114,24 +103,17 @@ class TestWindows:
         assert len(received(server)) == 1
 
     def test_a_report_that_is_too_late_is_dropped(self, tmp_path: Path):
-        world = World(tmp_path, "http://127.0.0.1:9")
-        world.say_yes()
-        world.run("c1")
-        world.next_window()
-        world.work()
+        world = World(tmp_path, "http://127.0.0.1:9").say_yes()
+        world.report("c1")
         assert "1 waiting" in commands.status(world.tool())
-        world.next_window(3)
-        world.work()
+        world.report(windows=3)
         assert "0 sent, 0 waiting" in commands.status(world.tool())
 
     def test_the_limit_ends_it(self, tmp_path: Path, server: Server):
         limit = int(PLAN.local_epsilon * 2) + 1
-        world = World(tmp_path, server.url, limit=limit)
-        world.say_yes()
+        world = World(tmp_path, server.url, limit=limit).say_yes()
         for _ in range(4):
-            world.run("c1")
-            world.next_window()
-            world.work()
+            world.report("c1")
         assert len(received(server)) == 2
         told = commands.status(world.tool())
         assert f"more than this device's limit of {limit}" in told
@@ -140,23 +122,17 @@ class TestWindows:
     def test_a_promise_that_nothing_confirms(self, tmp_path: Path, server: Server, monkeypatch):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         plan = replace(PLAN, promise=Promise("proven", "1", "1e-6"))
-        world = World(tmp_path, server.url, plan)
-        world.say_yes()
-        world.run("c1")
-        world.next_window()
-        world.work()
+        world = World(tmp_path, server.url, plan).say_yes()
+        world.report("c1")
         assert server.connections == []
         assert "cannot confirm the plan's promise" in commands.status(world.tool())
 
     def test_a_plan_with_memory(self, tmp_path: Path, server: Server):
         """One permanent vector for one answer, and a key that is kept."""
         memory = Memory(FlipProbability(1, 16), FlipProbability(1, 16))
-        world = World(tmp_path, server.url, replace(PLAN, q=memory.q, memory=memory))
-        world.say_yes()
+        world = World(tmp_path, server.url, replace(PLAN, q=memory.q, memory=memory)).say_yes()
         for _ in range(2):
-            world.run("c1")
-            world.next_window()
-            world.work()
+            world.report("c1")
         assert len(received(server, world.plan)) == 2
         assert (world.home / "memory.key").stat().st_mode & 0o077 == 0
         assert "that factor stays below" in commands.status(world.tool())
@@ -193,8 +169,7 @@ class TestTurnedOff:
         assert server.connections == []
 
     def test_a_report_that_waits_is_dropped_and_its_window_is_used_up(self, tmp_path, server):
-        world = World(tmp_path, server.url)
-        world.say_yes()
+        world = World(tmp_path, server.url).say_yes()
         world.run("c1")
         world.next_window()
         server.answers.append(reply(503))
@@ -211,19 +186,14 @@ class TestTurnedOff:
 
     def test_deleted_and_turned_on_in_one_window(self, world: World, server: Server):
         """Although nothing is known any more, there is no second report in the window."""
-        world.run("c1")
-        world.next_window()
-        world.work()
+        world.report("c1")
         assert "was deleted" in commands.delete(world.tool())
         assert sorted(path.name for path in world.home.rglob("*")) == ["off", "quiet"]
         world.say_yes()
         world.next_window(-1)
-        world.run("c2")
-        world.next_window()
-        world.work()
+        world.report("c2")
         assert len(received(server)) == 1
-        world.next_window()
-        world.work()
+        world.report()
         assert [told for _, told in received(server).values()] == [{"c1"}, {"c2"}]
 
 
@@ -247,8 +217,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> Iterator[None]:
 def crash_at(tmp_path: Path, server: Server, monkeypatch, step: int | None) -> Faults:
     """Kill the worker at a step, let another one do the work, and go on to the next window."""
     server.requests.clear()
-    world = World(tmp_path / f"{step}", server.url)
-    world.say_yes()
+    world = World(tmp_path / f"{step}", server.url).say_yes()
     world.run("c1")
     world.next_window()
     world.run("c2")
@@ -258,8 +227,7 @@ def crash_at(tmp_path: Path, server: Server, monkeypatch, step: int | None) -> F
     world.clock.now += 3600
     with crashing(monkeypatch, Faults()):
         world.work()
-        world.next_window()
-        world.work()
+        world.report()
     windows = sorted(received(server).values())
     assert windows == [(3001, {"c1"}), (3002, {"c2"})], (step, faults.labels)
     return faults
@@ -274,8 +242,7 @@ class TestCrashes:
 
     def test_killed_and_found_a_window_later(self, tmp_path: Path, server: Server, monkeypatch):
         """The report was stored, its events were not deleted: they are not reported again."""
-        world = World(tmp_path, server.url)
-        world.say_yes()
+        world = World(tmp_path, server.url).say_yes()
         world.run("c1")
         world.next_window()
         with monkeypatch.context() as patch:
@@ -283,8 +250,7 @@ class TestCrashes:
             with pytest.raises(Crash):
                 world.work()
         assert list(world.home.glob("*/taken.3001"))
-        world.next_window()
-        world.work()
+        world.report()
         assert list(received(server).values()) == [(3001, {"c1"})]
         assert not list(world.home.glob("*/taken.*"))
 
@@ -294,10 +260,7 @@ class TestCrashes:
 
     def test_a_tool_that_is_killed_loses_nothing(self, tmp_path: Path, server: Server):
         """What `record` has taken is there, though nothing else of the tool's run is."""
-        world = World(tmp_path / ".local" / "state", server.url)
-        PLAN.write(tmp_path / "plan.json")
-        world.plan = (tmp_path / "plan.json").read_bytes()  # type: ignore[assignment]
-        world.say_yes()
+        world = world_of_tools(tmp_path, server.url)
         command = tool_command(tmp_path, server.url, "c1", "c2")
         command[2] = command[2].replace("telemetry.flush()", "print(flush=True); sys.stdin.read()")
         for _ in range(2):
@@ -314,10 +277,7 @@ class TestCrashes:
         assert [values["command"] for _, values in read_events(file.read_bytes())] == ["c1", "c2"]
 
     def test_many_tools_at_once(self, tmp_path: Path, server: Server):
-        world = World(tmp_path / ".local" / "state", server.url)
-        PLAN.write(tmp_path / "plan.json")
-        world.plan = (tmp_path / "plan.json").read_bytes()  # type: ignore[assignment]
-        world.say_yes()
+        world = world_of_tools(tmp_path, server.url)
         running = [
             subprocess.Popen(
                 tool_command(tmp_path, server.url, *(f"c{10 * number + i}" for i in range(10))),
@@ -339,11 +299,8 @@ class TestShow:
             wire: list[bytes] = []
             thread = Thread(target=self.receive, args=(listening, wire))
             thread.start()
-            world = World(tmp_path, f"http://127.0.0.1:{listening.getsockname()[1]}")
-            world.say_yes()
-            world.run("c1", "c3")
-            world.next_window()
-            world.work()
+            world = World(tmp_path, f"http://127.0.0.1:{listening.getsockname()[1]}").say_yes()
+            world.report("c1", "c3")
             thread.join()
         (shown,) = json.loads(commands.show_json(world.tool()))
         assert base64.b64decode(shown["sent"]) == b"".join(wire)
@@ -360,13 +317,12 @@ class TestShow:
         connection, _ = listening.accept()
         with connection:
             connection.settimeout(60)
-            while b"\r\n\r\n" not in (got := b"".join(wire)) or not got.endswith(b"\0"):
-                head, _, body = got.partition(b"\r\n\r\n")
-                if b"Content-Length: " in head and len(body) == int(
-                    head.partition(b"Content-Length: ")[2].split()[0]
-                ):
-                    break
+            size, body = None, b""
+            while size is None or len(body) < size:
                 wire.append(connection.recv(65536))
+                head, _, body = b"".join(wire).partition(b"\r\n\r\n")
+                found = re.search(rb"Content-Length: (\d+)\r\n", head + b"\r\n")
+                size = int(found[1]) if found else None
             connection.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
 
     def test_every_attempt_is_there(self, world: World, server: Server):
@@ -389,9 +345,7 @@ class TestShow:
             server.usual(handler)  # type: ignore[arg-type]
 
         server.answers.append(look)
-        world.run("c1")
-        world.next_window()
-        world.work()
+        world.report("c1")
         assert base64.b64encode(server.requests[0][3]) in seen[0]
 
     def test_a_log_does_not_grow_for_ever(self, tmp_path: Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal import Choice, Flags, Plan, Survey, Text, YesNo, plan
+from shoal import Choice, Flags, Survey, Text, YesNo, plan
 from shoal.cli import run
 from shoal.errors import InputError, PlanError, PrivacyRefusal
 from shoal.planning.bounds import CountsBound, bound_of, other_view
@@ -27,7 +27,7 @@ from shoal.protocol.plan import Promise
 from shoal.protocol.promise import read_certificate
 from shoal.theory.binomial import chance_of_fewer, smallest_cohort
 from shoal.theory.counts import proven_counts
-from tests.theory.oracle import collections_worst, count_law
+from tests.theory.oracle import count_law
 
 FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
 TWO = Survey("browser", (Flags("features", ("a", "b")),))
@@ -68,19 +68,14 @@ def test_reference_values(capsys, domain, crowd, epsilon, delta, reference, atta
 
 
 class TestAnyOneUnknown:
-    def test_a_crowd(self):
-        agreed = plan(FIVE, q="0.01", epsilon=1, delta="1e-6", view="counts")
-        assert 9_800 < (agreed.crowd_size or 0) < 10_050
-        assert compute_promise(agreed).holds
-
-    def test_an_epsilon(self):
-        agreed = plan(FIVE, q="0.01", crowd_size=10_000, delta="1e-6", view="counts")
-        assert 0.99 < float(agreed.promise.epsilon) < 1
-        assert compute_promise(agreed).holds
-
-    def test_a_delta(self):
-        agreed = plan(FIVE, q="0.01", crowd_size=10_000, epsilon=1, view="counts")
-        assert 8e-7 < float(agreed.promise.delta or 1) < 1e-6
+    @pytest.mark.parametrize(
+        ("unknown", "low", "high"),
+        [("crowd_size", 9_800, 10_050), ("epsilon", 0.99, 1), ("delta", 8e-7, 1e-6)],
+    )
+    def test_it_is_solved_for(self, unknown: str, low: float, high: float):
+        agreed = plan(FIVE, q="0.01", **{**WISH, unknown: None})
+        solved = {"crowd_size": agreed.crowd_size} | vars(agreed.promise)
+        assert low < float(solved[unknown]) < high
         assert compute_promise(agreed).holds
 
     def test_a_q_that_is_too_small_is_refused_with_one_that_is_not(self):
@@ -90,6 +85,7 @@ class TestAnyOneUnknown:
 
 class TestTheFloorOfOneReport:
     def test_q_is_the_larger_of_the_two(self):
+        assert plan(FIVE, **WISH | {"view": "reports"}, local_epsilon=4).local_epsilon <= 4
         floor = plan(FIVE, **WISH, local_epsilon=10)
         assert floor.local_epsilon <= 10
         assert float(floor.q) == pytest.approx(1 / (1 + math.exp(2)), rel=1e-3)
@@ -98,10 +94,6 @@ class TestTheFloorOfOneReport:
     def test_a_given_q_below_it_is_refused(self):
         with pytest.raises(PrivacyRefusal, match=r"more than 10; q must be at least 0.119"):
             plan(FIVE, q="0.02", crowd_size=10_000, epsilon=1, view="counts", local_epsilon=10)
-
-    def test_it_holds_for_reports_too(self):
-        wish = {**WISH, "view": "reports"}
-        assert plan(FIVE, **wish, local_epsilon=4).local_epsilon <= 4
 
     @pytest.mark.parametrize("name", ["view", "local_epsilon"])
     def test_only_a_proven_promise_has_one(self, name):
@@ -116,12 +108,11 @@ RELAYED: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https:
 def test_a_cohort_may_be_small_in_any_release():
     """The best cohort to count on, found by trying all: its chance is paid for in each release."""
     bound, q, epsilon, crowd = CountsBound(1, cohorts=2, releases=5), 0.2, 2.0, 80
-    sums = [
+    best = min(
         proven_counts(5, size, q, epsilon) + 5 * chance_of_fewer(crowd, 2, size)
         for size in range(1, crowd + 1)
-    ]
-    said = bound.proven(crowd, q, epsilon).delta.high
-    assert min(sums) <= said <= 1.001 * min(sums)
+    )
+    assert best <= bound.proven(crowd, q, epsilon).delta.high <= 1.001 * best
 
 
 class TestLargerCrowds:
@@ -167,17 +158,10 @@ class TestLargerCrowds:
         ]
         assert deltas == sorted(deltas, reverse=True)
 
-    @pytest.mark.slow
-    def test_the_price_that_is_printed_is_the_one_that_is_paid(self):
-        """Far more people than planned: the proven delta counts on fewer, and pays for these."""
-        survey = Survey("s", (Choice("c", tuple("abcd")), Choice("d", tuple("efghijklmn"))))
-        agreed = plan(survey, crowd_size=2427, epsilon="1", delta="1e-9", view="counts", **RELAYED)
-        document = replace(certify(agreed), crowd_size=24_270).to_json(epsilon=1.0)
-        assert 0 < document["pieces"]["price"] <= document["proven"]["delta"][1]
-
 
 class TestOtherView:
     def test_both_ways(self):
+        assert other_view(plan(FIVE, q="0.25")) is None
         there = other_view(AGREED)
         reports = plan(FIVE, **{**WISH, "view": "reports"})
         back = other_view(reports)
@@ -186,9 +170,6 @@ class TestOtherView:
         assert (there.view, back.view) == ("reports", "counts")
         assert there.q == pytest.approx(float(reports.q), rel=0.01)
         assert back.q == pytest.approx(float(AGREED.q), rel=0.01)
-
-    def test_a_plan_without_a_crowd_has_none(self):
-        assert other_view(plan(FIVE, q="0.25")) is None
 
     @pytest.mark.parametrize(
         ("change", "reason"),
@@ -215,24 +196,8 @@ class TestOtherView:
         assert (other.q, other.sigma) == (None, None)
         assert reason in (other.reason or "")
 
-    def test_the_planner_says_the_reason_instead(self, capsys):
-        run("plan --flags 1 --crowd 100 --epsilon 1 --delta 1e-3 --view counts".split())
-        said = capsys.readouterr().out.splitlines()
-        assert "--view reports   a report of one bit says as much as its count" in said
-
-    def test_the_planner_says_it_in_one_line(self, capsys):
-        run("plan --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6".split())
-        said = capsys.readouterr().out.splitlines()
-        assert [line for line in said if "--view counts" in line and "sigma 10" in line]
-
 
 class TestPromise:
-    def test_it_names_its_view(self):
-        assert check_promise(AGREED).in_words.endswith("for the counts of every crowd")
-        assert check_promise(plan(FIVE, **{**WISH, "view": "reports"})).in_words.endswith(
-            "for the reports of every crowd"
-        )
-
     def test_a_plan_of_reports_does_not_keep_it_with_the_q_of_counts(self):
         broken = compute_promise(replace(AGREED, view="reports"))
         assert not broken.holds
@@ -246,13 +211,6 @@ class TestPromise:
     def test_q_for_one_bit_fewer_breaks_it(self):
         fewer = FlipProbability.at_least(CountsBound(4).q(10_000, 1.0, 1e-6, rough=True))
         assert not compute_promise(replace(AGREED, q=fewer)).holds
-
-    def test_several_reports_of_a_person_count(self):
-        several = replace(AGREED, max_reports_per_person=2)
-        assert not compute_promise(several).holds
-        # group privacy: twice the epsilon, and delta times 1 + e^epsilon
-        twice = replace(several, promise=Promise("proven", "2", "3.8e-6"))
-        assert compute_promise(twice).holds
 
     def test_a_certificate_of_another_view_is_refused(self):
         certificate = certify(AGREED).to_json(epsilon=1.0)
@@ -279,19 +237,6 @@ class TestCertificate:
         code, document = answer(capsys, f"audit {tmp_path / 'plan.json'}")
         assert (code, document["view"], document["promise_kept"]) == (0, "counts", True)
         assert run(["audit", str(tmp_path / "plan.json"), "--view", "reports"]) == 2
-
-    def test_delta_and_epsilon_are_inverse(self):
-        certificate = certify(AGREED)
-        for delta in (1e-9, 1e-6, 0.01):
-            epsilon = certificate.epsilon(delta=delta)
-            assert certificate.delta(epsilon=epsilon).high <= delta
-            assert certificate.delta(epsilon=0.99 * epsilon).high > delta
-
-    def test_colluders_leave_a_smaller_crowd(self):
-        fewer = certify(AGREED).with_colluders(4_000)
-        smaller = certify(FIVE, q=AGREED.q, crowd_size=6_000, view="counts")
-        assert fewer.delta(epsilon=1.0) == smaller.delta(epsilon=1.0)
-        assert fewer.delta(epsilon=1.0).high > 1e-5
 
     def test_eta_is_about_whole_reports(self):
         with pytest.raises(InputError, match="eta is about whole reports"):
@@ -343,10 +288,6 @@ class TestObservers:
         assert whole == pytest.approx(analyzer["delta"], rel=1e-2)
         assert 1e-6 < analyzer["delta"] < 0.5
 
-    def test_several_reports_of_a_person_add_up(self):
-        rows = self.rows(certify(replace(AGREED, max_reports_per_person=3)))
-        assert rows["collector"]["epsilon"] >= 3 * AGREED.local_epsilon
-
 
 class TestManyReleases:
     def test_releases_are_more_bits(self):
@@ -358,11 +299,6 @@ class TestManyReleases:
         assert together.delta(epsilon=epsilon) <= 1e-6 < together.delta(epsilon=0.99 * epsilon)
         assert epsilon < 0.5 * together.basic_epsilon(delta=1e-6)
         assert composed_epsilon(certify(AGREED), 20, 1e-6) == epsilon
-
-    def test_one_release_is_the_certificate(self):
-        assert certify(AGREED).compose(1).epsilon(delta=1e-6) == pytest.approx(
-            certify(AGREED).epsilon(delta=1e-6), rel=1e-4
-        )
 
     def test_a_person_with_several_reports_in_each(self):
         both = replace(certify(AGREED), reports_per_person=2)
@@ -385,12 +321,6 @@ class TestManyReleases:
         assert same.epsilon == pytest.approx(q1.epsilon(delta=1e-6), rel=1e-4)
         assert said["one release"].epsilon < same.epsilon < changing.epsilon
         assert "of counts" in same.words
-
-    def test_without_memory(self):
-        said = {one.holds_for: one for one in guarantees_over_time(AGREED, 20)}
-        assert said["changing crowds, every release"].epsilon == pytest.approx(
-            certify(AGREED).compose(20).epsilon(delta=1e-6), rel=1e-5
-        )
 
 
 class TestCohorts:
@@ -446,9 +376,6 @@ class TestCohorts:
         smaller = sum(ways) / Fraction(3) ** 59
         assert 0.1e-3 < 1 - (1 - smaller) ** 4 <= price <= 1e-3
 
-    def test_what_holds_without_a_crowd_costs_no_delta(self):
-        assert CountsBound(2, cohorts=3).proven(100, 0.4, 1.0).delta.high == 0.0
-
 
 def test_counts_protect_less_than_reports():
     reports = replace(AGREED, view="reports")
@@ -461,34 +388,8 @@ def test_counts_protect_less_than_reports():
     assert plan_diff(AGREED, plan(FIVE, **(WISH | {"view": "reports"}))).kind == "new plan"
 
 
-@pytest.mark.slow
-def test_compare(capsys):
-    code, document = answer(capsys, "compare --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6")
-    assert code == 0
-    assert document["counts"]["q"] == pytest.approx(float(AGREED.q), rel=0.01)
-    assert document["counts"]["sigma"] == pytest.approx(10.1, abs=0.1)
-    assert document["curator_gaussian"]["sigma"] == pytest.approx(9.45, abs=0.01)
-    assert "q" not in document["curator_gaussian"]
-    needed = {name: document[name]["people_needed"] for name in ("counts", "curator_gaussian")}
-    # 1.96 sigma is a tenth of a hundredth of so many people
-    reach = 1.959964 * document["curator_gaussian"]["sigma"]
-    assert needed["curator_gaussian"] == pytest.approx(1000 * reach, abs=1)
-    # so many people allow so much noise, and the promise is kept, but not with a twentieth less
-    for people, kept in ((needed["counts"], True), (round(needed["counts"] / 1.05), False)):
-        spread = people * (0.001 / 1.959964) ** 2
-        q = 0.5 * (1 - 1 / math.sqrt(1 + 4 * spread))
-        assert (proven_counts(5, people, q, 1.0) <= 1e-6) == kept
-
-
-def test_a_plan_for_counts_is_a_file_like_any_other(tmp_path):
-    AGREED.write(tmp_path / "plan.json")
-    assert Plan.read(tmp_path / "plan.json") == AGREED
-
-
 Bits = tuple[int, ...]
-
-EPSILONS = (0.0, 0.4, 1.0, 2.5)
-SMOKES, DRIVES = YesNo("smokes"), YesNo("drives")
+YES_NO: list[Bits] = [(0,), (1,)]
 AGE = Choice("age", ("young", "old", "ancient"))
 
 
@@ -503,20 +404,13 @@ def crossed(*sides: Sequence[Bits]) -> list[Bits]:
     return [sum((*answer, cell), ()) for answer, cell in zip(answers, cells, strict=True)]
 
 
-YES_NO: list[Bits] = [(0,), (1,)]
 CASES = {
     "choice of 2": (Survey("s", (Choice("c", ("a", "b")),)), one_of(2), 12),
-    "choice of 3": (Survey("s", (AGE,)), one_of(3), 12),
     "choice of 4": (Survey("s", (Choice("c", tuple("abcd")),)), one_of(4), 12),
     "at most 2 of 3": (
         Survey("s", (Flags("c", tuple("abc"), at_most=2),)),
         [bits for bits in itertools.product((0, 1), repeat=3) if sum(bits) <= 2],
         8,
-    ),
-    "yes or no, crossed": (
-        Survey("s", (SMOKES, DRIVES)).cross("smokes", "drives"),
-        crossed(YES_NO, YES_NO),
-        12,
     ),
     "two flags, crossed": (
         Survey("s", (Flags("has", ("a", "b")),)).cross("has=a", "has=b"),
@@ -524,71 +418,11 @@ CASES = {
         5,
     ),
     "choice and yes or no, crossed": (
-        Survey("s", (AGE, SMOKES)).cross("age", "smokes"),
+        Survey("s", (AGE, YesNo("smokes"))).cross("age", "smokes"),
         crossed(one_of(3), YES_NO),
         5,
     ),
 }
-
-
-def crowds(answers: Sequence[Bits], others: int) -> set[Bits]:
-    """How many of the others can have each bit."""
-    reached = {(0,) * len(answers[0])}
-    for _ in range(others):
-        reached = {
-            tuple(a + b for a, b in zip(ones, answer, strict=True))
-            for ones, answer in itertools.product(reached, answers)
-        }
-    return reached
-
-
-def pairs(answers: Sequence[Bits], others: int) -> set[Bits]:
-    """The ones of each differing bit, of all crowds and pairs, each bit read so that it goes up."""
-    found = set()
-    everyone = crowds(answers, others)
-    for x, y in itertools.permutations(answers, 2):
-        for ones in everyone:
-            up = (m if b > a else others - m for m, a, b in zip(ones, x, y, strict=True) if a != b)
-            found.add(tuple(sorted(up)))
-    return found
-
-
-def worst(found: Iterable[Bits], people: int, q: Fraction) -> list[float]:
-    """The largest delta of the pairs at each epsilon: products of positive floats."""
-    laws = [
-        [
-            np.array([float(x) for x in law])
-            for law in (count_law(m + 1, people - 1 - m, q), count_law(m, people - m, q))
-        ]
-        for m in range(people)
-    ]
-    largest = np.zeros(len(EPSILONS))
-    for ones in found:
-        first, second = np.ones(1), np.ones(1)
-        for m in ones:
-            first = np.outer(first, laws[m][0]).ravel()
-            second = np.outer(second, laws[m][1]).ravel()
-        here = [np.maximum(first - math.exp(e) * second, 0.0).sum() for e in EPSILONS]
-        largest = np.maximum(largest, here)
-    return [float(x) for x in largest]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("q", [Fraction(1, 64), Fraction(1, 5)])
-@pytest.mark.parametrize("name", CASES)
-def test_brackets_contain_every_crowd(name: str, q: Fraction):
-    survey, answers, people = CASES[name]
-    assert {len(answer) for answer in answers} == {survey.bits}
-    bound = bound_of(survey, "counts")
-    for size in {1, 2, people // 2, people}:
-        truth = worst(pairs(answers, size - 1), size, q)
-        for epsilon, exact in zip(EPSILONS, truth, strict=True):
-            attack = bound.attack(size, float(q), epsilon).delta
-            proven = bound.proven(size, float(q), epsilon).delta
-            assert 0.0 <= attack.low <= exact * (1 + 1e-11) + 1e-15
-            assert exact * (1 - 1e-11) - 1e-15 <= proven.high <= 1.0
-            # the bound is loose where a crowd is tiny, since none is the worst at every loss
-            assert proven.high <= 2.0 * exact + 1e-9
 
 
 @pytest.mark.slow
@@ -602,29 +436,17 @@ def test_the_crowd_of_the_attack_can_answer_so_and_has_its_delta(name: str, q: F
         for x, y in itertools.permutations(answers, 2)
         if sum(a != b for a, b in zip(x, y, strict=True)) == survey.differing_bits
     ]
-    assert far
-    for size, epsilon in itertools.product({1, 2, people}, EPSILONS):
+    assert {len(answer) for answer in answers} == {survey.bits}
+    for size, epsilon in itertools.product({1, 2, people}, (0.0, 0.4, 1.0, 2.5)):
         attack = bound_of(survey, "counts").attack(size, float(q), epsilon)
         assert attack.crowd["first"] + attack.crowd["second"] == size - 1
         for x, y in (far[0], far[-1]):
             others = [y] * attack.crowd["second"] + [x] * attack.crowd["first"]
-            first, second = np.ones(1), np.ones(1)
-            for bit in range(survey.bits):
+            first, second = np.ones(1), np.ones(1)  # the laws of the counts that differ
+            for bit in (bit for bit in range(survey.bits) if x[bit] != y[bit]):
                 m = sum(answer[bit] for answer in others)
                 here = (count_law(m + b, size - m - b, q) for b in (y[bit], x[bit]))
-                if x[bit] != y[bit]:
-                    laws = [np.array([float(w) for w in law]) for law in here]
-                    first = np.outer(first, laws[0]).ravel()
-                    second = np.outer(second, laws[1]).ravel()
+                one, other = (np.array([float(w) for w in law]) for law in here)
+                first, second = np.outer(first, one).ravel(), np.outer(second, other).ravel()
             exact = float(np.maximum(first - math.exp(epsilon) * second, 0.0).sum())
             assert 0.99 * exact - 1e-6 <= attack.delta.low <= exact * (1 + 1e-11) + 1e-15
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "people"), [("choice of 3", 3), ("yes or no, crossed", 2)])
-def test_the_enumeration_against_people_and_coins(name: str, people: int):
-    """Counts of bits are independent, and bits that agree tell nothing."""
-    _, answers, _ = CASES[name]
-    q = Fraction(1, 5)
-    exact = collections_worst(answers, people, q, Fraction(math.exp(EPSILONS[1])))
-    assert worst(pairs(answers, people - 1), people, q)[1] == pytest.approx(float(exact), rel=1e-11)

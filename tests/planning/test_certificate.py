@@ -60,18 +60,15 @@ def test_truth_is_between_attack_and_proven(survey, crowd, q, epsilon):
     assert certificate.delta(epsilon=epsilon).high >= float(truth) * (1 - 1e-9)
 
 
-def test_delta_and_epsilon_invert_each_other():
-    certificate = certify(flags(5), q="0.2147", crowd_size=10_000)
-    for delta in (1e-3, 1e-6, 1e-9):
+@pytest.mark.parametrize(("q", "view"), [("0.2147", "reports"), ("0.00997", "counts")])
+def test_delta_and_epsilon_invert_each_other(q, view):
+    certificate = certify(flags(5), q=q, crowd_size=10_000, view=view)
+    for delta in (1e-2, 1e-3, 1e-6, 1e-9):
         epsilon = certificate.epsilon(delta=delta)
         assert certificate.delta(epsilon=epsilon).high <= delta
         assert certificate.delta(epsilon=epsilon * (1 - 1e-4)).high > delta
-
-
-def test_delta_zero_asks_for_the_local_epsilon():
-    certificate = certify(choice(4), q="0.25", crowd_size=100)
-    assert certificate.epsilon(delta=0) >= 2 * math.log(3)
-    assert certificate.epsilon(delta=0) == pytest.approx(2 * math.log(3))
+    local = 5 * math.log(float(1 / certificate.q - 1))
+    assert local <= certificate.epsilon(delta=0) <= local * (1 + 1e-9)
 
 
 def test_crowd_of_one_is_the_local_pair():
@@ -116,12 +113,6 @@ def test_memory_and_cohorts_are_not_certified():
         certify(shoal.Plan(flags(2), memory.q, promise, 10**5, 2, memory=memory))
 
 
-def test_sufficient_is_between_delta_and_one():
-    """eta >= delta always: (epsilon, eta)-sufficient implies (epsilon, delta = eta) for a pair."""
-    certificate = certify(flags(5), q="0.1963", crowd_size=5000)
-    assert certificate.eta(epsilon=math.log(2)).high >= certificate.attack(math.log(2)).delta.low
-
-
 def test_sigma_gain_and_fakes_by_hand():
     certificate = certify(flags(40), q="0.351", crowd_size=10_000_000)
     assert certificate.sigma == pytest.approx(math.sqrt(1e7 * 0.351 * 0.649) / 0.298)
@@ -129,12 +120,6 @@ def test_sigma_gain_and_fakes_by_hand():
     local = 1 / (1 + math.exp(2 / 40))
     gain = math.sqrt(local * (1 - local)) / (1 - 2 * local) / (certificate.sigma / math.sqrt(1e7))
     assert certificate.gain_over_local(2) == pytest.approx(gain)
-
-
-@pytest.mark.parametrize("q", [0, 0.6, "x", float("nan")])
-def test_impossible_q_is_refused(q):
-    with pytest.raises(InputError):
-        certify(flags(2), q=q, crowd_size=10)
 
 
 def test_questions_that_make_no_sense_are_refused():
@@ -148,12 +133,9 @@ def test_questions_that_make_no_sense_are_refused():
         certificate.to_json()
     with pytest.raises(InputError):
         certify(shoal.plan(flags(2), q="0.25"))
-
-
-def test_blind_q_promises_everything_and_measures_nothing():
-    document = certify(flags(2), q="0.5", crowd_size=10).to_json(epsilon=0.1)
-    assert document["proven"]["delta"][1] == 0
-    assert document["sigma_count"] is None
+    for q in (0, 0.6, "x", float("nan")):
+        with pytest.raises(InputError):
+            certify(flags(2), q=q, crowd_size=10)
 
 
 def test_json_contract(capsys):
@@ -171,13 +153,9 @@ def test_json_contract(capsys):
         assert 0 <= low <= high <= 1
     assert document["q"] == 0.2
     assert len(document["assumptions"]) >= 5
-
-
-def test_with_delta_the_epsilon_is_the_proven_one(capsys):
     assert run("audit --flags 5 --q 0.2 --crowd 5000 --delta 1e-5 --json".split()) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["delta"] == 1e-5
-    assert document["proven"]["delta"][1] <= 1e-5
+    assert document["proven"]["delta"][1] <= document["delta"] == 1e-5
 
 
 @pytest.mark.parametrize(
@@ -186,6 +164,7 @@ def test_with_delta_the_epsilon_is_the_proven_one(capsys):
         ("0.25", "0.5108256237659907"),
         ("0.25", "1.0986122886681098"),
         ("0.499999999999", "0"),
+        ("0.5", "0.1"),
         ("0.25", "1000"),
     ],
 )
@@ -201,13 +180,6 @@ def test_where_formulas_meet_numbers_are_printed(q, epsilon, capsys):
     assert document["attack"]["delta"][0] <= high
 
 
-def test_table_for_people_never_calls_sufficient_a_guarantee(capsys):
-    assert run("audit --flags 5 --q 0.2 --crowd 5000 --epsilon 1".split()) == 0
-    text = capsys.readouterr().out
-    assert "not a guarantee" in " ".join(text.split())  # the table may wrap it
-    assert "collector" in text
-
-
 def test_an_open_bracket_is_not_shown_as_a_value(capsys):
     """So near to 1/2 eta cannot be resolved, which is not the same as an eta of 1."""
     command = "audit --flags 3 --crowd 100 --q .4999999999 --epsilon 1e-9"
@@ -219,23 +191,6 @@ def test_an_open_bracket_is_not_shown_as_a_value(capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "eta between 0 and 1 not resolved; if all others" in text
     assert "~" not in text
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("--choice 5", "all others give this person's second answer"),
-        ("--flags 2", "all others give this person's second answer"),
-        ("--flags 9 --at-most 2", "all others give this person's second answer"),
-    ],
-)
-def test_the_attack_on_counts_names_a_crowd_that_can_answer_so(kind, words, capsys):
-    """In a choice no two bits are set by the same people."""
-    command = f"audit {kind} --crowd 10000 --q .01 --epsilon 1 --view counts"
-    assert run(command.split()) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "set each bit that differs" not in text
-    assert words in text
 
 
 @pytest.mark.parametrize(
@@ -304,21 +259,6 @@ def test_an_honest_fraction_needs_more_reports():
     half = replace(plan, honest_fraction="0.3")
     assert half.reports_needed == 33_334
     assert any("0.3" in assumption for assumption in certify(half).assumptions)
-
-
-def test_a_plan_that_breaks_its_promise_is_told(tmp_path, capsys):
-    plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
-    broken = replace(plan, q=FlipProbability(1, 4))
-    broken.write(tmp_path / "plan.json")
-    assert run(["audit", str(tmp_path / "plan.json"), "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)["promise_kept"] is False
-    plan.write(tmp_path / "plan.json")
-    assert run(["audit", str(tmp_path / "plan.json"), "--json"]) == 0
-
-
-def test_a_false_local_promise_is_no_plan():
-    with pytest.raises(InputError, match=r"more than the 0\.1"):
-        shoal.Plan(flags(5), FlipProbability(1, 2), Promise("local", "0.1"))
 
 
 @pytest.mark.parametrize("bits", [300, 512])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Choice, Flags, Number, PrivacyRefusal, ShoalError, Survey, plan
+from shoal import Choice, Flags, Number, PrivacyRefusal, Survey, plan
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.planning.certificate import certify
@@ -54,14 +54,6 @@ class TestGivenQ:
     def test_q_that_is_none(self, q: object):
         with pytest.raises(InputError, match="q must be"):
             plan(TWO, q=q)
-
-    def test_one_half_is_refused_for_what_it_is(self):
-        with pytest.raises(ShoalError, match=r"carry no information|1/2"):
-            plan(TWO, q="0.5")
-
-    def test_tiny(self):
-        made = plan(TWO, q="1e-9")
-        assert made.q.fraction >= Fraction(1, 10**9)
 
     @pytest.mark.parametrize("crowd", [0, -5, 1.5, "many", True])
     def test_crowds_that_are_none(self, crowd: Any):
@@ -123,27 +115,15 @@ class TestLocal:
         assert draft.promise.epsilon == "2.2"
         assert draft.id == plan(TWO, epsilon="2.2", promise="local").id
 
-    def test_a_larger_epsilon_never_needs_more_flips(self):
-        qs = [plan(TWO, epsilon=str(e / 10), promise="local").q.fraction for e in range(1, 60)]
-        assert qs == sorted(qs, reverse=True)
-
 
 class TestWhatIsAsked:
     def test_both(self):
         """q = 1/4 gives a local epsilon of 2 ln 3 = 2.197...: 2.2 is kept, 1 is not."""
         assert plan(TWO, q="0.25", epsilon="2.2", promise="local").promise.epsilon == "2.2"
-        with pytest.raises(ShoalError):
+        with pytest.raises(PrivacyRefusal, match="more than 1; q must be at least"):
             plan(TWO, q="0.25", epsilon="1", promise="local")
-        with pytest.raises(InputError):
-            plan(TWO, q="0.25", epsilon="1")
-
-    def test_nothing(self):
-        with pytest.raises(InputError):
-            plan(TWO)
-
-    def test_an_unknown_promise(self):
-        with pytest.raises(InputError, match="promise"):
-            plan(TWO, epsilon="1", promise="strong")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="carry no information"):
+            plan(TWO, q="0.5")
 
 
 FIVE = Survey("s", (Flags("f", ("a", "b", "c", "d", "e")),))
@@ -237,10 +217,6 @@ class TestProven:
             reached = certify(made).delta(epsilon=float(made.promise.epsilon)).high
             assert reached <= float(made.promise.delta or 0)
 
-    def test_a_crowd_of_one_is_local(self):
-        made = plan(ONE, crowd_size=1, epsilon="1", delta="1e-9")
-        assert float(made.q) == pytest.approx(1 / (1 + math.e), rel=1e-4)
-
     def test_more_than_local_needs_is_never_asked(self):
         alone = plan(FIVE, epsilon="0.5", promise="local")
         assert plan(FIVE, crowd_size=2, epsilon="0.5", delta="1e-12").q.fraction <= (
@@ -258,17 +234,18 @@ class TestProven:
     @pytest.mark.parametrize(
         "wish",
         [
+            {},
+            {"q": "0.25", "epsilon": "1"},
+            {"epsilon": "1", "promise": "strong"},
             {"crowd_size": 100, "epsilon": "1"},
             {"epsilon": "1", "delta": "1e-6"},
             {"crowd_size": 100, "delta": "1e-6"},
-            {"crowd_size": 100, "epsilon": "1", "delta": "1"},
-            {"crowd_size": 100, "epsilon": "1", "delta": "0"},
-            {"crowd_size": 100, "epsilon": "1", "delta": "-1e-6"},
-            {"crowd_size": 100, "epsilon": "1", "delta": float("nan")},
-            {"crowd_size": 0, "epsilon": "1", "delta": "1e-6"},
-            {"crowd_size": 2.5, "epsilon": "1", "delta": "1e-6"},
             {"crowd_size": 100, "epsilon": "1", "delta": "1e-6", "promise": "local"},
             {"crowd_size": 100, "epsilon": "1", "delta": "1e-6", "eta": "0.1"},
+            {"eta": "0.1"},
+            {"eta": "0.1", "crowd_size": 5},
+            *({"crowd_size": 100, "epsilon": "1", "delta": d} for d in ("1", "0", "-1e-6", "nan")),
+            *({"crowd_size": c, "epsilon": "1", "delta": "1e-6"} for c in (0, 2.5)),
         ],
     )
     def test_bad_wishes(self, wish: Any):
@@ -290,11 +267,6 @@ class TestSufficient:
     def test_eta_of_a_given_q(self):
         made = plan(FIVE, q="0.1963", crowd_size=5000, epsilon="0.6931", promise="sufficient")
         assert 0.006 < float(made.promise.eta or 0) < 0.008
-
-    def test_bad_wishes(self):
-        for wish in ({"eta": "0.1"}, {"eta": "0.1", "crowd_size": 5}, {"eta": "2", "epsilon": "1"}):
-            with pytest.raises(InputError):
-                plan(FIVE, promise="sufficient", **wish)
 
 
 class TestThreeSigma:
@@ -334,10 +306,3 @@ class TestCommandLine:
         assert document["q"] == numerator / 2**digits
         assert document["eta"] is None
         assert document["certificate"]["proven"]["delta"][1] <= 1e-6
-
-    def test_exit_codes(self, capsys: pytest.CaptureFixture[str]):
-        assert run("plan --flags 5 --q 0.1 --crowd 100 --epsilon 1 --delta 1e-6".split()) == 3
-        assert run("plan --flags 5 --crowd 100 --epsilon 1".split()) == 2
-        assert run("plan --choice 5 --at-most 2 --crowd 100 --epsilon 1 --delta 1e-6".split()) == 2
-        for line in capsys.readouterr().err.strip().splitlines():
-            assert line.startswith("shoal: ")

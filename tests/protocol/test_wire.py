@@ -29,6 +29,8 @@ PLAN = Plan(SURVEY, FlipProbability(1, 2), Promise("local", "13"))
 COHORTS = Plan(SURVEY, FlipProbability(1, 2), Promise("local", "13"), cohorts=5)
 ROWS = np.array([[1, 0], [255, 7], [0, 4]], np.uint8)
 SYNTHETIC = Synthetic(ROWS, 11)
+REPORT = base64.b64encode(bytes(22)).decode()
+VALID = {"plan": PLAN.id, "reports": [REPORT]}
 
 
 def binary(count: int | None = None, body: bytes | None = None, plan_id: str = PLAN.id) -> bytes:
@@ -37,12 +39,8 @@ def binary(count: int | None = None, body: bytes | None = None, plan_id: str = P
         bytes([i] * 16) + struct.pack("<I", 9) + bytes(r) for i, r in enumerate(ROWS)
     )
     body = records if body is None else body
-    return (
-        b"SHOAL\x01"
-        + bytes.fromhex(plan_id)
-        + struct.pack("<I", 3 if count is None else count)
-        + body
-    )
+    number = struct.pack("<I", 3 if count is None else count)
+    return b"SHOAL\x01" + bytes.fromhex(plan_id) + number + body
 
 
 class TestForm:
@@ -91,20 +89,15 @@ class TestForm:
 
 
 class TestPacking:
-    def test_simulated_vectors_do_not_travel(self):
+    def test_what_does_not_travel(self):
         simulated = flip(PLAN, Original(ROWS, 11), random_bits=SimulationBits(1))
         with pytest.raises(ReportError, match="simulated vectors are not for release"):
             pack_reports(PLAN, simulated)
-
-    def test_an_original_does_not_travel(self):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match="only synthetic vectors are sent"):
             pack_reports(PLAN, Original(ROWS, 11))  # type: ignore[arg-type]
-
-    def test_vectors_of_another_length(self):
-        with pytest.raises(ReportError):
-            pack_reports(PLAN, Synthetic(np.zeros((1, 1), np.uint8), 8))
-        with pytest.raises(ReportError):
-            pack_reports(PLAN, Synthetic(np.zeros((1, 2), np.uint8), 10))
+        for width, bits in ((1, 8), (2, 10)):
+            with pytest.raises(ReportError, match="the plan has 11 bits"):
+                pack_reports(PLAN, Synthetic(np.zeros((1, width), np.uint8), bits))
 
     def test_json_with_more_brackets_is_not_parsed(self, monkeypatch: pytest.MonkeyPatch):
         content = pack_reports(PLAN, SYNTHETIC).to_json()
@@ -152,57 +145,36 @@ class TestParsing:
     @pytest.mark.parametrize(
         "content",
         [
-            b"",
-            b"S",
-            b"SHOAL\x02" + binary()[6:],
-            binary()[:41],
-            binary()[:-1],
-            binary() + b"\0",
-            binary(count=2),
-            binary(count=4),
-            binary(count=0, body=b""),
-            binary(count=2**32 - 1),
-            binary(plan_id=COHORTS.id),
+            *(b"", b"S", b"SHOAL\x02" + binary()[6:], b" " + binary(), binary() + b"\0"),
+            *(binary()[:41], binary()[:-1], binary(count=2), binary(count=4)),
+            *(binary(count=0, body=b""), binary(count=2**32 - 1), binary(plan_id=COHORTS.id)),
             binary()[:-1] + b"\x08",  # a padding bit
-            b" " + binary(),
+            *(b"{", b"{" * 100_000, b'{"plan": NaN}', b"{\xff}"),
         ],
     )
-    def test_binary_that_is_no_batch(self, content: bytes):
+    def test_bytes_that_are_no_batch(self, content: bytes):
         with pytest.raises(ReportError):
             parse_batch(PLAN, content)
 
     @pytest.mark.parametrize(
         "document",
         [
-            {},
-            {"plan": PLAN.id},
-            {"plan": PLAN.id, "reports": []},
-            {"plan": PLAN.id, "reports": "AAAA"},
-            {"plan": PLAN.id, "reports": [1]},
-            {"plan": PLAN.id, "reports": [None]},
-            {"plan": PLAN.id, "reports": ["A"]},
-            {"plan": PLAN.id, "reports": ["AAAA"]},
-            {"plan": PLAN.id, "reports": ["é"]},
+            *({}, {"plan": PLAN.id}, {"plan": COHORTS.id, "reports": [REPORT]}),
+            *({"plan": [PLAN.id], "reports": [REPORT]}, VALID | {"user": "me"}),
+            *({"plan": PLAN.id, "reports": one} for one in ([], "AAAA", [1], [None], ["A"])),
+            *({"plan": PLAN.id, "reports": [one]} for one in ("AAAA", "é", REPORT + "\n")),
             {"plan": PLAN.id, "reports": [base64.b64encode(bytes(21)).decode()]},
-            {"plan": PLAN.id, "reports": [base64.b64encode(bytes(22)).decode() + "\n"]},
-            {"plan": COHORTS.id, "reports": [base64.b64encode(bytes(22)).decode()]},
-            {"plan": [PLAN.id], "reports": [base64.b64encode(bytes(22)).decode()]},
-            {"plan": PLAN.id, "reports": [base64.b64encode(bytes(22)).decode()], "user": "me"},
         ],
     )
     def test_json_that_is_no_batch(self, document: object):
         with pytest.raises(ReportError):
             parse_batch(PLAN, json.dumps(document).encode())
 
-    def test_a_key_that_stands_twice(self):
-        content = pack_reports(PLAN, SYNTHETIC).to_json()
+    def test_json_with_a_key_twice(self):
+        content = json.dumps(VALID).encode()
+        assert len(parse_batch(PLAN, content).rows) == 1
         with pytest.raises(ReportError):
             parse_batch(PLAN, b'{"plan": "another", ' + content[1:])
-
-    @pytest.mark.parametrize("content", [b"{", b"{" * 100_000, b'{"plan": NaN}', b"{\xff}"])
-    def test_broken_json(self, content: bytes):
-        with pytest.raises(ReportError):
-            parse_batch(PLAN, content)
 
     def test_a_cohort_too_large(self):
         body = bytes(16) + struct.pack("<IH", 0, 5) + bytes(2)

@@ -296,7 +296,7 @@ class TestAnswers:
             found = findings_of(data, url=url)
         assert found["public listener"].verdict == "ok"
         assert found["cookies"].verdict == "fail"
-        assert found["headers"].sentence == "The answers carry Server, X-Powered-By."
+        assert found["headers"].sentence == "The responses carry Server, X-Powered-By."
 
     def test_another_collector(self, data: Path):
         with answering({"/v1/keys": (200, {}, b'{"ed25519": ["other"]}')}) as url:
@@ -337,7 +337,7 @@ class TestAnswers:
 
     def test_in_the_open(self, data: Path, monkeypatch: pytest.MonkeyPatch):
         """http to another machine fails whether or not anybody answers there."""
-        monkeypatch.setattr("shoal.server.doctor.probes._PATIENCE", 0.01)
+        monkeypatch.setattr("shoal.server.doctor.probes._TIMEOUT", 0.01)
         found = findings_of(data, url="http://192.0.2.1", console_url="http://192.0.2.1")
         assert "are sent without encryption" in found["TLS"].sentence
         assert found["console listener"].verdict == "fail"

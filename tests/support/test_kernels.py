@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from shoal.device.arrays import randomize as randomizing
 from shoal.device.arrays.randomize import Original
 from shoal.device.randomize import flip
-from shoal.protocol import random_bits as door
+from shoal.protocol import random_bits
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.random_bits import SystemBits
 from shoal.support import kernels
@@ -69,10 +69,10 @@ class TestRandomize:
         truth = np.random.default_rng(rows).integers(0, 256, (rows, 5), np.uint8)
         truth[:, -1] &= 0xFF >> (-bits % 8)
         made = []
-        monkeypatch.setattr(door, "SMALL", -1)  # the stream of a few bytes is another one
+        monkeypatch.setattr(random_bits, "SMALL", -1)  # the stream of a few bytes is another one
         for found in (compiled_kernels(), None):
             keys = (bytes([number]) * 32 for number in itertools.count(1))
-            monkeypatch.setattr(door, "_fresh_key", lambda keys=keys: next(keys))
+            monkeypatch.setattr(random_bits, "_fresh_key", lambda keys=keys: next(keys))
             monkeypatch.setattr(randomizing, "load_kernels", lambda found=found: found)
             made.append(flip(FlipProbability(23003, 16), Original(truth, bits)).rows)
         assert (made[0] == made[1]).all()
@@ -203,31 +203,24 @@ class TestLoading:
 
     def test_the_environment_turns_them_off(self):
         script = "from shoal.support.kernels import load_kernels; print(load_kernels())"
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env=os.environ | {"SHOAL_KERNELS": "off"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout == "None\n"
+        off = os.environ | {"SHOAL_KERNELS": "off"}
+        assert subprocess.check_output([sys.executable, "-c", script], env=off) == b"None\n"
 
 
 class TestCompiling:
-    def test_no_compiler(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setenv("PATH", str(tmp_path))
+    @pytest.mark.parametrize(
+        ("name", "value", "why"),
+        [
+            ("PATH", "nowhere", "no compiler"),
+            ("CC", "false", "failed"),
+            ("SHOAL_KERNELS", "off", "SHOAL_KERNELS is off"),
+        ],
+    )
+    def test_without_a_library(self, name, value, why, tmp_path: Path, monkeypatch):
         monkeypatch.delenv("CC", raising=False)
-        assert "no compiler" in (compile_kernels(tmp_path / "k.so") or "")
+        monkeypatch.setenv(name, value)
+        assert why in (compile_kernels(tmp_path / "k.so") or "")
         assert list(tmp_path.iterdir()) == []
-
-    def test_a_compiler_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setenv("CC", "false")
-        assert "failed" in (compile_kernels(tmp_path / "k.so") or "")
-        assert list(tmp_path.iterdir()) == []
-
-    def test_it_is_not_asked_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setenv("SHOAL_KERNELS", "off")
-        assert compile_kernels(tmp_path / "k.so") == "SHOAL_KERNELS is off"
 
     @pytest.mark.slow
     @pytest.mark.parametrize("compiler", ["there", "missing"])

@@ -18,11 +18,11 @@ from shoal.cli.services import serve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.server.core.backup import Restoration
     from shoal.server.doctor import Finding
+    from shoal.server.storage.recovery import Restoration
 
 _Role = Literal["app", "relay", "viewer", "analyst", "admin"]
-_DATABASE = opt("postgresql://...", envvar="SHOAL_DATABASE")
+_DATABASE = opt("PostgreSQL database: postgresql://...", envvar="SHOAL_DATABASE")
 
 
 @click.group(cls=cli.InOrder)

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from shoal.errors import InputError, PlanError, SurveyError, require
 from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
@@ -60,11 +60,10 @@ _FRAGMENTS = {"reports": "report", "counts": "bit"}
 """How a report is cut in each view. A release holds the histogram of each fragment, no more."""
 
 
-@dataclass(frozen=True)
-class Fragments:
+class Fragments(NamedTuple):
     """Into how many fragments a report is cut, and in how many of them two answers can differ."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple's method of this name is not needed
     differing: int
 
 
@@ -108,8 +107,7 @@ class Promise:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Permanent flips with q1, kept by the device, and fresh ones with q2 on top."""
 
     q1: FlipProbability

@@ -70,7 +70,7 @@ class QuestionPart(NamedTuple):
         return min(2 * self.max_set_bits, self.bits)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Question:
     """One question: its name, the label of each of its bits, and which of them may be set."""
 
@@ -140,7 +140,7 @@ class Question:
         return {renamed.get(one.name, one.name): one for one in dataclasses.fields(cls)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class AskedQuestion(Question):
     """A question that people answer; `column` is where a table holds their answers."""
 
@@ -257,7 +257,7 @@ class Text(AskedQuestion):
         return super().to_json() | ({"pairs": self.pairs.to_json()} if self.pairs else {})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class OptionsQuestion(AskedQuestion):
     """A question whose answers name options; with `fold`, whatever their case and blanks."""
 
@@ -368,8 +368,7 @@ class YesNo(AskedQuestion):
         return (1, 1) if self.missing else (0, 1)
 
 
-@dataclass(frozen=True)
-class CrossSide:
+class CrossSide(NamedTuple):
     """One of the questions of a cross, or one flag of a question."""
 
     question: AskedQuestion

@@ -20,8 +20,6 @@ from shoal.server.console.planning import PlanRequestError, check_request
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 
-__all__ = ["Planner"]
-
 SECONDS = 60
 """Wall-clock seconds of one computation."""
 MEGABYTES = 1024
@@ -31,13 +29,7 @@ AT_ONCE = 2
 
 
 class Planner:
-    """Computes plans, one at a time for each token.
-
-    Parameters
-    ----------
-    seconds, megabytes
-        Limits of one computation.
-    """
+    """Computes plans, one at a time for each token, within limits of time and memory."""
 
     def __init__(self, seconds: int = SECONDS, megabytes: int = MEGABYTES) -> None:
         self._seconds, self._megabytes = seconds, megabytes

@@ -27,24 +27,11 @@ from shoal.planning.certificate import certify
 from shoal.planning.costs import compare
 from shoal.planning.plan import plan
 from shoal.planning.threats import observers, single_report
-from shoal.protocol.plan import VIEWS, Plan, Promise, View
+from shoal.protocol.plan import VIEWS, Plan, Promise
 from shoal.protocol.survey import Cross, Survey
 from shoal.server.core.openapi import INVALID, invalid_field
 from shoal.support.checks import shown
 from shoal.theory.randomized_response import count_sigma, normal_factor
-
-__all__ = [
-    "EXAMPLE",
-    "MAX_BITS",
-    "MAX_REQUEST_SIZE",
-    "MAX_SURVEY_LENGTH",
-    "OUT_OF_MEMORY",
-    "PlanRequest",
-    "PlanRequestError",
-    "check_request",
-    "form_request",
-    "prospect",
-]
 
 MAX_SURVEY_LENGTH = 64 << 10
 """Characters of a survey's TOML that the planner reads; `shoal plan` reads longer ones."""
@@ -97,7 +84,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     crowd: Annotated[int, Meta(ge=1)]
     epsilon: str
     delta: str
-    view: View = "reports"
+    view: Literal["reports", "counts"] = "reports"
     share: Annotated[float, Meta(gt=0, le=1)] = 0.01
     compare: bool = False
 
@@ -162,13 +149,10 @@ def _about(name: str, read: Callable[[], R]) -> R:
 def prospect(wanted: PlanRequest) -> dict[str, Any]:
     """Return the plan for a request, its precision, and the cost of other trust models."""
     survey = _survey(wanted)
-    agreed = plan(
-        survey,
-        crowd_size=wanted.crowd,
-        epsilon=wanted.epsilon,
-        delta=wanted.delta,
-        view=wanted.view,
-    )
+    asked: dict[str, Any] = {
+        "crowd_size": wanted.crowd, "epsilon": wanted.epsilon, "delta": wanted.delta
+    }  # fmt: skip
+    agreed = plan(survey, **asked, view=wanted.view)
     certificate = certify(agreed)
     visible = (normal_factor(0.95) + normal_factor(2 * _POWER - 1)) * certificate.sigma
     return {
@@ -185,28 +169,21 @@ def prospect(wanted: PlanRequest) -> dict[str, Any]:
         },
         "observers": [one.to_json() for one in observers(certificate, float(wanted.epsilon))],
         "views": {
-            "local": _side(survey, wanted, "local"),
-            "reports": _side(survey, wanted, "reports"),
-            "counts": _side(survey, wanted, "counts"),
+            "local": _cost(wanted, lambda: plan(survey, epsilon=wanted.epsilon, promise="local")),
+            "reports": _cost(wanted, lambda: plan(survey, **asked, view="reports")),
+            "counts": _cost(wanted, lambda: plan(survey, **asked, view="counts")),
         },
-        "compare": _compared(survey, wanted) if wanted.compare else None,
+        "compare": (
+            compare(survey, **asked, share=wanted.share).to_json() if wanted.compare else None
+        ),
         "crosses": {cross.name: _power(agreed, cross) for cross in survey.crosses},
     }
 
 
-def _side(survey: Survey, wanted: PlanRequest, kind: Literal["local"] | View) -> dict[str, Any]:
-    """Return the noise of one kind of trust, at the same epsilon; or why there is none."""
+def _cost(wanted: PlanRequest, make: Callable[[], Plan]) -> dict[str, Any]:
+    """Return the noise of a plan for one trust model, or why there is none."""
     try:
-        if kind == "local":
-            agreed = plan(survey, epsilon=wanted.epsilon, promise="local")
-        else:
-            agreed = plan(
-                survey,
-                crowd_size=wanted.crowd,
-                epsilon=wanted.epsilon,
-                delta=wanted.delta,
-                view=kind,
-            )
+        agreed = make()
     except ShoalError as error:
         return {"q": None, "sigma": None, "half_width": None, "reason": str(error)}
     q = float(agreed.q)
@@ -214,16 +191,6 @@ def _side(survey: Survey, wanted: PlanRequest, kind: Literal["local"] | View) ->
     if not math.isfinite(sigma):
         return {"q": q, "sigma": None, "half_width": None, "reason": "reports would say nothing."}
     return {"q": q, "sigma": sigma, "half_width": normal_factor(0.95) * sigma, "reason": None}
-
-
-def _compared(survey: Survey, wanted: PlanRequest) -> dict[str, Any]:
-    return compare(
-        survey,
-        crowd_size=wanted.crowd,
-        epsilon=wanted.epsilon,
-        delta=wanted.delta,
-        share=wanted.share,
-    ).to_json()
 
 
 def _power(agreed: Plan, cross: Cross) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -24,45 +24,21 @@ from shoal.server.storage.sqlite import open_database
 from shoal.support.checks import is_loopback, shown
 from shoal.support.files import first_line, strict_json
 
-__all__ = ["TokenAdmin", "open_token_admin"]
-
 _TIMEOUT = 10.0
 _MAX_SIZE = 4 << 20
-
-
-class TokenAdmin(Protocol):
-    """Makes, lists and revokes tokens."""
-
-    def make(self, token: Token) -> tuple[Token, str]:
-        """Make a token; return its public record and its secret."""
-        ...
-
-    def tokens(self) -> list[Token]:
-        """Return all tokens, without their secrets."""
-        ...
-
-    def revoke(self, token_id: str) -> None:
-        """Revoke a token."""
-        ...
 
 
 @contextmanager
 def open_token_admin(
     folder: Path, *, url: str | None = None, secret_file: Path | None = None
-) -> Iterator[TokenAdmin]:
-    """Open the tokens of a collector.
+) -> Iterator[FolderTokens | ConsoleTokens]:
+    """Open the tokens of the collector with a data folder.
 
-    Parameters
-    ----------
-    folder
-        The collector's data.
-    url
-        The console's address; by default where the collector of the folder listens, if it runs.
-    secret_file
-        A file with an admin token; by default the one in the folder.
+    `url` is the console's address, by default where the collector listens if it runs, and
+    `secret_file` a file with an admin token, by default the one in the folder.
     """
     if url is not None:
-        yield _Console(url, secret_file or folder / TOKEN_FILE)
+        yield ConsoleTokens(url, secret_file or folder / TOKEN_FILE)
         return
     if not (folder / NAME).exists():
         raise InputError(f"{folder} holds no collector's data.")
@@ -70,7 +46,7 @@ def open_token_admin(
         with data_lock(folder), data_lock(folder, NAME):
             path = folder / NAME
             with closing(open_database(path, create=False, schema=None)) as database:
-                yield _Folder(Tokens(database))
+                yield FolderTokens(Tokens(database))
             return
     except DataInUse:
         pass
@@ -81,10 +57,10 @@ def open_token_admin(
             f"a collector is using {folder}, but where it listens is not known; give the console's"
             " address with --console-url."
         )
-    yield _Console(console, secret_file or folder / TOKEN_FILE)
+    yield ConsoleTokens(console, secret_file or folder / TOKEN_FILE)
 
 
-class _Folder:
+class FolderTokens:
     """The tokens in the data folder of a collector that does not run."""
 
     def __init__(self, tokens: Tokens) -> None:
@@ -102,7 +78,7 @@ class _Folder:
             raise InputError(problem.title)
 
 
-class _Console:
+class ConsoleTokens:
     """The tokens of a running collector."""
 
     def __init__(self, url: str, secret_file: Path) -> None:

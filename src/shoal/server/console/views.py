@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -74,7 +74,7 @@ class CrowdView(NamedTuple):
         """Return the view of a crowd."""
         window = "" if plan.window is None else window_in_words(plan, crowd.window)
         state, is_released = pages.crowd_in_words(plan, crowd), crowd.state == "released"
-        return cls(crowd.number, window, 10 * crowd.tenths, state, is_released, traces)
+        return cls(crowd.number, window, crowd.progress, state, is_released, traces)
 
 
 class SurveyView(NamedTuple):
@@ -125,7 +125,6 @@ async def home(console: Console, request: Request) -> Response:
 
 
 async def survey(console: Console, request: Request) -> Response:
-    """Show one survey and its crowds."""
     record, token, page = console.plan_of(request), token_of(request), PAGE.read(request)
     plan, may_look = record.plan, token.may("analyst")
     crowds = await console.in_store(
@@ -149,16 +148,14 @@ async def survey(console: Console, request: Request) -> Response:
     )
 
 
-async def release(console: Console, request: Request) -> Response:
-    """Show a released crowd."""
-    return await _release(console, request, {})
-
-
-async def _release(console: Console, request: Request, found: dict[str, Any]) -> Response:
+async def release(
+    console: Console, request: Request, found: Mapping[str, Any] | None = None
+) -> Response:
+    """Show a released crowd; `found` are texts by the names of their questions."""
     release, document = await console.results_of(request)
     plan, number = release.plan, release.number
     screening = await console.screening(release)
-    document = document | {"texts": document["texts"] | found}
+    document = document | {"texts": document["texts"] | (found or {})}
     estimates = document["estimates"]
     texts = [one.name for one in plan.survey if one.kind == "text"]
     return render(
@@ -192,13 +189,12 @@ async def texts(console: Console, request: Request) -> Response:
             wanted["fdr"] = float(form["fdr"])
         except ValueError:
             raise Refusal(problems.BAD_PARAMETER.about("fdr")) from None
-    release = await console.release_of(request)
-    found = await console.decode(release, read_as(TextSearch, wanted))
-    return await _release(console, request, {found["question"]: found})
+    search = read_as(TextSearch, wanted)
+    found = await console.decode(await console.release_of(request), search)
+    return await release(console, request, {found["question"]: found})
 
 
 async def trend(console: Console, request: Request) -> Response:
-    """Show how a question changes over crowds."""
     plan = console.plan_of(request).plan
     document = await console.trend(request)
     (question,) = document["questions"]
@@ -215,7 +211,6 @@ async def trend(console: Console, request: Request) -> Response:
 
 
 async def difference(console: Console, request: Request) -> Response:
-    """Show how two crowds differ."""
     record = console.plan_of(request)
     document = await console.difference(request)
     other = console.other_plan(request) or record
@@ -242,7 +237,6 @@ async def difference(console: Console, request: Request) -> Response:
 
 
 async def publish(console: Console, request: Request) -> Response:
-    """Publish a draft, or resume after a pause."""
     form = await read_form(request)
     declaration = Declaration(
         all_honest=form["honest"] == "all", never_published=form["never_published"] == "yes"
@@ -264,19 +258,16 @@ def moves_to(wanted: State, *, confirm: bool) -> Callable[[Console, Request], Aw
 
 
 async def origins(console: Console, request: Request) -> Response:
-    """Set the origins of the web pages that may send reports."""
     form = await read_form(request)
     await console.set_origins(request, [one for one in re.split(r"[,\s]+", form["origins"]) if one])
     return _to_survey(request)
 
 
 async def drafts(console: Console, request: Request) -> Response:
-    """Show the form that adds a draft."""
     return render("drafts", "Add a draft", token_of(request))
 
 
 async def add_draft(console: Console, request: Request) -> Response:
-    """Add a draft."""
     form = await read_form(request, LARGEST_DOCUMENT)
     try:
         document = strict_json(form["plan"])
@@ -290,13 +281,11 @@ async def add_draft(console: Console, request: Request) -> Response:
 
 
 async def planner(console: Console, request: Request) -> Response:
-    """Show the planner's form."""
     return render("planner", "Planner", token_of(request), fields=_PLANNER_FIELDS, mistake="",
                   prospect=None)  # fmt: skip
 
 
 async def plan(console: Console, request: Request) -> Response:
-    """Show the promise of a plan; nothing is stored."""
     token, form = token_of(request), await read_form(request, MAX_REQUEST_SIZE)
     fields = {name: form[name] for name in _PLANNER_FIELDS}
     show = partial(render, "planner", "Planner", token, fields=fields)
@@ -317,12 +306,9 @@ async def plan(console: Console, request: Request) -> Response:
 # Administration
 
 
-async def tokens(console: Console, request: Request) -> Response:
-    """List tokens."""
-    return _tokens(console, request)
-
-
-def _tokens(console: Console, request: Request, made: tuple[Token, str] | None = None) -> Response:
+async def tokens(
+    console: Console, request: Request, made: tuple[Token, str] | None = None
+) -> Response:
     kept, plans = console.collector.tokens, console.plans_of(request)
     return render(
         "tokens",
@@ -346,17 +332,15 @@ async def make_token(console: Console, request: Request) -> Response:
         "plans": [form["plan"]] if form["plan"] else None,
         "key": form["key"] or None,
     }
-    return _tokens(console, request, await console.make_token(request, wanted))
+    return await tokens(console, request, await console.make_token(request, wanted))
 
 
 async def revoke_token(console: Console, request: Request) -> Response:
-    """Revoke a token."""
     await console.revoke_token(request)
     return RedirectResponse("/tokens", 303)
 
 
 async def actions(console: Console, request: Request) -> Response:
-    """List actions."""
     lines, page = await console.actions_of(request), PAGE.read(request)
     return render(
         "actions",
@@ -369,12 +353,10 @@ async def actions(console: Console, request: Request) -> Response:
 
 
 async def backups(console: Console, request: Request) -> Response:
-    """List backups."""
     return render("backups", "Backups", token_of(request), backups=console.collector.backups())
 
 
 async def make_backup(console: Console, request: Request) -> Response:
-    """Make a backup."""
     await console.back_up(request)
     return RedirectResponse("/backups", 303)
 
@@ -383,7 +365,6 @@ async def make_backup(console: Console, request: Request) -> Response:
 
 
 async def sign_in(console: Console, request: Request) -> Response:
-    """Show the form that takes a token."""
     wanted = _local(request.query_params.get("next", "/"))
     return render("sign_in", "Sign in", next=wanted, failed=False)
 
@@ -400,7 +381,6 @@ async def begin_session(console: Console, request: Request) -> Response:
 
 
 async def end_session(console: Console, request: Request) -> Response:
-    """Sign out."""
     check_same_origin(request)
     return _with_session(console, request, "/sign-in", "")
 
@@ -412,7 +392,6 @@ def _with_session(console: Console, request: Request, path: str, secret: str) ->
 
 
 async def static(console: Console, request: Request) -> Response:
-    """Return a static file."""
     return pages.static_response(request.url.path.rpartition("/")[2])
 
 

@@ -1,4 +1,4 @@
-"""What operators do with a collector or an analyzer: plans, origins of web pages, backups.
+"""Operators' work with a collector or an analyzer: plans, origins of web pages, backups.
 
 Every change is added to the list of actions. `objection` decides which plans are accepted.
 """
@@ -27,8 +27,6 @@ from shoal.server.storage.database import storage_errors
 from shoal.server.storage.records import Declaration, PlanRecord, State
 from shoal.server.storage.store import Store
 
-__all__ = ["Administration", "certificate", "objection", "publish"]
-
 PlanSettings = Settings | AnalyzerSettings
 
 BACKUPS = "backups"
@@ -38,15 +36,8 @@ BACKUPS = "backups"
 class Administration:
     """Plans, origins and backups of a collector or an analyzer; the console works with it.
 
-    Parameters
-    ----------
-    service
-        Runs the work on the store.
-    store
-        Where plans are kept.
-    settings
-        An analyzer's settings accept plans that name a relay and an analyzer, and no others; a
-        collector's settings the opposite.
+    With an analyzer's settings it accepts only plans that name a relay and an analyzer; with a
+    collector's settings only the others.
     """
 
     def __init__(self, service: Service, store: Store, settings: PlanSettings) -> None:
@@ -60,7 +51,6 @@ class Administration:
     # Plans
 
     def plan(self, plan_id: str) -> PlanRecord | None:
-        """Return a plan by its id."""
         return self._plans.get(plan_id)
 
     def plans(self) -> list[PlanRecord]:
@@ -78,12 +68,6 @@ class Administration:
         if record is None:  # a draft too: other responses would reveal that it exists
             return problems.UNKNOWN_PLAN
         return record.plan if self.service.has_space else problems.STORAGE_FULL
-
-    def reports_needed(self, plan_id: str) -> int:
-        """Return how many reports make a crowd complete; on the store's thread."""
-        record = self._plans.get(plan_id) or self.store.plan(plan_id)  # another one published it
-        assert record is not None
-        return record.plan.reports_needed
 
     async def add_plan(self, plan: Plan) -> Problem | None:
         """Add a plan as a draft, or return why not; a known plan is left unchanged."""
@@ -151,7 +135,6 @@ class Administration:
         return None if moved else problems.WRONG_STATE
 
     async def reload(self, plan_id: str) -> None:
-        """Read a plan again."""
         record = await self.in_store(self.store.plan, plan_id)
         if record is not None:
             self._plans[plan_id] = record

@@ -1,19 +1,16 @@
 """Backup and restore: plans, released crowds, tokens and the signing key, in one file.
 
-A backup holds neither the counts of an open crowd, nor which reports have come, nor the key in
-`crowd-key`. After a restore they could only do harm. The collector may have gone on after the
-backup was made, so reports that it counted then could be counted again, in a second crowd; two
-releases that overlap can be told apart, and each hides less than it promises. So a restore discards
-open crowds, closes plans that have no window, and accepts reports of the others only from the first
-window for which no report can have been sent. The same holds for plans that may have been
-published since: see `shoal.server.storage.recovery`.
+A backup holds neither open crowds, nor which reports have arrived, nor `crowd-key`. Reports that
+the collector counted after the backup could otherwise be counted again, in a second crowd, and
+releases that overlap hide less than they promise. So a restore discards open crowds, closes plans
+without a window, and accepts reports of the others only from the first window for which no report
+can have been sent. The same holds for plans that may have been published since: see
+`shoal.server.storage.recovery`. A relay's backup holds no message: crowds that had not arrived at
+the analyzer are discarded.
 
-A relay is backed up and restored by the same commands. Its backup holds no message: crowds that had
-not arrived at the analyzer are discarded, open or complete.
-
-A backup ends with a signature over all of it, and a restore refuses one that does not match. That
-detects damage, and changes by anyone who cannot read the signing key. The key is in the backup, so
-anyone who can read one backup can sign another: only its SHA-256, kept elsewhere, detects that.
+A backup ends with a signature over all of it. That detects damage, and changes by anyone who cannot
+read the signing key. The key is in the backup, so anyone who can read one backup can sign another:
+only its SHA-256, kept elsewhere, detects that.
 """
 
 from __future__ import annotations
@@ -54,8 +51,6 @@ from shoal.server.storage.schema import (
 from shoal.server.storage.sqlite import open_database
 from shoal.support.disk import Disk
 
-__all__ = ["Restoration", "back_up", "backup_digest", "restore"]
-
 _MAGIC = b"\nshoal backup 1\n"
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 _END = _KEY_BYTES + _SIGNATURE_BYTES + len(_MAGIC)
@@ -72,20 +67,11 @@ def back_up(
     url: str = "",
     clock: Callable[[], float] = time.time,
 ) -> Path:
-    """Write a backup while the collector runs, or while it does not, and return its path.
+    """Write a backup, also while the collector runs, and return its path.
 
-    Parameters
-    ----------
-    folder
-        The collector's data.
-    target
-        A new file, or a folder in which one is made and named after the time.
-    schemas
-        The tables that the data may have: those of a collector, or also those of a relay.
-    url
-        The PostgreSQL database that the data are in, if they are not in the folder.
-    clock
-        Seconds since 1970.
+    `target` is a new file, or a folder in which one is made and named after the time. `schemas` are
+    the tables that the data may have. `url` is the PostgreSQL database of the data, if they are
+    not in the folder.
     """
     if not (folder / (SIGNING_FILE if url else NAME)).exists():
         raise InputError(f"there is no collector data at {folder / NAME}.")
@@ -169,18 +155,8 @@ def restore(
     """Restore a collector from a backup, into a folder that holds no collector.
 
     The collector that was backed up must not run again. A new admin token is written to the folder;
-    the tokens of the backup are valid too, even those that were revoked since.
-
-    Parameters
-    ----------
-    source
-        The backup.
-    folder
-        A new folder for the data.
-    digest
-        The SHA-256 that the backup must have, in hexadecimal; by default its signature is enough.
-    clock
-        Seconds since 1970.
+    the tokens of the backup are valid too, even those that were revoked since. `digest` is the
+    SHA-256 that the backup must have, in hexadecimal; without it the signature is enough.
     """
     if not source.is_file():
         raise InputError(f"there is no backup at {source}.")

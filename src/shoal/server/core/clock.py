@@ -1,15 +1,13 @@
 """A clock that does not jump: a wrong one would close windows and discard crowds for good.
 
 Windows end by the clock, and the data of a window that has ended are destroyed. So the wall clock
-is compared with the uptime of the machine, which cannot be set. As long as both agree, the wall
-clock is used. If they differ by more than a step, time continues from the last agreement, nothing
-is destroyed early, and an operator must confirm that the wall clock is right.
+is compared with the machine's uptime, which cannot be set. If they differ by more than a step, time
+continues from the last agreement until an operator confirms that the wall clock is right.
 
-A process that restarts compares the wall clock with the last time stored in the data. If the
-machine has been restarted in between, the length of the outage is unknown: a wall clock that is
-behind the stored time, or ahead of it by more than the longest outage, is not trusted. And since a
-machine may show a wrong time until it has synchronized, nothing is destroyed for a quarter of an
-hour.
+A process that restarts compares the wall clock with the time stored in the data. After a reboot the
+length of the outage is unknown: a wall clock behind the stored time, or ahead of it by more than
+the longest outage, is not trusted. And since a machine may show a wrong time until it has
+synchronized, nothing is destroyed for a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -21,8 +19,6 @@ from pathlib import Path
 
 from shoal.server.storage.database import SqlConnection, write_fact
 
-__all__ = ["GuardedClock", "Moment", "read_moment", "write_moment"]
-
 STEP = 600.0
 """Seconds by which the wall clock may be corrected without a question."""
 LONGEST_OUTAGE = 72 * 3600.0
@@ -33,11 +29,7 @@ SETTLING = 900.0
 
 @dataclass(frozen=True)
 class Moment:
-    """What to go on from after a restart.
-
-    `seconds` is the last trusted time, `origin` the time at which the machine was started
-    by the same clock, and `boot` tells one start of the machine from another.
-    """
+    """The state of a clock: the last trusted time, when the machine booted by it, and the boot."""
 
     seconds: float
     origin: float
@@ -47,17 +39,9 @@ class Moment:
 class GuardedClock:
     """Seconds since 1970, without jumps.
 
-    Parameters
-    ----------
-    wall
-        The clock that people set.
-    uptime
-        Seconds for which the machine has been running, sleep included.
-    boot
-        Tells one start of the machine from another; empty where the system does not.
+    `wall` is the clock that people set, `uptime` the seconds since the machine booted, sleep
+    included, and `boot` the id of this boot, empty where the system has none.
 
-    Examples
-    --------
     >>> wall, running = [1_000_000.0], [50.0]
     >>> clock = GuardedClock(wall=lambda: wall[0], uptime=lambda: running[0], boot=lambda: "b")
     >>> wall[0] += 864_000.0
@@ -107,12 +91,11 @@ class GuardedClock:
         return self._uptime() >= self._settles_at
 
     def wall(self) -> float:
-        """Return the time that the wall clock says."""
         return self._wall()
 
     @property
     def moment(self) -> Moment:
-        """What to go on from after a restart."""
+        """The state to store for the next start."""
         return Moment(self(), self._origin, self._boot)
 
     def resume(self, last: Moment) -> None:

@@ -1,9 +1,9 @@
 """An HTTP/1.1 server for ASGI apps that records no address and bounds every wait.
 
-It parses with httptools and adds features that no server offers as public API: it never reads the
-address of the other side, it limits how long and how much a connection may owe, and when all
-connections are taken it closes the one that has kept it waiting longest. So a request that arrives
-at once always finds room. See `docs/decisions/0012-http-server.md`.
+It parses with httptools and adds what no server offers as public API: it never reads the client's
+address, it limits how long and how much a connection may owe, and when all connections are taken it
+closes the one that has kept it waiting longest. So a request that arrives at once always finds
+room. See `docs/decisions/0012-http-server.md`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from shoal.server.core import problems
 from shoal.server.core.http import App, Scope
 from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
-
-__all__ = ["ConnectionLimiter", "HttpConnection", "HttpServer"]
 
 MAX_HEAD = 64 << 10
 """Bytes of a request's URL and headers together."""
@@ -46,17 +44,14 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class ConnectionLimiter:
-    """The connections that owe a request or its rest, or do not read, the longest wait first.
-
-    `refused` is called with each problem that ends a connection.
-    """
+    """The connections that owe a request or its rest, or do not read, the longest wait first."""
 
     def __init__(self, refused: Callable[[Problem], None] = lambda problem: None) -> None:
         self._waiting: dict[HttpConnection, None] = {}
         self.refused = refused
 
     def begin_wait(self, connection: HttpConnection) -> None:
-        """Start to wait for the other side, behind all other connections."""
+        """Start to wait for a client, behind all other connections."""
         self._waiting.pop(connection, None)
         self._waiting[connection] = None
 
@@ -78,17 +73,10 @@ class ConnectionLimiter:
 class HttpServer:
     """Serves an ASGI app on a socket.
 
-    Parameters
-    ----------
-    app
-        The ASGI app. The state of a request's scope has `connection`, a dictionary that lives as
-        long as the connection, and `hung_up`, an event that is set when the other side has gone.
-    max_connections
-        Connections at a time.
-    timeout
-        Seconds within which a request must arrive, and its response must be read.
-    refused
-        Called with each problem that ends a connection.
+    The state of a request's scope has `connection`, a dictionary that lives as long as the
+    connection, and `hung_up`, an event that is set when the client has gone. A request must arrive
+    within `timeout` seconds, and its response must be read within the same time. `refused` is
+    called with each problem that ends a connection.
     """
 
     def __init__(
@@ -105,7 +93,6 @@ class HttpServer:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, bound: socket.socket) -> None:
-        """Accept connections at a socket."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: HttpConnection(self, loop), sock=bound, backlog=4096
@@ -146,7 +133,7 @@ class HttpConnection(asyncio.Protocol):
         self._queue: deque[_Exchange] = deque()  # the first is being answered
         self._current: _Exchange | None = None  # the last one whose head has arrived
         self.waiting_since: float | None = loop.time()
-        """Since when the other side owes a request, or the rest of one."""
+        """Since when the client owes a request, or the rest of one."""
         self._idle_since: float | None = None
         self._head = self._events = self._silent = 0
         self._unread, self._unread_since = 0, loop.time()
@@ -160,7 +147,6 @@ class HttpConnection(asyncio.Protocol):
     # Of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a connection, if there is room for it."""
         self.transport = cast(asyncio.Transport, transport)
         connections, limit = self._server.connections, self._server.max_connections
         connections.add(self)
@@ -172,7 +158,6 @@ class HttpConnection(asyncio.Protocol):
         self._limiter.begin_wait(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell all requests in progress that the client has disconnected."""
         self._server.connections.discard(self)
         self._limiter.end_wait(self)
         self._hung_up.set()
@@ -181,7 +166,6 @@ class HttpConnection(asyncio.Protocol):
             exchange.disconnect()
 
     def data_received(self, data: bytes) -> None:
-        """Parse received data."""
         if self._ended:
             self._dropped += len(data)
             if self._dropped > _MAX_DROPPED:
@@ -217,12 +201,11 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """Make responses wait: the other side does not read them."""
+        # The client does not read its responses.
         self.writable.clear()
         self._limiter.begin_wait(self)
 
     def resume_writing(self) -> None:
-        """Let responses continue."""
         self.writable.set()
         if self._queue and self.waiting_since is None:
             self._limiter.end_wait(self)
@@ -230,7 +213,6 @@ class HttpConnection(asyncio.Protocol):
     # Of the parser
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
         self._url, self._headers, self._expects_continue = b"", list[tuple[bytes, bytes]](), False
         self.waiting_since = self._loop.time()
         self._limiter.begin_wait(self)
@@ -238,12 +220,10 @@ class HttpConnection(asyncio.Protocol):
         self._events += 1
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the URL."""
         self._url += url
         self._grow(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects_continue = True
@@ -286,13 +266,11 @@ class HttpConnection(asyncio.Protocol):
             raise ValueError("too many pipelined requests")  # ends the parsing
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
         self._events += 1
         assert self._current is not None
         self._current.add_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
         self.waiting_since = None
         self._events += 1
         exchange = self._current
@@ -336,13 +314,11 @@ class HttpConnection(asyncio.Protocol):
                 self._limiter.begin_wait(self)
 
     def pause_reading(self) -> None:
-        """Read no more for now."""
         if not self._reading_paused:
             self._reading_paused = True
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on."""
         if self._reading_paused and not self._ended:
             self._reading_paused = False
             self.transport.resume_reading()
@@ -355,7 +331,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
 
     def check(self, timeout: float) -> None:
-        """Close the connection if it is idle, or if the other side is too slow."""
+        """Close the connection if it is idle, or if the client is too slow."""
         if self.is_stuck(timeout):  # first: `close` waits until the response is read
             self._limiter.refused(problems.TOO_SLOW)
             self.transport.abort()
@@ -394,7 +370,7 @@ class HttpConnection(asyncio.Protocol):
         self._linger()
 
     def _linger(self) -> None:
-        """Send no more, and drop what still arrives, until the other side has the response."""
+        """Send no more, and drop data that still arrive, until the client has the response."""
         self.resume_reading()
         self._ended = True
         # If it were closed at once, the system would discard the response while data still arrive.
@@ -441,7 +417,6 @@ class _Exchange:
             self._arrived.set()
 
     def end_body(self) -> None:
-        """Note that the body is complete."""
         if not self.is_complete:
             self.more_body = False
             self._arrived.set()

@@ -1,4 +1,4 @@
-"""Runs a party's listeners in one process until a signal comes."""
+"""Runs a party's listeners in one process until a signal arrives."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from shoal.errors import InputError
 from shoal.server.core.http import App
 from shoal.server.core.http_server import HttpServer
 from shoal.server.core.observability import LOG, log_to
-from shoal.server.core.service import Service
+from shoal.server.core.service import Party
 from shoal.server.core.settings import address, own_url, remove_addresses, write_addresses
-
-__all__ = ["Listener", "bind", "leave", "run"]
 
 
 class Listener(NamedTuple):
@@ -33,16 +31,6 @@ class Listener(NamedTuple):
     bound: socket.socket | None = None
 
 
-class Party(Protocol):
-    """A collector, a relay or an analyzer."""
-
-    service: Service
-
-    async def __aenter__(self) -> Any: ...
-
-    async def __aexit__(self, *error: object) -> None: ...
-
-
 def run(
     party: Party,
     listeners: Sequence[Listener],
@@ -51,18 +39,10 @@ def run(
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
     stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a party until it is told to stop; the process then calls `leave`.
+    """Run a party until a signal stops it; the process then calls `leave`.
 
-    Parameters
-    ----------
-    party, listeners
-        What runs, and where it can be reached.
-    begin
-        Called when the party runs, before it can be reached.
-    ready
-        Called with the addresses of the listeners, as URLs by their names.
-    stopping
-        Called when it is told to stop.
+    `begin` is called when the party runs, before it can be reached, `ready` with the URLs of the
+    listeners by their names, and `stopping` when a signal arrives.
     """
     log_to(party.service.settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:

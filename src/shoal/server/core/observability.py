@@ -3,7 +3,7 @@
 A counter of reports, read every second, would show when each report arrived. So reports are counted
 when their crowd is released or discarded, in the latter case rounded down to a tenth of the crowd.
 For the same reason the duration of commits is the longest of a period, the queue is rounded to
-tenths and the size of the data to megabytes. Refusals are counted as they happen, since refused
+10 % and the size of the data to megabytes. Refusals are counted as they happen, since refused
 reports are not counted. Logs are JSON lines about the service and never about a report; times are
 rounded to the minute, since a line may mark the report that completed a crowd.
 """
@@ -29,13 +29,11 @@ from prometheus_client import (
 from shoal import __version__
 from shoal.server.core.problems import Problem
 
-__all__ = ["LOG", "Metrics", "log_to"]
-
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the time of a first refusal is private
 
 
 class Metrics:
-    """What a collector tells about itself."""
+    """The metrics of a service."""
 
     media_type = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -72,11 +70,9 @@ class Metrics:
         return Gauge(name, help, labels or [], registry=self._registry)
 
     def refused(self, problem: Problem) -> None:
-        """Count a refusal."""
         self._refusals.labels(problem.name).inc()
 
     def released(self, reports: int) -> None:
-        """Count a released crowd and its reports."""
         self._released.inc()
         self._reports.inc(reports)
 
@@ -86,7 +82,6 @@ class Metrics:
         self._lost.inc(reports)
 
     def unreadable(self, messages: int) -> None:
-        """Count messages of a released crowd that could not be read."""
         self._unreadable.inc(messages)
 
     def clock_stepped(self) -> None:
@@ -94,7 +89,6 @@ class Metrics:
         self._steps.inc()
 
     def committed(self, seconds: float) -> None:
-        """Note how long a commit took."""
         self._longest = max(self._longest, seconds)
 
     def turn(self) -> None:

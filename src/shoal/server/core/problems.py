@@ -9,10 +9,8 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
-__all__ = ["PROBLEMS", "Problem"]
-
 CLOSE = (b"connection", b"close")
-"""The header of a connection's last answer."""
+"""The header of a connection's last response."""
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -45,7 +43,7 @@ class Problem:
 
     @cached_property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers it is answered with."""
+        """The headers of the response."""
         headers = [
             (b"content-type", b"application/problem+json"),
             (b"content-length", str(len(self.body)).encode()),
@@ -62,13 +60,13 @@ class Problem:
 
     @cached_property
     def raw_response(self) -> bytes:
-        """The whole answer, after which the connection ends, for where there is no request yet."""
+        """The last response of a connection, for when there is no request to respond to."""
         lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
         lines += [b"%s: %s" % header for header in (*self.headers, CLOSE)]
         return b"\r\n".join([*lines, b"", self.body])
 
     async def send(self, send: Send, *, last: bool = False) -> None:
-        """Answer a request with it, the connection's last one if so asked."""
+        """Send it as a response; with `last`, the connection ends."""
         headers = [*self.headers, CLOSE] if last else self.headers
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration
-from shoal.server.core.http import App, Receive, Refusal, Scope, with_cors
+from shoal.server.core.http import App, Receive, Refusal, Scope, first, with_cors
 from shoal.server.core.openapi import (
     Operation,
     Parameter,
@@ -22,18 +22,13 @@ from shoal.server.core.openapi import (
 from shoal.server.core.problems import Send
 from shoal.server.storage.records import PlanRecord
 
-__all__ = ["PLAN", "PublicEndpoint", "make_public"]
-
 PLAN = Parameter("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
 _AN_HOUR = "public, max-age=3600"
 """How long a signed document may be cached; after that the signing key may have changed."""
 
 
 class PublicEndpoint(Protocol):
-    """The endpoint of a party's public listener, such as that for reports.
-
-    It is written directly for ASGI, so its operations have no handler.
-    """
+    """The endpoint for reports or chunks; written directly for ASGI, without a handler."""
 
     title: str
     summary: str
@@ -94,8 +89,4 @@ def make_public(administration: Administration, endpoint: PublicEndpoint) -> App
         administration.refused,
     )
 
-    async def public(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not await endpoint.handle(scope, receive, send):
-            await others(scope, receive, send)
-
-    return with_cors(public, administration.origins)
+    return with_cors(first(endpoint.handle, others), administration.origins)

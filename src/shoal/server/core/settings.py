@@ -19,23 +19,9 @@ from shoal.support.checks import shown
 from shoal.support.disk import Disk
 from shoal.support.files import first_line, read_json
 
-__all__ = [
-    "ADDRESSES_FILE",
-    "AnalyzerSettings",
-    "RelaySettings",
-    "SenderLimits",
-    "ServiceSettings",
-    "Settings",
-    "own_url",
-    "read_addresses",
-    "remove_addresses",
-    "setting",
-    "write_addresses",
-]
-
 _PREFIX = "SHOAL_"
 _OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
-"""Variables that other commands read."""
+"""Variables of other commands."""
 
 
 def setting(
@@ -291,17 +277,16 @@ ADDRESSES_FILE = "addresses.json"
 
 
 def write_addresses(folder: Path, urls: dict[str, str]) -> None:
-    """Write the URLs of a collector's listeners, by the names `public` and `console`."""
+    """Store the URLs of a service's listeners, by their names."""
     Disk().store(folder / ADDRESSES_FILE, json.dumps(urls).encode(), f"{ADDRESSES_FILE}.part")
 
 
 def remove_addresses(folder: Path) -> None:
-    """Remove the file."""
     (folder / ADDRESSES_FILE).unlink(missing_ok=True)
 
 
 def read_addresses(folder: Path) -> dict[str, str]:
-    """Return the URLs that were written last; nothing if there are none that can be read."""
+    """Return the stored URLs; none if they cannot be read."""
     try:
         document = read_json(folder / ADDRESSES_FILE, "list of addresses", InputError)
     except InputError:

@@ -1,16 +1,16 @@
-"""Checks of a deployment: each finds a verdict, says it in a sentence, and names the fix.
+"""Checks of a deployment: each has a verdict, a sentence and a way out.
 
-`shoal.server.doctor.examine` runs all of them. They change nothing and
-show nothing about open crowds.
+`shoal.server.doctor.examine` runs all of them. They change nothing and show nothing about open
+crowds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
-__all__ = ["Finding", "Verdict", "worst"]
+__all__ = ["Finding", "Verdict", "fail", "ok", "warn", "worst"]
 
 Verdict = Literal["ok", "warn", "fail"]
 _ORDER: tuple[Verdict, ...] = ("ok", "warn", "fail")
@@ -27,12 +27,19 @@ class Finding:
 
     def to_json(self) -> dict[str, str]:
         """Return the finding as JSON values."""
-        return {
-            "check": self.check,
-            "verdict": self.verdict,
-            "sentence": self.sentence,
-            "way_out": self.way_out,
-        }
+        return asdict(self)
+
+
+def ok(check: str, sentence: str) -> Finding:
+    return Finding(check, "ok", sentence)
+
+
+def warn(check: str, sentence: str, way_out: str) -> Finding:
+    return Finding(check, "warn", sentence, way_out)
+
+
+def fail(check: str, sentence: str, way_out: str) -> Finding:
+    return Finding(check, "fail", sentence, way_out)
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:

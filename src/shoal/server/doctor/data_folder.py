@@ -13,11 +13,11 @@ from pathlib import Path
 
 from shoal.errors import ShoalError
 from shoal.server.core.clock import STEP
-from shoal.server.doctor import Finding, Verdict
+from shoal.server.doctor import Finding, Verdict, fail, ok, warn
 from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
-from shoal.server.storage.records import Records, Signatures
+from shoal.server.storage.records import Records
 from shoal.server.storage.schema import (
     COLLECTOR,
     VERSION,
@@ -29,8 +29,6 @@ from shoal.server.storage.schema import (
 from shoal.server.storage.sqlite import LONGEST_LOG, log_size
 from shoal.support.checks import is_loopback
 from shoal.support.files import first_line
-
-__all__ = ["check_database", "check_folder", "check_signatures", "public_key", "registered_relays"]
 
 _OLDEST_SQLITE = (3, 35, 0)
 _SECRETS = (
@@ -53,16 +51,12 @@ _LONG_LOG = 64 << 20
 def check_folder(folder: Path, min_free_megabytes: int, url: str = "") -> Iterator[Finding]:
     """Check the folder and its files, or the database at a URL."""
     if not folder.is_dir():
-        yield Finding(
-            "folder", "fail", f"{folder} is not a folder.", "Name the one given to shoal serve."
-        )
+        yield fail("folder", f"{folder} is not a folder.", "Name the one given to shoal serve.")
         return
     yield _private(folder, "folder", 0o700)
     if not os.access(folder, os.R_OK | os.X_OK):
-        yield Finding(
-            "owner", "fail", f"{folder} belongs to another user, so it was not checked.",
-            f"Run it as its owner: sudo -u {_owner(folder)} shoal collector doctor ...",
-        )  # fmt: skip
+        sentence = f"{folder} belongs to another user, so it was not checked."
+        yield fail("owner", sentence, _run_as_owner(folder))
         return
     yield from _files(folder)
     yield _disk(folder, min_free_megabytes)
@@ -75,8 +69,16 @@ def _private(path: Path, check: str, wanted: int) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         sentence = f"Other users of this machine can read {path} (mode {mode:04o})."
-        return Finding(check, "fail", sentence, f"chmod {wanted:o} {path}")
-    return Finding(check, "ok", f"Only its owner can read {path}.")
+        return fail(check, sentence, f"chmod {wanted:o} {path}")
+    return ok(check, f"Only its owner can read {path}.")
+
+
+def _run_as_owner(path: Path) -> str:
+    try:
+        owner = path.owner()
+    except (KeyError, NotImplementedError):
+        owner = str(path.stat().st_uid)
+    return f"Run it as the owner: sudo -u {owner} shoal collector doctor ..."
 
 
 def _files(folder: Path) -> Iterator[Finding]:
@@ -85,12 +87,8 @@ def _files(folder: Path) -> Iterator[Finding]:
             yield _private(folder / name, name, 0o600)
     owners = {path.stat().st_uid for path in [folder, *folder.iterdir()] if path.exists()}
     if len(owners) > 1:
-        yield Finding(
-            "owner",
-            "fail",
-            f"The files in {folder} belong to {len(owners)} users, and one of them runs it.",
-            f"chown -R that user {folder}",
-        )
+        sentence = f"The files in {folder} belong to {len(owners)} users, and one of them runs it."
+        yield fail("owner", sentence, f"chown -R that user {folder}")
 
 
 def _disk(folder: Path, spare: int) -> Finding:
@@ -101,40 +99,27 @@ def _disk(folder: Path, spare: int) -> Finding:
 
 
 def _file_system(folder: Path) -> Finding:
-    kind = _kind_of_file_system(folder)
+    kind, check = _kind_of_file_system(folder), "file system"
     if kind is None:
-        return Finding(
-            "file system",
-            "warn",
-            "The kind of file system of the data is unknown on this system.",
-            "Make sure it is a local one: locks and syncs may fail over a network.",
-        )
+        sentence = "The kind of file system of the data is unknown on this system."
+        way_out = "Make sure it is a local one: locks and syncs may fail over a network."
+        return warn(check, sentence, way_out)
     if kind in _NETWORK:
-        return Finding(
-            "file system",
-            "fail",
-            f"The data are on a network file system ({kind}), where locks and syncs may fail.",
-            "Move them to a local disk.",
+        sentence = (
+            f"The data are on a network file system ({kind}), where locks and syncs may fail."
         )
+        return fail(check, sentence, "Move them to a local disk.")
     if kind in _FLEETING:
-        return Finding(
-            "file system",
-            "fail",
-            f"The data are in memory ({kind}) and are lost when the machine stops.",
-            "Move them to a disk.",
-        )
+        sentence = f"The data are in memory ({kind}) and are lost when the machine stops."
+        return fail(check, sentence, "Move them to a disk.")
     if kind == "overlay":
-        return Finding(
-            "file system",
-            "warn",
-            "The data are in a container's own layer and are deleted with it.",
-            "Mount a volume there.",
-        )
-    return Finding("file system", "ok", f"The data are on a local file system ({kind}).")
+        sentence = "The data are in a container's own layer and are deleted with it."
+        return warn(check, sentence, "Mount a volume there.")
+    return ok(check, f"The data are on a local file system ({kind}).")
 
 
 def _kind_of_file_system(folder: Path, table: str = "/proc/self/mountinfo") -> str | None:
-    """Return the kind of file system that the last mount over the folder has, on Linux."""
+    """Return the kind of the file system that holds the folder, on Linux."""
     try:
         lines = Path(table).read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -162,9 +147,8 @@ def registered_relays(folder: Path) -> int | None:
     """Return how many relays may forward to an analyzer; None if the data are not one's."""
     path = folder / NAME
     with suppress(OSError, sqlite3.Error):
-        if path.exists() and not (hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid()):
-            uri = f"{path.resolve().as_uri()}?mode=ro"
-            with closing(sqlite3.connect(uri, uri=True)) as database:
+        if path.exists() and _is_own(path):
+            with closing(_read_only(path)) as database:
                 role = database.execute("SELECT value FROM facts WHERE name = 'role'").fetchone()
                 query = "SELECT count(*) FROM tokens WHERE role = 'relay' AND key IS NOT NULL"
                 if role == ("analyzer",):
@@ -172,68 +156,61 @@ def registered_relays(folder: Path) -> int | None:
     return None
 
 
+def _is_own(path: Path) -> bool:
+    """Whether the data belong to this user; SQLite may make files that others could not open."""
+    return not hasattr(os, "geteuid") or path.stat().st_uid == os.geteuid()
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+
+
 def _key(folder: Path) -> Finding:
     if not (folder / SIGNING_FILE).exists():
-        return Finding(
-            "signing key",
-            "fail",
-            f"There is no {SIGNING_FILE} in {folder}; devices would not trust a new one.",
-            "Start the collector once, or restore a backup.",
-        )
+        sentence = f"There is no {SIGNING_FILE} in {folder}; devices would not trust a new one."
+        return fail("signing key", sentence, "Start the collector once, or restore a backup.")
     if public_key(folder) is None:
-        sentence = f"{folder / SIGNING_FILE} holds no key."
-        return Finding("signing key", "fail", sentence, "Restore a backup.")
-    return Finding("signing key", "ok", "The key can be read.")
+        return fail("signing key", f"{folder / SIGNING_FILE} holds no key.", "Restore a backup.")
+    return ok("signing key", "The key can be read.")
 
 
 def _database(folder: Path) -> Iterator[Finding]:
-    version = ".".join(map(str, sqlite3.sqlite_version_info))
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-        yield Finding("SQLite", "warn", f"SQLite {version} is from before 2021.", "Update it.")
+        sentence = f"SQLite {sqlite3.sqlite_version} is from before 2021."
+        yield warn("SQLite", sentence, "Update it.")
     else:
-        yield Finding("SQLite", "ok", f"SQLite has version {version}.")
+        yield ok("SQLite", f"SQLite has version {sqlite3.sqlite_version}.")
     path = folder / NAME
     if not path.exists():
-        yield Finding(
-            "data", "fail", f"There is no {NAME} in {folder}.", "Start the collector once."
-        )
+        yield fail("data", f"There is no {NAME} in {folder}.", "Start the collector once.")
         return
-    if hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid():
-        # SQLite may make a file beside the database, which its owner could then not open.
-        yield Finding(
-            "data", "fail", "The data belong to another user, so they are not opened.",
-            f"Run it as their owner: sudo -u {_owner(path)} shoal collector doctor ...",
-        )  # fmt: skip
+    if not _is_own(path):
+        sentence = "The data belong to another user, so they are not opened."
+        yield fail("data", sentence, _run_as_owner(path))
         return
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-            journal = database.execute("PRAGMA journal_mode").fetchone()[0]
-            damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        with closing(_read_only(path)) as database:
+            version, journal, damage = (
+                database.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("user_version", "journal_mode", "quick_check(1)")
+            )
             signatures = []
-            if (version, damage) == (VERSION, "ok") and application_of(
-                path
-            ) == COLLECTOR.application:
+            is_whole = (version, damage) == (VERSION, "ok")
+            if is_whole and application_of(path) == COLLECTOR.application:
                 signatures = list(check_signatures(database, folder))
     except (sqlite3.Error, ShoalError) as error:
-        sentence = f"The data cannot be read: {first_line(error)}."
-        yield Finding("data", "fail", sentence, "Restore a backup.")
+        yield fail("data", f"The data cannot be read: {first_line(error)}.", "Restore a backup.")
         return
     if version != VERSION:
-        sentence = f"The {other_version(version)}."
-        yield Finding("data", "fail", sentence, "Use the Shoal that wrote them.")
+        yield _wrong_version("data", version)
     elif damage != "ok":
-        yield Finding("data", "fail", f"The data are damaged: {damage}.", "Restore a backup.")
+        yield fail("data", f"The data are damaged: {damage}.", "Restore a backup.")
     elif journal != "wal":
         sentence = f"The database keeps a journal of kind {journal}, not a write-ahead log."
-        yield Finding("data", "warn", sentence, "Start the collector; it changes that.")
+        yield warn("data", sentence, "Start the collector; it changes that.")
     else:
-        yield Finding("data", "ok", f"The data are intact and have version {version}.")
+        yield ok("data", f"The data are intact and have version {version}.")
     yield from signatures
-    yield from _log(folder)
-
-
-def _log(folder: Path) -> Iterator[Finding]:
     size = log_size(folder)
     if size > _LONG_LOG:
         yield Finding(
@@ -245,11 +222,8 @@ def _log(folder: Path) -> Iterator[Finding]:
         )
 
 
-def _owner(path: Path) -> str:
-    try:
-        return path.owner()
-    except (KeyError, NotImplementedError):
-        return str(path.stat().st_uid)
+def _wrong_version(check: str, version: int) -> Finding:
+    return fail(check, f"The {other_version(version)}.", "Use the Shoal that wrote them.")
 
 
 def check_database(folder: Path, url: str) -> Iterator[Finding]:
@@ -269,48 +243,40 @@ def check_database(folder: Path, url: str) -> Iterator[Finding]:
                 signatures = list(check_signatures(database, folder))
     except ShoalError as error:
         sentence = f"The database cannot be used: {first_line(error)}"
-        yield Finding("database", "fail", sentence, "Start PostgreSQL, or fix database.")
+        yield fail("database", sentence, "Start PostgreSQL, or fix database.")
         return
     if version == 0:
-        yield Finding(
-            "database", "fail", "The database is empty.", "Start a collector or a relay once."
-        )
+        yield fail("database", "The database is empty.", "Start a collector or a relay once.")
     elif version != VERSION:
-        sentence = f"The {other_version(version)}."
-        yield Finding("database", "fail", sentence, "Use the Shoal that wrote them.")
+        yield _wrong_version("database", version)
     else:
-        yield Finding("database", "ok", f"The database answers and has version {version}.")
+        yield ok("database", f"The database answers and has version {version}.")
     yield from signatures
     encrypted, address, there = row
     if encrypted or address is None or is_loopback(address):
-        yield Finding(
-            "database connection", "ok", "The connection to the database is encrypted or local."
-        )
+        yield ok("database connection", "The connection to the database is encrypted or local.")
     else:
         sentence = "The connection to the database is not encrypted, and it carries tokens' hashes."
-        yield Finding(
-            "database connection", "fail", sentence, "Add ?sslmode=verify-full to database."
-        )
-    if abs(there - time.time()) > STEP:
-        sentence = f"The clock here and the database's differ by {abs(there - time.time()):.0f} s."
-        yield Finding("database clock", "fail", sentence, "Set both, for example with NTP.")
+        yield fail("database connection", sentence, "Add ?sslmode=verify-full to database.")
+    apart = abs(there - time.time())
+    if apart > STEP:
+        sentence = f"The clock here and the database's differ by {apart:.0f} s."
+        yield fail("database clock", sentence, "Set both, for example with NTP.")
     if not (folder / CROWD_KEY_FILE).exists():
-        yield Finding(
-            CROWD_KEY_FILE, "fail", f"There is no {CROWD_KEY_FILE} in {folder}.",
-            "Copy it from another one, or start the first one once.",
-        )  # fmt: skip
+        sentence = f"There is no {CROWD_KEY_FILE} in {folder}."
+        way_out = "Copy it from another one, or start the first one once."
+        yield fail(CROWD_KEY_FILE, sentence, way_out)
 
 
 def check_signatures(database: SqlConnection, folder: Path) -> Iterator[Finding]:
     """Check that stored plans, certificates and releases match their ids and signatures."""
     if not (folder / SIGNING_FILE).exists():
         return  # another finding says so
-    found = Records(database, Signatures(database, folder)).unverified()
+    found = Records(database, folder).unverified()
     if found:
         more = f" There are {len(found) - 1:,} more." if len(found) > 1 else ""
         sentence = found[0].removesuffix(" Restore a backup.")
-        yield Finding(
-            "signatures", "fail", f"{sentence[0].upper()}{sentence[1:]}{more}", "Restore a backup."
-        )
+        sentence = f"{sentence[0].upper()}{sentence[1:]}{more}"
+        yield fail("signatures", sentence, "Restore a backup.")
     else:
-        yield Finding("signatures", "ok", "Stored plans and releases match their signatures.")
+        yield ok("signatures", "Stored plans and releases match their signatures.")

@@ -1,8 +1,4 @@
-"""Checks a collector's deployment: its folder, its clock, what listens, and the proxy before it.
-
-Each check gives a verdict with a sentence and a way out. Nothing is changed, and nothing is said
-about an open crowd.
-"""
+"""Runs all checks of a deployment: folder, settings, clock, listeners and proxies."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from shoal.server.core.settings import (
     read_addresses,
     setting_of,
 )
-from shoal.server.doctor import Finding
+from shoal.server.doctor import Finding, fail, ok, warn
 from shoal.server.doctor.data_folder import check_folder, public_key, registered_relays
 from shoal.server.doctor.probes import check_console, check_public
 from shoal.server.doctor.proxies import check_proxy
@@ -31,8 +27,6 @@ from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.schema import application_of, schema_name
 from shoal.support.checks import is_loopback
 from shoal.support.files import first_line
-
-__all__ = ["examine"]
 
 _WRITTEN = 1_767_225_600
 """The beginning of 2026, when this was written: no clock that is right shows less."""
@@ -79,13 +73,10 @@ def examine(
     )
     settings, findings = _settings(file, given, RelaySettings if is_relay else Settings)
     findings += check_folder(folder, settings.min_free_megabytes, settings.database)
-    findings += _clock(folder, clock())
+    findings.append(_clock(folder, clock()))
     findings += _addresses(settings, url, bool(proxies))
     relays = registered_relays(folder)
-    if relays is None:
-        findings += _limits(settings, bool(proxies))
-    else:
-        findings.append(_relays(relays, folder))
+    findings.append(_limits(settings, bool(proxies)) if relays is None else _relays(relays, folder))
     for path in proxies:
         findings += check_proxy(path)
     names = _listeners(settings)
@@ -135,35 +126,24 @@ def _settings(
     except InputError as error:
         sentence = f"The settings cannot be read: {first_line(error)}."
         command = "relay" if table is RelaySettings else "serve"
-        return table(), [
-            Finding("settings", "fail", sentence, f"Fix the settings; see shoal {command} -h.")
-        ]
+        return table(), [fail("settings", sentence, f"Fix the settings; see shoal {command} -h.")]
     if isinstance(settings, Settings) and settings.allow_unproven:
         sentence = "Plans whose promise is not proven are accepted (allow_unproven)."
-        return settings, [
-            Finding("settings", "warn", sentence, "Use allow_unproven for trials only.")
-        ]
-    return settings, [Finding("settings", "ok", "The settings can be read.")]
+        return settings, [warn("settings", sentence, "Use allow_unproven for trials only.")]
+    return settings, [ok("settings", "The settings can be read.")]
 
 
-def _clock(folder: Path, now: float) -> Iterator[Finding]:
-    newest = max((path.stat().st_mtime for path in _existing(folder)), default=0.0)
+def _clock(folder: Path, now: float) -> Finding:
+    is_readable = os.access(folder, os.R_OK | os.X_OK) and folder.is_dir()
+    existing = [path for path in folder.iterdir() if path.exists()] if is_readable else []
+    newest = max((path.stat().st_mtime for path in existing), default=0.0)
     if now < _WRITTEN:
         sentence = f"The clock says {_day(now)}, which is before this program was written."
     elif newest > now + _CLOCK_SLACK:
         sentence = f"The clock says {_day(now)}, and the data were changed on {_day(newest)}."
     else:
-        yield Finding("clock", "ok", f"The clock says {_day(now)}, after the last change.")
-        return
-    yield Finding(
-        "clock", "fail", sentence, "Set the clock and synchronize it with NTP: windows need it."
-    )
-
-
-def _existing(folder: Path) -> list[Path]:
-    if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
-        return []
-    return [path for path in folder.iterdir() if path.exists()]
+        return ok("clock", f"The clock says {_day(now)}, after the last change.")
+    return fail("clock", sentence, "Set the clock and synchronize it with NTP: windows need it.")
 
 
 def _day(seconds: float) -> str:
@@ -176,22 +156,18 @@ def _addresses(
     behind = with_proxy or (url or "").startswith("https://")
     for name in _listeners(settings).values():
         where = getattr(settings, name)
-        host = address(where)[0]
+        host, check = address(where)[0], f"{name} address"
         if is_loopback(host):
-            yield Finding(f"{name} address", "ok", f"{where} is only reachable from this machine.")
+            yield ok(check, f"{where} is only reachable from this machine.")
         elif behind and not _is_global(host):
-            yield Finding(
-                f"{name} address", "warn", f"{where} can be reached from other machines.",
-                "Let only the proxy reach it: a firewall, or a network of its own.",
-            )  # fmt: skip
+            way_out = "Let only the proxy reach it: a firewall, or a network of its own."
+            yield warn(check, f"{where} can be reached from other machines.", way_out)
         else:
-            yield Finding(
-                f"{name} address", "fail", f"{where} can be reached from outside, without TLS.",
-                f"Set {name} = 127.0.0.1:PORT, and put a proxy in front of it.",
-            )  # fmt: skip
+            way_out = f"Set {name} = 127.0.0.1:PORT, and put a proxy in front of it."
+            yield fail(check, f"{where} can be reached from outside, without TLS.", way_out)
 
 
-def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Iterator[Finding]:
+def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Finding:
     """Check the limits that keep one sender from filling a crowd alone."""
     needs_token = isinstance(settings, Settings) and settings.ingest == "token"
     who = "Only apps and relays with a token" if needs_token else "Anyone"
@@ -200,27 +176,19 @@ def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Iterator[Fi
         f" {settings.max_share_percent} % of a crowd from one request or connection; relays more."
     )
     if settings.max_share_percent > _LARGE_SHARE:
-        yield Finding(
-            "limits", "warn", sentence, f"Set max_share_percent to {_LARGE_SHARE} or less."
-        )
-    elif not needs_token and not with_proxy:
-        yield Finding(
-            "limits", "warn", f"{sentence} Limits per address were not checked.",
-            "Name the proxy's configuration: --proxy FILE.",
-        )  # fmt: skip
-    else:
-        yield Finding("limits", "ok", sentence)
+        return warn("limits", sentence, f"Set max_share_percent to {_LARGE_SHARE} or less.")
+    if not needs_token and not with_proxy:
+        sentence = f"{sentence} Limits per address were not checked."
+        return warn("limits", sentence, "Name the proxy's configuration: --proxy FILE.")
+    return ok("limits", sentence)
 
 
 def _relays(registered: int, folder: Path) -> Finding:
     """Say who may forward crowds to an analyzer."""
     if registered:
-        sentence = f"{registered} registered relays may forward crowds, which they sign."
-        return Finding("relays", "ok", sentence)
-    return Finding(
-        "relays", "warn", "This is an analyzer, and no relay with a key is registered.",
-        f"shoal collector token make {folder} --role relay --relay-key KEY --label NAME",
-    )  # fmt: skip
+        return ok("relays", f"{registered} registered relays may forward crowds, which they sign.")
+    command = f"shoal collector token make {folder} --role relay --relay-key KEY --label NAME"
+    return warn("relays", "This is an analyzer, and no relay with a key is registered.", command)
 
 
 def _is_global(host: str) -> bool:

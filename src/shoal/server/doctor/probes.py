@@ -13,13 +13,11 @@ from urllib.parse import SplitResult, urlsplit
 from shoal import __version__
 from shoal.errors import InputError
 from shoal.server.core.problems import CLOCK_HELD
-from shoal.server.doctor import Finding
+from shoal.server.doctor import Finding, fail, ok, warn
 from shoal.support.checks import is_loopback, shown
 from shoal.support.files import first_line
 
-__all__ = ["check_console", "check_public"]
-
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 _LARGEST = 1 << 20
 _CLOCK_SLACK = 120
 _CERTIFICATE_DAYS = 14
@@ -27,43 +25,48 @@ _TALKATIVE = ("Server", "Via", "X-Powered-By")
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _Probe:
+    """A response; `certificate_ends` is the expiry of the TLS certificate, in seconds."""
+
     status: int
     headers: dict[str, str]
     body: bytes
     certificate_ends: float | None
-    """When the certificate of a TLS connection ends, in seconds since 1970."""
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The JSON object in the body; empty if there is none."""
+        try:
+            document = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return document if isinstance(document, dict) else {}
 
 
 def check_public(url: str, key: str | None, clock: Callable[[], float]) -> Iterator[Finding]:
     """Check the address that devices use; `key` is the collector's public key, if it is known."""
     split = _split(url)
-    if split.scheme == "http" and not is_loopback(split.hostname or ""):
-        yield Finding(
-            "TLS", "fail", f"Reports to {url} are sent without encryption.",
-            "Put a proxy with TLS in front of the collector.",
-        )  # fmt: skip
+    is_local = is_loopback(split.hostname or "")
+    if split.scheme == "http" and not is_local:
+        sentence = f"Reports to {url} are sent without encryption."
+        yield fail("TLS", sentence, "Put a proxy with TLS in front of the collector.")
     try:
-        answer = _ask(url, "/v1/keys")
+        keys = _ask(url, "/v1/keys")
         console = _ask(url, "/healthz")
     except (OSError, HTTPException) as error:
-        yield _silent("public listener", url, error)
+        yield _silent("public listener", url, error, "--url")
         return
-    yield _keys(url, key, answer)
-    if split.scheme == "https":
-        yield _tls(answer, clock())
-    elif is_loopback(split.hostname or ""):
-        yield Finding(
-            "TLS", "warn", f"{url} is this machine's own address, so TLS was not checked.",
-            "Name the address that devices use: --url https://...",
-        )  # fmt: skip
-    yield from _headers(answer)
-    yield from _date(answer, clock())
+    yield _keys(url, key, keys)
+    if keys.certificate_ends is not None:
+        yield _tls(keys.certificate_ends, clock())
+    elif is_local:
+        sentence = f"{url} is this machine's own address, so TLS was not checked."
+        yield warn("TLS", sentence, "Name the address that devices use: --url https://...")
+    yield from _headers(keys)
+    yield from _date(keys, clock())
     if console.status == 200:
-        yield Finding(
-            "console", "fail", f"The console answers at the public address {url}.",
-            "Let the proxy forward the public listener only.",
-        )  # fmt: skip
+        sentence = f"The console answers at the public address {url}."
+        yield fail("console", sentence, "Let the proxy forward the public listener only.")
 
 
 def check_console(url: str) -> Iterator[Finding]:
@@ -72,37 +75,29 @@ def check_console(url: str) -> Iterator[Finding]:
     try:
         ready, about = _ask(url, "/readyz"), _ask(url, "/openapi.json")
     except (OSError, HTTPException) as error:
-        yield _silent("console listener", url, error)
+        yield _silent("console listener", url, error, "--console-url")
         return
     if ready.status == 200:
-        yield Finding("console listener", "ok", f"{url} answers, and reports are accepted.")
+        yield ok("console listener", f"{url} answers, and reports are accepted.")
     else:
-        why = _document(ready).get("title", "")
+        sentence = f"{url} says that no reports are accepted. {ready.document.get('title', '')}"
         way_out = "Check its log, the disk space and the folder's permissions."
-        if _document(ready).get("type") == f"urn:shoal:problem:{CLOCK_HELD.name}":
+        if ready.document.get("type") == f"urn:shoal:problem:{CLOCK_HELD.name}":
             way_out = "Correct the clock, or trust it: POST /v1/clock/accept."
-        yield Finding(
-            "console listener", "fail", f"{url} says that no reports are accepted. {why}".strip(),
-            way_out,
-        )  # fmt: skip
+        yield fail("console listener", sentence.strip(), way_out)
     if split.scheme == "http" and not is_loopback(split.hostname or ""):
-        yield Finding(
-            "console TLS", "fail", f"Tokens to {url} are sent without encryption.",
-            "Use a tunnel (ssh -L), or a proxy with TLS.",
-        )  # fmt: skip
-    running = _version(about)
-    if running is None:
-        yield Finding(
-            "version", "warn", f"The server at {url} does not report its version.",
-            "Check that the address is the console's.",
-        )  # fmt: skip
+        sentence = f"Tokens to {url} are sent without encryption."
+        yield fail("console TLS", sentence, "Use a tunnel (ssh -L), or a proxy with TLS.")
+    info = about.document.get("info")
+    running = info.get("version") if isinstance(info, dict) else None
+    if not isinstance(running, str):
+        sentence = f"The server at {url} does not report its version."
+        yield warn("version", sentence, "Check that the address is the console's.")
     elif running != __version__:
-        yield Finding(
-            "version", "warn", f"Shoal {running} is running, {__version__} is installed here.",
-            "Restart the collector.",
-        )  # fmt: skip
+        sentence = f"Shoal {running} is running, {__version__} is installed here."
+        yield warn("version", sentence, "Restart the collector.")
     else:
-        yield Finding("version", "ok", f"Shoal {running} is running and installed.")
+        yield ok("version", f"Shoal {running} is running and installed.")
 
 
 def _split(url: str) -> SplitResult:
@@ -116,11 +111,11 @@ def _split(url: str) -> SplitResult:
     return split
 
 
-def _ask(url: str, path: str) -> _Answer:
+def _ask(url: str, path: str) -> _Probe:
     """Ask for one document, on a connection of its own."""
     split = _split(url)
     kind = HTTPSConnection if split.scheme == "https" else HTTPConnection
-    connection = kind(split.hostname or "", split.port, timeout=_PATIENCE)
+    connection = kind(split.hostname or "", split.port, timeout=_TIMEOUT)
     try:
         connection.connect()
         ends = None
@@ -128,89 +123,68 @@ def _ask(url: str, path: str) -> _Answer:
             certificate = connection.sock.getpeercert() or {}
             ends = float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
         connection.request("GET", split.path.rstrip("/") + path)
-        with connection.getresponse() as answer:
-            headers = {name.lower(): value for name, value in answer.getheaders()}
-            return _Answer(answer.status, headers, answer.read(_LARGEST), ends)
+        with connection.getresponse() as response:
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return _Probe(response.status, headers, response.read(_LARGEST), ends)
     finally:
         connection.close()
 
 
-def _silent(check: str, url: str, error: BaseException) -> Finding:
+def _silent(check: str, url: str, error: BaseException, option: str) -> Finding:
     if isinstance(error, ssl.SSLCertVerificationError):
         sentence = f"The certificate at {url} is not trusted: {error.verify_message}."
-        return Finding("TLS", "fail", sentence, "Get one that devices trust.")
+        return fail("TLS", sentence, "Get one that devices trust.")
     sentence = f"Nothing answers at {url}: {first_line(error)}."
-    option = "--url" if check == "public listener" else "--console-url"
-    return Finding(check, "fail", sentence, f"Start the collector, or name its address: {option}.")
+    return fail(check, sentence, f"Start the collector, or name its address: {option}.")
 
 
-def _document(answer: _Answer) -> dict[str, object]:
-    try:
-        document = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _keys(url: str, key: str | None, answer: _Answer) -> Finding:
-    keys = _document(answer).get("ed25519")
-    if answer.status != 200 or not isinstance(keys, list):
-        return Finding(
-            "public listener", "fail", f"The server at {url} is not a collector.",
-            "Let the proxy forward /v1/ to the public listener.",
-        )  # fmt: skip
+def _keys(url: str, key: str | None, probe: _Probe) -> Finding:
+    keys = probe.document.get("ed25519")
+    if probe.status != 200 or not isinstance(keys, list):
+        sentence = f"The server at {url} is not a collector."
+        way_out = "Let the proxy forward /v1/ to the public listener."
+        return fail("public listener", sentence, way_out)
     if key is not None and key not in keys:
-        return Finding(
-            "public listener", "fail", f"A different collector answers at {url}.",
-            "Give the folder and the address of the same collector.",
-        )  # fmt: skip
-    return Finding("public listener", "ok", f"The collector answers at {url}.")
+        sentence = f"A different collector answers at {url}."
+        way_out = "Give the folder and the address of the same collector."
+        return fail("public listener", sentence, way_out)
+    return ok("public listener", f"The collector answers at {url}.")
 
 
-def _tls(answer: _Answer, now: float) -> Finding:
-    assert answer.certificate_ends is not None
-    days = int((answer.certificate_ends - now) // 86_400)
+def _tls(certificate_ends: float, now: float) -> Finding:
+    days = int((certificate_ends - now) // 86_400)
     if days < _CERTIFICATE_DAYS:
         sentence = f"The certificate expires in {days} days."
-        return Finding("TLS", "warn", sentence, "Renew it, and check why it was not renewed.")
-    return Finding("TLS", "ok", f"The certificate is trusted and valid for {days} days.")
+        return warn("TLS", sentence, "Renew it, and check why it was not renewed.")
+    return ok("TLS", f"The certificate is trusted and valid for {days} days.")
 
 
-def _headers(answer: _Answer) -> Iterator[Finding]:
-    if "set-cookie" in answer.headers:
-        yield Finding(
-            "cookies", "fail", "The responses set a cookie, which identifies devices.",
+def _headers(probe: _Probe) -> Iterator[Finding]:
+    if "set-cookie" in probe.headers:
+        yield fail(
+            "cookies",
+            "The responses set a cookie, which identifies devices.",
             "Find the proxy that sets it between the devices and the collector, and remove it.",
-        )  # fmt: skip
+        )
     else:
-        yield Finding("cookies", "ok", "The responses set no cookies.")
-    talkative = [name for name in _TALKATIVE if name.lower() in answer.headers]
+        yield ok("cookies", "The responses set no cookies.")
+    talkative = [name for name in _TALKATIVE if name.lower() in probe.headers]
     if talkative:
-        yield Finding(
-            "headers", "warn", f"The answers carry {', '.join(talkative)}.",
-            "Devices do not need them: remove them in the proxy.",
-        )  # fmt: skip
+        sentence = f"The responses carry {', '.join(talkative)}."
+        yield warn("headers", sentence, "Devices do not need them: remove them in the proxy.")
     else:
-        yield Finding("headers", "ok", "The answers do not name the software in use.")
+        yield ok("headers", "The responses do not name the software in use.")
 
 
-def _date(answer: _Answer, now: float) -> Iterator[Finding]:
+def _date(probe: _Probe, now: float) -> Iterator[Finding]:
     """Compare clocks, if a proxy tells its own; the collector tells none."""
     try:
-        there = parsedate_to_datetime(answer.headers["date"]).timestamp()
+        there = parsedate_to_datetime(probe.headers["date"]).timestamp()
     except (KeyError, ValueError, OverflowError):
         return
     apart = abs(there - now)
     if apart > _CLOCK_SLACK:
-        yield Finding(
-            "clocks", "fail", f"The clock here and the proxy's differ by {apart:,.0f} s.",
-            "Synchronize both with NTP: windows need the time.",
-        )  # fmt: skip
+        sentence = f"The clock here and the proxy's differ by {apart:,.0f} s."
+        yield fail("clocks", sentence, "Synchronize both with NTP: windows need the time.")
     else:
-        yield Finding("clocks", "ok", "The clock here and the proxy's agree.")
-
-
-def _version(answer: _Answer) -> str | None:
-    about = _document(answer).get("info")
-    version = about.get("version") if isinstance(about, dict) else None
-    return version if isinstance(version, str) else None
+        yield ok("clocks", "The clock here and the proxy's agree.")

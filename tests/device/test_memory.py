@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from shoal import Flags, Plan, PrivacyRefusal, Survey, Tally, Text, estimate
+from shoal import Flags, Number, Plan, PrivacyRefusal, Survey, Tally, Text, estimate
 from shoal.analysis.count_table import unpack
 from shoal.analysis.tally import Tallying
 from shoal.device.arrays.randomize import Original, pack
@@ -553,3 +553,19 @@ class TestLinking:
                         ties = 1 + sum(score[v] == best for v in others)
                         total += chance / ties
         assert linking_probability(2, memory, crowd) == pytest.approx(float(total), rel=1e-12)
+
+
+def test_a_number_is_rounded_the_same_way_every_time(tmp_path):
+    """Between two points of a grid, so that fresh draws would round it both ways."""
+    survey = Survey("s", (Number("n", low=0, high=1, points=2),))
+    memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+    agreed = Plan(survey, memory.q, Promise("local", "8"), memory=memory)
+    device, other = (DeviceMemory(tmp_path / name, SystemBits().draw(32)) for name in "ab")
+    for _ in range(64):
+        device.report(agreed, encode(agreed, {"n": 0.5}, rounding=device.rounding))
+    assert list(device.counts().values()) == [1]
+    numbers = [n / 100 for n in range(100)]
+    draws = [[memory.rounding("n", number) for number in numbers] for memory in (device, other)]
+    assert draws[0] != draws[1]
+    assert all(0 <= drawn < 1 for drawn in draws[0])
+    assert 0.3 < np.mean(draws[0]) < 0.7  # seven sigma

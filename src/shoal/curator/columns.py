@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from shoal.errors import InputError
 from shoal.support.checks import MAX_INTEGER, listed, shown, whole_digits
-from shoal.support.csv_rows import check_columns, read_csv
-from shoal.support.files import first_line
-from shoal.support.table_files import is_absent, python_cells
+from shoal.support.csv_rows import check_columns
+from shoal.support.table_files import is_absent, python_cells, read_table
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 
@@ -57,8 +57,6 @@ class Columns:
 
     def is_number(self, name: str) -> bool:
         """Whether the schema types a column as numbers."""
-        import pyarrow as pa
-
         column = self._column(name)
         if isinstance(column, list):
             return False
@@ -67,8 +65,6 @@ class Columns:
 
     def texts(self, name: str) -> list[str]:
         """Return a column as text; a missing value is the empty text."""
-        import pyarrow as pa
-
         column = self._column(name)
         if not isinstance(column, list) and not self.is_number(name):
             try:
@@ -96,8 +92,6 @@ class Columns:
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """Return a column as numbers, NaN where a value is missing."""
-        import pyarrow as pa
-
         column = self._column(name)
         if not isinstance(column, list) and not self.is_number(name):
             kind = column.type
@@ -150,8 +144,6 @@ def _text(cell: object) -> str | None:
 
 def table_in_memory(data: Any) -> dict[str, Any]:
     """Return the columns of a mapping, a data frame or an Arrow table, as columns or lists."""
-    import pyarrow as pa
-
     wrong = InputError(
         "a table maps column names to lists of one length; or name a .csv or .parquet file."
     )
@@ -176,8 +168,6 @@ def table_in_memory(data: Any) -> dict[str, Any]:
 
 def _in_memory(column: Any) -> Any:
     """Return an Arrow column, or the cells of others, whose type would depend on all cells."""
-    import pyarrow as pa
-
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return _plain(column)
     if isinstance(column, (str, bytes)):
@@ -200,23 +190,25 @@ def read_columns(
         rows = len(next(iter(data.values()), []))
         return Columns(rows, {name: data[name] for name in wanted}, table_format)
     source = Path(data)
-    readers = {".csv": _read_csv, ".parquet": _read_parquet}
-    if source.suffix.lower() not in readers:
+    if source.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"data come as .csv or .parquet, got {source.name!r}.")
-    import pyarrow as pa
-
-    try:
-        return readers[source.suffix.lower()](source, wanted, table_format)
-    except OSError as error:
-        reason = error.strerror or first_line(error)
-        raise InputError(f"cannot read {source}: {reason}.") from error
-    except pa.ArrowException as error:
-        raise InputError(f"cannot read {source}: {first_line(error)}.") from error
+    rows, chunks = 0, {name: list[Any]() for name in wanted}
+    for table, problems in read_table(source, wanted or None, table_format):
+        if wanted and problems and table_format.invalid == "error":
+            first = min(problems)
+            where = "" if first.column is None else f" of column {first.column!r}"
+            raise InputError(f"row {rows + first.row + 1}{where} {first.why}.")
+        for name, column in chunks.items():
+            column.append(_plain(table.column(name)))
+        rows += table.num_rows
+    columns = {
+        name: pa.chunked_array(column) if column else pa.chunked_array([], pa.null())
+        for name, column in chunks.items()
+    }
+    return Columns(rows, columns, table_format)
 
 
 def _plain(column: Any) -> Any:
-    import pyarrow as pa
-
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_string_view(column.type) or pa.types.is_large_string(column.type):
@@ -224,50 +216,24 @@ def _plain(column: Any) -> Any:
     return column
 
 
-def _read_csv(source: Path, names: list[str], table_format: TableFormat) -> Columns:
-    import pyarrow as pa
-
-    chunks: dict[str, list[Any]] = {name: [] for name in names}
-    rows = 0
-    for batch in read_csv(source, names, table_format):
-        if names and batch.problems and table_format.invalid == "error":
-            first = min(batch.problems)
-            where = "" if first.column is None else f" of column {first.column!r}"
-            raise InputError(f"row {rows + first.row + 1}{where} {first.why}.")
-        for name, cells in batch.columns.items():
-            chunks[name].append(pa.array(cells, pa.string()))
-        rows += batch.rows
-    columns = {name: pa.chunked_array(chunks[name], pa.string()) for name in names}
-    return Columns(rows, columns, table_format)
-
-
-def _read_parquet(source: Path, names: list[str], table_format: TableFormat) -> Columns:
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(source) as file:
-        check_columns(source, file.schema_arrow.names, names)
-        table = file.read(columns=names)
-        columns = {name: _plain(table.column(name)) for name in names}
-        return Columns(file.metadata.num_rows, columns, table_format)
-
-
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_OPERATOR = re.compile(r"!=|<=|>=|=|<|>")
-_AND = re.compile(r"\s+and\s+", re.IGNORECASE)
+_JOINS = re.compile(r"\b(and|or)\b", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<operator>!=|<=|>=|=|<|>)|(?P<bad>[!'"])"""
+    r"""|(?P<join>(?<=\s)and(?=\s))|(?P<word>[^\s=<>!'"]+)""",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _MAX_LENGTH, _MAX_CLAUSES = 10_000, 100
 
 
 @dataclass(frozen=True)
 class Clause:
-    """One comparison of a column with a value."""
-
     column: str
     operator: str
     value: str
 
     def rows(self, columns: Columns) -> NDArray[np.bool_]:
-        """Return for each row whether it satisfies the clause."""
         if self.operator in _COMPARE:
             compared = _COMPARE[self.operator](
                 columns.numbers(self.column), _number(self.value, self)
@@ -298,27 +264,23 @@ class Predicate:
         """Parse a predicate; anything else is an `InputError`."""
         if not isinstance(text, str) or len(text) > _MAX_LENGTH:
             raise InputError(f"a predicate is a text of at most {_MAX_LENGTH} characters.")
-        clauses: list[Clause] = []
-        at = 0
-        while True:
-            clause, at = _clause(text, at)
-            clauses.append(clause)
-            if len(clauses) > _MAX_CLAUSES:
-                raise InputError(f"a predicate has at most {_MAX_CLAUSES} clauses.")
-            if not text[at:].strip():
-                return cls(tuple(clauses))
-            joined = _AND.match(text, at)
-            if joined is None:
-                raise _wrong(text, f"clauses are joined by and, got {shown(text[at:].strip())}")
-            at = joined.end()
+        parts: list[list[re.Match[str]]] = [[]]
+        for token in _TOKEN.finditer(text):
+            if token["bad"] in ("'", '"'):
+                raise _wrong(text, f"a quote {token['bad']} is not closed")
+            if token["join"]:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        if len(parts) > _MAX_CLAUSES:
+            raise InputError(f"a predicate has at most {_MAX_CLAUSES} clauses.")
+        return cls(tuple(_clause(text, part) for part in parts))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it looks at."""
         return tuple(dict.fromkeys(clause.column for clause in self.clauses))
 
     def rows(self, columns: Columns) -> NDArray[np.bool_]:
-        """Return for each row whether it satisfies all clauses."""
         chosen = np.ones(columns.rows, np.bool_)
         for clause in self.clauses:
             chosen &= clause.rows(columns)
@@ -328,58 +290,32 @@ class Predicate:
         return " and ".join(map(str, self.clauses))
 
 
-def _clause(text: str, at: int) -> tuple[Clause, int]:
-    at = _skip(text, at)
-    match: re.Match[str] | None
-    if text[at : at + 1] in ("'", '"'):
-        column, at = _read_quoted(text, at)
-        at = _skip(text, at)
-        match = _OPERATOR.match(text, at)
-    else:
-        match = _OPERATOR.search(text, at)
-        column = _unquoted(text, text[at : match.start()]) if match else ""
-    if match is None:
+def _clause(text: str, tokens: list[re.Match[str]]) -> Clause:
+    place = next((i for i, token in enumerate(tokens) if token["operator"]), None)
+    if place is None:
         raise _wrong(text, "a clause is COLUMN=VALUE, or with !=, <, <=, > or >=")
+    operator = tokens[place]["operator"]
+    column, value = _written(text, tokens[:place]), _written(text, tokens[place + 1 :])
     if not column:
-        raise _wrong(text, f"a column must come before {match[0]}")
-    at = _skip(text, match.end())
-    if text[at : at + 1] in ("'", '"'):
-        value, at = _read_quoted(text, at)
-    else:
-        # From where the blanks before it began, so that an empty value may be followed by and.
-        joined = _AND.search(text, match.end())
-        end = joined.start() if joined else len(text)
-        value, at = _unquoted(text, text[match.end() : end]), end
-    clause = Clause(column, match[0], value)
-    if clause.operator in _COMPARE:
+        raise _wrong(text, f"a column must come before {operator}")
+    clause = Clause(column, operator, value)
+    if operator in _COMPARE:
         _number(value, clause)
-    return clause, at
+    return clause
 
 
-def _unquoted(text: str, part: str) -> str:
-    if re.search(r"[=<>!'\"]|\b(and|or)\b", part, re.IGNORECASE):
-        raise _wrong(text, f"{shown(part.strip())} must be quoted; clauses are joined by and")
-    return part.strip()
-
-
-def _skip(text: str, at: int) -> int:
-    return len(text) - len(text[at:].lstrip())
-
-
-def _read_quoted(text: str, at: int) -> tuple[str, int]:
-    quote, parts = text[at], []
-    at += 1
-    while (end := text.find(quote, at)) >= 0:
-        parts.append(text[at:end])
-        at = end + 1
-        if text[at : at + 1] != quote:
-            return quote.join(parts), at
-        at += 1
-    raise _wrong(text, f"a quote {quote} is not closed")
+def _written(text: str, tokens: list[re.Match[str]]) -> str:
+    """Return a quoted text without its quotes, or words as they are written."""
+    if len(tokens) == 1 and (quoted := tokens[0]["quoted"]):
+        return str(quoted[1:-1].replace(quoted[0] * 2, quoted[0]))
+    part = text[tokens[0].start() : tokens[-1].end()] if tokens else ""
+    if not all(token["word"] for token in tokens) or _JOINS.search(part):
+        raise _wrong(text, f"{shown(part)} must be quoted; clauses are joined by and")
+    return part
 
 
 def _quoted(text: str) -> str:
-    plain = re.fullmatch(r"[\w.+:/-]+", text) and not re.search(r"\b(and|or)\b", text, re.I)
+    plain = re.fullmatch(r"[\w.+:/-]+", text) and not _JOINS.search(text)
     return text if plain else "'" + text.replace("'", "''") + "'"
 
 

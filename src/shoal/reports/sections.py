@@ -16,8 +16,16 @@ from markupsafe import Markup
 from shoal.analysis.estimates import NUMBERS
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Question
-from shoal.reports.bars import bar_chart, difference_chart, histogram, trend_chart
-from shoal.reports.charts import WIDTHS, Layout, chart
+from shoal.reports.charts import (
+    WIDTHS,
+    Layout,
+    bar_chart,
+    chart,
+    difference_chart,
+    histogram,
+    page_layout,
+    trend_chart,
+)
 from shoal.reports.formatting import (
     Figures,
     count_unit,
@@ -32,8 +40,6 @@ from shoal.reports.formatting import (
 )
 from shoal.reports.protection import Fact
 from shoal.support.rounding import text_near, text_up
-
-__all__ = ["Table", "TableRow", "difference_sections", "question_sections", "trend_section"]
 
 _MAX_WORDS = 200
 """Texts that a page lists; the JSON has them all."""
@@ -70,7 +76,7 @@ class Cell(NamedTuple):
 def question_sections(plan: Plan, document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the section of each question, from the JSON of a publication or a crowd."""
     estimates = document["estimates"]
-    layouts = {kind: Layout.of(estimates, width) for kind, width in WIDTHS.items()}
+    layouts = {kind: page_layout(estimates, width) for kind, width in WIDTHS.items()}
     return [
         _section(question, f"question-{number}", document, layouts)
         for number, question in enumerate(plan.survey, 1)
@@ -145,17 +151,19 @@ def _share_table(question: Question, estimates: Mapping[str, Any]) -> Table:
 
 
 def _numbers(summary: Mapping[str, Any] | None) -> list[Fact]:
-    """Return mean and quantiles of a number."""
     if summary is None:
         return []
-    found, mean = [], summary["mean"]
+    found, mean, spread = [], summary["mean"], summary["variance"]
+    at = percent(summary["level"], 0)
     if mean is not None:
-        low, high = text_near(mean["low"]), text_near(mean["high"])
-        meaning = (
-            f"between {low} and {high} at {percent(summary['level'], 0)} (approximate), wherever"
-            " the numbers are in their ranges; those beyond the outer edges count as the edges"
-        )
-        found.append(Fact("Mean", f"about {text_near(mean['value'], 3)}", meaning))
+        first, last = (f"{end:g}" for end in summary["limits"])
+        ends = f"between {text_near(mean['low'])} and {text_near(mean['high'])} at {at}"
+        clamped = f"numbers outside {first} to {last} count as the nearer end"
+        found.append(Fact("Mean", text_near(mean["value"]), f"{ends} (approximate); {clamped}"))
+    if spread is not None:
+        low, high = (text_near(spread[end] ** 0.5) for end in ("low", "high"))
+        meaning = f"at {at} (approximate), whatever rounding to the grid added"
+        found.append(Fact("Standard deviation", f"{low} to {high}", meaning))
     for one in summary["quantiles"]:
         name = "Median" if one["part"] == 0.5 else f"{percent(one['part'], 0)} are below"
         meaning = f"{_between(one['low'], one['high'])} at {percent(one['level'], 0)}"

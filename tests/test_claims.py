@@ -34,7 +34,7 @@ def names_in(file: str) -> frozenset[str]:
     path = ROOT / "tests" / file
     found = set()
     for node in ast.parse(path.read_text("utf-8")).body if path.is_file() else ():
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
         if isinstance(node, ast.ClassDef):
             found |= {f"{node.name}::{one.name}" for one in node.body if hasattr(one, "name")}

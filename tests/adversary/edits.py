@@ -28,7 +28,7 @@ from shoal.protocol.plan import Memory, Parties, Promise
 from shoal.support.disk import Disk
 
 from . import oracle, worlds
-from .judging import Claim, at_least, at_most
+from .judging import Claim, at_least, at_most, equal
 from .worlds import World
 
 DAY = 86_400
@@ -204,11 +204,8 @@ def plan_edits(rng: random.Random) -> Iterator[Claim]:
     refused = diff.kind == "forbidden"
     if rng.random() < 0.25:
         code, shown = _command(old, new)
-        yield at_least(Fraction(code == 3), Fraction(refused), f"exit code {code}, {where}")
-        yield at_most(Fraction(code == 3), Fraction(refused), f"exit code {code}, {where}")
-        yield at_least(
-            Fraction(shown == json.loads(json.dumps(diff.to_json()))), Fraction(1), where
-        )
+        yield from equal(code == 3, refused, f"exit code {code}, {where}")
+        yield from equal(shown == json.loads(json.dumps(diff.to_json())), 1, where)
         code, _ = _command(old, new, "--weaker-is-intended")
         yield at_most(Fraction(code), NONE, f"declared, {where}")
     if numbers or fields:
@@ -357,10 +354,8 @@ def labels(rng: random.Random) -> Iterator[Claim]:
     yield at_least(said, low, f"the ledger, {where}")
     yield at_most(said, high + Fraction(len(uses), 10**5), f"the ledger, {where}")
     for old, new in itertools.pairwise(versions):
-        named = Fraction(plan_diff(old.plan(), new.plan(), weaker_is_intended=True).redraws)
-        drawn = Fraction(old.flips != new.flips)
-        yield at_least(named, drawn, f"a redraw is named, {old} to {new}")
-        yield at_most(named, drawn, f"kept flips are not a redraw, {old} to {new}")
+        named = plan_diff(old.plan(), new.plan(), weaker_is_intended=True).redraws
+        yield from equal(named, old.flips != new.flips, f"redraws are named, {old} to {new}")
 
 
 def horizons(rng: random.Random) -> Iterator[Claim]:
@@ -376,18 +371,15 @@ def horizons(rng: random.Random) -> Iterator[Claim]:
     how_long = f"a {span}" if count == 1 else f"{count} {span}s"
     planned = parse_horizon(f"{rate} for {how_long}")
     seconds, words = count * days * DAY, f"{rate} for {how_long}"
-    yield at_least(Fraction(planned.window), Fraction(length), words)
-    yield at_most(Fraction(planned.window), Fraction(length), words)
-    _, last = min((touched(start, seconds, length), start) for start in (0, length - 1))
-    starts = [last, length - 1, *(rng.randrange(2 * 10**9) for _ in range(4))]
+    yield from equal(planned.window, length, words)
+    starts = [0, length - 1, *(rng.randrange(2 * 10**9) for _ in range(4))]
     seen = [touched(start, seconds, length) for start in starts]
     for start, number in zip(starts, seen, strict=True):
         yield at_least(Fraction(planned.releases), Fraction(number), f"{words} from {start}")
     yield at_most(Fraction(planned.releases), Fraction(max(seen)), f"{words}: attained")
     window = rng.choice([3600, 5000, DAY, 7 * DAY, rng.randint(3600, 10**8)])
     year = touched(window - 1, 366 * DAY, window)
-    yield at_least(Fraction(releases_in_a_year(window)), Fraction(year), f"a year of {window}")
-    yield at_most(Fraction(releases_in_a_year(window)), Fraction(year), f"a year of {window}")
+    yield from equal(releases_in_a_year(window), year, f"a year of {window}")
 
 
 def touched(start: int, seconds: int, window: int) -> int:

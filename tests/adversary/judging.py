@@ -50,6 +50,12 @@ def at_most(said: float | Fraction, truth: Fraction, words: str) -> Claim:
     return Claim(said, False, truth, words)
 
 
+def equal(said: float | Fraction, truth: float | Fraction, words: str) -> Iterator[Claim]:
+    """A number that is stated exactly."""
+    yield Claim(said, True, Fraction(truth), words)
+    yield Claim(said, False, Fraction(truth), words)
+
+
 Kind = Callable[[random.Random], Iterator[Claim]]
 """Makes up one case and yields what is claimed in it."""
 

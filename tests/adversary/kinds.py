@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import counts, crowds, edits, larger, pieces, plans, rows, times, views
+from . import counts, crowds, edits, larger, plans, rows, times, views
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
@@ -13,7 +13,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "several reports": (crowds.group, 190),
     "colluders": (crowds.colluders, 160),
     "text with cohorts": (crowds.cohorts, 164),
-    "reports in pieces": (pieces.dropped, 40),
+    "reports in pieces": (views.dropped, 40),
     "moments of the ratio": (crowds.moments, 50),
     "composition": (times.composition, 10),
     "releases of one person": (times.releases_of_one, 30),

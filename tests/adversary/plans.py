@@ -19,7 +19,7 @@ from shoal.reports import Publication
 
 from . import oracle, worlds
 from .crowds import WORK, crowds_to_try, homogeneous_classes, outcomes, pair_of
-from .judging import Claim, at_least, at_most
+from .judging import Claim, at_least, at_most, equal
 from .times import stated
 from .worlds import World
 
@@ -71,8 +71,7 @@ def planned_with_memory(rng: random.Random) -> Iterator[Claim]:
     assert agreed.memory is not None
     q1, q2 = agreed.memory.q1.fraction, agreed.memory.q2.fraction
     q, words = q1 + q2 - 2 * q1 * q2, f"{agreed.promise}, {releases} releases, N={size}"
-    yield at_least(agreed.q.fraction, q, f"q of a plan, {words}")
-    yield at_most(agreed.q.fraction, q, f"q of a plan, {words}")
+    yield from equal(agreed.q.fraction, q, f"q of a plan, {words}")
     for truth in true_deltas(rng, world, size, q, Fraction(agreed.promise.epsilon)):
         yield at_least(Fraction(agreed.promise.delta or 0), truth, f"planned with memory, {words}")
     if life is not None:

@@ -6,7 +6,7 @@ import math
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -258,62 +258,50 @@ def memory(rng: random.Random) -> Iterator[Claim]:
                 yield at_least(one.epsilon, low, f"{one.holds_for}, {where}")
 
 
+@dataclass
 class _PairsOfLaws:
     """Pairs of laws that a statement is about, for each thing that it may hold for."""
 
-    def __init__(
-        self,
-        rng: random.Random,
-        world: World,
-        releases: int,
-        size: int,
-        changed: int,
-        q1: Fraction,
-        q2: Fraction,
-    ) -> None:
-        self._rng, self._world, self._releases, self._size = rng, world, releases, size
-        self._changed, self._q1, self._q2 = changed, q1, q2
+    rng: random.Random
+    world: World
+    releases: int
+    size: int
+    changed: int
+    q1: Fraction
+    q2: Fraction
 
     def pairs(self, holds_for: str, kind: str) -> Iterator[tuple[oracle.Law, oracle.Law]]:
         """Laws under two answers, or two histories of answers, of one person."""
         for _ in range(4):
-            x, y = self._two_answers()
-            always = (x,) * self._releases, (y,) * self._releases
+            x, y = self.rng.sample(self.world.originals, 2)
+            always = (x,) * self.releases, (y,) * self.releases
+            one, other, *others = self._histories(2 + self.size - 1)
+            changing = one, other
             if holds_for == "one report":
                 yield self._among((x,), (y,), [])
             elif holds_for == "one release":
-                yield self._among((x,), (y,), [h[:1] for h in self._histories(self._size - 1)])
+                yield self._among((x,), (y,), [history[:1] for history in others])
             elif holds_for == "one answer, every release":
                 yield self._among(*always, [])
             elif holds_for == "answers that change, every release":
-                one, other = self._histories(2)
-                yield self._among(one, other, [])
+                yield self._among(*changing, [])
             elif holds_for == "same crowd, every release":
-                hiding = self._histories(self._size - 1 - self._changed)
-                still = [(h[0],) * self._releases for h in hiding]
-                yield self._among(*always, [*still, *self._histories(self._changed)])
+                still = [(h[0],) * self.releases for h in others[self.changed :]]
+                yield self._among(*always, [*still, *others[: self.changed]])
             else:
                 # A local statement about changing crowds is one about a single answer.
-                one, other = self._histories(2) if kind == "proven" else always
-                yield self._among(one, other, self._histories(self._size - 1))
-
-    def _two_answers(self) -> tuple[int, int]:
-        x, y = self._rng.sample(self._world.originals, 2)
-        return x, y
+                yield self._among(*(changing if kind == "proven" else always), others)
 
     def _histories(self, count: int) -> list[oracle.Answers]:
-        answers = self._world.originals
-        return [
-            tuple(self._rng.choice(answers) for _ in range(self._releases)) for _ in range(count)
-        ]
+        answers = self.world.originals
+        return [tuple(self.rng.choices(answers, k=self.releases)) for _ in range(count)]
 
     def _among(
         self, one: oracle.Answers, other: oracle.Answers, others: Sequence[oracle.Answers]
     ) -> tuple[oracle.Law, oracle.Law]:
-        bits, key = self._world.bits, oracle.histogram(self._world.bits)
-        laws = [
-            oracle.person(answers, bits, self._q2, key, self._q1)
-            for answers in (one, other, *others)
-        ]
-        rest = oracle.crowd(laws[2:])
-        return oracle.together(rest, laws[0]), oracle.together(rest, laws[1])
+        bits, key = self.world.bits, oracle.histogram(self.world.bits)
+        towards, away, *rest = (
+            oracle.person(answers, bits, self.q2, key, self.q1) for answers in (one, other, *others)
+        )
+        hidden = oracle.crowd(rest)
+        return oracle.together(hidden, towards), oracle.together(hidden, away)

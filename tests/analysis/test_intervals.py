@@ -175,13 +175,6 @@ class TestTinyFlipProbabilities:
             assert covered >= wanted - 1e-9
             assert probability(first, last, m, n, self.Q) == pytest.approx(covered, abs=1e-9)
 
-    def test_exact_is_not_wasteful(self):
-        """Within a person of the normal interval where 209 flips are expected."""
-        exact = interval(3_000_209, 10**7, self.Q)
-        normal = interval(3_000_209, 10**7, self.Q, kind="normal")
-        assert abs(exact.low - normal.low) < 2
-        assert abs(exact.high - normal.high) < 2
-
     @pytest.mark.parametrize("q", [1e-12, 2.0**-50, 1e-9])
     def test_a_tiny_q_keeps_its_digits(self, q: float):
         """All of n ones stay ones with (1 - q)^n; 1 - q as a float has 4 digits of 1e-12."""
@@ -345,11 +338,6 @@ class TestNormalAndChebyshev:
                 held = [one.low - 1e-9 <= share * n <= one.high + 1e-9 for one in made]
                 assert law[held].sum() >= level - 1e-12, (level, share)
 
-    def test_normal_says_something_where_no_ones_were_seen(self):
-        """A sigma of zero would say that nobody in the population has the property."""
-        made = interval(0, 20, 1e-9, kind="normal", target="population")
-        assert made.high > 3
-
 
 class TestLimits:
     @pytest.mark.parametrize("miss", [0.4, 0.05, 0.001, 1e-12])
@@ -408,18 +396,9 @@ class TestArguments:
 
     @pytest.mark.parametrize(
         ("ones", "reports", "q"),
-        [
-            (3, 10, 0.5),
-            (3, 10, 0.0),
-            (3, 10, -0.1),
-            (3, 10, 0.6),
-            (3, 10, float("nan")),
-            (11, 10, 0.25),
-            (-1, 10, 0.25),
-            (0, 0, 0.25),
-            (0, -1, 0.25),
-            (2.5, 10, 0.25),
-        ],
+        [(3, 10, q) for q in (0.5, 0.0, -0.1, 0.6, math.nan)]
+        + [(ones, 10, 0.25) for ones in (11, -1, 2.5)]
+        + [(0, reports, 0.25) for reports in (0, -1)],
     )
     def test_numbers_that_cannot_be(self, ones: Any, reports: int, q: float):
         for kind in get_args(IntervalKind):

@@ -85,18 +85,6 @@ class TestExample:
         assert ever.epsilon == float("inf")
         assert self.decoded.to_json()["promises"][1]["epsilon"] is None
 
-    def test_command(self, capsys):
-        assert run(["decode", "--rappor", *FILES, "--fdr", "0.001", "--top", "3"]) == 0
-        printed = capsys.readouterr().out
-        assert [line.split()[0] for line in printed.splitlines() if line.startswith("V_")] == [
-            "V_1",
-            "V_2",
-            "V_3",
-        ]
-        assert "epsilon_1         2.198, against an observer of one report" in printed
-        assert "epsilon_infinity  no bound" in printed
-        assert "theorem; RAPPOR, Theorem 2" in " ".join(printed.split())
-
     def test_json_and_picture(self, capsys, tmp_path):
         picture = tmp_path / "texts.svg"
         assert run(["decode", "--rappor", *FILES, "--json", "--plot", str(picture)]) == 0

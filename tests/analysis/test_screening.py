@@ -297,14 +297,6 @@ class TestFakes:
         seen = screen(TEXT, poisoned(TEXT, rows, 1000, 2))
         assert any("cohort 0" in finding for finding in seen.findings)
 
-    def test_a_choice_must_add_up(self):
-        """Each count alone is possible; together they are more than one answer each."""
-        plan = agreed(Choice("c", options(4)), q="0.25")
-        rows = np.repeat(np.array([[1], [2], [4], [8], [3], [12]], np.uint8), 250, axis=0)
-        seen = screen(plan, tally(plan, Synthetic(rows, 4, simulated=True)))
-        assert seen.suspicious
-        assert any("question 'c'" in finding for finding in seen.findings)
-
 
 class TestInterface:
     def test_families_share_the_alarm_for_the_share_of_fakes_too(self):
@@ -331,17 +323,6 @@ class TestInterface:
         for alarm in (0, 1, -1, float("nan"), "x"):
             with pytest.raises(InputError, match="alarm"):
                 screen(plan, more, alarm=alarm)  # type: ignore[arg-type]
-
-    def test_json(self):
-        plan, rows = HONEST["mixed"]
-        document = screen(plan, crowd_of(plan, rows, 1)).to_json()
-        assert set(document) == {
-            *("plan", "reports", "p_value", "alarm", "suspicious", "smallest_share_of_fakes"),
-            *("findings", "crowds"),
-        }
-        assert document["plan"] == plan.id
-        assert document["reports"] == 2000
-        assert document["suspicious"] is False
 
     def test_the_alarm_decides(self):
         counts = poisoned(CHOICE_100, in_clear(CHOICE_100, 12, 1), 10_000, 1)

@@ -242,6 +242,33 @@ def crowd_of(reports: int, name: str | None = None, released: bool = False) -> d
     return {"name": name, "window": None, "reports": reports, "released": released}
 
 
+VECTORS = VALID["by_vector"]
+WRONG: dict[tuple[Any, ...], list[Any]] = {
+    ("plan",): ["0" * 64],
+    ("reports",): [41, -1, 40.0, True, 2**53],
+    ("simulated",): [0],
+    ("by_bit", 0): [VALID["by_bit"][0] + 1, -1, 41],
+    ("by_bit",): [VALID["by_bit"][:-1]],
+    ("by_set_bits", 0): [VALID["by_set_bits"][0] + 1],
+    ("by_set_bits",): [VALID["by_set_bits"][::-1]],
+    ("by_vector",): [{}, [], {"0000": 40}, {"00": 40}, {"zz00": 40}]
+    + [VECTORS | {name: 0} for name in ("FF01", "01  ", "ff")],
+    ("by_vector", "0002"): [1],
+    ("joint",): [{}, VALID["joint"] * 2],
+    ("joint", 0, "bits"): [[8, 0], [0, 0], [0, 9], [], [0.0, 8]],
+    ("joint", 0, "counts"): [[40, 0, 0, 0], [10, 10, 20]],
+    ("crowds",): [None, [], {}, [*VALID["crowds"], crowd_of(0)]]
+    + [[crowd_of(20, one), crowd_of(20, "a")] for one in "ab"]
+    + [[crowd_of(20, "a", released=True)] * 2],
+    ("crowds", 0): [{"name": None, "reports": 40}],
+    ("crowds", 0, "reports"): [39, 40.0],
+    ("crowds", 0, "name"): ["", 3],
+    ("crowds", 0, "window"): [-1, 2**32, True],
+    ("crowds", 0, "released"): [1, True],
+    ("people",): ["same", True],
+}
+
+
 class TestReading:
     @pytest.mark.slow
     def test_round_trip(self, tmp_path: Path):
@@ -262,68 +289,17 @@ class TestReading:
             Tally.read(tmp_path / "crowd.json", PLAN)
 
     @pytest.mark.parametrize(
-        "document",
-        [
-            changed("plan", to="0" * 64),
-            changed("reports", to=41),
-            changed("reports", to=-1),
-            changed("reports", to=40.0),
-            changed("reports", to=True),
-            changed("reports", to=2**53),
-            changed("simulated", to=0),
-            changed("by_bit", 0, to=VALID["by_bit"][0] + 1),
-            changed("by_bit", 0, to=-1),
-            changed("by_bit", 0, to=41),
-            changed("by_bit", to=VALID["by_bit"][:-1]),
-            changed("by_set_bits", 0, to=VALID["by_set_bits"][0] + 1),
-            changed("by_set_bits", to=list(reversed(VALID["by_set_bits"]))),
-            changed("by_vector", to={}),
-            changed("by_vector", to=[]),
-            changed("by_vector", to={"0000": 40}),
-            changed("by_vector", to={"00": 40}),
-            changed("by_vector", to={"zz00": 40}),
-            changed("by_vector", "0002", to=1),
-            changed("by_vector", to=VALID["by_vector"] | {"FF01": 0}),
-            changed("by_vector", to=VALID["by_vector"] | {"01  ": 0}),
-            changed("by_vector", to=VALID["by_vector"] | {"ff": 0}),
-            changed("joint", to={}),
-            changed("joint", 0, "bits", to=[8, 0]),
-            changed("joint", 0, "bits", to=[0, 0]),
-            changed("joint", 0, "bits", to=[0, 9]),
-            changed("joint", 0, "bits", to=[]),
-            changed("joint", 0, "bits", to=[0.0, 8]),
-            changed("joint", 0, "counts", to=[40, 0, 0, 0]),
-            changed("joint", 0, "counts", to=[10, 10, 20]),
-            changed("joint", to=VALID["joint"] * 2),
-            {key: value for key, value in VALID.items() if key != "joint"},
-            VALID | {"who": "me"},
-            {key: value for key, value in VALID.items() if key != "crowds"},
-            changed("crowds", to=None),
-            changed("crowds", to=[]),
-            changed("crowds", to={}),
-            changed("crowds", 0, to={"name": None, "reports": 40}),
-            changed("crowds", 0, "reports", to=39),
-            changed("crowds", 0, "reports", to=40.0),
-            changed("crowds", 0, "name", to=""),
-            changed("crowds", 0, "name", to=3),
-            changed("crowds", 0, "window", to=-1),
-            changed("crowds", 0, "window", to=2**32),
-            changed("crowds", 0, "window", to=True),
-            changed("crowds", 0, "released", to=1),
-            changed("crowds", 0, "released", to=True),
-            changed("crowds", to=[*VALID["crowds"], crowd_of(0)]),
-            changed("crowds", to=[crowd_of(20, "a"), crowd_of(20, "a")]),
-            changed("crowds", to=[crowd_of(20, "b"), crowd_of(20, "a")]),
-            changed("crowds", to=[crowd_of(20, released=True, name="a")] * 2),
-            changed("people", to="same"),
-            changed("people", to=True),
-            [],
-            None,
-        ],
+        ("path", "value"), [(path, value) for path, values in WRONG.items() for value in values]
     )
-    def test_counts_that_do_not_belong_together(self, document: Any):
+    def test_counts_that_do_not_belong_together(self, path: Any, value: Any):
         with pytest.raises(TallyError):
-            Tally.from_json(document, PLAN)
+            Tally.from_json(changed(*path, to=value), PLAN)
+
+    def test_documents_that_are_none(self):
+        wrong: list[Any] = [{k: v for k, v in VALID.items() if k != key} for key in VALID]
+        for document in (*wrong, VALID | {"who": "me"}, [], None):
+            with pytest.raises(TallyError):
+                Tally.from_json(document, PLAN)
 
     def test_a_joint_table_that_contradicts_the_vectors(self):
         """Same marginals, another dependence: the counts by vector know better."""
@@ -357,18 +333,8 @@ class TestReading:
         for place in range(bits):
             by_bit[place] = min(dot, reports)
             dot -= by_bit[place]
-        document = {
-            "plan": plan.id,
-            "reports": reports,
-            "simulated": False,
-            "by_bit": by_bit,
-            "by_set_bits": by_set_bits,
-            "by_vector": None,
-            "joint": [],
-            "cohorts": None,
-            "crowds": [{"name": None, "window": None, "reports": reports, "released": False}],
-            "people": None,
-        }
+        document = VALID | {"plan": plan.id, "reports": reports, "crowds": [crowd_of(reports)]}
+        document |= {"by_bit": by_bit, "by_set_bits": by_set_bits, "by_vector": None, "joint": []}
         with pytest.raises(TallyError, match="not of the same reports"):
             Tally.from_json(document, plan)
 

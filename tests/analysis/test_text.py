@@ -771,20 +771,6 @@ class TestCommand:
         for words_ in ("2 of 3 candidates found", "coffee", "1 of 2 shown", "simulated"):
             assert words_ in shown
 
-    @pytest.mark.slow
-    def test_propose(self, at, capsys):
-        words_ = "decode --propose --dictionary 1000 --crowd 10000 --epsilon 2 --delta 1e-6"
-        assert run([*words_.split(), "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert document["hashes"] == 1
-        assert run(words_.split()) == 0
-        assert f"bits = {document['bits']}" in capsys.readouterr().out
-        assert run([*words_.split(), "--view", "counts", "--json"]) == 0
-        counts = json.loads(capsys.readouterr().out)
-        assert counts["view"] == "counts"
-        assert counts["cohorts"] < document["cohorts"]
-        assert counts["sigma"] < document["sigma"]
-
     @pytest.mark.parametrize(
         "arguments",
         [

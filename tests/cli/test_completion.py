@@ -35,17 +35,18 @@ def completed(words: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-class TestBash:
-    def test_commands(self, tmp_path: Path):
-        assert completed("shoal pl", tmp_path) == ["plan"]
-        assert completed("shoal ", tmp_path) == list(COMMANDS)
-
-    def test_options_and_values(self, tmp_path: Path):
-        assert completed("shoal plan --eps", tmp_path) == ["--epsilon"]
-        assert completed("shoal plan --view ", tmp_path) == ["reports", "counts"]
-
-    def test_subcommands(self, tmp_path: Path):
-        assert "backup" in completed("shoal collector b", tmp_path)
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("shoal pl", ["plan"]),
+        ("shoal ", list(COMMANDS)),
+        ("shoal plan --eps", ["--epsilon"]),
+        ("shoal plan --view ", ["reports", "counts"]),
+        ("shoal collector b", ["backup"]),
+    ],
+)
+def test_bash(tmp_path: Path, words: str, offered: list[str]):
+    assert completed(words, tmp_path) == offered
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

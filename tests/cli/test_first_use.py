@@ -9,14 +9,10 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.analysis.report_files import parse_batch
 from shoal.analysis.text.decode import decode
 from shoal.cli import run
-from shoal.device.encode import encode
-from shoal.device.randomize import flip, pack_reports
 from shoal.planning.costs import Comparison, compare
 
-ROOT = Path(__file__).parent.parent.parent
 SURVEY = """
 name = "shop"
 [[question]]
@@ -70,66 +66,7 @@ def tallied(at, said):
     said("tally", "plan.json", "reports.parquet", "-o", "tally.json")
 
 
-def test_01_the_local_epsilon_is_in_the_audit(at, said):
-    said("plan", "--flags", "3", "--crowd", "1000", "--epsilon", "1", "--delta", "1e-6",
-         "-o", "plan.json")  # fmt: skip
-    assert re.search(r"collector .*local", said("audit", "plan.json"))
-
-
-def test_03_a_report_of_a_plan_with_windows_is_of_the_open_window(at):
-    plan = shoal.plan(shoal.Survey("s", (shoal.YesNo("x"),)), q="0.2", window="1d")
-    report = flip(plan, encode(plan, {"x": "yes"}))
-    (window,) = {*parse_batch(plan, pack_reports(plan, report).to_bytes()).windows}
-    assert window > 20_000  # days since 1970
-
-
-def test_04_shares_of_a_choice_add_up_on_the_page(tallied, said):
-    said("publish", "plan.json", "tally.json", "-o", "page.json")
-    options = json.loads(Path("page.json").read_text("utf-8"))["estimates"]["questions"]["brand"]
-    assert sum(one["constrained"] for one in options.values()) == pytest.approx(1200)
-    assert "--decode" in said("publish", "--help")
-
-
-def test_05_own_data_fit(tallied, said):
-    assert "survey written to" in said("survey", "from", "answers.csv", "-o", "mine.toml")
-    said("plan", "mine.toml", "--q", "0.05", "-o", "mine.json")
-    assert "1,200 reports" in said("randomize", "mine.json", "answers.csv", "-o", "mine.parquet")
-    text = "größe;preis\n1,5;2,0\n1,7;3,5\n" * 1
-    Path("excel.csv").write_bytes(text.encode("cp1252"))
-    Path("excel.toml").write_text(
-        'name = "e"\n[[question]]\nname = "größe"\nkind = "number"\nedges = [1.6]\n'
-        '[table]\nencoding = "windows-1252"\ndelimiter = ";"\ndecimal = ","\n',
-        "utf-8",
-    )
-    said("plan", "excel.toml", "--q", "0.05", "-o", "excel.json")
-    words = ["randomize", "excel.json", "excel.csv", "-o", "excel.parquet"]
-    assert "2 reports" in said(*words, "--table-format", "excel.toml")
-    declared = ["--encoding", "windows-1252", "--delimiter", ";", "--decimal", ","]
-    assert "2 reports" in said(*words, *declared)
-
-
-def test_07_a_cross_table_says_which_effect_would_not_be_seen(tallied, said):
-    told = said("associate", "plan.json", "tally.json", "age", "brand")
-    assert "would not be seen" in told
-    assert "young" in told
-    assert "used" in told
-
-
-def test_10_send_says_what_became_of_this_answer(at, said, capsys):
-    said("plan", "--choice", "3", "--promise", "local", "--epsilon", "2", "-o", "plan.json")
-    words = ["send", "plan.json", "--to", "http://127.0.0.1:9", "--outbox", "box", "--now"]
-    told = said(*words, "--answer", "answer=1")
-    assert "is in the outbox" in told
-    assert "accepted" not in told
-    again = said(*words, "--answer", "answer=2")
-    assert "the first answer counts, the new one is dropped" in again
-    assert run([*words, "--answer", "answer=3", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["answer"]["state"] == "waiting"
-    assert document["answer"]["answered_before"] is True
-
-
-def test_11_one_plan_has_one_id(at, said, capsys):
+def test_one_plan_has_one_id(at, said, capsys):
     ids = set()
     for number, (epsilon, delta) in enumerate(
         [("1", "1e-6"), ("1.0", "0.000001"), ("1", "1e-06"), ("1e0", ".000001"), ("1", "0.0001%")]
@@ -142,7 +79,7 @@ def test_11_one_plan_has_one_id(at, said, capsys):
     assert len(ids) == 1
 
 
-def test_14_results_print_as_tables_and_become_data_frames(tallied):
+def test_results_print_as_tables_and_become_data_frames(tallied):
     plan = shoal.Plan.read("plan.json")
     estimates = shoal.estimate(plan, shoal.Tally.read("tally.json", plan))
     lines = str(estimates).splitlines()
@@ -165,7 +102,7 @@ def test_14_results_print_as_tables_and_become_data_frames(tallied):
     assert isinstance(compare(one, crowd_size=50, epsilon=1, delta="0.1"), Comparison)
 
 
-def test_16_a_plan_is_not_written_over(at, said):
+def test_a_plan_is_not_written_over(at, said):
     words = ["plan", "--flags", "2", "--q"]
     said(*words, "0.2", "-o", "plan.json")
     before = Path("plan.json").read_bytes()
@@ -174,23 +111,6 @@ def test_16_a_plan_is_not_written_over(at, said):
     said(*words, ".2", "-o", "plan.json")  # the same plan may be written again
     said(*words, "0.3", "-o", "plan.json", "--force")
     assert Path("plan.json").read_bytes() != before
-
-
-def test_16_times_wrong_files_and_all_bad_rows(tallied, said):
-    said("plan", "--flags", "2", "--q", "0.2", "--window", "1d", "-o", "daily.json")
-    assert shoal.Plan.read("daily.json").window == 86_400
-    assert "is a survey, not a plan" in said(
-        "serve", "--data", "d", "--honest", "all", "survey.toml", code=2
-    )
-    assert "is a file of reports, not a tally" in said(
-        "estimate", "plan.json", "reports.parquet", code=2
-    )
-    bad = "smokes,Age group,brand,visits\nmaybe,young,new,1\nyes,young,new,many\nyes,,new,1\n"
-    Path("bad.csv").write_text(bad, "utf-8")
-    told = said("randomize", "plan.json", "bad.csv", "-o", "bad.parquet", code=2)
-    assert "3 answers are not allowed" in told
-    assert all(f"row {row}, question" in told for row in (1, 2, 3))
-    assert not Path("bad.parquet").exists()
 
 
 @pytest.mark.slow

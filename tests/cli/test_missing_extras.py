@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -19,7 +20,9 @@ from shoal.protocol.plan import Promise
 
 survey, promise = Survey("s", (Flags("f", ("a", "b")),)), Promise("local", "2.2")
 agreed = Plan(survey, FlipProbability.at_least(0.25), promise, crowd_size=100)
+assert randomize(agreed, {'f': ['a']})
 """
+RANDOMIZE = "randomize(agreed, [{'f': ['a']}])"
 
 
 def without(libraries: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -69,28 +72,17 @@ def test_the_version_needs_no_library(tmp_path: Path):
         ("numpy", "import shoal.audit", "shoal.audit needs numpy"),
         ("jinja2", "import shoal.reports", "shoal.reports needs jinja2"),
         ("starlette", "from shoal.server import serve", "shoal.server.serve needs starlette"),
+        ("numpy", f"{AGREED}agreed.certificate()", "a certificate needs numpy"),
+        ("scipy", f"{AGREED}agreed.certificate()", "a certificate needs scipy"),
+        ("numpy", f"{AGREED}{RANDOMIZE}", "encoding a table of answers needs numpy"),
+        ("pyarrow", f"{AGREED}{RANDOMIZE}", "encoding a table of answers needs pyarrow"),
     ],
 )
 def test_python_names_the_extra(libraries: str, code: str, extra: str, tmp_path: Path):
-    catch = f"try:\n    {code}\nexcept ModuleNotFoundError as error:\n    caught = error\n"
+    catch = (
+        f"try:\n{indent(code, '    ')}\nexcept ModuleNotFoundError as error:\n    caught = error\n"
+    )
     catch += "from shoal.errors import InputError\nassert isinstance(caught, InputError)\n"
     done = without(libraries, catch + "print(caught)", tmp_path)
     assert done.stderr == ""
     assert done.stdout.startswith(f"{extra}: pip install 'shoal[")
-
-
-@pytest.mark.parametrize(
-    ("libraries", "code", "extra"),
-    [
-        ("numpy", "agreed.certificate()", "a certificate needs numpy"),
-        ("scipy", "agreed.certificate()", "a certificate needs scipy"),
-        ("numpy", "randomize(agreed, [{'f': ['a']}])", "encoding a table of answers needs numpy"),
-        ("pyarrow", "randomize(agreed, [{'f': []}])", "encoding a table of answers needs pyarrow"),
-    ],
-)
-def test_a_plan_names_the_extra(libraries: str, code: str, extra: str, tmp_path: Path):
-    done = without(
-        libraries, f"{AGREED}\nassert randomize(agreed, {{'f': ['a']}})\n{code}", tmp_path
-    )
-    name = "shoal.errors.MissingExtraError"
-    assert done.stderr.splitlines()[-1] == f"{name}: {extra}: pip install 'shoal[analysis]'."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -44,11 +45,14 @@ def terminal_in(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return shown
 
 
-def test_it_is_shown_and_erased(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("error", [None, ZeroDivisionError])
+def test_it_is_shown_and_erased_after_an_error_too(monkeypatch: pytest.MonkeyPatch, error):
     terminal = terminal_in(monkeypatch)
     monkeypatch.setattr(output, "Timer", NoPatience)
-    with waiting("thinking"):
+    with nullcontext() if error is None else pytest.raises(error), waiting("thinking"):
         assert "thinking ... 0 s" in terminal.getvalue()
+        if error is not None:
+            raise error
     assert ERASE in terminal.getvalue().rpartition("thinking")[2]
 
 
@@ -57,14 +61,6 @@ def test_what_is_done_soon_shows_nothing(monkeypatch: pytest.MonkeyPatch):
     with waiting("thinking"):
         pass
     assert "thinking" not in terminal.getvalue()
-
-
-def test_an_error_erases_it_too(monkeypatch: pytest.MonkeyPatch):
-    terminal = terminal_in(monkeypatch)
-    monkeypatch.setattr(output, "Timer", NoPatience)
-    with pytest.raises(ZeroDivisionError), waiting("thinking"):
-        raise ZeroDivisionError
-    assert ERASE in terminal.getvalue().rpartition("thinking")[2]
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,7 @@ from shoal import Plan, plan
 from shoal.lab.services import console_get
 from tests.clients.js_help import needs_node, run_driver
 from tests.server.serving_help import served
-from tests.server.test_two_parties import (
-    CROWD,
-    LONGEST,
-    SURVEY,
-    Parties,
-    answer_of,
-    planned,
-)
+from tests.server.test_two_parties import CROWD, LONGEST, SURVEY, Parties, answer_of, planned
 
 pytestmark = [needs_node, pytest.mark.slow]
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,16 +130,16 @@ def a_persons_environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def run_tool(
-    folder: Path, to: str, *words: str, **environ: str
+    folder: Path, to: str, *words: str, before: Sequence[str] = (), **environ: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the tool in a process of its own, with no terminal."""
     return subprocess.run(
-        tool_command(folder, to, *words),
+        [*before, *tool_command(folder, to, *words)],
         env=a_persons_environment(folder, **environ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 

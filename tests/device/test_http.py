@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import ssl
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import shoal
 from shoal.analysis.report_files import parse_batch
 from shoal.device.outbox import HttpTransport, PostResult, TransportError, read_plan
 from shoal.errors import InputError, PlanError
+from tests.certificates import make_certificate
 from tests.device.outbox_help import ANSWER, PLAN, Answer, Server, box, reply
 
 
@@ -26,7 +26,7 @@ def serving(*answers: Answer, certificate: Path | None = None) -> Iterator[Serve
     context = None
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
+        context.load_cert_chain(certificate, certificate.with_name("key.pem"))
     made = Server(context, version="HTTP/1.1")
     made.answers = list(answers)
     try:
@@ -254,38 +254,7 @@ class TestHttp:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate for 127.0.0.1 that nobody else trusts."""
-    from ipaddress import ip_address
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    day = datetime.timedelta(days=1)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - day)
-        .not_valid_after(now + day)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False
-        )
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "server.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + made.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
+    return make_certificate(tmp_path_factory.mktemp("tls"), "127.0.0.1")[0]
 
 
 class TestTls:

@@ -270,13 +270,7 @@ class TestCommand:
         ledger.set_limit("10")
         assert run(["ledger", str(ledger.path)]) == 0
         shown = capsys.readouterr().out
-        for part in (
-            "browser",
-            KEPT.id[:12],
-            "all new",
-            "limit            10, left",
-            "4.394450",
-        ):
+        for part in ("browser", KEPT.id[:12], "all new", "limit            10, left", "4.394450"):
             assert part in shown
 
     def test_plans_that_share_permanent_flips_count_once(self, ledger: Ledger, capsys):

@@ -15,6 +15,8 @@ from shoal.errors import InputError
 from tests.device.outbox_help import ANSWER, PLAN, Collector, box, stored_record
 from tests.faults import Clock, Crash, Faults, FaultyDisk
 
+DAILY = replace(PLAN, window=86_400)
+
 
 class TestSending:
     def test_the_first_wait_is_spread(self, tmp_path):
@@ -118,10 +120,9 @@ class TestSending:
     def test_a_collector_with_a_wrong_clock_loses_no_report(self, tmp_path, status):
         """It says that the window has passed, or not begun; by the device's clock it is open."""
         clock = Clock()
-        plan = replace(PLAN, window=86_400)
-        collector = Collector(*[PostResult(status)] * 3, plans=(plan,))
+        collector = Collector(*[PostResult(status)] * 3, plans=(DAILY,))
         outbox = box(tmp_path, collector, clock)
-        ticket = outbox.answer(plan, ANSWER)
+        ticket = outbox.answer(DAILY, ANSWER)
         for _ in range(3):
             (tried,) = outbox.send_due()
             assert tried.state == "waiting"
@@ -131,20 +132,10 @@ class TestSending:
         assert sent.state == "sent"
         assert len(set(collector.posted)) == 1
 
-    def test_a_plan_that_was_closed_is_given_up_with_its_window(self, tmp_path):
-        clock = Clock()
-        plan = replace(PLAN, window=86_400)
-        outbox = box(tmp_path, Collector(*[PostResult(410)] * 99, plans=(plan,)), clock)
-        ticket = outbox.answer(plan, ANSWER)
-        assert outbox.send_due()[0].state == "waiting"
-        clock.now = (ticket.window + 2) * 86_400
-        assert outbox.send_due()[0].state == "expired"
-
     def test_refused_bytes_are_kept_until_their_window_ends(self, tmp_path):
         clock = Clock()
-        plan = replace(PLAN, window=86_400)
-        outbox = box(tmp_path, Collector(PostResult(404), plans=(plan,)), clock)
-        outbox.answer(plan, ANSWER, answer_key="a")
+        outbox = box(tmp_path, Collector(PostResult(404), plans=(DAILY,)), clock)
+        outbox.answer(DAILY, ANSWER, answer_key="a")
         (ticket,) = outbox.send_due()
         assert ticket.reason == "the collector refused it (404: it does not know the plan)"
         (file,) = tmp_path.glob("*.failed")
@@ -159,19 +150,16 @@ class TestSending:
         assert (note.state, note.reason) == ("expired", ticket.reason)
         (left,) = tmp_path.glob("*.expired")
         assert Record.from_bytes(left.read_bytes()).batch == b""
-        assert outbox.answer(plan, ANSWER, answer_key="a") == note
+        assert outbox.answer(DAILY, ANSWER, answer_key="a") == note
 
     def test_without_a_window_they_are_kept_for_a_month(self, tmp_path):
         clock = Clock()
         outbox = box(tmp_path, Collector(PostResult(400)), clock)
         outbox.answer(PLAN, ANSWER)
-        outbox.send_due()
-        clock.now += 29 * 86_400
-        outbox.send_due()
-        assert outbox.tickets()[0].state == "failed"
-        clock.now += 2 * 86_400
-        outbox.send_due()
-        assert outbox.tickets()[0].state == "expired"
+        for days, state in ((0, "failed"), (29, "failed"), (2, "expired")):
+            clock.now += days * 86_400
+            outbox.send_due()
+            assert outbox.tickets()[0].state == state
 
     def test_a_crash_while_they_are_deleted(self, tmp_path):
         for k in range(12):
@@ -208,13 +196,13 @@ class TestSending:
         box(tmp_path, there, clock).finish(1e6)  # ends at once: nothing here is its own
         assert clock.now == Clock().now
 
-    def test_a_window_that_passed(self, tmp_path):
+    @pytest.mark.parametrize("answer", [TransportError("offline."), PostResult(410)])
+    def test_a_window_that_passed(self, tmp_path, answer):
+        """Whether the collector was away, or said that the plan was closed."""
         clock = Clock(1_800_000_000 // 86_400 * 86_400 + 86_399.0)
-        plan = replace(PLAN, window=86_400)
-        collector = Collector(*[TransportError("offline.")] * 99, plans=(plan,))
-        outbox = box(tmp_path, collector, clock)
-        ticket = outbox.answer(plan, ANSWER)
-        assert parse_batch(plan, stored_record(tmp_path).batch).windows.tolist() == [ticket.window]
+        outbox = box(tmp_path, Collector(*[answer] * 99, plans=(DAILY,)), clock)
+        ticket = outbox.answer(DAILY, ANSWER)
+        assert parse_batch(DAILY, stored_record(tmp_path).batch).windows.tolist() == [ticket.window]
         clock.now += 86_400  # the next window: still taken
         assert outbox.send_due()[0].state == "waiting"
         clock.now += 2

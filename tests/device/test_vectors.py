@@ -91,12 +91,6 @@ class TestBoundary:
                 with pytest.raises(AnswerError, match=rf"1 sets {count} bits"):
                     flip(agreed, original(agreed, vectors[6:7]))
 
-    def test_two_options_of_a_choice(self):
-        """Among 10,000 others with the third one it reaches delta(1) >= .08, not 1e-6."""
-        agreed = plan_of(Choice("c", options(3)))
-        with pytest.raises(AnswerError, match=r"sets 2 bits of question 'c', which allows 1;"):
-            flip(agreed, Original(np.array([[3]], np.uint8), 3))
-
     def test_every_vector_of_a_survey(self):
         """Blocks that share words, against a look at each block by itself."""
         questions = (

@@ -56,20 +56,13 @@ def choice_survey(options: int) -> Survey:
 TWO_FLAGS: dict[str, Any] = {"crowd_size": 10, "q": "0.1", "epsilon": math.log(9)}
 
 
-# The three counterexamples; each number is recomputed here in exact fractions by the referee.
-
-
-def exact_delta(others, x, x_prime, q, lam):
-    records = tuple(vector for vector, count in others for _ in range(count))
-    return delta_of_pair(AnswerPair(records, x, x_prime), q, lam)
-
-
 def test_two_flags():
     found = search_counterexamples(flags_survey(2), **TWO_FLAGS)
     assert found.exhaustive
     assert found.worst.others == (((0, 0), 5), ((1, 1), 4))
     assert (found.worst.x, found.worst.x_prime) == ((1, 1), (0, 0))
-    exact = exact_delta(found.worst.others, (1, 1), (0, 0), Fraction(1, 10), Fraction(9))
+    records = tuple(vector for vector, count in found.worst.others for _ in range(count))
+    exact = delta_of_pair(AnswerPair(records, (1, 1), (0, 0)), Fraction(1, 10), Fraction(9))
     assert found.worst.value.low <= exact <= found.worst.value.high
     assert round(float(exact), 4) == 0.1408
     assert round(found.forward.low, 4) == 0.0323
@@ -77,31 +70,6 @@ def test_two_flags():
     assert found.beats == ("forward", "reverse", "homogeneous")
     assert found.conjecture == "violated"
     assert not found.exceeds_proven
-
-
-def test_one_flag():
-    found = search_counterexamples(flags_survey(1), crowd_size=21, q="0.05", epsilon=0.05889)
-    assert found.exhaustive
-    # 9 ones going down and 9 zeros going up are the same by exchanging 0 and 1
-    assert dict(found.worst.others) == {(0,): 9, (1,): 11}
-    assert (found.worst.x, found.worst.x_prime) == ((0,), (1,))
-    assert found.worst.value.low == pytest.approx(0.40049, abs=5e-6)
-    lam = Fraction(math.exp(0.05889))
-    exact = exact_delta(found.worst.others, (0,), (1,), Fraction(1, 20), lam)
-    assert found.worst.value.low <= float(exact) * (1 + 1e-12)
-    assert found.worst.value.high >= float(exact) * (1 - 1e-12)
-    assert "homogeneous" in found.beats
-
-
-def test_one_hot():
-    found = search_counterexamples(choice_survey(3), crowd_size=5, q="0.2", epsilon=math.log(4))
-    assert found.exhaustive
-    assert found.worst.value.low == pytest.approx(0.22713, abs=5e-6)
-    [(z, count)] = found.worst.others
-    assert count == 4
-    assert len({z, found.worst.x, found.worst.x_prime}) == 3
-    assert found.best[0] == (1, 1, 1)
-    assert found.beats == ("forward", "reverse")
 
 
 @pytest.mark.parametrize("eta", [False, True])
@@ -324,14 +292,6 @@ def test_state_of_another_search_is_refused(tmp_path, change):
     assert state.read_text() == before
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"search": 1}', "null"])
-def test_what_is_no_state_is_refused(tmp_path, text):
-    state = tmp_path / "state.json"
-    state.write_text(text)
-    with pytest.raises(InputError):
-        search_counterexamples(flags_survey(2), **TWO_FLAGS, state=state)
-
-
 @pytest.mark.parametrize("field", ["done", "searched", "worst"])
 @pytest.mark.parametrize("value", ["x", -1, {"value": [1]}, None])
 def test_damaged_state_is_refused(tmp_path, field, value):
@@ -339,9 +299,10 @@ def test_damaged_state_is_refused(tmp_path, field, value):
     search_counterexamples(flags_survey(2), **TWO_FLAGS, state=state)
     document = json.loads(state.read_text())
     document[field] = value
-    state.write_text(json.dumps(document))
-    with pytest.raises(InputError):
-        search_counterexamples(flags_survey(2), **TWO_FLAGS, state=state)
+    for text in (json.dumps(document), "", "[]", "{}", '{"search": 1}', "null"):
+        state.write_text(text)
+        with pytest.raises(InputError):
+            search_counterexamples(flags_survey(2), **TWO_FLAGS, state=state)
 
 
 # Input
@@ -371,30 +332,16 @@ def test_half_says_nothing():
 # The command
 
 
-def test_command_prints_the_document(capsys):
+def test_command(capsys):
     arguments = ["--flags", "2", "--crowd", "10", "--q", "0.1", "--epsilon", "2.1972245773362196"]
     assert run(["search", *arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert list(document) == [
-        "domain", "crowd_size", "q", "epsilon", "measure", "exhaustive", "world", "searched",
-        "homogeneous", "worst", "proven", "beats", "conjecture",
-    ]  # fmt: skip
     assert document["domain"] == [{"bits": 2, "min_set_bits": 0, "max_set_bits": 2}]
-    assert document["exhaustive"] is True
     assert document["worst"]["others"] == {"00": 5, "11": 4}
-    assert (document["worst"]["x"], document["worst"]["x_prime"]) == ("11", "00")
-    assert document["homogeneous"]["best"] | {"value": None} == {
-        "a": 0,
-        "b": 2,
-        "c": 0,
-        "value": None,
-    }
+    best = document["homogeneous"]["best"]
+    assert (best["a"], best["b"], best["c"]) == (0, 2, 0)
     assert document["worst"]["value"][1] < document["proven"][0]
     assert document["conjecture"] == "violated"
-
-
-def test_command_for_people(capsys):
-    arguments = ["--flags", "2", "--crowd", "10", "--q", "0.1", "--epsilon", "2.1972245773362196"]
     assert run(["search", *arguments]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "others 5 x 00 + 4 x 11; x = 11, x' = 00" in out
@@ -449,14 +396,6 @@ def test_command_shouts_if_the_theorem_is_broken(capsys, monkeypatch):
     monkeypatch.setattr(module, "proven_delta", lambda *_: broken)
     assert run(["search", "--flags", "1", "--crowd", "3", "--q", "0.1", "--epsilon", "1"]) == 1
     assert "BUG" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--crowd", "3", "--q", "0.1", "--epsilon", "1"], ["--flags", "1", "--q", "0.1"]],
-)
-def test_command_needs_its_options(arguments):
-    assert run(["search", *arguments]) == 2
 
 
 def test_interrupted_command_says_how_to_continue(tmp_path, capsys, monkeypatch):

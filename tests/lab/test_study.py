@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import json
 import os
@@ -236,15 +235,6 @@ class TestGrid:
         truth = [bit.truth for bit in found.points[0].bits]
         assert truth == simulate(PLAN, users=3000, seed=5).truth.tolist()
 
-    def test_users(self, by_users: Study):
-        assert by_users.vary == "users"
-        assert [point.users for point in by_users.points] == [50, 1000, 100_000]
-        assert {point.plan for point in by_users.points} == {PLAN}
-
-    def test_q(self, by_q: Study):
-        assert [round(float(point.plan.q), 3) for point in by_q.points] == [0.01, 0.1, 0.25, 0.4]
-        assert len({tuple(bit.truth for bit in point.bits) for point in by_q.points}) == 1
-
     def test_epsilon_plans_anew_with_the_same_promise(self):
         one = Survey("s", (Flags("f", ("a",)),))
         for old in (
@@ -270,16 +260,6 @@ class TestGrid:
         more = study(PLAN, repetitions=10, answers=iter([answers]), seed=1,
                      vary={"users": [10, 40]})  # fmt: skip
         assert [one["channel", "beta"].truth for one in more.points] == [10, 40]
-
-    def test_json(self, by_q: Study):
-        document = json.loads(json.dumps(by_q.to_json(), allow_nan=False))
-        assert document["simulated"] is True
-        assert document["target"] == "crowd"
-        assert document["through"] == "distribution"
-        row = document["points"][0]["questions"]["features"]["sync"]
-        assert set(row["coverage"]) == set(KINDS)
-        assert set(row["coverage"]["exact"]) == {"measured", "expected"}
-        assert set(document["points"][0]["together"]) == {"features", "channel"}
 
     @pytest.mark.parametrize("through", ["distribution", "reports"])
     def test_progress(self, through: Any):
@@ -360,18 +340,6 @@ class TestPicture:
         with pytest.raises(InputError, match="must end in"):
             by_q.save_plot(tmp_path / "s.txt")
 
-    def test_without_matplotlib(self, by_q: Study, monkeypatch: pytest.MonkeyPatch):
-        true_import = builtins.__import__
-
-        def without(name: str, *rest: Any) -> Any:
-            if name.startswith("matplotlib"):
-                raise ImportError(name)
-            return true_import(name, *rest)
-
-        monkeypatch.setattr(builtins, "__import__", without)
-        with pytest.raises(InputError, match=r"pip install 'shoal\[plots\]'"):
-            by_q.plot()
-
 
 class TestCommand:
     @pytest.fixture(autouse=True)
@@ -426,9 +394,3 @@ class TestCommand:
         said = capsys.readouterr()
         assert said.out == ""
         assert len(said.err.splitlines()) == 1
-
-    def test_refused_by_privacy(self, capsys: pytest.CaptureFixture[str]):
-        plan(SURVEY, epsilon=1, promise="local").write("alone.json")
-        words = ["simulate", "alone.json", "--users", "9", "--repeat", "9"]
-        assert run([*words, "--vary", "epsilon=1e-30"]) == 3
-        assert capsys.readouterr().out == ""

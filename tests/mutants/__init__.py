@@ -592,10 +592,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the analyzer keeps the private key of a released crowd",
         "shoal.server.analyzer.plan:AnalyzerPlan.release",
-        "            self._end(number, reports=reports, tenths=10, release=release)",
+        "            self._end(number, reports=reports, progress=100, release=release)",
         (
             "            kept = self._keys.key(self.plan.id, 'crowd', number)\n"
-            "            self._end(number, reports=reports, tenths=10, release=release)\n"
+            "            self._end(number, reports=reports, progress=100, release=release)\n"
             "            sql = \"INSERT INTO facts VALUES ('kept', ?)\"\n"
             "            self._connection.execute(sql, (kept,))"
         ),
@@ -610,8 +610,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an open crowd shows its reports",
-        "shoal.server.storage.open_plan:OpenPlan._tenths",
-        "10 * crowd.counts.reports // self.plan.reports_needed",
+        "shoal.server.storage.open_plan:OpenPlan._progress",
+        "progress(crowd.counts.reports, self.plan)",
         "crowd.counts.reports",
         "server/test_open_crowd.py::test_different_open_crowds_look_the_same",
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from shoal import Choice, Flags, Plan, Survey, YesNo, estimate, plan, tally
 from shoal.errors import InputError
 from shoal.planning.certificate import certify
-from shoal.planning.threats import observers, poisoning, single_report
+from shoal.planning.threats import observers, poisoning
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.wire import Synthetic
@@ -24,39 +23,26 @@ ROOT = Path(__file__).parents[2]
 FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/views.md"])
-def test_documents_list_the_same_observers(page: str):
-    text = (ROOT / page).read_text("utf-8")
-    (table,) = re.findall(r"^\| observer \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
-    listed = [row.split("|")[1].strip() for row in table.splitlines()]
-    for view in ("reports", "counts"):
-        certificate = certify(FIVE, q="0.2", crowd_size=100, view=view)
-        assert listed == [one.who for one in observers(certificate, 1.0)]
-
-
-@pytest.mark.parametrize("page", ["docs/views.md", "docs/parties.md"])
-def test_documents_list_the_observers_of_two_parties(page: str):
-    text = (ROOT / page).read_text("utf-8")
-    (table,) = re.findall(r"^\| with a relay.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
-    listed = [row.split("|")[1].strip() for row in table.splitlines()]
-    two = Parties("https://relay.example", "https://analyzer.example")
-    certificate = replace(certify(FIVE, q="0.2", crowd_size=100), parties=two)
-    assert listed == [one.who for one in observers(certificate, 1.0)]
+TWO = Parties("https://relay.example", "https://analyzer.example")
 
 
 @pytest.mark.parametrize(
-    ("local_epsilon", "q", "words"),
+    ("page", "head", "parties"),
     [
-        (23.0, 0.00997, "learns the answer"),
-        (6.9, 0.001, "learns the answer"),  # one bit
-        (20.0, 0.3775, "learns much"),
-        (5.0, 0.075, ""),
+        ("README.md", "observer ", None),
+        ("docs/views.md", "observer ", None),
+        ("docs/views.md", "with a relay", TWO),
+        ("docs/parties.md", "with a relay", TWO),
     ],
 )
-def test_what_a_single_report_tells(local_epsilon: float, q: float, words: str):
-    warning = single_report(local_epsilon, q)
-    assert words in (warning or "")
-    assert bool(warning) == bool(words)
+def test_documents_list_the_same_observers(page: str, head: str, parties: Parties | None):
+    text = (ROOT / page).read_text("utf-8")
+    (table,) = re.findall(rf"^\| {head}.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    listed = [row.split("|")[1].strip() for row in table.splitlines()]
+    for view in ("reports", "counts"):
+        certificate = certify(FIVE, q="0.2", crowd_size=100, view=view)
+        certificate = replace(certificate, parties=parties)
+        assert listed == [one.who for one in observers(certificate, 1.0)]
 
 
 SURVEY = Survey("s", (Flags("f", ("a", "b", "c")),))
@@ -83,12 +69,8 @@ def test_no_share_of_fakes_moves_a_share_by_more():
             for sent in (can.up, can.down):
                 moved = (1 - share) * truth + share * sent - truth
                 assert abs(moved) <= can.shift(share) + 1e-12
-
-
-def test_bounds_are_reached():
-    can = poisoning(plan(SURVEY, q="0.25"))
-    assert can.shift(0.1) == pytest.approx(0.1 * can.up)  # up, where nobody has it
-    assert -can.shift(0.1) == pytest.approx(0.9 + 0.1 * can.down - 1)  # down, where all have it
+    assert can.shift(0.1) == pytest.approx(0.1 * can.up)  # reached where nobody has it
+    assert -can.shift(0.1) == pytest.approx(0.9 + 0.1 * can.down - 1)  # and where all have it
 
 
 def test_against_local_privacy():
@@ -129,11 +111,6 @@ def test_json_is_rounded_the_safe_way():
     assert document["down"] <= can.down
     assert document["options"] == 2
     assert document["sentences"] == list(can.sentences)
-
-
-def test_fewer_flips_weigh_less():
-    ups = [poisoning(plan(SURVEY, q=q)).up for q in ("0.01", "0.1", "0.3", "0.49")]
-    assert all(low < high for low, high in pairwise(ups))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), "1"])

@@ -1,6 +1,5 @@
 """Pictures: that they say what they show, and that nothing overlaps or leaves the paper."""
 
-import builtins
 import itertools
 import math
 
@@ -69,20 +68,12 @@ def words(figure):
 
 
 @pytest.mark.slow
-def test_every_picture_has_words_for_all_it_shows(figures):
-    for name, figure in figures.items():
-        axes = figure.axes[0]
-        assert len(figure.texts) >= 2, name  # title and subtitle
-        assert len(axes.get_xlabel()) > 15, name
-        assert len(axes.get_ylabel()) > 15, name
-        assert axes.get_legend() is None, name
-
-
-@pytest.mark.slow
 def test_no_texts_overlap_or_leave_the_paper(figures):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     for name, figure in figures.items():
+        axes = figure.axes[0]
+        assert min(len(axes.get_xlabel()), len(axes.get_ylabel())) > 15, name
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         renderer = canvas.get_renderer()
@@ -189,24 +180,8 @@ def test_save_by_suffix(figures, tmp_path, suffix, start):
 def test_other_suffixes_are_refused(figures, tmp_path, name):
     with pytest.raises(InputError, match=r"must end in \.png, \.svg or \.pdf"):
         save(figures["precision"], tmp_path / name)
-
-
-def test_unwritable_place_is_refused(figures, tmp_path):
     with pytest.raises(InputError, match="cannot write"):
         save(figures["precision"], tmp_path / "no such folder" / "picture.png")
-
-
-def test_missing_matplotlib_says_what_to_install(monkeypatch, five_plan):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InputError, match=r"pip install 'shoal\[plots\]'"):
-        plot_precision(five_plan)
 
 
 def test_nothing_global_changes(figures):

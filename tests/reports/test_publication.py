@@ -14,6 +14,7 @@ from html import escape as html_escape
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.feather as feather
@@ -31,10 +32,10 @@ from shoal.errors import InputError, TallyError
 from shoal.planning.certificate import certify
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
-from shoal.protocol.survey import Text, YesNo
+from shoal.protocol.survey import Text
 from shoal.reports import Publication, notebook_html, publish
-from shoal.reports.charts import Layout, chart
-from shoal.reports.formatting import Figures, percent, possible_answers
+from shoal.reports.charts import chart, page_layout
+from shoal.reports.formatting import Figures
 from shoal.reports.page import environment
 from shoal.reports.protection import facts
 from shoal.reports.svg import element, text_width, wrapped
@@ -187,13 +188,6 @@ class TestNumbers:
         assert abs(shown[0] - count) <= 0.5
         assert abs(shown[1] / 100 - row["share"]) <= 0.0005001
 
-    def test_shares(self):
-        assert percent(-0.00001) == "0.0\u202f%"
-        assert percent(-0.25) == "−25.0\u202f%"
-        row = dict.fromkeys(NUMBERS, 0.0) | {"share": 0.1234567, "sigma": 10.0}
-        assert Figures.of(row, 10**6).share == "12.346\u202f%"
-        assert Figures.of(row | {"sigma": 100.0}, 1000).share == "12.3\u202f%"
-
     def test_the_largest_eta_found_is_not_called_a_bound(self, real: Publication):
         certificate = real.to_json()["certificate"]
         worst = certificate["homogeneous"]["worst"]
@@ -236,16 +230,6 @@ class TestPage:
         assert document["certificate"] == certify(PLAN).to_json(epsilon=1.0)
         document["estimates"].clear()
         assert real.to_json()["estimates"]  # a copy was given away
-
-    def test_level_interval_and_target(self):
-        made = publish(
-            PLAN, counted(PLAN, 3000), level=0.9, interval="simultaneous", target="population"
-        )
-        said = made.to_json()["estimates"]
-        assert (said["level"], said["interval"], said["target"]) == (
-            0.9, "simultaneous", "population",
-        )  # fmt: skip
-        assert "simultaneous intervals at 90\u202f%" in made.to_html()
 
     def test_it_loads_nothing(self, real: Publication):
         text = real.to_html()
@@ -308,11 +292,8 @@ class TestPage:
         shown = made.estimates._repr_html_()
         assert "find its answers with shoal decode" in shown
         assert shown.count("<table") == 1
-
-    def test_a_survey_of_text_alone(self):
-        agreed = plan(Survey("s", (Text("word", 4, 1, 2),)), q="0.25")
-        table = Tally(agreed.id, 10, np.full(4, 4), np.array([0, 4, 6, 0, 0]))
-        made = publish(agreed, table)
+        alone = plan(Survey("s", (Text("word", 4, 1, 2),)), q="0.25")
+        made = publish(alone, Tally(alone.id, 10, np.full(4, 4), np.array([0, 4, 6, 0, 0])))
         assert "found with shoal decode" in made.to_html()
         assert "find its answers with shoal decode" in made.estimates._repr_html_()
 
@@ -377,19 +358,17 @@ class TestPromises:
     def test_what_estimate_refuses_is_refused(self):
         with pytest.raises(TallyError, match="another plan"):
             publish(LOCAL, counted(PLAN, 10))
-        with pytest.raises(InputError, match="level"):
-            publish(LOCAL, counted(LOCAL, 10), level=95)
-        with pytest.raises(InputError, match="interval"):
-            publish(LOCAL, counted(LOCAL, 10), interval="wide")  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="target"):
-            publish(LOCAL, counted(LOCAL, 10), target="all")  # type: ignore[arg-type]
+        wrong: dict[str, Any] = {"level": 95, "interval": "wide", "target": "all"}
+        for name, value in wrong.items():
+            with pytest.raises(InputError, match=name):
+                publish(LOCAL, counted(LOCAL, 10), **{name: value})
 
 
 class TestCharts:
     def test_marks_stand_where_the_numbers_are(self, local: Publication):
         numbers = local.to_json()["estimates"]
         for width in (768, 328):
-            layout = Layout.of(numbers, width)
+            layout = page_layout(numbers, width)
             page = Reader(chart(SURVEY["features"], numbers, layout, name="c"))
             rows = numbers["questions"]["features"].values()
             dots = [float(given["cx"] or "") for tag, given in page.elements if tag == "circle"]
@@ -407,7 +386,7 @@ class TestCharts:
         numbers = local.to_json()["estimates"]
         for width in (768, 328):
             for question in SURVEY:
-                drawn = chart(question, numbers, Layout.of(numbers, width), name="c")
+                drawn = chart(question, numbers, page_layout(numbers, width), name="c")
                 page = Reader(drawn)
                 for tag, given in page.elements:
                     for name in ("x", "x1", "x2", "cx"):
@@ -419,7 +398,7 @@ class TestCharts:
         table = Tally(noisy.id, 50, ones, np.array([0, 25, 25, 0]))
         made = publish(noisy, table, interval="normal")
         numbers = made.to_json()["estimates"]
-        layout = Layout.of(numbers, 768)
+        layout = page_layout(numbers, 768)
         assert layout.scale == (-0.25, 1.25)
         page = Reader(chart(noisy.survey["f"], numbers, layout, name="c"))
         tags = [tag for tag, _ in page.elements]
@@ -448,17 +427,6 @@ class TestCharts:
         short = wrapped(text, room)
         assert len(short) <= 4
         assert short == lines or short[-1].endswith("…")
-
-    def test_kinds_of_questions_in_words(self):
-        assert [possible_answers(question) for question in SURVEY] == [
-            "Any of 3 options.",
-            "One of 3 options.",
-            "At most 2 of 3 options.",
-            "A number, reported as one of 3 ranges.",
-        ]
-        assert possible_answers(Flags("f", ("a",))) == possible_answers(YesNo("a")) == "Yes or no."
-        crossed = Survey("s", (YesNo("a"), YesNo("b"))).cross("a", "b")
-        assert possible_answers(crossed.crosses[0]).startswith("Not asked: other answers")
 
 
 @st.composite
@@ -614,13 +582,6 @@ class TestCommand:
         assert said.out == ""
         assert len(said.err.splitlines()) == 1
         assert (at / "plan.json").read_bytes() == before
-        assert not (at / "r.html").exists()
-
-    def test_an_open_crowd(self, at: Path, capsys: pytest.CaptureFixture[str]):
-        PLAN.write("crowd.json")
-        counted(PLAN, 100).write("t.json")
-        assert run(["publish", "crowd.json", "t.json", "-o", "r.html"]) == 3
-        assert "wait for the whole crowd" in capsys.readouterr().err
         assert not (at / "r.html").exists()
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -204,8 +207,8 @@ def file_keys(store: Store) -> Keyring:
 
 def on_the_disk(store: Store, plan: Plan) -> OpenPlan:
     """Read a plan's open crowds from the database, with the key that only the owner has."""
-    connection, keys = store.database.connection, file_keys(store)
-    found = OpenPlan.read(connection, keys, plan.id, signatures=store._signatures)
+    database: Any = SimpleNamespace(connection=store.database.connection, keys=file_keys(store))
+    found = OpenPlan.read(database, store._records, plan.id)
     assert found is not None
     return found
 
@@ -236,3 +239,31 @@ def data_bytes(folder: Path) -> bytes:
 def json_of(release: bytes | None) -> Any:
     assert release is not None
     return json.loads(release)
+
+
+def told(helper: Callable[..., Any], *options: Any, **more: Any) -> Callable[[Any], Any]:
+    """Run an asynchronous test in the world that a helper opens in the temporary folder.
+
+    The world is the test's last argument: `helper(test, tmp_path, *options, **more)`.
+    """
+
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+        *others, world = signature.parameters.values()
+        wants_folder = "tmp_path" in signature.parameters
+
+        @functools.wraps(test)
+        def run(*args: Any, **given: Any) -> None:
+            folder = given["tmp_path"] if wants_folder else given.pop("tmp_path")
+
+            async def work(opened: Any) -> None:
+                await test(*args, **given, **{world.name: opened})
+
+            helper(work, folder, *options, **more)
+
+        if not wants_folder:
+            others.append(world.replace(name="tmp_path", annotation=Path))
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return run
+
+    return decorate

@@ -107,14 +107,16 @@ class TestBackup:
         with closing(sqlite3.connect(tmp_path / "kept")) as kept:
             for table in ("counts", "seen", "wrapped_keys"):
                 assert kept.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
-            lines = kept.execute("SELECT state, reports, tenths FROM crowds ORDER BY plan, number")
+            lines = kept.execute(
+                "SELECT state, reports, progress FROM crowds ORDER BY plan, number"
+            )
             assert sorted(lines.fetchall()) == [
                 ("discarded", 0, 0),
                 ("discarded", 0, 0),
                 ("discarded", 0, 0),
                 ("discarded", 0, 0),
-                ("released", 40, 10),
-                ("released", 50, 10),
+                ("released", 40, 100),
+                ("released", 50, 100),
             ]
 
     def test_one_private_file_and_nothing_beside_it(self, data: Path, tmp_path: Path, clock: Clock):
@@ -188,12 +190,12 @@ class TestRestore:
         assert restored == Restoration([ENDLESS.id], {WEEKLY.id: first * WEEK})
         with closing(Store(tmp_path / "new", clock=clock)) as store:
             assert store.crowds(ENDLESS.id) == [
-                CrowdRecord(1, 0, "released", 50, 10),
+                CrowdRecord(1, 0, "released", 50, 100),
                 CrowdRecord(2, 0, "discarded", None, 0, "restored"),
             ]
             assert store.crowds(WEEKLY.id) == [
                 CrowdRecord(1, NOW - 1, "discarded", None, 0, "restored"),
-                CrowdRecord(2, NOW, "released", 40, 10),
+                CrowdRecord(2, NOW, "released", 40, 100),
                 CrowdRecord(3, NOW + 1, "discarded", None, 0, "restored"),
                 CrowdRecord(4, NOW, "discarded", None, 0, "restored"),
             ]

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
 from http.client import HTTPSConnection
 from itertools import islice
 from pathlib import Path
@@ -35,6 +34,7 @@ from shoal.lab.services import free_port
 from shoal.protocol.oblivious import KEYS_TYPE, KeyConfiguration
 from shoal.server.doctor.examine import examine
 from shoal.server.doctor.proxies import check_proxy
+from tests.certificates import make_certificate
 from tests.server.privacy_help import make_reports
 from tests.server.serving_help import (
     QuietHandler,
@@ -169,39 +169,6 @@ class TestContainers:
             assert (program, word) == ("/opt/shoal/bin/shoal", role)
             chosen = options_of(rest, word)
             assert chosen["data"] == Path("/data")
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for localhost that vouches for itself."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=90))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
-    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return cert_file, key_file
 
 
 def nginx_command(at: Path, port: int, upstream: int, file: str = "nginx.conf") -> list[str]:

@@ -124,7 +124,7 @@ def test_no_count_report_or_id_is_found_without_the_key(name: str, tmp_path: Pat
             "SELECT plan, number, part, length(numbers) FROM counts",
             "SELECT plan, window, place, length(digests) FROM seen",
             "SELECT plan, kind, number, length(wrapped) FROM wrapped_keys",
-            "SELECT number, window, state, reports, tenths FROM crowds",
+            "SELECT number, window, state, reports, progress FROM crowds",
         )
         lengths.append([store.database.execute(query).fetchall() for query in queries])
         store.close()

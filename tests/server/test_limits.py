@@ -18,9 +18,15 @@ from shoal.analysis.report_files import Batch, parse_batch
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.server.collector import ingest
 from shoal.server.collector.ingest import refusal_document, split_by_window
-from shoal.server.core import group_commit, problems
-from shoal.server.core.group_commit import Committer
-from shoal.server.core.ingest import Allowance, ReportLimits, Sender, limits_document
+from shoal.server.core import ingest as core_ingest
+from shoal.server.core import problems
+from shoal.server.core.ingest import (
+    Allowance,
+    Committer,
+    ReportLimits,
+    Sender,
+    limits_document,
+)
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import Settings
 
@@ -213,13 +219,13 @@ class TestRelays:
             assert fine.json() == {"refused": {"window-expired": [], "window-not-open": []}}
             window = int(NOW // 3600)
             states = {
-                crowd.window: crowd.tenths
+                crowd.window: crowd.progress
                 for crowd in await world.collector.service.in_store(
                     world.collector.store.crowds, TEXT_PLAN.id
                 )
                 if crowd.state == "open"
             }
-            assert states == {window - 1: 0, window: 9, window + 1: 0}  # 3 + 95 of 100, 1 and 1
+            assert states == {window - 1: 0, window: 90, window + 1: 0}  # 3 + 95 of 100, 1 and 1
             alone = await world.upload(self.mixed())
             assert (alone.status_code, problem_of(alone)) == (410, "window-expired")
 
@@ -325,7 +331,7 @@ class TestCommitting:
         return commits
 
     def test_small_uploads_do_not_stand_behind_large_ones(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(group_commit, "MAX_PER_COMMIT", 100)
+        monkeypatch.setattr(core_ingest, "MAX_PER_COMMIT", 100)
         assert self.waited([60, 60, 60, 1, 2]) == [[1, 2, 60], [60], [60]]
         assert self.waited([1, 2]) == [[1, 2]]
         assert self.waited([5000, 90, 90, 1])[:2] == [[1, 90], [5000]]  # in turns with the oldest

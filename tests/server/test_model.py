@@ -95,7 +95,7 @@ class Crowd:
     opened: int
     state: str = "open"
     reports: int = 0
-    tenths: int = 0
+    progress: int = 0
     reason: Reason | None = None
 
 
@@ -114,8 +114,8 @@ class Modelled:
     def open(self) -> dict[int, Crowd]:
         return {crowd.window: crowd for crowd in self.crowds if crowd.state == "open"}
 
-    def tenths(self, crowd: Crowd) -> int:
-        return crowd.reports * 10 // self.plan.reports_needed
+    def progress(self, crowd: Crowd) -> int:
+        return crowd.reports * 10 // self.plan.reports_needed * 10
 
     def window(self, now: float) -> int:
         return 0 if self.plan.window is None else int(now // self.plan.window)
@@ -176,11 +176,11 @@ class Modelled:
     def seal(self, crowd: Crowd) -> bool:
         if crowd.reports < self.plan.reports_needed:
             return False
-        crowd.state, crowd.tenths = "released", 10
+        crowd.state, crowd.progress = "released", 100
         return True
 
     def discard_crowds(self, crowd: Crowd, reason: Reason) -> None:
-        crowd.state, crowd.tenths, crowd.reason = "discarded", self.tenths(crowd), reason
+        crowd.state, crowd.progress, crowd.reason = "discarded", self.progress(crowd), reason
 
     def sweep(self, now: float) -> None:
         oldest = self.window(now) - 1
@@ -200,7 +200,7 @@ class Modelled:
                 crowd.window,
                 crowd.state,
                 needed if crowd.state == "released" else None,
-                self.tenths(crowd) if crowd.state == "open" else crowd.tenths,
+                self.progress(crowd) if crowd.state == "open" else crowd.progress,
                 crowd.reason,
             )
             for number, crowd in enumerate(self.crowds, 1)
@@ -466,8 +466,8 @@ class Life(RuleBasedStateMachine):
             assert kept.state == model.state
             assert self.store.crowds(plan_id) == model.shown()
             crowd = model.open.get(model.window(self.clock.now))
-            tenths = 0 if crowd is None else model.tenths(crowd)
-            assert self.store.progress(plan_id) == tenths
+            progress = 0 if crowd is None else model.progress(crowd)
+            assert self.store.progress(plan_id) == progress
 
     @invariant()
     def holds_what_the_model_says(self) -> None:

@@ -27,6 +27,7 @@ from shoal.lab.services import free_port
 from shoal.protocol.oblivious import BinaryRequest, BinaryResponse, GatewayKey, KeyConfiguration
 from shoal.server.core.ingest import Sender
 from shoal.server.core.settings import Settings
+from tests.server.store_help import told
 
 from .privacy_help import BINARY, COUNTS_PLAN, FLAGS_PLAN, NOW, World, in_world, make_reports
 from .serving_help import QuietHandler, handled_by, served, small_plan
@@ -152,26 +153,24 @@ class TestGateway:
         assert json.loads(body)["type"] == "urn:shoal:problem:counts-refused"
         assert in_world(work, tmp_path / "other", oblivious="trusted")[0] == 202
 
-    def test_what_cannot_be_opened_is_refused_outside(self, tmp_path: Path):
-        async def work(world: World) -> None:
-            key = await key_of(world)
-            sealed, _ = key.encrypt(b"request")
-            other = bytes([key.number ^ 1]) + sealed[1:]
-            damaged = sealed[:-1] + bytes([sealed[-1] ^ 1])
-            for content, headers, status, name in (
-                (other, SEALED, 400, "ohttp-key"),
-                (damaged, SEALED, 400, "ohttp-unopened"),
-                (key.header, SEALED, 400, "ohttp-unopened"),
-                (sealed, BINARY, 415, "unsupported-media-type"),
-                (bytes(65 << 10), SEALED, 413, "too-large"),
-            ):
-                answer = await world.ask("public", "POST", "/v1/oblivious", headers, content)
-                assert answer.status_code == status
-                assert answer.json()["type"].endswith(name)
-            wrong = await world.ask("public", "PUT", "/v1/oblivious", SEALED, sealed)
-            assert wrong.status_code == 405
-
-        in_world(work, tmp_path / "data", oblivious="reports")
+    @told(in_world, oblivious="reports")
+    async def test_what_cannot_be_opened_is_refused_outside(self, world: World):
+        key = await key_of(world)
+        sealed, _ = key.encrypt(b"request")
+        other = bytes([key.number ^ 1]) + sealed[1:]
+        damaged = sealed[:-1] + bytes([sealed[-1] ^ 1])
+        for content, headers, status, name in (
+            (other, SEALED, 400, "ohttp-key"),
+            (damaged, SEALED, 400, "ohttp-unopened"),
+            (key.header, SEALED, 400, "ohttp-unopened"),
+            (sealed, BINARY, 415, "unsupported-media-type"),
+            (bytes(65 << 10), SEALED, 413, "too-large"),
+        ):
+            answer = await world.ask("public", "POST", "/v1/oblivious", headers, content)
+            assert answer.status_code == status
+            assert answer.json()["type"].endswith(name)
+        wrong = await world.ask("public", "PUT", "/v1/oblivious", SEALED, sealed)
+        assert wrong.status_code == 405
 
     def test_the_door_s_limits_hold_inside(self, tmp_path: Path):
         narrow: dict[str, Any] = {"reports_per_request": 100, "max_share_percent": 1}
@@ -206,17 +205,15 @@ class TestGateway:
         found = in_world(work, tmp_path / "data", oblivious="reports", **narrow)
         assert found == [202, 202, 202, 429]
 
-    def test_a_token_goes_inside(self, tmp_path: Path):
-        async def work(world: World) -> None:
-            await world.publish(FLAGS_PLAN)
-            request = of_reports(some(FLAGS_PLAN))
-            outside = {"authorization": f"Bearer {await world.make_token('app')}"}
-            assert (await through(world, request, SEALED | outside))[1].status == 401
-            inside = {b"authorization": outside["authorization"].encode()}
-            allowed = replace(request, headers=request.headers | inside)
-            assert (await through(world, allowed))[1].status == 202
-
-        in_world(work, tmp_path / "data", oblivious="reports", ingest="token")
+    @told(in_world, oblivious="reports", ingest="token")
+    async def test_a_token_goes_inside(self, world: World):
+        await world.publish(FLAGS_PLAN)
+        request = of_reports(some(FLAGS_PLAN))
+        outside = {"authorization": f"Bearer {await world.make_token('app')}"}
+        assert (await through(world, request, SEALED | outside))[1].status == 401
+        inside = {b"authorization": outside["authorization"].encode()}
+        allowed = replace(request, headers=request.headers | inside)
+        assert (await through(world, allowed))[1].status == 202
 
     def test_the_key_stays_and_is_signed(self, tmp_path: Path):
         async def work(world: World) -> bytes:

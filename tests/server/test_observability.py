@@ -17,7 +17,7 @@ from shoal.server.analyzer.service import AnalyzerMetrics
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.tokens import Token, Tokens
-from shoal.server.relay.service import RelayMetrics
+from shoal.server.relay.forwarding import RelayMetrics
 from shoal.server.storage.store import Store
 
 from .crash_help import LONGEST

@@ -33,6 +33,7 @@ from shoal.server.console.console import Console, CrowdRelease
 from shoal.server.core.http import App
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.openapi import json_response
+from shoal.server.core.service import Service
 from shoal.server.core.tokens import ROLES
 from shoal.server.storage.database import NAME
 from shoal.server.storage.encryption import CROWD_KEY_FILE
@@ -330,8 +331,8 @@ def reports_of(kept: OpenPlan) -> int:
 
 
 def exact_progress(patch: pytest.MonkeyPatch) -> None:
-    # Still 0 to 10, since the API refuses to show anything else.
-    patch.setattr(OpenPlan, "_tenths", lambda self, crowd: crowd.counts.reports % 11)
+    # Still 0 to 100, since the API refuses to show anything else.
+    patch.setattr(OpenPlan, "_progress", lambda self, crowd: crowd.counts.reports % 11 * 10)
 
 
 def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
@@ -365,7 +366,7 @@ def vectors_logged(patch: pytest.MonkeyPatch) -> None:
 
 
 def fresh_ones_logged(patch: pytest.MonkeyPatch) -> None:
-    count = OpenPlan.count
+    count = OpenPlan._count
 
     def logging(self: OpenPlan, uploads: Any, time: Any) -> Any:
         before = reports_of(self)
@@ -373,11 +374,11 @@ def fresh_ones_logged(patch: pytest.MonkeyPatch) -> None:
         LOG.debug("%d are new", reports_of(self) - before)
         return sealed
 
-    patch.setattr(OpenPlan, "count", logging)
+    patch.setattr(OpenPlan, "_count", logging)
 
 
 def reports_counted_as_they_come(patch: pytest.MonkeyPatch) -> None:
-    count = OpenPlan.count
+    count = OpenPlan._count
     text = Metrics.text
     counted = [0]
 
@@ -387,7 +388,7 @@ def reports_counted_as_they_come(patch: pytest.MonkeyPatch) -> None:
         counted[0] += reports_of(self) - before
         return sealed
 
-    patch.setattr(OpenPlan, "count", counting)
+    patch.setattr(OpenPlan, "_count", counting)
     patch.setattr(
         Metrics, "text", lambda self, **now: text(self, **now) + b"shoal_reports %d\n" % counted[0]
     )
@@ -426,13 +427,13 @@ def repeated_ones_told(patch: pytest.MonkeyPatch) -> None:
 
 
 def last_upload_kept_in_a_file(patch: pytest.MonkeyPatch) -> None:
-    accept = Collector._accept
+    accept = Service.accept
 
-    async def keeping(self: Collector, uploads: Any) -> Any:
-        (self.service.folder / "last").write_bytes(uploads[-1].to_bytes())
+    async def keeping(self: Service, uploads: Any) -> Any:
+        (self.folder / "last").write_bytes(uploads[-1].to_bytes())
         return await accept(self, uploads)
 
-    patch.setattr(Collector, "_accept", keeping)
+    patch.setattr(Service, "accept", keeping)
 
 
 def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:

@@ -134,16 +134,6 @@ class TestRemnants:
         query = "SELECT DISTINCT length(digests) FROM seen"
         assert len(store.database.execute(query).fetchall()) == 1
 
-    def test_the_file_has_one_key_and_it_is_in_no_table(
-        self, server: Server, story: dict[str, Any]
-    ):
-        left = server.content()
-        for store in story["stores"]:
-            number, key = (store.folder / CROWD_KEY_FILE).read_text().split()
-            assert int(number) > 0
-            assert bytes.fromhex(key) not in left
-            assert key.encode() not in left
-
 
 class TestLostState:
     """Data that forgot what was counted are refused: a report would be in two releases."""

@@ -20,6 +20,7 @@ from shoal.analysis.trends import crowd_difference, trend
 from shoal.reports.formatting import percent, whole_shares
 from shoal.server.console.app import OPERATIONS
 from shoal.server.console.planning import EXAMPLE
+from tests.server.store_help import told
 
 from .console_help import every_kind, reports, response_schemas
 from .privacy_help import FLAGS_PLAN, TEXT_PLAN, Headers, World, in_world, make_reports
@@ -42,112 +43,103 @@ async def tally(world: World, number: int) -> Tally:
     return found[1]
 
 
-def test_a_crowd_shows_each_kind_in_its_form(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        reader = await sealed(world, 1)
-        path = f"/v1/plans/{PLAN.id}/crowds/1/results"
-        document = (await world.ask("console", "GET", path, reader)).json()
-        answer = await world.ask("console", "GET", f"/surveys/{PLAN.id}/crowds/1", reader)
-        page = unescape(answer.text)
-        estimates = document["estimates"]
-        assert estimates == shoal.estimate(PLAN, await tally(world, 1)).to_json()
-        for name in ("channel", "age"):
-            shares = whole_shares(estimates["questions"][name], 400)
-            tenths = [round(float(text.split("\u202f")[0]) * 10) for text in shares.values()]
-            assert sum(tenths) == 1000
-            for share in shares.values():
-                assert f'<td class="n">{share}</td>' in page
-        assert page.count("Unconstrained estimates") == 3  # channel, age, and the cross
-        assert "age: histogram" in page
-        assert "Median" in page
-        assert document["numbers"]["age"]["quantiles"][2]["label"] in page
-        (cross,) = document["crosses"].values()
-        assert "channel (rows) by smokes (columns)" in page
-        assert cross["sensitivity"]["in_words"] in page
-        # The groups of either question: shares of the row, and of the column.
-        assert "Groups by smokes, and the part of each that answered channel" in page
-        for cell in cross["table"]:
-            for kind in ("row_share", "column_share"):
-                low, high = (percent(cell[kind][end]) for end in ("low", "high"))
-                assert f"{percent(cell[kind]['value'])} ({low} to {high})" in page
-        for finding in document["screening"]["findings"]:
-            assert finding in page
-        assert "style=" not in answer.text
-        assert "<script" not in answer.text
-
-    in_world(live, tmp_path / "data")
+@told(in_world)
+async def test_a_crowd_shows_each_kind_in_its_form(world: World) -> None:
+    reader = await sealed(world, 1)
+    path = f"/v1/plans/{PLAN.id}/crowds/1/results"
+    document = (await world.ask("console", "GET", path, reader)).json()
+    answer = await world.ask("console", "GET", f"/surveys/{PLAN.id}/crowds/1", reader)
+    page = unescape(answer.text)
+    estimates = document["estimates"]
+    assert estimates == shoal.estimate(PLAN, await tally(world, 1)).to_json()
+    for name in ("channel", "age"):
+        shares = whole_shares(estimates["questions"][name], 400)
+        tenths = [round(float(text.split("\u202f")[0]) * 10) for text in shares.values()]
+        assert sum(tenths) == 1000
+        for share in shares.values():
+            assert f'<td class="n">{share}</td>' in page
+    assert page.count("Unconstrained estimates") == 3  # channel, age, and the cross
+    assert "age: histogram" in page
+    assert "Median" in page
+    assert document["numbers"]["age"]["quantiles"][2]["label"] in page
+    (cross,) = document["crosses"].values()
+    assert "channel (rows) by smokes (columns)" in page
+    assert cross["sensitivity"]["in_words"] in page
+    # The groups of either question: shares of the row, and of the column.
+    assert "Groups by smokes, and the part of each that answered channel" in page
+    for cell in cross["table"]:
+        for kind in ("row_share", "column_share"):
+            low, high = (percent(cell[kind][end]) for end in ("low", "high"))
+            assert f"{percent(cell[kind]['value'])} ({low} to {high})" in page
+    for finding in document["screening"]["findings"]:
+        assert finding in page
+    assert "style=" not in answer.text
+    assert "<script" not in answer.text
 
 
-def test_every_level_is_answered_or_refused(tmp_path: Path) -> None:
+@told(in_world)
+async def test_every_level_is_answered_or_refused(world: World) -> None:
     """A level is split between options, and its complement is a test's: both have an end."""
-
-    async def live(world: World) -> None:
-        reader = await sealed(world, 2)
-        api, page = f"/v1/plans/{PLAN.id}", f"/surveys/{PLAN.id}"
-        paths = [f"{api}/crowds/1/estimates?", f"{api}/crowds/1/results?", f"{api}/difference?"]
-        paths += [f"{page}/crowds/1?", f"{page}/difference?"]
-        asked = [one.name for one in PLAN.survey if one.kind != "text"]
-        paths += [f"{side}/trend?question={name}&" for side in (api, page) for name in asked]
-        for level, status in (
-            ("5e-324", 400), ("0.1", 400), ("0.4999", 400), ("0.5", 200), ("0.999999", 200),
-            ("0.9999991", 400), ("0.9999999999999999", 400), ("nan", 400),
-        ):  # fmt: skip
-            for path in paths:
-                answer = await world.ask("console", "GET", f"{path}level={level}", reader)
-                assert answer.status_code == status, path
-                if status == 400 and path.startswith("/v1"):
-                    assert answer.json()["parameter"] == "level"
-
-    in_world(live, tmp_path / "data")
+    reader = await sealed(world, 2)
+    api, page = f"/v1/plans/{PLAN.id}", f"/surveys/{PLAN.id}"
+    paths = [f"{api}/crowds/1/estimates?", f"{api}/crowds/1/results?", f"{api}/difference?"]
+    paths += [f"{page}/crowds/1?", f"{page}/difference?"]
+    asked = [one.name for one in PLAN.survey if one.kind != "text"]
+    paths += [f"{side}/trend?question={name}&" for side in (api, page) for name in asked]
+    for level, status in (
+        ("5e-324", 400), ("0.1", 400), ("0.4999", 400), ("0.5", 200), ("0.999999", 200),
+        ("0.9999991", 400), ("0.9999999999999999", 400), ("nan", 400),
+    ):  # fmt: skip
+        for path in paths:
+            answer = await world.ask("console", "GET", f"{path}level={level}", reader)
+            assert answer.status_code == status, path
+            if status == 400 and path.startswith("/v1"):
+                assert answer.json()["parameter"] == "level"
 
 
-def test_texts_are_found_from_candidates(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        reader = await sealed(world, 1)
-        where = f"/surveys/{PLAN.id}/crowds/1"
-        fields = {"candidates": "tea\n coffee \n\ncocoa\n<b>", "fdr": "0.1", "question": "word"}
-        answer = await world.ask(
-            "console", "POST", f"{where}/texts", reader | FORM, urlencode(fields).encode()
-        )
-        assert answer.status_code == 200
-        assert "2 of 4 candidates were found" in answer.text
-        assert "at most 10 % of the texts found are wrong" in answer.text
-        assert re.findall(r'<th scope="row"><bdi>(tea|coffee|cocoa)', answer.text) == [
-            "tea",
-            "coffee",
-        ]
-        api = f"/v1/plans/{PLAN.id}/crowds/1/decode"
-        body = json.dumps({"candidates": ["tea", "coffee", "cocoa", "<b>"], "fdr": 0.1}).encode()
-        typed = reader | {"content-type": "application/json"}
-        document = (await world.ask("console", "POST", api, typed, body)).json()
-        decoded = decode(PLAN, await tally(world, 1), ["tea", "coffee", "cocoa", "<b>"], fdr=0.1)
-        assert document == decoded.to_json()
-        for wrong, name in (
-            ({"candidates": []}, "candidates"),
-            ({"candidates": "tea"}, "candidates"),
-            ({"candidates": [""]}, "candidates"),
-            ({"candidates": ["tea"], "fdr": 0}, "fdr"),
-            ({"candidates": ["tea"], "level": True}, "level"),
-            ({"candidates": ["tea"], "level": 0.1}, "level"),
-            ({"candidates": ["tea"], "question": 5}, "question"),
-        ):
-            refused = await world.ask("console", "POST", api, typed, json.dumps(wrong).encode())
-            assert (refused.status_code, refused.json()["parameter"]) == (400, name)
-        other = b'{"candidates": ["tea"], "question": "uses"}'
-        assert (await world.ask("console", "POST", api, typed, other)).status_code == 404
-        unknown = await world.ask("console", "POST", api, typed, b'{"candidates": ["a"], "x": 1}')
-        assert unknown.status_code == 400
-        for fdr in ("x", "2", "nan"):
-            wrong_form = urlencode(fields | {"fdr": fdr}).encode()
-            refused = await world.ask(
-                "console", "POST", f"{where}/texts", reader | FORM, wrong_form
-            )
-            assert refused.status_code == 400
-            assert "It is about fdr." in refused.text
-        open_crowd = await world.ask("console", "POST", api.replace("/1/", "/2/"), typed, body)
-        assert open_crowd.status_code == 409
-
-    in_world(live, tmp_path / "data")
+@told(in_world)
+async def test_texts_are_found_from_candidates(world: World) -> None:
+    reader = await sealed(world, 1)
+    where = f"/surveys/{PLAN.id}/crowds/1"
+    fields = {"candidates": "tea\n coffee \n\ncocoa\n<b>", "fdr": "0.1", "question": "word"}
+    answer = await world.ask(
+        "console", "POST", f"{where}/texts", reader | FORM, urlencode(fields).encode()
+    )
+    assert answer.status_code == 200
+    assert "2 of 4 candidates were found" in answer.text
+    assert "at most 10 % of the texts found are wrong" in answer.text
+    assert re.findall(r'<th scope="row"><bdi>(tea|coffee|cocoa)', answer.text) == [
+        "tea",
+        "coffee",
+    ]
+    api = f"/v1/plans/{PLAN.id}/crowds/1/decode"
+    body = json.dumps({"candidates": ["tea", "coffee", "cocoa", "<b>"], "fdr": 0.1}).encode()
+    typed = reader | {"content-type": "application/json"}
+    document = (await world.ask("console", "POST", api, typed, body)).json()
+    decoded = decode(PLAN, await tally(world, 1), ["tea", "coffee", "cocoa", "<b>"], fdr=0.1)
+    assert document == decoded.to_json()
+    for wrong, name in (
+        ({"candidates": []}, "candidates"),
+        ({"candidates": "tea"}, "candidates"),
+        ({"candidates": [""]}, "candidates"),
+        ({"candidates": ["tea"], "fdr": 0}, "fdr"),
+        ({"candidates": ["tea"], "level": True}, "level"),
+        ({"candidates": ["tea"], "level": 0.1}, "level"),
+        ({"candidates": ["tea"], "question": 5}, "question"),
+    ):
+        refused = await world.ask("console", "POST", api, typed, json.dumps(wrong).encode())
+        assert (refused.status_code, refused.json()["parameter"]) == (400, name)
+    other = b'{"candidates": ["tea"], "question": "uses"}'
+    assert (await world.ask("console", "POST", api, typed, other)).status_code == 404
+    unknown = await world.ask("console", "POST", api, typed, b'{"candidates": ["a"], "x": 1}')
+    assert unknown.status_code == 400
+    for fdr in ("x", "2", "nan"):
+        wrong_form = urlencode(fields | {"fdr": fdr}).encode()
+        refused = await world.ask("console", "POST", f"{where}/texts", reader | FORM, wrong_form)
+        assert refused.status_code == 400
+        assert "It is about fdr." in refused.text
+    open_crowd = await world.ask("console", "POST", api.replace("/1/", "/2/"), typed, body)
+    assert open_crowd.status_code == 409
 
 
 def test_a_trend_and_a_difference(tmp_path: Path) -> None:
@@ -219,18 +211,14 @@ def test_two_surveys_are_compared_where_they_ask_the_same(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("word", ["trend", "difference"])
-def test_one_crowd_is_too_few(word: str, tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        await world.publish(FLAGS_PLAN)
-        answer = await world.ask(
-            "console", "GET", f"/v1/plans/{FLAGS_PLAN.id}/{word}", world.admin()
-        )
-        assert answer.json()["type"] == "urn:shoal:problem:too-few-crowds"
-        page = await world.ask("console", "GET", f"/surveys/{FLAGS_PLAN.id}/{word}", world.admin())
-        assert page.status_code == 409
-        assert "needs two released crowds" in page.text
-
-    in_world(live, tmp_path / "data")
+@told(in_world)
+async def test_one_crowd_is_too_few(word: str, world: World) -> None:
+    await world.publish(FLAGS_PLAN)
+    answer = await world.ask("console", "GET", f"/v1/plans/{FLAGS_PLAN.id}/{word}", world.admin())
+    assert answer.json()["type"] == "urn:shoal:problem:too-few-crowds"
+    page = await world.ask("console", "GET", f"/surveys/{FLAGS_PLAN.id}/{word}", world.admin())
+    assert page.status_code == 409
+    assert "needs two released crowds" in page.text
 
 
 def test_every_json_answer_has_a_shape() -> None:
@@ -240,34 +228,29 @@ def test_every_json_answer_has_a_shape() -> None:
     assert json_ones - own == set(response_schemas())
 
 
-def test_answers_have_the_shape_they_are_said_to_have(tmp_path: Path) -> None:
+@told(in_world)
+async def test_answers_have_the_shape_they_are_said_to_have(world: World) -> None:
     """Of a survey with a question of every kind, and of crowds in every state."""
-
-    async def live(world: World) -> None:
-        await sealed(world, 2)
-        typed = world.admin() | {"content-type": "application/json"}
-        wish = {"survey": EXAMPLE, "crowd": 1000, "epsilon": "4", "delta": "1e-6"}
-        bodies: dict[str, object] = {
-            "/v1/plans/{plan_id}/crowds/{number}/decode": {"candidates": ["tea", "coffee"]},
-            "/v1/plans/{plan_id}/origins": {"origins": ["https://page.example"]},
-            "/v1/prospect": wish,
-            "/v1/tokens": {"role": "viewer", "label": "x"},
-            "/v1/plans": {"id": FLAGS_PLAN.id} | FLAGS_PLAN.to_json(),
-        }
-        moves = [
-            f"/v1/plans/{{plan_id}}/{word}" for word in ("pause", "publish", "close", "destroy")
-        ]
-        tried, schemas = set(), response_schemas()
-        order = sorted(schemas, key=lambda place: place[1] in moves and moves.index(place[1]) + 1)
-        for method, path in [*order, ("GET", "/v1/plans/{plan_id}/crowds")]:
-            where = path.replace("{plan_id}", PLAN.id).replace("{number}", "1")
-            body = json.dumps(bodies[path]).encode() if method != "GET" and path in bodies else b""
-            answer = await world.ask("console", method, where, typed, body)
-            assert answer.status_code in (200, 201), (path, answer.text)
-            jsonschema_rs.validate(schemas[method, path], answer.json())
-            tried.add((method, path))
-        assert tried == set(schemas)
-        with pytest.raises(jsonschema_rs.ValidationError):
-            jsonschema_rs.validate(schemas["GET", "/healthz"], {"status": 5})
-
-    in_world(live, tmp_path / "data")
+    await sealed(world, 2)
+    typed = world.admin() | {"content-type": "application/json"}
+    wish = {"survey": EXAMPLE, "crowd": 1000, "epsilon": "4", "delta": "1e-6"}
+    bodies: dict[str, object] = {
+        "/v1/plans/{plan_id}/crowds/{number}/decode": {"candidates": ["tea", "coffee"]},
+        "/v1/plans/{plan_id}/origins": {"origins": ["https://page.example"]},
+        "/v1/prospect": wish,
+        "/v1/tokens": {"role": "viewer", "label": "x"},
+        "/v1/plans": {"id": FLAGS_PLAN.id} | FLAGS_PLAN.to_json(),
+    }
+    moves = [f"/v1/plans/{{plan_id}}/{word}" for word in ("pause", "publish", "close", "destroy")]
+    tried, schemas = set(), response_schemas()
+    order = sorted(schemas, key=lambda place: place[1] in moves and moves.index(place[1]) + 1)
+    for method, path in [*order, ("GET", "/v1/plans/{plan_id}/crowds")]:
+        where = path.replace("{plan_id}", PLAN.id).replace("{number}", "1")
+        body = json.dumps(bodies[path]).encode() if method != "GET" and path in bodies else b""
+        answer = await world.ask("console", method, where, typed, body)
+        assert answer.status_code in (200, 201), (path, answer.text)
+        jsonschema_rs.validate(schemas[method, path], answer.json())
+        tried.add((method, path))
+    assert tried == set(schemas)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validate(schemas["GET", "/healthz"], {"status": 5})

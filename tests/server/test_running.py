@@ -17,7 +17,7 @@ from shoal.server.storage.database import NAME, StorageTimeout
 from shoal.server.storage.key_file import DAY, SIGNING_FILE, open_keys
 from tests.server.crash_help import Served
 from tests.server.privacy_help import World, in_world
-from tests.server.store_help import PLANS, Clock, upload
+from tests.server.store_help import PLANS, Clock, told, upload
 from tests.server.test_crashes import WIDE
 
 FLAGS = PLANS["flags"]
@@ -75,18 +75,15 @@ def test_work_that_was_refused_does_not_happen_later(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_busy_store_is_ready(tmp_path: Path):
+@told(in_world)
+async def test_a_busy_store_is_ready(world: World):
     """Much work waits, and the data answer all of it, one after the other."""
-
-    async def story(world: World) -> None:
-        work = [world.collector.service.on_store_thread(time.sleep, 0.1) for _ in range(40)]
-        busy = asyncio.gather(*work)
-        await asyncio.sleep(0)  # all of it waits
-        assert (await world.ask("console", "GET", "/readyz")).status_code == 200
-        assert not busy.done()
-        await busy
-
-    in_world(story, tmp_path)
+    work = [world.collector.service.on_store_thread(time.sleep, 0.1) for _ in range(40)]
+    busy = asyncio.gather(*work)
+    await asyncio.sleep(0)  # all of it waits
+    assert (await world.ask("console", "GET", "/readyz")).status_code == 200
+    assert not busy.done()
+    await busy
 
 
 @pytest.mark.slow
@@ -126,27 +123,24 @@ def test_a_key_file_that_cannot_be_written_does_not_stop_the_sweeps(tmp_path: Pa
     in_world(story, tmp_path, clock, min_crowd=1)
 
 
-def test_what_happened_after_the_answer_is_known_at_the_next_sweep(tmp_path: Path):
+@told(in_world, min_crowd=1, store_timeout=1)
+async def test_what_happened_after_the_answer_is_known_at_the_next_sweep(world: World):
     """Its request was refused as too late, and a restart is not needed to see what it did."""
+    collector, answered = world.collector, threading.Event()
+    await world.publish(FLAGS)
+    await collector.administration.set_origins(FLAGS.id, ["https://page.example"])
+    store = collector.store
+    set_origins = store.set_origins
 
-    async def story(world: World) -> None:
-        collector, answered = world.collector, threading.Event()
-        await world.publish(FLAGS)
-        await collector.administration.set_origins(FLAGS.id, ["https://page.example"])
-        store = collector.store
-        set_origins = store.set_origins
+    def late(plan_id: str, origins: Sequence[str]) -> None:
+        answered.wait()
+        set_origins(plan_id, origins)
 
-        def late(plan_id: str, origins: Sequence[str]) -> None:
-            answered.wait()
-            set_origins(plan_id, origins)
-
-        store.set_origins = late  # type: ignore[method-assign]
-        with pytest.raises(StorageTimeout):
-            await collector.administration.set_origins(FLAGS.id, [])
-        answered.set()
-        async with asyncio.timeout(60):
-            while (record := collector.administration.plan(FLAGS.id)) is None or record.origins:
-                collector.service._sweep_now.set()
-                await asyncio.sleep(0.01)
-
-    in_world(story, tmp_path, min_crowd=1, store_timeout=1)
+    store.set_origins = late  # type: ignore[method-assign]
+    with pytest.raises(StorageTimeout):
+        await collector.administration.set_origins(FLAGS.id, [])
+    answered.set()
+    async with asyncio.timeout(60):
+        while (record := collector.administration.plan(FLAGS.id)) is None or record.origins:
+            collector.service._sweep_now.set()
+            await asyncio.sleep(0.01)

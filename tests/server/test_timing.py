@@ -44,8 +44,8 @@ PLAN = replace(FLAGS_PLAN, crowd_size=10**6)
 """Its crowd is never complete here: sealing takes longer, and only a fresh report seals."""
 
 WITHOUT_TICKS = """
-from shoal.server.core import group_commit
-group_commit.SHORTEST_TICK = group_commit.LONGEST_TICK = 1e-9
+from shoal.server.core import ingest
+ingest.SHORTEST_TICK = ingest.LONGEST_TICK = 1e-9
 """
 """Answers that come at once, so that the work itself is looked at."""
 RETURNS_EARLY = """

@@ -9,6 +9,7 @@ from shoal.theory import blanket, domains, homogeneous, proven
 REMEMBERED = [
     (blanket, "_totals"),
     (domains, "_maximal_classes"),
+    (homogeneous, "_delta"),
     (homogeneous, "_guess"),
     (proven, "_proven_delta"),
 ]

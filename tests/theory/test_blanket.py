@@ -96,7 +96,7 @@ class TestMasses:
         assert table.doubt.flat < 1000  # 1e-12: no mass is far off
 
     def test_of_masses_in_bands(self, q: float, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(blanket, "_range", lambda kind: 8.0)
+        monkeypatch.setattr(blanket, "_RANGE", 8.0)
         monkeypatch.setattr(blanket, "_MAX_BANDS", 1000)
         three = exact_table(choice(3), 1, 1, q)
         table = blanket._exact(choice(3), 1, 1, q)

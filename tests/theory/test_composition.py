@@ -20,7 +20,6 @@ from shoal.theory.composition import (
     dominating_losses,
     gaussian_delta,
     gaussian_mu,
-    gaussian_sigma,
     losses_of_curve,
 )
 from shoal.theory.counts.profile import bit_profile
@@ -314,16 +313,3 @@ def test_delta_is_the_hockey_stick_of_two_normal_laws(mu, epsilon):
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.3])
 def test_the_shift_reaches_delta(epsilon, delta):
     assert gaussian_delta(gaussian_mu(epsilon, delta, 1e-12), epsilon) == pytest.approx(delta)
-
-
-@pytest.mark.parametrize(
-    ("bits", "epsilon", "delta", "sigma"),
-    [
-        (5, 1.0, 1e-6, 9.4),
-        (5, math.log(2), 0.005, 6.3),
-        (2, math.log(2), 1e-6, 8.4),
-        (40, 2.0, 1e-6, 14.1),
-    ],
-)
-def test_a_curators_noise(bits, epsilon, delta, sigma):
-    assert gaussian_sigma(bits, epsilon, delta) == pytest.approx(sigma, abs=0.06)

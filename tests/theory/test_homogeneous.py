@@ -2,7 +2,6 @@ import math
 import random
 from fractions import Fraction
 
-import mpmath
 import numpy as np
 import pytest
 
@@ -48,38 +47,6 @@ def test_brackets_contain_brute_force(crowd, inverted, monkeypatch):
         exact = float(eta_of_pair(pair, q, lam))
         bracket = eta(crowd, N, float(q), epsilon)
         assert bracket.low * (1 - 1e-12) <= exact <= bracket.high * (1 + 1e-12)
-
-
-def forward_in_many_digits(L, N, q, lam):
-    """(1/N) E[(X - N lam)_+] for X a sum of N powers, by 40-digit multinomials; L <= 2."""
-    with mpmath.workdps(40):
-        q = mpmath.mpf(q)
-        p, theta = 1 - q, (1 - q) / q
-        chances = [mpmath.binomial(L, i) * q**i * p ** (L - i) for i in range(L + 1)]
-        total = mpmath.mpf(0)
-        for i in range(N + 1):
-            for j in range(N - i + 1 if L == 2 else 1):
-                k = N - i - j
-                counts = (k, i, j) if L == 2 else (N - i, i)
-                value = sum(c * theta ** (2 * s - L) for s, c in enumerate(counts)) / N - lam
-                if value > 0:
-                    ways = mpmath.factorial(N)
-                    for c, w in zip(counts, chances, strict=True):
-                        ways *= w**c / mpmath.factorial(c)
-                    total += ways * value
-        return total
-
-
-@pytest.mark.parametrize(
-    ("L", "N", "q", "lam"), [(1, 400, 0.1, 1.5), (2, 60, 0.2, 2.0), (2, 50, 0.05, 1.25)]
-)
-def test_forward_against_forty_digits(L, N, q, lam, monkeypatch):
-    monkeypatch.setattr(reduction, "_FEW", 0)
-    exact = forward_in_many_digits(L, N, q, lam)
-    bracket = delta((L, 0, 0), N, q, math.log(lam))
-    assert bracket.low <= exact * (1 + 1e-13)
-    assert exact * (1 - 1e-13) <= bracket.high
-    assert bracket.is_within(1e-4)
 
 
 def test_forward_by_simulation():

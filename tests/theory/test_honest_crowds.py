@@ -155,25 +155,16 @@ def test_where_hoeffding_holds_matters():
 
 
 @pytest.mark.parametrize(("bits", "fewest", "most"), [(1, 0, 1), (3, 1, 1), (4, 0, 2), (5, 2, 5)])
-def test_sums_by_convolution(bits: int, fewest: int, most: int):
-    reports, q = 6, 0.2
-    laws = [coins([1 - q] * (reports * k) + [q] * (reports * (bits - k))) for k in (fewest, most)]
-    for ones in range(reports * bits + 1):
-        few, many = sum_p_values(ones, reports, bits, fewest, most, q)
-        assert few == pytest.approx(laws[0][: ones + 1].sum(), abs=1e-12)
-        assert many == pytest.approx(laws[1][ones:].sum(), abs=1e-12)
-
-
-def test_fakes_explain_away():
+@pytest.mark.parametrize("fakes", [0, 1, 4, 6])
+def test_sums_by_convolution(bits: int, fewest: int, most: int, fakes: int):
     """All ones of the fakes may be missing, or all may be fake."""
-    q, reports, bits = 0.2, 6, 3
-    for fakes in range(reports + 1):
-        honest = (reports - fakes) * bits
-        law = coins([1 - q] * (reports - fakes) + [q] * (honest - (reports - fakes)))
-        for ones in range(reports * bits + 1):
-            few, many = sum_p_values(ones, reports, bits, 1, 1, q, fakes)
-            assert few == pytest.approx(law[: ones + 1].sum(), abs=1e-12)
-            assert many == pytest.approx(law[max(ones - fakes * bits, 0) :].sum(), abs=1e-12)
+    reports, q = 6, 0.2
+    honest = reports - fakes
+    laws = [coins([1 - q] * (honest * k) + [q] * (honest * (bits - k))) for k in (fewest, most)]
+    for ones in range(reports * bits + 1):
+        few, many = sum_p_values(ones, reports, bits, fewest, most, q, fakes)
+        assert few == pytest.approx(laws[0][: ones + 1].sum(), abs=1e-12)
+        assert many == pytest.approx(laws[1][max(ones - fakes * bits, 0) :].sum(), abs=1e-12)
 
 
 def test_beyond_exact_laws_the_bound_is_safe(monkeypatch: pytest.MonkeyPatch):

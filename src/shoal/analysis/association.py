@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,8 +29,8 @@ from shoal.analysis.contrasts import Combination
 from shoal.analysis.crowds import repeat_remedy
 from shoal.analysis.estimates import estimate
 from shoal.analysis.independence import Independence, Matrix, Sensitivity
-from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
-from shoal.analysis.joint import check_links
+from shoal.analysis.intervals import Target
+from shoal.analysis.joint import JointCell, check_links
 from shoal.analysis.result_tables import TableExport, arrow_rows
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
@@ -42,31 +43,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TableCell:
-    """How many people have both: an unbiased count, its sigma, and the likeliest count.
-
-    `noise` and `drawn` are those of `JointCell`.
-    """
-
-    first: str
-    second: str
-    count: float
-    noise: float
-    constrained: float
-    drawn: int
-
-    @property
-    def sigma(self) -> float:
-        return drawn_sigma(self.constrained, self.noise, self.drawn)
-
-    def interval(self, level: float = 0.95) -> Interval:
-        """Return the normal interval of the count (approximate: for large crowds)."""
-        return normal_interval(self.count, self.noise, level, self.drawn)
-
-
-@dataclass(frozen=True)
 class Association(TableExport):
-    """The estimated table of two answers: ``association["beta", "sync"]`` is one cell of it."""
+    """The estimated table of two answers: ``association["beta", "sync"]`` is a cell."""
 
     plan: Plan
     tally: Tally
@@ -74,20 +52,25 @@ class Association(TableExport):
     second: TableSide
     target: Target
 
-    def __getitem__(self, cell: tuple[str, str]) -> TableCell:
+    def __getitem__(self, cell: tuple[str, str]) -> JointCell:
         for entry in self:
-            if (entry.first, entry.second) == tuple(cell):
+            if entry.values == tuple(cell):
                 return entry
         raise InputError(f"the table has no cell {cell!r}.")
 
-    def __iter__(self) -> Iterator[TableCell]:
-        noise = np.sqrt(np.diag(self._source.noise)).reshape(self.table.shape)
+    def __iter__(self) -> Iterator[JointCell]:
         drawn = self.tally.reports if self.target == "population" else 0
-        for i, first in enumerate(self.first.categories):
-            for j, second in enumerate(self.second.categories):
-                cell = i, j
-                count, likeliest = float(self.table[cell]), float(self.constrained[cell])
-                yield TableCell(first, second, count, float(noise[cell]), likeliest, drawn)
+        numbers = zip(
+            product(self.first.categories, self.second.categories),
+            self.table.ravel().tolist(),
+            np.diag(self._source.noise).tolist(),
+            self.constrained.ravel().tolist(),
+            strict=True,
+        )
+        for values, count, variance, likeliest in numbers:
+            yield JointCell(
+                values, count, variance, math.sqrt(max(variance, 0.0)), drawn, likeliest
+            )
 
     @cached_property
     def _source(self) -> JointTable | CrossedTable:
@@ -205,10 +188,11 @@ class Association(TableExport):
     def _cells_json(self, level: float) -> list[dict[str, Any]]:
         cells = []
         for cell in self:
+            first, second = cell.values
             bounds = cell.interval(level)
-            row = {"first": cell.first, "second": cell.second, "count": cell.count}
-            row |= {"sigma": cell.sigma, "low": bounds.low, "high": bounds.high}
-            cells.append(row | {"constrained": cell.constrained})
+            row = {"first": first, "second": second, "count": cell.count, "sigma": cell.sigma}
+            row |= {"low": bounds.low, "high": bounds.high, "constrained": cell.constrained}
+            cells.append(row)
         return cells
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
@@ -237,23 +221,12 @@ class Association(TableExport):
 def associate(
     plan: Plan, tally: Tally, first: SideName, second: SideName, *, target: Target = "crowd"
 ) -> Association:
-    """Estimate how two answers go together.
+    """Estimate how two answers go together; docs/associate.md has an example.
 
     The plan's survey crosses both answers, or the tally counts their bits jointly. Crowds whose
     people may be the same are refused. An answer is a question with exactly one answer, or one
     option of any question, as a (question, option) pair or as ``"question=option"``; not text.
     `target` says whom the table is about; the test of independence is always about the population.
-
-    >>> from shoal import Flags, Survey, plan as make_plan, tally
-    >>> from shoal.protocol.wire import Synthetic
-    >>> plan = make_plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q="0.25")
-    >>> rows = np.repeat(np.array([[0], [1], [2], [3]], np.uint8), [400, 230, 220, 150], axis=0)
-    >>> counts = tally(plan, Synthetic(rows, bits=2))
-    >>> association = associate(plan, counts, "features=sync", "features=vpn")
-    >>> round(association["sync", "vpn"].count, 6), round(association.odds_ratio().value, 2)
-    (100.0, 2.68)
-    >>> round(association.independence.p_value, 3)
-    0.225
     """
     estimate(plan, tally, target=target)  # refuses another plan's tally and too small a crowd
     check_people(tally)

@@ -125,12 +125,6 @@ def joint_groups(
 
     One group of all bits where they are few enough, which also allows the maximum-likelihood
     table; else every pair.
-
-    >>> from shoal import Choice, Flags
-    >>> survey = Survey("browser", (
-    ...     Flags("features", ("sync", "vpn")), Choice("channel", ("release", "beta"))))
-    >>> joint_groups(survey, "channel", "features=vpn")
-    ((('channel', 'release'), ('channel', 'beta'), ('features', 'vpn')),)
     """
     sides = side_of(survey, first), side_of(survey, second)
     check_sides(survey, *sides)
@@ -323,13 +317,7 @@ def likeliest_table(first: TableSide, second: TableSide, counts: Matrix, q: floa
 
 
 def cross_of(survey: Survey, first: TableSide, second: TableSide) -> Cross | None:
-    """Return the smallest cross that has both sides, if there is one.
-
-    >>> from shoal import Choice, YesNo
-    >>> survey = Survey("s", (YesNo("a"), Choice("b", ("x", "y")))).cross("b", "a")
-    >>> cross_of(survey, side_of(survey, "a"), side_of(survey, "b=x")).name
-    'b x a'
-    """
+    """Return the smallest cross that has both sides, if there is one."""
     both = first, second
     fitting = [
         cross for cross in survey.crosses if all(_axis(cross, side) is not None for side in both)

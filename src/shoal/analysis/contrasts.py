@@ -62,17 +62,7 @@ class Combination:
 def difference(
     first: Estimate, second: Estimate, level: float = 0.95, *, kind: CombinedKind = "exact"
 ) -> Combination:
-    """Return how many more people are behind the first option than behind the second.
-
-    >>> from shoal import Flags
-    >>> from shoal.protocol.flip_probability import FlipProbability
-    >>> question, q = Flags("features", ("sync", "vpn")), FlipProbability.at_least(0.25)
-    >>> sync = Estimate(question, "sync", 400, 1000, q, "crowd", 300.0)
-    >>> vpn = Estimate(question, "vpn", 300, 1000, q, "crowd", 100.0)
-    >>> more = difference(sync, vpn)
-    >>> more.value, more.low, more.high, more.differs
-    (200.0, 124, 277, True)
-    """
+    """Return how many more people are behind the first option than behind the second."""
     parts = _Parts((first, second), (1, -1))
     value = first.count - second.count
     miss = _miss(level, kind)
@@ -147,18 +137,10 @@ def share_difference(
 
 
 def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) -> Combination:
-    """Return which part the first option has of it and the others, which exclude each other.
+    """Return the first option's part of the total with others; all exclude each other.
 
     The interval is exact. The value is the nearest part there is, from 0 to 1; without a count
     above zero it is unknown: not a number.
-
-    >>> from shoal import Choice
-    >>> from shoal.protocol.flip_probability import FlipProbability
-    >>> question, q = Choice("brand", ("a", "b", "c")), FlipProbability.at_least(0.25)
-    >>> a, b = (Estimate(question, x, 400, 1000, q, "crowd", 300.0) for x in "ab")
-    >>> half = part_of(a, [b])
-    >>> half.value, round(half.low, 3), round(half.high, 3)
-    (0.5, 0.417, 0.583)
     """
     parts = _Parts((first, *others), (1,) + (-1,) * len(others))
     if not others or not all(one.question == first.question for one in others):

@@ -282,7 +282,7 @@ class _Kernel:
 def column_sums(bits: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return how many ones each column has, of rows of a byte for each bit."""
     total = np.zeros(bits.shape[1], np.int64)
-    for start in range(0, len(bits), 255):  # so many fit in a byte, and bytes add up fast
+    for start in range(0, len(bits), 255):  # a byte holds 255 ones, and bytes add up fast
         total += bits[start : start + 255].sum(axis=0, dtype=np.uint8)
     return total
 

@@ -219,20 +219,10 @@ def cross_named(survey: Survey, names: Sequence[str]) -> Cross | None:
 
 
 def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd") -> CrossTable:
-    """Return the table of questions that the plan's survey crosses.
+    """Return the table of questions that the plan's survey crosses; see docs/crosses.md.
 
     `names` are the crossed questions in the order wanted, rows before columns, or the name of the
     cross. `target` says whom the counts are about; the test is always about the population.
-
-    >>> from shoal import Choice, Survey, YesNo, plan as make_plan, tally
-    >>> from shoal.protocol.wire import Synthetic
-    >>> survey = Survey("s", (YesNo("young"), Choice("brand", ("old", "new"))))
-    >>> plan = make_plan(survey.cross("young", "brand"), q="0.01")
-    >>> rows = np.array([[1 + 4 + 16], [1 + 2 + 8], [4 + 64], [2 + 32]], np.uint8)
-    >>> reports = Synthetic(np.repeat(rows, [400, 100, 200, 300], axis=0), bits=7)
-    >>> table = cross_table(plan, tally(plan, reports), "young", "brand")
-    >>> round(table["young", "new"].count), round(table.row_shares()[0][1].value, 2)
-    (398, 0.81)
     """
     estimates = estimate(plan, tally, target=target)
     cross = cross_named(plan.survey, names)

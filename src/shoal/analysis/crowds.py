@@ -49,11 +49,6 @@ class Crowd:
         return self.name is None and self.window is None
 
     def __str__(self) -> str:
-        """Return how people refer to it.
-
-        >>> str(Crowd(5, "wave-1")), str(Crowd(5, window=7)), str(Crowd(5, "3", 7)), str(Crowd(5))
-        ('crowd wave-1', 'window 7', 'crowd 3 of window 7', 'an unnamed crowd')
-        """
         if self.unnamed:
             return "an unnamed crowd"
         if self.name is None:

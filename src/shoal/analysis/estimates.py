@@ -1,6 +1,6 @@
 """A Tally to Estimates: unbiased counts, their spread and their intervals.
 
-The unbiased count may be negative or larger than the crowd; it is kept as it is, because averages
+The unbiased count may be negative or larger than the crowd; it is not clipped, because averages
 and differences of unbiased counts stay right and those of clipped ones do not. The nearest count
 that fits the question is `constrained`.
 """

@@ -118,7 +118,7 @@ def normal_interval(count: float, noise: float, level: float, drawn: int = 0) ->
 def _within(count: float, noise: float, factor: float, drawn: int) -> tuple[float, float]:
     """Return the truths that are at most `factor` sigmas away.
 
-    If so many people were `drawn` from a population, these are the counts n s in it with
+    For `drawn` people of a population, these are the counts n s in it with
     (count - n s)^2 <= factor^2 (noise^2 + n s (1 - s)): Wilson's interval. A sigma estimated from
     the same ones is zero where none were seen, and would cover nothing.
     """
@@ -163,7 +163,7 @@ class Limits:
     coin: float = 0.5
 
     def low(self, miss: float) -> float:
-        """Return the smallest truth whose P[at least so many ones] is above `miss`, or infinity."""
+        """Return the smallest truth with P[at least `ones`] above `miss`, or infinity."""
         if self.target == "crowd":
             return _crowd_low(self.ones, self.size, self.q, miss)
         return self.size * _share_low(self, miss)

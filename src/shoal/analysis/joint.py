@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,23 +39,25 @@ Bits = tuple[int, ...]
 
 @dataclass(frozen=True)
 class JointCell:
-    """One combination of bits: the values in the order asked, its count and its spread.
+    """One combination of answers: its values in the order asked, its count and its spread.
 
     `count` and `variance`, that of the flips, are unbiased; by chance the variance can be too
     small, even negative. `noise`, its root, does not follow it below what any crowd of this size
     must have. `drawn` is how many people were drawn from a population, 0 if the target is the
-    crowd.
+    crowd. `constrained` is the likeliest count, where a table was fitted.
     """
 
-    values: tuple[int, ...]
+    values: tuple[Any, ...]
     count: float
     variance: float
     noise: float
     drawn: int
+    constrained: float | None = None
 
     @property
     def sigma(self) -> float:
-        return drawn_sigma(self.count, self.noise, self.drawn)
+        likely = self.count if self.constrained is None else self.constrained
+        return drawn_sigma(likely, self.noise, self.drawn)
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return the normal interval of the count (approximate: for large crowds)."""
@@ -98,7 +100,7 @@ def estimate_joint(
     squared = _each_bit(counts.astype(float), j, keep**2, flip**2)
     reports = int(counts.sum())
     variance = squared - undone
-    # A person d bits off the cell adds this much; a crowd of n adds n times the least of it.
+    # A person d bits off the cell adds this much; a crowd of n adds at least n times the least.
     same, other = (1 - q) * keep**2 + q * flip**2, (1 - q) * flip**2 + q * keep**2
     least = min(same ** (j - d) * other**d - (d == 0) for d in range(j + 1))
     noise = np.sqrt(np.maximum(variance, reports * least))
@@ -177,13 +179,7 @@ def check_links(plan: Plan, what: str, bits: Iterable[int] = ()) -> None:
 
 
 def suggest_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
-    """Say which cross counts these bits jointly, or that none does.
-
-    >>> from shoal import Choice, Flags, Text
-    >>> survey = Survey("s", (Choice("age", ("young", "old")), Flags("has", ("car", "cat"))))
-    >>> suggest_cross(survey, [0, 3])
-    'cross the questions in the plan: --cross "age;has=cat".'
-    """
+    """Say which cross counts these bits jointly, or that none does."""
     labels = survey.labels
     names: dict[str, None] = {}
     for bit in bits:

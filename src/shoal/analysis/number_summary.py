@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from shoal.analysis.contrasts import total
+from shoal.analysis.contrasts import Combination, total
 from shoal.analysis.estimates import Estimate, Estimates
 from shoal.errors import InputError
 from shoal.protocol.questions import Number
@@ -28,21 +28,6 @@ from shoal.support.checks import check_level
 from shoal.theory.randomized_response import normal_factor
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-
-
-@dataclass(frozen=True)
-class LimitedMean:
-    """The mean of numbers that are limited to the outer edges: the centre, and its interval.
-
-    `value` takes every number to be in the middle of its range. `low` and `high` allow for any
-    place in it, and for the flips at `level`.
-    """
-
-    value: float
-    sigma: float
-    low: float
-    high: float
-    level: float
 
 
 @dataclass(frozen=True)
@@ -72,8 +57,12 @@ class NumberSummary:
         return [float(edge) for edge in self.question.edges]
 
     @property
-    def mean(self) -> LimitedMean | None:
-        """The limited mean; None if nobody may have given a number, or there is only one edge."""
+    def mean(self) -> Combination | None:
+        """The limited mean; None if nobody may have given a number, or there is only one edge.
+
+        Its value takes every number to be in the middle of its range; low and high allow for any
+        place in it, and for the flips at `level`.
+        """
         edges = self._edges
         counts = [one.constrained for one in self.ranges]
         people = sum(counts)
@@ -89,7 +78,7 @@ class NumberSummary:
         sigma = self._spread(centres) / people
         reach = normal_factor(self.level) * sigma
         low, high = max(below - reach, edges[0]), min(above + reach, edges[-1])
-        return LimitedMean(middle, sigma, low, high, self.level)
+        return Combination(middle, sigma, low, high, self.level, "normal")
 
     def _spread(self, weights: Sequence[float]) -> float:
         """Return the sigma of the sum of the ranges' counts with these weights.
@@ -144,7 +133,7 @@ class NumberSummary:
     def to_json(self) -> dict[str, Any]:
         return {
             "level": self.level,
-            "mean": self.mean and asdict(self.mean),
+            "mean": self.mean and self.mean.to_json() | {"level": self.level},
             "quantiles": [asdict(self.quantile(part)) for part in QUANTILES],
         }
 
@@ -155,22 +144,7 @@ def _part(first: float, second: float, otherwise: float) -> float:
 
 
 def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> NumberSummary:
-    """Return the mean and the quantiles of a number question, with intervals.
-
-    >>> import shoal
-    >>> from shoal.device.arrays.simulation_bits import SimulationBits
-    >>> from shoal.device.encode import encode
-    >>> from shoal.device.randomize import flip
-    >>> survey = shoal.Survey("people", (shoal.Number("age", (20, 40, 60)),))
-    >>> plan = shoal.plan(survey, q="0.01")
-    >>> answers = [{"age": age} for age in (15, 30, 35, 50) for _ in range(500)]
-    >>> reports = flip(plan, encode(survey, answers), random_bits=SimulationBits(1))
-    >>> ages = number_summary(shoal.estimate(plan, shoal.tally(plan, reports)), "age")
-    >>> ages.quantile(0.6)
-    Quantile(part=0.6, label='20 to below 40', low=20.0, high=40.0, level=0.95)
-    >>> round(ages.mean.low), round(ages.mean.high)
-    (25, 40)
-    """
+    """Return the mean and the quantiles of a number question, with intervals."""
     check_level(level)
     question = estimates.plan.survey[name]
     if not isinstance(question, Number):

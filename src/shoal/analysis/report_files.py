@@ -70,7 +70,7 @@ class FilePart(NamedTuple):
 
 
 def parts_of(plan: Plan, path: Path, rows: int) -> list[FilePart] | None:
-    """Cut a file into parts of about so many rows, or return None if it is a batch."""
+    """Cut a file into parts of about `rows` rows; return None if it is a batch."""
     with _problems_of(path):
         start = _start_of(path)
         if start not in _READERS:
@@ -101,7 +101,7 @@ def parts_of(plan: Plan, path: Path, rows: int) -> list[FilePart] | None:
 
 
 def _gathered(sizes: list[int], rows: int) -> list[FilePart]:
-    """Put groups that follow each other together, up to so many rows or one group."""
+    """Join consecutive groups, up to `rows` rows or one group."""
     parts: list[FilePart] = []
     for group, size in enumerate(sizes):
         if parts and parts[-1].rows + size <= rows:

@@ -99,21 +99,10 @@ class Screening:
 
 
 def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
-    """Look for traces of fake reports in the tally of a complete crowd.
+    """Look for traces of fake reports in the tally of a complete crowd; see docs/screen.md.
 
     An incomplete crowd is refused as by `estimate`, and so are crowds whose people may be the same
     if the plan has memory. `alarm` is the probability with which an honest crowd is suspicious.
-
-    >>> import numpy as np
-    >>> from shoal import Flags, Survey, plan, tally
-    >>> from shoal.protocol.wire import Synthetic
-    >>> agreed = plan(Survey("s", (Flags("f", ("a", "b", "c", "d")),)), q="0.25")
-    >>> rows = np.repeat(np.array([[0], [1], [15]], np.uint8), [500, 200, 300], axis=0)
-    >>> screening = screen(agreed, tally(agreed, Synthetic(rows, bits=4)))
-    >>> screening.suspicious, round(screening.smallest_share_of_fakes, 3)
-    (True, 0.932)
-    >>> screening.findings[-1]
-    '500 reports are the vector 00; an honest crowd is expected to send it at most 316.5 times.'
     """
     if not 0 < check_number("alarm", alarm) < 1:
         raise InputError(f"alarm must be strictly between 0 and 1, got alarm={alarm}.")
@@ -146,7 +135,7 @@ class Trace(NamedTuple):
 
 
 Family = Callable[[int], Iterator[Trace]]
-"""Tests of one kind: yields the strongest traces against at most so many fakes."""
+"""Tests of one kind: yields the strongest traces against at most `fakes` fakes."""
 
 
 def _min_fakes(tests: list[Family], reports: int, alarm: float) -> int:
@@ -282,7 +271,7 @@ def _totals(plan: Plan, tally: Tally) -> Family:
         for name, part, ones in parts:
             domain = part.bits, part.min_set_bits, part.max_set_bits
             few, many = sum_p_values(ones, reports, *domain, q, fakes)
-            if pieces is not None:  # a fake sets at most so many bits, whichever they are
+            if pieces is not None:  # a fake sets at most `pieces` bits, any of them
                 more = fakes * (pieces - part.bits)
                 _, many = sum_p_values(ones - more, reports, *domain, q, fakes)
             for p, low in ((few, True), (many, False)):

@@ -52,15 +52,7 @@ class Trend:
 
 
 def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
-    """Return how the answers to a plan change over two or more complete crowds.
-
-    >>> import shoal
-    >>> plan = shoal.plan(shoal.Survey("browser", (shoal.YesNo("sync"),)), q="0.25")
-    >>> runs = [shoal.simulate(plan, users=1000, seed=seed) for seed in (1, 2)]
-    >>> shown = trend(plan, [run.estimates.tally for run in runs]).to_json()
-    >>> [sorted(row) for row in shown["questions"]["sync"]["yes"]]
-    [['constrained', 'high', 'low', 'share'], ['constrained', 'high', 'low', 'share']]
-    """
+    """Return how the answers to a plan change over two or more complete crowds."""
     check_level(level)
     if len(tallies) < 2:
         raise InputError(f"a trend needs two crowds or more, got {len(tallies)}.")

@@ -156,8 +156,6 @@ def inspect_pairs(
 
 
 class _Evidence:
-    """Counts of flips so far, and the tests on them."""
-
     def __init__(self, bits: int, q: float, differing_bits: int) -> None:
         self.bits, self.q, self.differing_bits = bits, q, differing_bits
         self.samples = 0
@@ -190,7 +188,6 @@ class _Evidence:
         return []
 
     def add(self, original: Vectors, synthetic: Vectors) -> None:
-        """Count the flips of more rows."""
         flipped = original ^ synthetic
         before = np.concatenate((np.zeros((len(original), 1), np.uint8), original[:, :-1]), axis=1)
         for own in (0, 1):

@@ -77,7 +77,6 @@ def _show_joint(document: dict[str, Any]) -> out.Pieces:
 
 
 def _independence(document: dict[str, Any]) -> out.Pieces:
-    """Yield the test, and how large an effect it can find."""
     test, sensitivity = document["independence"], document["sensitivity"]
     yield (
         f"independence: chi-square {text_near(test['statistic'])} with {test['degrees']} degrees of"
@@ -97,7 +96,6 @@ def _slices(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _matrix(document: dict[str, Any]) -> Any:
-    """Return the counts as a matrix with its totals."""
     totals = document["totals"]
     counts = {(cell["first"], cell["second"]): cell["count"] for cell in document["table"]}
     rows = []

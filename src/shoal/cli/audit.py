@@ -53,8 +53,6 @@ class _Certified:
 
 @dataclass(frozen=True)
 class _Test:
-    """A randomizer to test instead."""
-
     randomizer: str | None = opt("Test this randomizer instead.", "MODULE:FUNCTION")
     pairs: Path | None = opt("Test recorded pairs: a CSV of original,synthetic.")
     samples: int = opt("How many reports to ask the randomizer for.", default=100_000)
@@ -202,7 +200,6 @@ def _show_verdict(verdict: Verdict) -> out.Pieces:
 
 
 def _show(document: dict[str, Any], name: str) -> out.Pieces:
-    """Yield a certificate."""
     yield out.title(
         name,
         f"q = {text_near(document['q'], 6)}, crowd of {document['crowd_size']:,},"
@@ -263,7 +260,6 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _observers(observers: list[dict[str, Any]]) -> out.Pieces:
-    """Yield what each observer sees, and what holds against them."""
     yield "\nObservers, and the guarantee against each:"
     width = max(8, *(len(one["holds"]) for one in observers))
     for one in observers:
@@ -274,7 +270,6 @@ def _observers(observers: list[dict[str, Any]]) -> out.Pieces:
 
 
 def crowd_in_words(crowd: dict[str, int]) -> str:
-    """Describe the crowd of an attack."""
     if "ones" in crowd:
         return f"{crowd['ones']} of the others have the bit set"
     if "second" not in crowd:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shoal.server.storage.recovery import Restoration
 
 _Role = Literal["app", "relay", "viewer", "analyst", "admin"]
-_DATABASE = opt("postgresql://...", envvar="SHOAL_DATABASE")
+_DATABASE = opt("PostgreSQL database: postgresql://...", envvar="SHOAL_DATABASE")
 
 
 @click.group(cls=cli.InOrder)

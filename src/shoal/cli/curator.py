@@ -56,7 +56,6 @@ class _Query:
         return query
 
     def release(self, curator: Curator) -> Release:
-        """Ask the curator."""
         subject, more = getattr(self, self.name), dict[str, Any]()
         if self.name == "count":
             subject = subject or None

@@ -239,7 +239,6 @@ def _parties(users: int, seed: int, as_json: bool) -> out.Result:
 
 
 def show_parties(shown: TwoParties) -> out.Pieces:
-    """Yield what each party saw, and the result."""
     from shoal.planning.certificate import certify, check_promise
 
     plan, users = shown.plan, shown.plan.reports_needed
@@ -283,7 +282,6 @@ def show_parties(shown: TwoParties) -> out.Pieces:
 
 
 def _web(made: Plan, seed: int, opens: bool, as_json: bool) -> None:
-    """Serve a page with the survey until Ctrl-C."""
     import webbrowser
 
     from shoal.lab.web_demo import web_demonstration

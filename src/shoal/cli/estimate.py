@@ -123,7 +123,6 @@ class _Bar:
 
 
 def _numbers(question: str, summary: dict[str, Any]) -> out.Pieces:
-    """Yield the mean and the quantiles of a number question."""
     level, mean = f"{summary['level']:.4g}", summary["mean"]
     yield f"\n{out.escape(question)}, as numbers"
     if mean is not None:
@@ -144,7 +143,6 @@ def _numbers(question: str, summary: dict[str, Any]) -> out.Pieces:
 
 
 def _difference(document: dict[str, Any]) -> out.Pieces:
-    """Yield how the shares of two crowds differ."""
     yield (
         f"\nChange against {document['second']['reports']:,} reports; intervals"
         f" {document['interval']}, at {document['level']:.4g}"

@@ -48,7 +48,6 @@ class _Declaration:
     rules: tuple[tuple[str, Any], ...] = ()
 
     def but(self, **changes: Any) -> Any:
-        """Return this option with changes."""
         return replace(self, **changes)
 
     def when(self, condition: str) -> Any:
@@ -65,7 +64,6 @@ def opt(
 
 
 def arg(metavar: str | None = None, *, default: Any = None) -> Any:
-    """Declare an argument."""
     return _Declaration(None, metavar, default=default)
 
 
@@ -86,7 +84,6 @@ class Command(click.Command):
         self.example = example
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example after the description."""
         super().format_help_text(ctx, formatter)
         with formatter.section("Example"):
             for line in self.example.splitlines():
@@ -97,7 +94,6 @@ class InOrder(click.Group):
     """A group whose help lists the commands in the order of their definition."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the commands."""
         return list(self.commands)
 
 
@@ -143,7 +139,6 @@ class CommandOrGroup(Command, InOrder):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the subcommands, then the options."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
@@ -239,7 +234,6 @@ def _parameters(function: Callable[..., Any]) -> Iterator[click.Parameter]:
 
 
 def _parameter(name: str, hint: Any, declaration: _Declaration) -> click.Parameter:
-    """Return an option or an argument."""
     kinds = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
     required = type(None) not in kinds and declaration.default is None
     (kind,) = kinds - {type(None)}
@@ -459,13 +453,11 @@ TABLE_FORMAT = made_by(_table_format)
 
 
 def check_new(output: Path | None, force: bool) -> None:
-    """Refuse to overwrite a file, before the work."""
     if output is not None and output.exists() and not force:
         raise InputError(f"{output} already exists; name another file, or give --force.")
 
 
 def check_not_same(source: Path, output: Path) -> None:
-    """Refuse to overwrite the input."""
     if output.resolve() == source.resolve():
         raise InputError(f"{output} is the input; name another file to write to.")
 

@@ -57,7 +57,6 @@ def print_json(document: object) -> None:
 
 
 def show(text: str | Iterable[RenderableType | Plain], *, stderr: bool = False) -> None:
-    """Print text for people."""
     if isinstance(text, str):
         click.echo(text, err=stderr)
         return
@@ -70,7 +69,6 @@ def show(text: str | Iterable[RenderableType | Plain], *, stderr: bool = False) 
 
 
 def printer(*, stderr: bool = False) -> Console:
-    """Return the console for text that people read."""
     import rich.console
 
     return rich.console.Console(highlight=False, stderr=stderr)
@@ -87,7 +85,6 @@ def grouped(value: float, digits: int = 4) -> str:
 
 
 def bits_in_words(bits: int) -> str:
-    """Write a number of bits."""
     return "1 bit" if bits == 1 else f"{bits} bits"
 
 
@@ -99,7 +96,6 @@ def escape(text: str) -> str:
 
 
 def bold(text: str) -> Text:
-    """Return a bold cell of a table."""
     from rich.text import Text
 
     return Text(text, "bold")
@@ -123,7 +119,6 @@ def table(
 
 
 def statements(rows: Iterable[tuple[str, str, str]]) -> Table:
-    """Return a table of names, values, and what each value means."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, show_header=False)

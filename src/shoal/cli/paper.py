@@ -52,7 +52,6 @@ def paper(
 
 
 def markdown_table(findings: Sequence[PaperFinding]) -> str:
-    """Write the findings as one Markdown table."""
     lines = ["| where | printed | computed | verdict | why |", "|---|---|---|---|---|"]
     for finding in findings:
         cells = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -240,7 +240,7 @@ def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[
     document = {
         "id": plan.id,
         "view": plan.view,
-        "fragments": asdict(plan.fragments),
+        "fragments": plan.fragments._asdict(),
         "crosses": [[side.name for side in cross.sides] for cross in plan.survey.crosses],
         "q": float(plan.q),
         "q_fraction": plan.q.to_json(),
@@ -267,7 +267,6 @@ def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[
 
 
 def _show_needed(needed: PeopleNeeded) -> out.Pieces:
-    """Yield how many people each view needs for the wanted error."""
     of = "of all who report"
     if needed.share is not None:
         of = f"of a population in which it is {text_near(100 * needed.share)} %"
@@ -283,7 +282,6 @@ def _show_needed(needed: PeopleNeeded) -> out.Pieces:
 
 
 def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> out.Pieces:
-    """Yield a plan, one fact a line."""
     yield out.title(plan.survey.name, f"{out.bits_in_words(plan.bits)} a report")
     for name, text in _facts(plan, document):
         yield f"{name:17}{text}" if name else str(text)
@@ -331,7 +329,6 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def _messages(plan: Plan) -> str:
-    """Describe the messages that a report is sent as."""
     from shoal.planning.bounds import overflow_of
 
     overflow = overflow_of(plan)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Crowds:
-    """Tallies of a plan, and candidates for its text questions."""
-
     plan_file: Path = cli.PLAN_FILE
     tally_files: tuple[Path, ...] = arg("TALLY.json...")
     candidate_file: Path | None = opt(

@@ -62,7 +62,6 @@ class _Sender:
     plain: bool = opt("Allow http, without encryption, to other machines.")
 
     def outbox(self, url: str) -> Outbox:
-        """Return the outbox that sends to this address."""
         from shoal.device.ledger import Ledger
         from shoal.device.outbox import Outbox
 

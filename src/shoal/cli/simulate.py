@@ -24,8 +24,6 @@ _KINDS = ("exact", "normal", "simultaneous", "chebyshev")
 
 @dataclass(frozen=True)
 class _People:
-    """The people who are simulated, and their texts."""
-
     users: int | None = opt("How many people to simulate.", "N")
     answers: Path | None = opt("Draw the people from these answers.")
     texts: Path | None = opt(
@@ -37,7 +35,6 @@ class _People:
     table_format: TableFormat = cli.TABLE_FORMAT
 
     def read(self, plan: Plan) -> dict[str, Any]:
-        """Return the arguments that stand for the people."""
         people: dict[str, Any] = {"users": self.users, "answers": None, "seed": self.seed}
         if self.answers is not None:
             from shoal.device.arrays.answer_files import read_answers

@@ -147,7 +147,6 @@ def same_texts(row: dict[str, Any]) -> str:
 
 
 def _promises(document: dict[str, Any]) -> out.Pieces:
-    """Yield what RAPPOR promised to the people whose reports were decoded."""
     low, high = document["together"]
     yield (
         f"all texts together: {low:.2%} to {high:.2%} of the reports at {document['level']:g}; 100%"

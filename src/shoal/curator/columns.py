@@ -56,7 +56,6 @@ class Columns:
         return column if isinstance(column, list) else python_cells(column)
 
     def is_number(self, name: str) -> bool:
-        """Whether the schema types a column as numbers."""
         column = self._column(name)
         if isinstance(column, list):
             return False
@@ -217,22 +216,23 @@ def _plain(column: Any) -> Any:
 
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_OPERATOR = re.compile(r"!=|<=|>=|=|<|>")
-_AND = re.compile(r"\s+and\s+", re.IGNORECASE)
+_JOINS = re.compile(r"\b(and|or)\b", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<operator>!=|<=|>=|=|<|>)|(?P<bad>[!'"])"""
+    r"""|(?P<join>(?<=\s)and(?=\s))|(?P<word>[^\s=<>!'"]+)""",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _MAX_LENGTH, _MAX_CLAUSES = 10_000, 100
 
 
 @dataclass(frozen=True)
 class Clause:
-    """One comparison of a column with a value."""
-
     column: str
     operator: str
     value: str
 
     def rows(self, columns: Columns) -> NDArray[np.bool_]:
-        """Return for each row whether it satisfies the clause."""
         if self.operator in _COMPARE:
             compared = _COMPARE[self.operator](
                 columns.numbers(self.column), _number(self.value, self)
@@ -263,27 +263,23 @@ class Predicate:
         """Parse a predicate; anything else is an `InputError`."""
         if not isinstance(text, str) or len(text) > _MAX_LENGTH:
             raise InputError(f"a predicate is a text of at most {_MAX_LENGTH} characters.")
-        clauses: list[Clause] = []
-        at = 0
-        while True:
-            clause, at = _clause(text, at)
-            clauses.append(clause)
-            if len(clauses) > _MAX_CLAUSES:
-                raise InputError(f"a predicate has at most {_MAX_CLAUSES} clauses.")
-            if not text[at:].strip():
-                return cls(tuple(clauses))
-            joined = _AND.match(text, at)
-            if joined is None:
-                raise _wrong(text, f"clauses are joined by and, got {shown(text[at:].strip())}")
-            at = joined.end()
+        parts: list[list[re.Match[str]]] = [[]]
+        for token in _TOKEN.finditer(text):
+            if token["bad"] in ("'", '"'):
+                raise _wrong(text, f"a quote {token['bad']} is not closed")
+            if token["join"]:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        if len(parts) > _MAX_CLAUSES:
+            raise InputError(f"a predicate has at most {_MAX_CLAUSES} clauses.")
+        return cls(tuple(_clause(text, part) for part in parts))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it looks at."""
         return tuple(dict.fromkeys(clause.column for clause in self.clauses))
 
     def rows(self, columns: Columns) -> NDArray[np.bool_]:
-        """Return for each row whether it satisfies all clauses."""
         chosen = np.ones(columns.rows, np.bool_)
         for clause in self.clauses:
             chosen &= clause.rows(columns)
@@ -293,58 +289,32 @@ class Predicate:
         return " and ".join(map(str, self.clauses))
 
 
-def _clause(text: str, at: int) -> tuple[Clause, int]:
-    at = _skip(text, at)
-    match: re.Match[str] | None
-    if text[at : at + 1] in ("'", '"'):
-        column, at = _read_quoted(text, at)
-        at = _skip(text, at)
-        match = _OPERATOR.match(text, at)
-    else:
-        match = _OPERATOR.search(text, at)
-        column = _unquoted(text, text[at : match.start()]) if match else ""
-    if match is None:
+def _clause(text: str, tokens: list[re.Match[str]]) -> Clause:
+    place = next((i for i, token in enumerate(tokens) if token["operator"]), None)
+    if place is None:
         raise _wrong(text, "a clause is COLUMN=VALUE, or with !=, <, <=, > or >=")
+    operator = tokens[place]["operator"]
+    column, value = _written(text, tokens[:place]), _written(text, tokens[place + 1 :])
     if not column:
-        raise _wrong(text, f"a column must come before {match[0]}")
-    at = _skip(text, match.end())
-    if text[at : at + 1] in ("'", '"'):
-        value, at = _read_quoted(text, at)
-    else:
-        # From where the blanks before it began, so that an empty value may be followed by and.
-        joined = _AND.search(text, match.end())
-        end = joined.start() if joined else len(text)
-        value, at = _unquoted(text, text[match.end() : end]), end
-    clause = Clause(column, match[0], value)
-    if clause.operator in _COMPARE:
+        raise _wrong(text, f"a column must come before {operator}")
+    clause = Clause(column, operator, value)
+    if operator in _COMPARE:
         _number(value, clause)
-    return clause, at
+    return clause
 
 
-def _unquoted(text: str, part: str) -> str:
-    if re.search(r"[=<>!'\"]|\b(and|or)\b", part, re.IGNORECASE):
-        raise _wrong(text, f"{shown(part.strip())} must be quoted; clauses are joined by and")
-    return part.strip()
-
-
-def _skip(text: str, at: int) -> int:
-    return len(text) - len(text[at:].lstrip())
-
-
-def _read_quoted(text: str, at: int) -> tuple[str, int]:
-    quote, parts = text[at], []
-    at += 1
-    while (end := text.find(quote, at)) >= 0:
-        parts.append(text[at:end])
-        at = end + 1
-        if text[at : at + 1] != quote:
-            return quote.join(parts), at
-        at += 1
-    raise _wrong(text, f"a quote {quote} is not closed")
+def _written(text: str, tokens: list[re.Match[str]]) -> str:
+    """Return a quoted text without its quotes, or words as they are written."""
+    if len(tokens) == 1 and (quoted := tokens[0]["quoted"]):
+        return str(quoted[1:-1].replace(quoted[0] * 2, quoted[0]))
+    part = text[tokens[0].start() : tokens[-1].end()] if tokens else ""
+    if not all(token["word"] for token in tokens) or _JOINS.search(part):
+        raise _wrong(text, f"{shown(part)} must be quoted; clauses are joined by and")
+    return part
 
 
 def _quoted(text: str) -> str:
-    plain = re.fullmatch(r"[\w.+:/-]+", text) and not re.search(r"\b(and|or)\b", text, re.I)
+    plain = re.fullmatch(r"[\w.+:/-]+", text) and not _JOINS.search(text)
     return text if plain else "'" + text.replace("'", "''") + "'"
 
 

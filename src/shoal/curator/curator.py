@@ -336,7 +336,6 @@ class Curator:
         rows: int,
         labels: tuple[str, ...] | None = None,
     ) -> Release:
-        """Make the noise ready, spend, draw."""
         noise = mechanism(sensitivity, epsilon, exact, whole=whole)
         what = _brief(what)
         if self._budget is not None:
@@ -365,7 +364,6 @@ def _quotient(release: Release, rows: int) -> Release:
 
 
 def _brief(text: str) -> str:
-    """Make a text short and printable for the budget."""
     printable = "".join(sign if sign.isprintable() else "?" for sign in text).strip()
     return printable if len(printable) <= 160 else printable[:157] + "..."
 

@@ -93,7 +93,6 @@ def mechanism(
 
 
 def _opendp(scale: float, sensitivity: Fraction, whole: bool) -> tuple[Any, float]:
-    """Return OpenDP's measurement and the epsilon it claims at the sensitivity."""
     try:
         import opendp.prelude as dp
     except ImportError as error:
@@ -146,7 +145,6 @@ def lattice_step(sensitivity: Fraction) -> Fraction:
 
 
 def on_lattice(value: Fraction, step: Fraction) -> Fraction:
-    """Round to the nearest multiple of the step, halves up."""
     return math.floor(value / step + Fraction(1, 2)) * step
 
 

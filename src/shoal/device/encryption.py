@@ -1,10 +1,9 @@
 """Encrypt a report for a relay and an analyzer.
 
-The report is made once, and fits its messages from then on: a device whose report has more set bits
-than the plan has messages drops a random excess, once. That changes the distribution of a report,
-and the plan's promise accounts for it. Encryption comes last and may be repeated: when a crowd is
-complete, the report goes to the next one, which has another key. The report id outside stays, so
-that the relay counts the report once. Identifiers inside are new each time, so nothing links them.
+A report with more set bits than the plan has messages drops a random excess, once; the plan's
+promise accounts for that. Encryption comes last and may be repeated: when a crowd is complete, the
+report goes to the next one, which has another key. The report id outside stays, so that the relay
+counts the report once. Identifiers inside are new each time, so nothing links them.
 """
 
 from __future__ import annotations

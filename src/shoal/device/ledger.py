@@ -1,15 +1,13 @@
 """The device's account of the privacy loss of its reports, kept for its owner.
 
 It counts the local epsilon: what the reports reveal about the answers to an observer who sees all
-of them and knows who sent them. It needs no crowd and no trust in anyone.
+of them and knows who sent them. Without memory reports add up. With memory all reports of one
+answer together never cost more than the local epsilon of q1, whatever their plans, and distinct
+permanent vectors add up: that is the price of *what* was answered, and the person's limit is on it.
+An upper bound on the price of *when* it changed is shown next to it
+(`shoal.protocol.flip_probability`).
 
-Without memory reports add up. With memory all reports of one answer together never cost more than
-the local epsilon of q1, under whichever plans they were made, and distinct permanent vectors add
-up: that is the price of *what* was answered, and the person's limit is on it. An upper bound on
-the price of *when* it changed is shown beside it (`shoal.protocol.flip_probability`).
-
-The file holds counts under keyed digests, no answers. A charge is on the disk before `charge`
-returns, and processes charge one after another, so that a report which left was always counted.
+The file holds counts under keyed digests, no answers.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class Ledger:
     path
         The file; it is made by the first charge.
     timeout
-        For how many seconds to wait while another process uses it.
+        Seconds to wait while another process uses it.
     disk
         The file system; tests pass their own.
 
@@ -91,8 +89,7 @@ class Ledger:
         """Charge one report before it is randomized; return the epsilon that it adds.
 
         Raises `PrivacyRefusal`, and counts nothing, if the total would pass the person's limit.
-        When this returns, the charge is on the disk. A report that is then not sent stays counted;
-        one that is sent again with the same bytes is charged once.
+        When this returns, the charge is on the disk. A report that is then not sent stays counted.
 
         Parameters
         ----------
@@ -160,16 +157,19 @@ class Ledger:
 
 def _digest(value: str | bytes | None) -> str | None:
     text = value.hex() if isinstance(value, bytes) else value
-    if text is not None and (not isinstance(text, str) or not 16 <= len(text) <= 128):
-        raise InputError("an answer's digest is 16 to 128 characters, as DeviceMemory gives it.")
+    return None if text is None else _check_length("an answer's digest", text)
+
+
+def _check_length(what: str, text: object) -> str:
+    if not isinstance(text, str) or not 16 <= len(text) <= 128:
+        raise InputError(f"{what} is a text of 16 to 128 characters.")
     return text
 
 
 def _pending_name(token: str, plan_id: str = "", answer: str | None = None) -> str:
     """Return the name of a charge that waits for its report; by the token alone, its start."""
-    if not isinstance(token, str) or not 16 <= len(token) <= 128:
-        raise InputError("a charge's token is a text of 16 to 128 characters.")
-    start = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()[:32] + "."
+    name = _check_length("a charge's token", token).encode("utf-8", "surrogatepass")
+    start = hashlib.sha256(name).hexdigest()[:32] + "."
     if not plan_id:
         return start
     return start + hashlib.sha256(f"{plan_id}.{answer or ''}".encode()).hexdigest()[:32]
@@ -194,7 +194,7 @@ class PlanAccount:
 
     @property
     def distinct_answers(self) -> int | None:
-        """How many permanent vectors stand behind the reports; unknown where there is no memory."""
+        """How many permanent vectors the reports come from; None without memory."""
         return len(self.answers) if self.memory else None
 
     @property

@@ -7,10 +7,6 @@ Fresh flips of the same answer average away. With memory the flips come in two l
 The file: ``SHOALMEM`` (8 bytes), version (1), nonce (12), then AES-256-GCM of the content, with
 everything before it as associated data. The content is padded to whole pages, so that the length of
 a file reveals little. Keys for each purpose are HMAC-SHA256(key, purpose).
-
-`read_key` keeps the key in a file, for applications without a key store. A key next to the file
-that it decrypts protects against an attacker who gets the file alone, such as from a backup or a
-synced folder, and not against one who reads the device.
 """
 
 from __future__ import annotations
@@ -71,11 +67,10 @@ class DeviceMemory:
     path
         The file; it is made when something is first remembered.
     key
-        32 random bytes that the host application keeps where it keeps secrets. The file is
-        encrypted with it and answers are looked up by a keyed digest, so that without it the file
-        says nothing, and an answer is written nowhere even within it.
+        32 random bytes that the host application keeps where it keeps secrets. It encrypts the
+        file, in which answers stand as keyed digests only.
     timeout
-        For how many seconds to wait while another process uses the file.
+        Seconds to wait while another process uses the file.
     disk
         The file system; tests pass their own.
 
@@ -124,9 +119,8 @@ class DeviceMemory:
     ) -> SyntheticVector:
         """Return the permanent vector of an answer, drawing and keeping it the first time.
 
-        When this returns the vector is on the disk. Of two processes that ask for the same answer
-        at once the first one draws, the other reads. A permanent vector sent without
-        fresh flips identifies its sender: send the result of `report`.
+        When this returns the vector is on the disk. A permanent vector sent without fresh flips
+        identifies its sender: send the result of `report`.
         """
         self._check(plan, original)
         if plan.memory is None:
@@ -169,8 +163,8 @@ class DeviceMemory:
     def digest(self, plan: Plan, original: OriginalVector) -> str:
         """Return the name under which a ledger counts this answer's permanent vector.
 
-        It says nothing without the key. Plans that share permanent flips share it. It is a new
-        one when the memory was forgotten or lost, since then the device gives away a new vector.
+        Plans that share permanent flips share it. It changes when the memory is forgotten or lost,
+        since the device then draws a new vector.
         """
         self._check(plan, original)
         with self._changing() as remembered:
@@ -179,8 +173,7 @@ class DeviceMemory:
     def forget(self, plan: Plan | None = None) -> int:
         """Forget the vectors of one plan and those that share them, or all; return how many.
 
-        What was sent stays sent. The next report of the same answer gets a new permanent vector,
-        which reveals as much again.
+        The next report of the same answer gets a new permanent vector, which reveals as much again.
         """
         if self._read() is None:
             return 0
@@ -301,7 +294,11 @@ def key_from_text(text: str, where: str) -> bytes:
 
 
 def read_key(path: pathlib.Path, memory: pathlib.Path) -> bytes:
-    """Return the key in a file that only its owner reads, making one for a memory yet to be."""
+    """Return the key in a file that only its owner reads, for applications without a key store.
+
+    The first call makes it. It protects a memory whose file alone leaks, such as from a backup, and
+    not against an attacker who reads the device.
+    """
     file = SharedFile(path, "key", 10.0, None)
     with file.changing():
         content = file.read()

@@ -92,10 +92,7 @@ def randomize(
 
 @overload
 def flip(
-    plan: Plan | FlipProbability,
-    original: OriginalVector,
-    *,
-    random_bits: RandomBits | None = None,
+    plan: Plan | FlipProbability, original: OriginalVector, *, random_bits: RandomBits | None = None
 ) -> SyntheticVector: ...
 
 

@@ -140,21 +140,9 @@ def measure_capacity(
 ) -> Capacity:
     """Measure this machine, and size it for many devices a day.
 
-    Parameters
-    ----------
-    plan
-        The plan whose reports are sent, by default one of 40 flags. Its bits, cohorts and messages
-        matter.
-    folder
-        Measure the disk of this folder, by default the current one; the files are deleted.
-    seconds
-        About how long all of it takes, without the starts of a service.
-    peak
-        How many times the average comes in the busiest time.
-    database
-        Opens a store of another kind; it gets a folder for its keys.
-    step
-        Called with how many measurements are done and how many there are.
+    The plan's bits, cohorts and messages matter; by default it has 40 flags. All of it takes about
+    `seconds`, without the starts of a service, and the files in `folder` are deleted. `database`
+    opens another store; `step` gets how many measurements are done and how many there are.
     """
     if not 1 <= check_number("seconds", seconds) <= 3600:
         raise InputError(f"measuring takes 1 to 3600 seconds, got {seconds:g}.")

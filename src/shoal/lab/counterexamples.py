@@ -48,22 +48,7 @@ def search_counterexamples(
 ) -> Search:
     """Search for the worst pair of collections and compare it with the conjecture.
 
-    Parameters
-    ----------
-    survey
-        What is asked; it says which originals are allowed.
-    crowd_size
-        How many reports are released together, at least 1.
-    q
-        The flip probability in (0, 1/2], taken exactly.
-    epsilon
-        At least 0.
-    measure
-        ``"delta"``, or SDP's ``"eta"``.
-    state
-        A file that keeps the progress; the same search continues from it.
-    progress
-        Called with the number of steps done, after each of them.
+    `q` is taken exactly. `state` is a file of the progress: the same search continues from it.
 
     Examples
     --------

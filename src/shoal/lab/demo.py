@@ -57,16 +57,9 @@ class Demonstration:
 def demonstrate(
     plan: Plan, *, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Demonstration:
-    """Collect one crowd over HTTP on this machine, from made-up people, and look at it.
+    """Collect one crowd over HTTP on this machine, from simulated people, and look at it.
 
-    Parameters
-    ----------
-    plan
-        Its crowd is the number of devices; questions are flags and choices.
-    seed
-        Who answers what. The flips come from the operating system, as they do on any device.
-    progress
-        Called with the number of devices done since the last call.
+    The seed says who answers what. The flips come from the operating system, as on any device.
     """
     people = list(made_up_people(plan.survey, plan.reports_needed, seed))
     with (

@@ -36,18 +36,10 @@ Counts = NDArray[np.int64]
 def draw_tally(
     plan: Plan, users: int, texts: Mapping[str, Texts], generator: np.random.Generator
 ) -> tuple[Tally, Counts]:
-    """Draw the tally of made-up people, as `populate` makes them up; also return the true counts.
+    """Draw the tally of simulated people, as `populate` makes them up; also return the true counts.
 
-    Parameters
-    ----------
-    plan
-        The plan; one that declares joint counts is refused, since they are not drawn.
-    users
-        How many people there are.
-    texts
-        What they answer to each text question; its counts are raised.
-    generator
-        Where everything is drawn from.
+    A plan that declares joint counts is refused, since they are not drawn. `texts` are the answers
+    to each text question; its counts are raised.
     """
     check_integer("users", users, lowest=1)
     if plan.joint:

@@ -110,7 +110,6 @@ class Overflow:
         return _overflow_chance(self.bits, self.max_set, self.messages, self.q or q)
 
     def price(self, crowd: int, q: float, epsilon: float, releases: int = 1) -> float:
-        """Return the delta that a crowd of such reports costs."""
         return truncation_price(self.chance(q), crowd * self.reports * releases, epsilon)
 
     def to_json(self, crowd: int, released: int, q: float, epsilon: float) -> dict[str, Any]:
@@ -171,7 +170,6 @@ class ReportsBound:
     domain: Domain
 
     def proven(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
-        """Return the proven delta at an epsilon and the method that proves it."""
         return proven_delta(self.domain, crowd_size, q, epsilon, rtol)
 
     def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
@@ -184,15 +182,12 @@ class ReportsBound:
         return Attack(attack.delta, {"a": int(up), "b": int(not up), "c": 0, "ones": ones})
 
     def epsilon(self, crowd_size: int, q: float, delta: float) -> float:
-        """Return the smallest proven epsilon at a delta."""
         return proven_epsilon(self.domain, crowd_size, q, delta).value
 
     def crowd_size(self, q: float, epsilon: float, delta: float) -> float:
-        """Return the smallest crowd that keeps a promise; infinite if there is none."""
         return proven_crowd(self.domain, q, epsilon, delta).value
 
     def q(self, crowd_size: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
-        """Return the smallest q that keeps a promise; if rough, one within about a percent."""
         precision = {"xtol": 1e-3} if rough else {}
         return proven_q(self.domain, crowd_size, epsilon, delta, **precision).value
 
@@ -212,7 +207,6 @@ class CountsBound:
 
     @property
     def _whole(self) -> CountsBound:
-        """The same bound if nothing is dropped."""
         return replace(self, overflow=None)
 
     @property
@@ -241,7 +235,6 @@ class CountsBound:
         return best_crowd(delta, cost, crowd_size)
 
     def _cost(self, crowd_size: int, q: float, epsilon: float, relied_on: int) -> float:
-        """Return the price of relying on a number of people of a crowd."""
         if self.cohorts == 1:
             return self._price(relied_on, q, epsilon)
         chance = chance_of_fewer(crowd_size, self.cohorts, relied_on)
@@ -267,7 +260,6 @@ class CountsBound:
     def _parts(
         self, crowd_size: int, q: float, epsilon: float, tolerance: float
     ) -> tuple[float, float]:
-        """Return the delta of the people relied on, and the price of relying on them."""
         size = self.hiding(crowd_size, q, epsilon)
         whole = proven_counts(self._bits, size, q, epsilon, tolerance)
         return whole, self._cost(crowd_size, q, epsilon, size)
@@ -296,7 +288,6 @@ class CountsBound:
         return Attack(Bracket(min(low, proven), proven), crowd_of_two)
 
     def epsilon(self, crowd_size: int, q: float, delta: float) -> float:
-        """Return the smallest proven epsilon at a delta."""
         if delta == 0.0 or (self.cohorts == 1 and self.overflow is None):
             return counts_epsilon(self._bits, crowd_size, q, delta).value
         if self.overflow is not None:
@@ -316,7 +307,6 @@ class CountsBound:
         return epsilon
 
     def crowd_size(self, q: float, epsilon: float, delta: float) -> float:
-        """Return the smallest crowd that keeps a promise; infinite if there is none."""
 
         def keeps(size: float) -> bool:
             return size > MAX_CROWD or self._delta(int(size), q, epsilon) <= delta
@@ -351,7 +341,6 @@ class CountsBound:
             return math.inf
 
     def q(self, crowd_size: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
-        """Return the smallest q that keeps a promise; if rough, one within about a percent."""
         if self.overflow is not None:
             return self._q_in_pieces(self.overflow, crowd_size, epsilon, delta)
         size, price = self._cohort(crowd_size, _PRICE * delta)

@@ -86,11 +86,9 @@ class Composition:
 
     @property
     def _together(self) -> Certificate:
-        """All releases as one, in the counts view."""
         return replace(self.certificate, releases=self.releases)
 
     def _composed(self, epsilon: float) -> float:
-        """Return the upper end of delta of all releases, whole reports composed."""
         return theory.composed_delta(_losses(self.certificate), self.releases, epsilon).high
 
 
@@ -116,7 +114,6 @@ def quick_epsilon(certificate: Certificate, delta: float) -> float:
 
 
 def _whole(certificate: Certificate) -> Certificate:
-    """Return the certificate if nothing is dropped: its delta falls in epsilon."""
     return replace(certificate, overflow=None)
 
 

@@ -376,8 +376,6 @@ class QuestionCost:
 
 @dataclass(frozen=True)
 class SurveyCosts:
-    """The noise of a survey, and the part of each question."""
-
     survey: Survey
     crowd_size: int
     q: float
@@ -425,7 +423,6 @@ def survey_costs(
 
 
 def _without(survey: Survey, left_out: Question) -> Survey | None:
-    """Return the survey without a question and its crosses; None if nothing is left."""
     crosses = [
         cross
         for cross in survey.crosses

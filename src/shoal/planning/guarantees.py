@@ -87,7 +87,6 @@ class Guarantee:
 
 
 def releases_a_year(plan: Plan) -> int:
-    """Return how many releases in a year can hold a report of one person."""
     return 1 if plan.window is None else releases_in_a_year(plan.window)
 
 
@@ -125,7 +124,6 @@ def guarantees(plan: Plan, delta: str) -> dict[Covered, Guarantee]:
 
 
 def _local(plan: Plan, reports: int) -> Decimal:
-    """Return the local epsilon of a number of reports of one answer."""
     differ = plan.survey.differing_bits
     if plan.memory is None:
         return reports * local_epsilon(differ, plan.q)
@@ -202,7 +200,6 @@ class GuaranteeOverTime:
     words: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the statement as plain JSON values."""
         return asdict(self)
 
 

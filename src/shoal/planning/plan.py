@@ -220,7 +220,6 @@ class Deployment:
         return replace(self, messages=fewest)
 
     def draft(self, q: FlipProbability, crowd: int, epsilon: str, delta: str, **more: Any) -> Plan:
-        """Return a plan with a proven promise, not certified yet."""
         messages = self.with_messages(crowd, q, epsilon, float(delta)).messages
         parties = self.parties
         if parties is not None and messages is not None:
@@ -256,7 +255,6 @@ def _too_few_flips(
 
 
 def _floor(survey: Survey, q: FlipProbability | None, wanted: object) -> FlipProbability | None:
-    """Return the smallest q that a limit on a single report allows, or None without a limit."""
     limit = _decimal("local_epsilon", wanted, None)
     if limit is None:
         return None

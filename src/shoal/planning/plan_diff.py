@@ -177,7 +177,6 @@ def _redraw(old: Plan, new: Plan) -> list[str]:
 
 
 def _ruled(old: Survey, new: Survey) -> Iterator[str]:
-    """Yield how the rules for answers, and with them the bits, differ."""
     if len(old.questions) != len(new.questions):
         yield f"It asks {len(new.questions)} questions instead of {len(old.questions)}."
         return
@@ -202,7 +201,6 @@ def _reordered(old: Survey, new: Survey) -> Iterator[str]:
 
 
 def _words(old: Survey, new: Survey) -> Iterator[str]:
-    """Yield which words differ, between surveys whose bits correspond."""
     if old.name != new.name:
         yield f"The survey {old.name!r} is now called {new.name!r}."
     for before, after in zip(old.questions, new.questions, strict=False):
@@ -222,7 +220,6 @@ def _words(old: Survey, new: Survey) -> Iterator[str]:
 
 
 def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool, str]]:
-    """Yield what protects differently, and whether it protects less."""
     yield from _promised(old, new)
     yield from _crowd(old, new)
     was, now = old.max_reports_per_person, new.max_reports_per_person

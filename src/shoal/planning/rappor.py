@@ -357,12 +357,10 @@ class RapporParameters:
 
 
 def odds_of(p: Fraction, q: Fraction) -> tuple[Odds, Odds]:
-    """Return the odds of a reported 1 for a set bit, and of a reported 0 for a clear one."""
     return q / p if p else math.inf, (1 - p) / (1 - q) if q < 1 else math.inf
 
 
 def flip_of(odds: Odds) -> Fraction:
-    """Return the flip probability with these odds (1 - s) / s."""
     return 1 / (1 + odds) if isinstance(odds, Fraction) else Fraction(0)
 
 

@@ -107,7 +107,6 @@ def _encrypted(who: str, sees: str, assumption: str) -> Observer:
 
 
 def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
-    """Return the guarantees against a relay, an analyzer, and those who watch or join them."""
     size, overflow = certificate.crowd_size, certificate.overflow
     messages = "every report of a crowd, whole, shuffled"
     if overflow is not None:
@@ -163,7 +162,6 @@ def _analyzer(certificate: Certificate, epsilon: float, proven: float) -> Observ
 
 
 def _delta_of_reports(certificate: Certificate, epsilon: float) -> float:
-    """Return the proven delta for whole reports under a plan with view counts."""
     whole = replace(certificate, view="reports", overflow=None, releases=1)
     return whole.delta(epsilon=epsilon, rtol=1e-3).high
 

@@ -4,9 +4,8 @@ A relay forwards a request that only the gateway can decrypt. The suite is X2551
 AES-128-GCM. Both ends derive the response's key from the request, which needs HPKE's exporter:
 `pyhpke` has it.
 
-This hides a sender's address from the gateway and nothing else, as long as all senders use the same
-key and the relay keeps addresses to itself. Such a relay forwards each request at once: it does not
-wait for a crowd and does not shuffle.
+This hides a sender's address from the gateway, as long as all senders use the same key and the
+relay keeps addresses to itself. The relay forwards each request at once, without shuffling.
 
 Of binary HTTP, only messages with known lengths are written and read: no informational responses,
 no trailers, few headers. Zeros may follow a message, so that all messages have one length.

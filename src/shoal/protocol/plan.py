@@ -60,11 +60,10 @@ _FRAGMENTS = {"reports": "report", "counts": "bit"}
 """How a report is cut in each view. A release holds the histogram of each fragment, no more."""
 
 
-@dataclass(frozen=True)
-class Fragments:
+class Fragments(NamedTuple):
     """Into how many fragments a report is cut, and in how many of them two answers can differ."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple's method of this name is not needed
     differing: int
 
 

@@ -1,11 +1,7 @@
 """Ed25519 signatures of plans, certificates and keys, for devices that pin a key.
 
-A plan's id is a hash of its content. A pinned key adds who stands behind it: the collector signs
-the bytes of its response and sends the signature in a header. A certificate is worth nothing
-without one: it is the signer's word for what the plan was computed to promise.
-
-A collector that rotates its key signs with the old and the new key for a while. Devices that pin
-either of them keep working, and the application has that time to ship the new key.
+The collector signs the bytes of its response and sends the signature in a header. While it rotates
+its key, it signs with the old and the new one, so that devices that pin either keep working.
 """
 
 from __future__ import annotations

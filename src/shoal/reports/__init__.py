@@ -8,8 +8,8 @@ suffix. `notebook_html` is the short form that notebooks show.
 `sections`      the values that templates show
 `protection`    what protects one person's answer, in words and numbers
 `formatting`    numbers and short sentences
-`tables`        CSV, Arrow and Markdown
-`charts`, `bars`, `svg`   pictures in SVG; `plots` draws others with matplotlib
+`tables`        CSV, Parquet and Arrow
+`charts`, `svg`   pictures in SVG; `plots` draws others with matplotlib
 
 A page makes no request and runs no script. Templates escape every text.
 """

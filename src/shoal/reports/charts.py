@@ -1,15 +1,20 @@
-"""Unbiased estimates of one question: each option a dot on its interval, on one scale of shares."""
+"""Charts of a page in SVG: estimates on their intervals, shares, histograms, trends, differences.
+
+An unbiased estimate is a dot on its interval. A bar is the constrained share, so that all bars of a
+question add up to everybody; the line across its end is the interval of the true share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from shoal.protocol.survey import Question
-from shoal.reports.formatting import Figures, percent
+from shoal.reports.formatting import Figures, percent, signed_percent, whole_shares
 from shoal.reports.svg import (
+    ACCENT,
     LINE,
     PEN,
     dot,
@@ -23,42 +28,38 @@ from shoal.reports.svg import (
     rule,
     text_at,
     text_width,
+    whisker,
     wrapped,
 )
-
-__all__ = ["BROAD", "WIDTHS", "Layout", "Scale", "chart"]
 
 WIDTHS = {"wide": 768, "narrow": 328}
 """Widths of a picture on a screen and on a phone, by their class in the style sheet."""
 
-BROAD = 560
+_BROAD = 560
 """The width from which labels stand beside bars, else above them."""
-
 _BEYOND = 0.25
 """How far beyond 0 and 100 % the scale may reach; longer bars end in an arrow."""
+_MAX_COLUMNS = 40
+"""Ranges that a histogram shows as columns; more of them are shown as a list."""
+_PANEL = 84.0
+_ENDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+
+Estimates = Mapping[str, Any]
+"""The JSON form of estimates."""
 
 
 class Scale(NamedTuple):
-    """The shares that a page's charts show; always includes 0 to 1."""
+    """The shares at the left and the right end of a chart."""
 
     low: float
     high: float
 
-    @classmethod
-    def of(cls, estimates: Mapping[str, Any]) -> Scale:
-        """Return the common scale of all questions."""
-        rows = [row for options in estimates["questions"].values() for row in options.values()]
-        reports = estimates["reports"]
-        low = min((min(row["low"], row["count"]) for row in rows), default=0) / reports
-        high = max((max(row["high"], row["count"]) for row in rows), default=0) / reports
-        return cls(min(0.0, max(low, -_BEYOND)), max(1.0, min(high, 1 + _BEYOND)))
-
 
 class Layout(NamedTuple):
-    """Where things stand in every chart of a page, so that all of them have one scale.
+    """Where things stand in a list of options.
 
-    Shares go to x from `left` to `right`; `share` and `people` are the right edges of the numbers,
-    `room` is for a label.
+    Shares go to x from `left` to `right`; `room` is for a label, which is `beside` what is drawn or
+    above it, and `edges` are the right edges of the numbers.
     """
 
     scale: Scale
@@ -67,28 +68,22 @@ class Layout(NamedTuple):
     left: float
     right: float
     room: float
-    share: float
-    people: float
+    edges: tuple[float, ...]
 
     @classmethod
-    def of(cls, estimates: Mapping[str, Any], width: int) -> Layout:
-        """Lay out charts `width` units wide."""
-        reports = estimates["reports"]
-        options = [
-            (label, Figures.of(row, reports))
-            for rows in estimates["questions"].values()
-            for label, row in rows.items()
-        ]
-        counts = max([text_width("people"), *(text_width(one.people) for _, one in options)])
-        shares = max((text_width(one.share) for _, one in options), default=0.0)
-        share = round(width - counts - 16, 2)
-        scale = Scale.of(estimates)
-        if width < BROAD:
-            return cls(scale, width, False, 8, width - 8, share - shares - 14, share, width)
-        longest = max((text_width(label) for label, _ in options), default=0.0)
+    def of(
+        cls, scale: Scale, width: int, labels: Iterable[str], numbers: Sequence[Iterable[str]]
+    ) -> Layout:
+        edges: list[float] = []
+        edge = float(width)
+        for column in reversed(numbers):
+            edges.insert(0, round(edge, 2))
+            edge -= max(map(text_width, column), default=0.0) + 16
+        if width < _BROAD:
+            return cls(scale, width, False, 8, width - 8, edge + 2, tuple(edges))
+        longest = max(map(text_width, labels), default=0.0)
         left = round(min(longest + 20, 0.36 * width), 2)
-        right = round(share - shares - 34, 2)
-        return cls(scale, width, True, left, right, left - 18, share, width)
+        return cls(scale, width, True, left, round(edge - 18, 2), left - 18, tuple(edges))
 
     def x(self, share: float) -> float:
         """Return the place of a share; the edge if it is beyond the picture."""
@@ -97,93 +92,120 @@ class Layout(NamedTuple):
         return round(self.left + (inside - low) / (high - low) * (self.right - self.left), 2)
 
 
-def chart(
-    question: Question,
-    estimates: Mapping[str, Any],
-    layout: Layout,
-    *,
-    name: str,
-    class_: str | None = None,
-    style: str | None = None,
-) -> Markup:
-    """Return the SVG of one question, from the JSON form of the estimates.
-
-    `name` begins the ids in it. A `style` is for where there is no style sheet.
-    """
-    options, reports = estimates["questions"][question.name], estimates["reports"]
-    figures = {label: Figures.of(row, reports) for label, row in options.items()}
-    top = 30.0
-    bottom = top + 6
-    rows: list[Markup] = []
-    strips: list[tuple[float, float]] = []
-    for text, row in options.items():
-        drawn, height = _option(text, row, figures[text], reports, layout, bottom)
-        rows.append(drawn)
-        bottom += height
-        strips.append((bottom - 36, bottom - 6))
-    bottom += 4
-    if layout.beside:
-        strips = [(top, bottom)]
-    kind, level = estimates["interval"], percent(estimates["level"], 0)
-    description = f"Estimates with {kind} intervals at {level}. " + listed(
-        _sentence(text, one) for text, one in figures.items()
-    )
-    title = f"{question.name}: share of each option"
-    return picture(layout.width, bottom, title, description, *_grid(layout, strips), *rows,
-                   name=name, class_=class_, style=style)  # fmt: skip
-
-
-def _sentence(label: str, one: Figures) -> str:
-    return (
-        f"{label}: {one.people} people, {one.share}, interval from {one.low} to {one.high} people"
-    )
-
-
-def _option(
-    text: str, row: Mapping[str, Any], one: Figures, reports: int, layout: Layout, y: float
-) -> tuple[Markup, float]:
-    """Draw one option below `y` and return its height."""
-    lines = wrapped(text, layout.room)
-    if row.get("incompatible"):
-        lines += wrapped("(no true count fits these reports)", layout.room)
-    if layout.beside:
-        height = max(34.0, LINE * len(lines) + 15)
-        middle = at = y + height / 2
-        first = middle - LINE * (len(lines) - 1) / 2
-    else:
-        height = LINE * len(lines) + 37
-        middle = y + LINE * len(lines) + 13
-        first = at = y + 9
-    drawn = [
-        element("title", _sentence(text, one)),
-        *label(lines, 0, first),
-        text_at(one.share, layout.share, at, text_anchor="end", font_weight=600),
-        text_at(one.people, layout.people, at, text_anchor="end"),
-        *_interval(row, reports, layout, middle),
+def page_layout(estimates: Estimates, width: int) -> Layout:
+    """Lay out the estimates of all questions, so that they have one scale; it has 0 to 1."""
+    reports = estimates["reports"]
+    options = [
+        (label, row) for rows in estimates["questions"].values() for label, row in rows.items()
     ]
-    return element("g", *drawn), height
+    low = min((min(row["low"], row["count"]) for _, row in options), default=0) / reports
+    high = max((max(row["high"], row["count"]) for _, row in options), default=0) / reports
+    scale = Scale(min(0.0, max(low, -_BEYOND)), max(1.0, min(high, 1 + _BEYOND)))
+    figures = [Figures.of(row, reports) for _, row in options]
+    numbers = [one.share for one in figures], ["people", *(one.people for one in figures)]
+    return Layout.of(scale, width, [label for label, _ in options], numbers)
 
 
-def _grid(layout: Layout, strips: list[tuple[float, float]]) -> list[Markup]:
-    """Draw the scale where there are no words: lines at quarters, shades beyond 0 and 100 %."""
-    drawn = []
-    low, high = layout.scale
-    for top, bottom in strips:
-        for first, last in ((low, 0.0), (1.0, high)):
-            if first != last:
-                left, right = layout.x(first), layout.x(last)
-                box = {"x": left, "y": f"{top:g}", "width": f"{right - left:g}"}
-                drawn.append(element("rect", **box, height=f"{bottom - top:g}", opacity=0.06))
-        for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-            x = layout.x(share)
-            drawn.append(rule(x, top, x, bottom, strong=share in (0.0, 1.0)))
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0) if layout.beside else (0.0, 0.5, 1.0):
-        x = min(max(layout.x(share), 16), layout.width - 20)  # all of it in the picture
-        drawn.append(quiet_text(percent(share, 0), x, 12, "middle"))
-    if layout.beside:
-        drawn.append(quiet_text("share", layout.share, 12, "end"))
-        drawn.append(quiet_text("people", layout.people, 12, "end"))
+class _Row(NamedTuple):
+    """An option of a list: its label and numbers, and what is drawn around a height."""
+
+    label: str
+    numbers: Sequence[str]
+    said: str
+    draw: Callable[[float], list[Markup]]
+    note: str = ""
+
+
+class _Ticks(NamedTuple):
+    """Lines of a scale: their places, those that are strong, and how they are written."""
+
+    shares: Sequence[float]
+    strong: Sequence[float]
+    write: Callable[[float], str]
+    heads: Sequence[str] = ()
+
+
+def _list_chart(
+    layout: Layout, rows: Iterable[_Row], ticks: _Ticks, title: str, described: str, **given: Any
+) -> Markup:
+    drawn: list[Markup] = []
+    strips: list[tuple[float, float]] = []
+    top, y = 30.0, 36.0
+    for row in rows:
+        lines = wrapped(row.label, layout.room) + (
+            wrapped(row.note, layout.room) if row.note else []
+        )
+        if layout.beside:
+            height = max(34.0, LINE * len(lines) + 15)
+            middle = at = y + height / 2
+            first = middle - LINE * (len(lines) - 1) / 2
+        else:
+            height = LINE * len(lines) + 37
+            middle, first = y + LINE * len(lines) + 13, y + 9
+            at = first
+        numbers = [
+            text_at(text, edge, at, text_anchor="end", font_weight=None if place else 600)
+            for place, (text, edge) in enumerate(zip(row.numbers, layout.edges, strict=True))
+        ]
+        parts = [*label(lines, 0, first), *numbers, *row.draw(middle)]
+        drawn.append(element("g", element("title", row.said), *parts))
+        y += height
+        strips.append((y - 36, y - 6))
+    grid = _grid(layout, [(top, y + 4)] if layout.beside else strips, ticks)
+    return picture(layout.width, y + 4, title, described, *grid, *drawn, **given)
+
+
+def _grid(layout: Layout, strips: list[tuple[float, float]], ticks: _Ticks) -> list[Markup]:
+    """Draw the scale where there are no words; what is beyond its lines is shaded."""
+    drawn = [
+        rule(layout.x(share), top, layout.x(share), bottom, strong=share in ticks.strong)
+        for top, bottom in strips
+        for share in ticks.shares
+    ]
+    for share in ticks.shares if layout.beside else ticks.shares[:: len(ticks.shares) // 2]:
+        text = ticks.write(share)
+        half = text_width(text) / 2  # all of it in the picture
+        x = min(max(layout.x(share), half), layout.width - half)
+        drawn.append(quiet_text(text, x, 12, "middle"))
+    if layout.beside and ticks.heads:
+        drawn += [
+            quiet_text(head, edge, 12, "end")
+            for head, edge in zip(ticks.heads, layout.edges, strict=True)
+        ]
+    ends = (layout.scale.low, ticks.shares[0]), (ticks.shares[-1], layout.scale.high)
+    for first, last in ends:
+        if first != last:
+            left, right = layout.x(first), layout.x(last)
+            box = {"x": left, "width": f"{right - left:g}", "opacity": 0.06}
+            drawn += [
+                element("rect", **box, y=f"{top:g}", height=f"{bottom - top:g}")
+                for top, bottom in strips
+            ]
     return drawn
+
+
+def chart(question: Question, estimates: Estimates, layout: Layout, **given: Any) -> Markup:
+    """Return the unbiased estimates of one question; `given` is passed on to `picture`."""
+    reports = estimates["reports"]
+
+    def drawn(label: str, row: Mapping[str, Any]) -> _Row:
+        one = Figures.of(row, reports)
+        said = (
+            f"{label}: {one.people} people, {one.share}, interval from {one.low} to {one.high}"
+            " people"
+        )
+        note = "(no true count fits these reports)" if row.get("incompatible") else ""
+        numbers = one.share, one.people
+        return _Row(label, numbers, said, lambda y: _interval(row, reports, layout, y), note)
+
+    rows = [drawn(label, row) for label, row in estimates["questions"][question.name].items()]
+    level = percent(estimates["level"], 0)
+    described = f"Estimates with {estimates['interval']} intervals at {level}. "
+    quarters = (0.0, 0.25, 0.5, 0.75, 1.0)
+    ticks = _Ticks(quarters, (0.0, 1.0), lambda share: percent(share, 0), ("share", "people"))
+    title = f"{question.name}: share of each option"
+    described += listed(row.said for row in rows)
+    return _list_chart(layout, rows, ticks, title, described, **given)
 
 
 def _interval(row: Mapping[str, Any], reports: int, layout: Layout, y: float) -> list[Markup]:
@@ -201,7 +223,7 @@ def _interval(row: Mapping[str, Any], reports: int, layout: Layout, y: float) ->
     else:  # the estimate itself is beyond the picture
         back = at + 9 if share < 0 else at - 9
         points = f"{back:g},{y - 5.5:g} {at:g},{y:g} {back:g},{y + 5.5:g}"
-        drawn.append(element("polygon", points=points, fill=PEN["stroke"], class_="accent"))
+        drawn.append(element("polygon", points=points, fill=ACCENT, class_="accent"))
     tick = layout.x(row["constrained"] / reports)
     drawn.append(line(tick, y + 8, tick, y + 15, stroke="currentColor", stroke_width=2))
     return drawn
@@ -213,3 +235,207 @@ def _end(cut: bool, x: float, y: float, way: int) -> Markup:
         return line(x, y - 6, x, y + 6, **PEN)
     points = f"{x - 7 * way:g},{y - 6:g} {x:g},{y:g} {x - 7 * way:g},{y + 6:g}"
     return element("polyline", points=points, **{**PEN, "fill": "none", "class_": "accent-line"})
+
+
+def _end_of_scale(largest: float) -> float:
+    """Return a round share that is at least as large as every bar and interval, at most 1."""
+    return next((end for end in _ENDS if largest <= end), 1.0)
+
+
+class _Shares(NamedTuple):
+    """The shares of a question with one answer, and the scale on which they are drawn."""
+
+    rows: Mapping[str, Mapping[str, Any]]
+    reports: int
+    printed: Mapping[str, str]
+    end: float
+    described: str
+
+    @classmethod
+    def of(cls, question: Question, estimates: Estimates) -> _Shares:
+        rows, reports = estimates["questions"][question.name], estimates["reports"]
+        largest = max(max(row["constrained"], row["high"]) for row in rows.values()) / reports
+        printed = whole_shares(rows, reports)
+        intervals = f"{estimates['interval']} intervals at {percent(estimates['level'], 0)}"
+        every = listed(": ".join(pair) for pair in printed.items())
+        described = f"Shares that add to 100 %, with {intervals}. {every}"
+        return cls(rows, reports, printed, _end_of_scale(largest), described)
+
+    def limits(self, row: Mapping[str, Any]) -> tuple[float, float, float]:
+        """Return share, low and high of an option, within the scale."""
+        low, high = (min(max(row[key] / self.reports, 0.0), self.end) for key in ("low", "high"))
+        return min(row["constrained"] / self.reports, self.end), low, high
+
+    def sentence(self, label: str) -> str:
+        _, low, high = self.limits(self.rows[label])
+        return f"{label}: {self.printed[label]}, interval from {percent(low)} to {percent(high)}"
+
+    def tick(self, share: float) -> str:
+        return _tick(self.end, share)
+
+
+def _tick(end: float, share: float) -> str:
+    return percent(share, 1 if end < 0.1 else 0)
+
+
+def bar_chart(question: Question, estimates: Estimates, width: int, **given: Any) -> Markup:
+    """Return a bar for each option of a question with one answer."""
+    shares = _Shares.of(question, estimates)
+    scale = Scale(0.0, shares.end)
+    layout = Layout.of(scale, width, shares.rows, [shares.printed.values()])
+
+    def drawn(label: str) -> _Row:
+        def draw(y: float) -> list[Markup]:
+            share, low, high = map(layout.x, shares.limits(shares.rows[label]))
+            bar = rectangle(layout.left, y - 8, max(share - layout.left, 0.5), 16, 0.35)
+            return [bar, *whisker(low, y, high, y)]
+
+        return _Row(label, [shares.printed[label]], shares.sentence(label), draw)
+
+    ticks = _Ticks((0.0, shares.end / 2, shares.end), (0.0,), shares.tick)
+    title = f"{question.name}: shares that add to 100 %"
+    return _list_chart(layout, map(drawn, shares.rows), ticks, title, shares.described, **given)
+
+
+def histogram(question: Question, estimates: Estimates, width: int, **given: Any) -> Markup:
+    """Return a column for each range of a number; a list of bars where there are too many."""
+    shares = _Shares.of(question, estimates)
+    rows = shares.rows
+    if len(rows) > _MAX_COLUMNS or width < 24 * len(rows):
+        return bar_chart(question, estimates, width, **given)
+    left, top, bottom = 46.0, 12.0, 222.0
+    step = (width - left) / len(rows)
+
+    def y(share: float) -> float:
+        return round(bottom - share / shares.end * (bottom - top), 2)
+
+    drawn: list[Markup] = []
+    for share in (0.0, shares.end / 2, shares.end):
+        drawn.append(rule(left, y(share), width, y(share), strong=share == 0))
+        drawn.append(quiet_text(shares.tick(share), left - 6, y(share), "end"))
+    small = {"font_size": "12.5"}
+    deepest = 0.0
+    for place, (text, row) in enumerate(rows.items()):
+        middle = left + (place + 0.5) * step
+        share, low, high = shares.limits(row)
+        height = bottom - y(share)
+        words = wrapped(_short(text), step - 4, 5) if step >= 44 else []
+        deepest = max(deepest, LINE * len(words))
+        column = [
+            element("title", shares.sentence(text)),
+            rectangle(middle - 0.42 * step, bottom - height, 0.84 * step, max(height, 0.5), 0.35),
+            *whisker(middle, y(low), middle, y(high)),
+            *(
+                text_at(word, middle, bottom + 14 + LINE * number, text_anchor="middle", **small)
+                for number, word in enumerate(words)
+            ),
+        ]
+        drawn.append(element("g", *column))
+    if not deepest:
+        first, *_, last = map(_short, rows)
+        drawn.append(text_at(first, left, bottom + 14, **small))
+        drawn.append(text_at(last, width, bottom + 14, text_anchor="end", **small))
+    title = f"{question.name}: histogram, shares that add to 100 %"
+    height = bottom + 14 + max(deepest, LINE)
+    return picture(width, height, title, shares.described, *drawn, **given)
+
+
+def _short(text: str) -> str:
+    """Return a range in fewer words.
+
+    >>> _short("18 to below 35")
+    '18–35'
+    """
+    return text.replace(" to below ", "\N{EN DASH}")
+
+
+def difference_chart(
+    question: str, rows: Mapping[str, Mapping[str, Any]], width: int, **given: Any
+) -> Markup:
+    """Return the difference of each option in two crowds, around a line at no difference."""
+    end = _end_of_scale(max(max(abs(row["low"]), abs(row["high"])) for row in rows.values()))
+    layout = Layout.of(Scale(-end, end), width, rows, [["+00.0 %"]])
+
+    def drawn(label: str, row: Mapping[str, Any]) -> _Row:
+        shown, low, high = (signed_percent(row[key]) for key in ("difference", "low", "high"))
+
+        def draw(y: float) -> list[Markup]:
+            ends = layout.x(row["low"]), y, layout.x(row["high"]), y
+            return [*whisker(*ends, PEN), dot(layout.x(row["difference"]), y)]
+
+        return _Row(label, [shown], f"{label}: {shown}, interval from {low} to {high}", draw)
+
+    described = listed(f"{text}: {signed_percent(row['difference'])}" for text, row in rows.items())
+    ticks = _Ticks((-end, 0.0, end), (0.0,), signed_percent)
+    title = f"{question}: difference of shares"
+    options = [drawn(label, row) for label, row in rows.items()]
+    return _list_chart(layout, options, ticks, title, described, **given)
+
+
+def trend_chart(
+    question: str,
+    options: Mapping[str, Sequence[Mapping[str, float]]],
+    crowds: Sequence[str],
+    width: int,
+    **given: Any,
+) -> Markup:
+    """Return a panel for each option: its share in each crowd, on one scale, with intervals."""
+    end = _end_of_scale(max(row["high"] for rows in options.values() for row in rows))
+    left, right = 46.0, width - 8.0
+    step = (right - left) / max(len(crowds) - 1, 1)
+    drawn: list[Markup] = []
+    top = 4.0
+    for text, rows in options.items():
+        lines = wrapped(text, width - 90, 2)
+        first = top + 10
+        top += LINE * len(lines) + 6
+
+        def y(share: float, top: float = top) -> float:
+            return round(top + _PANEL * (1 - min(max(share / end, 0.0), 1.0)), 2)
+
+        drawn += label(lines, 0, first, font_weight=600)
+        last = percent(rows[-1]["constrained"])
+        drawn.append(text_at(last, width, first, text_anchor="end", font_weight=600))
+        for share in (0.0, end / 2, end):
+            drawn.append(rule(left, y(share), right, y(share), strong=share == 0))
+            if share != end / 2:
+                drawn.append(quiet_text(_tick(end, share), left - 6, y(share), "end"))
+        points = [
+            (
+                round(left + step * place, 2),
+                *(y(row[key]) for key in ("low", "high", "constrained")),
+            )
+            for place, row in enumerate(rows)
+        ]
+        drawn += _band(points)
+        for (x, _, _, at), row, crowd in zip(points, rows, crowds, strict=True):
+            said = (
+                f"{text}, {crowd}: {percent(row['constrained'])}, interval from"
+                f" {percent(row['low'])} to {percent(row['high'])}"
+            )
+            drawn.append(dot(x, at, 3.5, element("title", said)))
+        top += _PANEL + 14
+    drawn.append(quiet_text(crowds[0], left, top))
+    drawn.append(quiet_text(crowds[-1], right, top, "end"))
+    described = listed(
+        f"{text}: from {percent(rows[0]['constrained'])} to {percent(rows[-1]['constrained'])}"
+        for text, rows in options.items()
+    )
+    title = f"{question}: shares over {len(crowds)} crowds"
+    return picture(width, top + 12, title, described, *drawn, **given)
+
+
+def _band(points: Sequence[tuple[float, ...]]) -> list[Markup]:
+    """Draw the intervals as a band with a line at each crowd, and the shares as a line."""
+    edge = [(x, high) for x, _, high, _ in points] + [(x, low) for x, low, _, _ in reversed(points)]
+    pen = {"stroke": ACCENT, "stroke_width": 1.5, "opacity": 0.6, "class_": "accent-line"}
+    return [
+        element("polygon", points=_joined(edge), fill=ACCENT, opacity=0.18, class_="accent"),
+        *(line(x, low, x, high, **pen) for x, low, high, _ in points),
+        element("polyline", points=_joined((x, at) for x, _, _, at in points), fill="none",
+                stroke=ACCENT, stroke_width=2, class_="accent-line"),
+    ]  # fmt: skip
+
+
+def _joined(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in points)

@@ -10,8 +10,6 @@ from shoal.analysis.crowds import note_on
 from shoal.protocol.survey import Flags, Question
 from shoal.support.rounding import text_up
 
-__all__ = ["SIMULATED", "Figures", "percent", "possible_answers", "whole_number", "whole_shares"]
-
 SIMULATED = "simulated data"
 """Marks numbers that no real person is behind."""
 
@@ -70,7 +68,6 @@ def signed_percent(share: float) -> str:
 
 
 def level_in_words(document: Mapping[str, Any]) -> str:
-    """Return the confidence level of a document as a percentage."""
     return f"{document['level'] * 100:.6g}{THIN}%"
 
 
@@ -80,17 +77,14 @@ def share_decimals(spread: float) -> int:
 
 
 def whole_number(number: float) -> str:
-    """Write a number rounded to an integer, with thousands separators."""
     return f"{round(number):,}".replace("-", MINUS)
 
 
 def round_low(number: float) -> str:
-    """Write the low end of an interval, rounded down."""
     return whole_number(math.floor(number))
 
 
 def round_high(number: float) -> str:
-    """Write the high end of an interval, rounded up."""
     return whole_number(math.ceil(number))
 
 

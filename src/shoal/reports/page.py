@@ -6,6 +6,7 @@ form that notebooks show. The HTML is in `templates`; it escapes every value tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -21,8 +22,14 @@ from shoal.analysis.screening import screen
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.reports.charts import WIDTHS, Layout, chart
-from shoal.reports.formatting import SIMULATED, flip_in_words, level_in_words, sum_note
+from shoal.reports.charts import WIDTHS, chart, page_layout
+from shoal.reports.formatting import (
+    SIMULATED,
+    flip_in_words,
+    level_in_words,
+    possible_answers,
+    sum_note,
+)
 from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
 from shoal.reports.sections import (
     Table,
@@ -38,7 +45,6 @@ from shoal.support.files import write_text
 if TYPE_CHECKING:
     from shoal.reports.publication import Publication
 
-__all__ = ["environment", "notebook_html", "page", "site", "style_sheet", "write_site"]
 
 _INTERVALS = {
     "exact": "Each interval contains the true count with at least this probability, whatever the"
@@ -72,6 +78,7 @@ def environment(**packages: str) -> Environment:
     )
     made.policies["json.dumps_kwargs"] = {"allow_nan": False}
     made.globals["SIMULATED"] = SIMULATED
+    made.filters["md"] = _escape_markdown
     return made
 
 
@@ -84,7 +91,6 @@ def _render(template: str, **values: Any) -> str:
 
 @cache
 def style_sheet() -> str:
-    """Return the style of all pages."""
     return (files("shoal.reports") / "templates" / "page.css").read_text("utf-8")
 
 
@@ -94,33 +100,64 @@ def observers_table(observers: Sequence[Mapping[str, Any]], about: str = "") -> 
     return Table(f"Guarantee against each observer{about}", OBSERVER_HEADS, rows)
 
 
+def _values(plan: Plan, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a page and its Markdown show about notes and protection."""
+    estimates, whole = document["estimates"], document["promise"]["sum"]
+    certificate = document["certificate"]
+    return {
+        "document": document,
+        "notes": [*sum_note(estimates), *release_note(plan)],
+        "facts": facts(plan, certificate, estimates["reports"], whole),
+        "observers_table": certificate
+        and observers_table(certificate["observers"], one_crowd(whole)),
+    }
+
+
 def page(plan: Plan, document: Mapping[str, Any]) -> str:
     """Return the page of a publication, from its JSON form."""
-    estimates, promise = document["estimates"], document["promise"]
-    count, reports = len(plan.survey.questions), f"{estimates['reports']:,} reports"
+    estimates, count = document["estimates"], len(plan.survey.questions)
     asked = "One question" if count == 1 else f"{count} questions"
-    certificate = document["certificate"]
-    lede = (
-        f"{asked}, {reports}{in_crowds(estimates)}. Every device flipped each bit with"
-        f" probability {flip_in_words(float(plan.q))}; the counts are corrected for the flips."
-    )
-    about = (
-        f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}, for"
-        f" {_TARGETS[estimates['target']]}. {_INTERVALS[estimates['interval']]}"
-    )
     return _render(
         "report.html",
+        **_values(plan, document),
         css=style_sheet(),
-        document=document,
-        lede=lede,
-        about=about,
-        notes=[*sum_note(estimates), *release_note(plan)],
-        beyond=Layout.of(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
+        lede=f"{asked}, {estimates['reports']:,} reports{in_crowds(estimates)}. Every device"
+        f" flipped each bit with probability {flip_in_words(float(plan.q))}; the counts are"
+        " corrected for the flips.",
+        about=f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}, for"
+        f" {_TARGETS[estimates['target']]}. {_INTERVALS[estimates['interval']]}",
+        beyond=page_layout(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
         sections=question_sections(plan, document),
-        facts=facts(plan, certificate, estimates["reports"], promise["sum"]),
-        observers_table=certificate
-        and observers_table(certificate["observers"], one_crowd(promise["sum"])),
     )
+
+
+def markdown(plan: Plan, document: Mapping[str, Any]) -> str:
+    """Return the page's words and tables as Markdown."""
+    estimates = document["estimates"]
+    template = _environment().overlay(autoescape=False).get_template("reports/report.md")
+    text = template.render(
+        **_values(plan, document),
+        about=f"{estimates['reports']:,} reports{in_crowds(estimates)}, {estimates['interval']}"
+        f" intervals at level {estimates['level']:.6g}, for the {estimates['target']}",
+        questions=[
+            (
+                question.name,
+                possible_answers(question),
+                question.name in estimates["questions"] and option_table(question, estimates),
+            )
+            for question in plan.survey
+        ],
+    )
+    return f"{text}\n"
+
+
+def _escape_markdown(text: str) -> str:
+    r"""Escape what Markdown, or HTML within it, would read as more than text.
+
+    >>> print(_escape_markdown("<b> a|b *c*"))
+    \<b\> a\|b \*c\*
+    """
+    return re.sub(r"([\\`*_\[\]<>|~#&:@$])", r"\\\1", text)
 
 
 def notebook_html(
@@ -131,7 +168,7 @@ def notebook_html(
 ) -> str:
     """Return charts and tables for a notebook: a piece of HTML with no style of its own."""
     numbers = estimates.to_json(level, interval) if document is None else document["estimates"]
-    plan, layout = estimates.plan, Layout.of(numbers, WIDTHS["wide"])
+    plan, layout = estimates.plan, page_layout(numbers, WIDTHS["wide"])
     about = (
         f"{numbers['reports']:,} reports{in_crowds(numbers)}, {numbers['interval']} intervals at"
         f" {level_in_words(numbers)}, for the {numbers['target']}"
@@ -161,12 +198,8 @@ def word_list_html(decoded: Mapping[str, Any], name: str) -> str:
 def site(publications: Mapping[str, Publication], level: float = 0.95) -> dict[str, str]:
     """Return the pages of one or more crowds by their file names; `index.html` leads to all.
 
-    Parameters
-    ----------
-    publications
-        A publication of each crowd, by the crowd's display name, all of one plan.
-    level
-        The level at which the intervals of trends and differences hold together.
+    The publications are of one plan, by the display names of their crowds. The intervals of trends
+    and differences hold together at `level`.
     """
     names, crowds = list(publications), list(publications.values())
     if not crowds:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
     from shoal.protocol.promise import ComputedPromise
 
-__all__ = ["Fact", "PromiseOfSum", "assumptions", "citation", "facts", "plain_promise"]
 
 _FAR_MORE = "Anyone who sees single reports learns far more."
 
@@ -108,7 +107,6 @@ class PromiseOfSum:
 
     @property
     def in_words(self) -> str:
-        """The promise in one line."""
         epsilon = f"epsilon {text_up(self.epsilon, 4)}"
         person = f"for a person who is in all {self.crowds:,} crowds of this sum"
         if self.delta_at_promised is None:
@@ -135,7 +133,6 @@ class PromiseOfSum:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return asdict(self)
 
 
@@ -288,7 +285,6 @@ def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:
 
 
 def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> list[str]:
-    """List what the promise rests on."""
     if certificate is None:
         sentences = [
             "The promise compares any two answers that one person could give.",
@@ -334,7 +330,6 @@ def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> li
 
 
 def citation(document: Mapping[str, Any]) -> str:
-    """Return how to cite a publication."""
     estimates = document["estimates"]
     reports = "simulated reports" if estimates["simulated"] else "randomized reports"
     parts = [

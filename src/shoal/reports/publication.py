@@ -20,9 +20,9 @@ from shoal.errors import InputError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross
-from shoal.reports.page import notebook_html, page
+from shoal.reports.page import markdown, notebook_html, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
-from shoal.reports.tables import csv_text, markdown_text, write_table
+from shoal.reports.tables import csv_text, write_table
 from shoal.support.checks import check_level, check_text
 from shoal.support.files import write_json, write_text, write_whole
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from shoal.planning.certificate import Certificate
 
-__all__ = ["Publication", "check_suffix", "publish", "results"]
 
 SUFFIXES = (".html", ".csv", ".json", ".parquet", ".arrow", ".md")
 MAX_CELLS = 100
@@ -109,7 +108,7 @@ class Publication:
 
     def to_markdown(self) -> str:
         """Return the page's words and tables as Markdown."""
-        return markdown_text(self.plan, self._document)
+        return markdown(self.plan, self._document)
 
     def to_csv(self) -> str:
         """Return the estimates as CSV, a row for each option, numbers in full."""

@@ -16,8 +16,16 @@ from markupsafe import Markup
 from shoal.analysis.estimates import NUMBERS
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Question
-from shoal.reports.bars import bar_chart, difference_chart, histogram, trend_chart
-from shoal.reports.charts import WIDTHS, Layout, chart
+from shoal.reports.charts import (
+    WIDTHS,
+    Layout,
+    bar_chart,
+    chart,
+    difference_chart,
+    histogram,
+    page_layout,
+    trend_chart,
+)
 from shoal.reports.formatting import (
     Figures,
     count_unit,
@@ -32,8 +40,6 @@ from shoal.reports.formatting import (
 )
 from shoal.reports.protection import Fact
 from shoal.support.rounding import text_near, text_up
-
-__all__ = ["Table", "TableRow", "difference_sections", "question_sections", "trend_section"]
 
 _MAX_WORDS = 200
 """Texts that a page lists; the JSON has them all."""
@@ -70,7 +76,7 @@ class Cell(NamedTuple):
 def question_sections(plan: Plan, document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the section of each question, from the JSON of a publication or a crowd."""
     estimates = document["estimates"]
-    layouts = {kind: Layout.of(estimates, width) for kind, width in WIDTHS.items()}
+    layouts = {kind: page_layout(estimates, width) for kind, width in WIDTHS.items()}
     return [
         _section(question, f"question-{number}", document, layouts)
         for number, question in enumerate(plan.survey, 1)
@@ -145,7 +151,6 @@ def _share_table(question: Question, estimates: Mapping[str, Any]) -> Table:
 
 
 def _numbers(summary: Mapping[str, Any] | None) -> list[Fact]:
-    """Return mean and quantiles of a number."""
     if summary is None:
         return []
     found, mean = [], summary["mean"]

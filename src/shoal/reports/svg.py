@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 
 from markupsafe import Markup, escape
 
-__all__ = ["ACCENT", "LINE", "element", "picture", "text_width", "wrapped"]
-
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 ACCENT = "#1f6f9f"
 SIZE, LINE = 14.0, 19.0
@@ -78,24 +76,20 @@ def listed(sentences: Iterable[str]) -> str:
 
 
 def line(x1: float, y1: float, x2: float, y2: float, **attributes: object) -> Markup:
-    """Draw a line."""
     ends = {"x1": f"{x1:g}", "y1": f"{y1:g}", "x2": f"{x2:g}", "y2": f"{y2:g}"}
     return element("line", **ends, **attributes)
 
 
 def rule(x1: float, y1: float, x2: float, y2: float, *, strong: bool) -> Markup:
-    """Draw a line of the scale."""
     return line(x1, y1, x2, y2, stroke="currentColor", opacity=0.45 if strong else 0.16)
 
 
 def dot(x: float, y: float, radius: float = 4.5, *children: Markup) -> Markup:
-    """Draw the dot of an estimate."""
     place = {"cx": f"{x:g}", "cy": f"{y:g}", "r": radius}
     return element("circle", *children, **place, fill=ACCENT, class_="accent")
 
 
 def rectangle(x: float, y: float, width: float, height: float, opacity: float) -> Markup:
-    """Draw a bar in the accent colour."""
     sizes = {"x": f"{x:g}", "y": f"{y:g}", "width": f"{width:g}", "height": f"{height:g}"}
     return element("rect", **sizes, fill=ACCENT, opacity=opacity, class_="accent")
 
@@ -118,7 +112,6 @@ def text_at(text: str, x: float, y: float, **attributes: object) -> Markup:
 
 
 def quiet_text(text: str, x: float, y: float, anchor: str = "start") -> Markup:
-    """Write a label of the scale."""
     return text_at(text, x, y, text_anchor=anchor, opacity=0.8, font_size="12.5")
 
 
@@ -128,12 +121,6 @@ def label(lines: Iterable[str], x: float, y: float, **attributes: object) -> lis
         text_at(piece, x, y + LINE * number, unicode_bidi="isolate", **attributes)
         for number, piece in enumerate(lines)
     ]
-
-
-def end_of_scale(largest: float) -> float:
-    """Return a round share that is at least as large as every bar and interval, at most 1."""
-    ends = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
-    return next((end for end in ends if largest <= end), 1.0)
 
 
 def wrapped(text: str, room: float, max_lines: int = 4) -> list[str]:

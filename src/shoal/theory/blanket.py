@@ -40,7 +40,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,9 @@ from shoal.theory.stop_loss.reduction import Draw
 _MAX_ATOMS = 20_000
 _SPARSEST = 8
 """A rectangle may have this many times more places than there are powers."""
-_MAX_BANDS = 3
+_RANGE = 0.49 * -math.log(np.finfo(np.float64).tiny)
+"""Logarithms that differ by less have masses whose products do not underflow."""
+_MAX_BANDS = 8
 """The logarithms of the masses of a table may be cut into this many bands."""
 
 _MAX_CLASSES = 16
@@ -190,30 +192,27 @@ def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
     column, columns, column_pitch = _on_lattice(left.away, right.away)
     height, width = int(row.max()) + 1, int(column.max()) + 1
     widest = max(float(np.ptp(left.log_mass)), float(np.ptp(right.log_mass)))
-    # Long floats are eight times slower, so that a few bands of short ones take less time.
-    kind = np.float64 if widest < _MAX_BANDS * _range(np.float64) else np.longdouble
-    if widest >= _MAX_BANDS * _range(kind) or height * width > _SPARSEST * row.size:
+    if widest >= _MAX_BANDS * _RANGE or height * width > _SPARSEST * row.size:
         return None
     log_total = np.full((height + int(rows.max()), width + int(columns.max())), -np.inf)
     pairs = 0
-    for one in _bands(left.log_mass, kind):
+    for one in _bands(left.log_mass):
         top, first, last = left.log_mass[one].max(), int(row[one].min()), int(row[one].max())
-        rectangle = np.zeros((last - first + 1, width), kind)
-        masses = np.exp((left.log_mass[one] - top).astype(kind))
-        rectangle[row[one] - first, column[one]] = masses
-        for other in _bands(right.log_mass, kind):
-            total = np.zeros(log_total.shape, kind)
+        rectangle = np.zeros((last - first + 1, width))
+        rectangle[row[one] - first, column[one]] = np.exp(left.log_mass[one] - top)
+        for other in _bands(right.log_mass):
+            total = np.zeros(log_total.shape)
             other_top = right.log_mass[other].max()
-            masses = np.exp((right.log_mass[other] - other_top).astype(kind))
+            masses = np.exp(right.log_mass[other] - other_top)
             for i in np.unique(rows[other]).tolist():
                 # Few terms are added at a time: that keeps their round-off small.
-                shifted = np.zeros((len(rectangle), log_total.shape[1]), kind)
+                shifted = np.zeros((len(rectangle), log_total.shape[1]))
                 here = rows[other] == i
                 for j, mass in zip(columns[other][here].tolist(), masses[here], strict=True):
                     shifted[:, j : j + width] += mass * rectangle
                 total[first + i : first + i + len(rectangle)] += shifted
             with np.errstate(divide="ignore"):
-                logs = np.log(total).astype(np.float64) + (top + other_top)
+                logs = np.log(total) + (top + other_top)
             log_total = np.logaddexp(log_total, logs)
             pairs += 1
     live = np.nonzero(log_total > -np.inf)
@@ -229,16 +228,10 @@ def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
     )
 
 
-def _bands(log_mass: FloatArray, kind: type[np.floating[Any]]) -> list[npt.NDArray[np.int64]]:
+def _bands(log_mass: FloatArray) -> list[npt.NDArray[np.int64]]:
     """Return the places of masses in bands so narrow that products of two do not underflow."""
-    band = ((log_mass.max() - log_mass) // _range(kind)).astype(int)
-    return [np.flatnonzero(band == number) for number in range(int(band.max()) + 1)
-            if np.any(band == number)]  # fmt: skip
-
-
-def _range(kind: type[np.floating[Any]]) -> float:
-    """By how much logarithms may differ so that products of two masses do not underflow."""
-    return 0.49 * -float(np.log(np.finfo(kind).tiny))
+    band = ((log_mass.max() - log_mass) // _RANGE).astype(int)
+    return [np.flatnonzero(band == number) for number in np.unique(band)]
 
 
 def _on_lattice(
@@ -271,7 +264,7 @@ def _flags(bits: int, q: float) -> Ratios:
 
 
 def _loose(highest: int, q: float) -> Ratios:
-    """Table of blocks in the loose form with so many bits together: bits are independent."""
+    """Table of blocks in the loose form, whose bits are independent, with `highest` bits in all."""
     i, mass, doubt = _loose_side(highest, q)
     total = mass[:, None] + mass[None, :] - highest * log_theta(q)
     shape = total.shape

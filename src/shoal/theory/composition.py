@@ -308,7 +308,7 @@ def gaussian_mu(epsilon: float, delta: float, xtol: float = 1e-4) -> float:
 
 
 def gaussian_sigma(differing_bits: int, epsilon: float, delta: float) -> float:
-    """Smallest noise of counts of which a person changes at most so many, each by one.
+    """Smallest noise of counts of which a person changes at most `differing_bits`, each by one.
 
     >>> round(gaussian_sigma(5, 1.0, 1e-6), 2), round(gaussian_sigma(40, 2.0, 1e-6), 1)
     (9.45, 14.1)

@@ -59,7 +59,7 @@ def _block_representatives(block: Block, fixed: Sequence[Vector]) -> list[Vector
 def configurations(
     domain: Iterable[Block], values: int, limit: int = 20_000
 ) -> Iterator[Configuration]:
-    """Yield one configuration of each kind with so many different values among the others.
+    """Yield one configuration of each kind with this number of different values among the others.
 
     Stops after trying `limit` of them.
 

@@ -46,7 +46,7 @@ class HomogeneousAttack(NamedTuple):
     delta: Bracket
 
 
-class RatioLaw(NamedTuple):
+class RatioDistribution(NamedTuple):
     """Values of the privacy ratio on an even grid and their probabilities."""
 
     values: FloatArray
@@ -304,7 +304,7 @@ def ratio_moments(L: int, N: int, q: float) -> tuple[float, float]:
     return mean, max((N - 1) / N**2 * (first - 1.0) + (second - square) / N**2, 0.0)
 
 
-def ratio_distribution(L: int, N: int, q: float, points: int = 2048) -> RatioLaw:
+def ratio_distribution(L: int, N: int, q: float, points: int = 2048) -> RatioDistribution:
     """Approximate the pmf of R under D_m, forward, on an even grid: for pictures, not certified.
 
     The grid runs from 0 to six standard deviations above the mean, whose last point holds the rest;
@@ -330,4 +330,4 @@ def ratio_distribution(L: int, N: int, q: float, points: int = 2048) -> RatioLaw
     inside = mass[: size // 2].reshape(points, -1).sum(axis=1)
     inside[-1] += mass[size // 2 :].sum()
     values = (np.arange(points) + 0.5) * (size // 2 // points) * unit / N
-    return RatioLaw(values, inside / inside.sum())
+    return RatioDistribution(values, inside / inside.sum())

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from shoal.theory import homogeneous
@@ -206,7 +206,11 @@ def gap_315(value: float, L: int, N: int, lam: float) -> float:
     return _gap(value**L, ((value + 1.0) ** 2 - value - 2.0) ** L, N, lam)
 
 
-_GAPS = {"3.12": gap_312, "3.13": gap_313}
+_GAPS: dict[str, Callable[[float, int, int, float], float]] = {
+    "3.12": gap_312,
+    "3.13": gap_313,
+    "3.15": lambda q, L, N, lam: gap_315(phi(q), L, N, lam),
+}
 
 
 def three_sigma_q(L: int, N: int, epsilon: float, rule: str = "3.12") -> float:
@@ -220,23 +224,17 @@ def three_sigma_q(L: int, N: int, epsilon: float, rule: str = "3.12") -> float:
     check_crowd(N, 0.5, epsilon)
     if L < 1:
         raise ValueError(f"L must be at least 1, got L={L}.")
-    lam = math.exp(epsilon)
-
-    def gap(q: float) -> float:
-        if rule == "3.15":
-            return gap_315(phi(q), L, N, lam)
-        return _GAPS[rule](q, L, N, lam)
-
-    if rule not in _GAPS and rule != "3.15":
+    if rule not in _GAPS:
         raise ValueError(f'rule must be "3.12", "3.13" or "3.15", got {rule!r}.')
-    if gap(0.5) > 0.0:
+    lam, gap = math.exp(epsilon), _GAPS[rule]
+    if gap(0.5, L, N, lam) > 0.0:
         raise ValueError(f"no q satisfies the rule: lam={lam} is too close to 1 for N={N}.")
     # theta^L = e^600 keeps every power finite
     floor = max(1e-9, 1.0 / (1.0 + math.exp(min(150.0 / L, 20.0))))
     if rule == "3.15":
         # as the paper does it: solve for phi, then (3.16)
         return q_from_phi(largest(lambda at: gap_315(at, L, N, lam) <= 0.0, 1.0, phi(floor)))
-    return smallest(lambda q: gap(q) <= 0.0, floor, 0.5)
+    return smallest(lambda q: gap(q, L, N, lam) <= 0.0, floor, 0.5)
 
 
 def gain(L: int, N: int, epsilon: float) -> float:

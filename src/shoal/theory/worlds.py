@@ -93,7 +93,7 @@ def homogeneous_best(
 
 
 class OneBitWorld:
-    """All crowds of one bit: so many ones among the others, and a 0 that becomes a 1.
+    """All crowds of one bit, by the number of ones among the others; a 0 becomes a 1.
 
     A 1 that becomes a 0 is the same with 0 and 1 exchanged.
     """

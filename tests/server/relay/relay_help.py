@@ -460,9 +460,9 @@ def in_relay(
 
 
 def story(
-    plan: Plan,
-    folder: Path,
     live: Callable[[RelayWorld], Awaitable[None]],
+    folder: Path,
+    plan: Plan,
     analyzer: FakeAnalyzer | None = None,
     clock: Callable[[], float] = lambda: NOW,
     **settings: Any,

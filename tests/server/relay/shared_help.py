@@ -11,8 +11,8 @@ from shoal import Plan
 from shoal.protocol.encryption import CrowdKey, EncryptedReports
 from shoal.server.core import problems
 from shoal.server.relay.analyzer_client import AnalyzerClient
-from shoal.server.relay.chunk_files import ChunkRows, ShuffledChunks
-from shoal.server.relay.forwarding import Forwarder
+from shoal.server.relay.chunk_files import ShuffledChunks
+from shoal.server.relay.forwarding import Forwarder, RelayMetrics
 from shoal.server.relay.open_plan import Document
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.key_file import Signer
@@ -40,14 +40,14 @@ class SharedRelay:
         self.analyzer = AnalyzerClient(
             analyzer, folder / "none", signer, analyzer.public_key, lambda key, is_first: key
         )
-        rows = ChunkRows(self.store.frozen, lambda work, *args: work(*args))
-        self.files = ShuffledChunks(folder, rows)
-        self.arrivals = 0
-        self.failures = 0
+        self.files = ShuffledChunks(folder, self.store.frozen, self.wait_for_store)
         here: Any = self
-        self._forwarder = Forwarder(here, self.store, self.files, self.analyzer, here, here, here)
+        self.metrics = RelayMetrics()
+        self._forwarder = Forwarder(
+            here, self.store, self.files, self.analyzer, here, self.metrics, here
+        )
 
-    # It stands in for the service, the thread, the metrics and the prefetcher of a relay.
+    # It stands in for the service, the thread and the prefetcher of a relay.
 
     async def run(self, work: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.to_thread(work, *args)
@@ -58,13 +58,14 @@ class SharedRelay:
     def wait_for_store(self, work: Callable[..., Any], *args: Any) -> Any:
         return work(*args)
 
-    def forwarded(self) -> None:
-        self.arrivals += 1
+    @property
+    def arrivals(self) -> float:
+        return float(self.metrics.forwarded._value.get())
 
-    def not_forwarded(self) -> None:
-        self.failures += 1
-
-    crowd_refused = not_forwarded
+    @property
+    def failures(self) -> float:
+        counters = (self.metrics.failures, self.metrics.refused_crowds)
+        return float(sum(counter._value.get() for counter in counters))
 
     def wake(self) -> None:
         """No keys are fetched by themselves."""
@@ -110,7 +111,7 @@ class SharedRelay:
 
     def lose_connection(self) -> None:
         """As the server sees it, this relay was killed: it has let go what the relay held."""
-        connection = self.store.database.connection._connection.pgconn  # type: ignore[attr-defined]
+        connection = self.store.database.connection._connection.pgconn  # type: ignore[union-attr]
         still_there = f"SELECT 1 FROM pg_stat_activity WHERE pid = {connection.backend_pid}"
         connection.finish()
         wait_for(lambda: not the_server().execute(still_there))

@@ -17,6 +17,7 @@ from shoal.server.relay.schema import RELAY
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from tests.server.privacy_help import NOW
+from tests.server.store_help import told
 
 from .relay_help import PIECES, WEEKLY, WHOLE, FakeAnalyzer, Made, RelayWorld, made, sealed, story
 
@@ -74,7 +75,7 @@ def test_two_contents_of_an_open_crowd_look_the_same(plan: Plan, tmp_path: Path)
             found["rows"] = await world.relay.service.in_store(rows_of, world)
 
         folder = tmp_path / str(number)
-        story(plan, folder, live)
+        story(live, folder, plan)
         content = all_bytes(folder)
         for report in reports:
             for piece in (report.name, *report.contents):
@@ -87,18 +88,16 @@ def test_two_contents_of_an_open_crowd_look_the_same(plan: Plan, tmp_path: Path)
     assert seen[0] == seen[2]
 
 
-def test_operators_show_a_token_and_its_last_day_is_stored(tmp_path: Path) -> None:
-    async def live(world: RelayWorld) -> None:
-        (token,) = world.relay.service.tokens
-        assert world.relay.service.tokens.last_used(token) is None
-        ops = world.clients["ops"]
-        cookie = {"cookie": f"{COOKIE}={'a' * 64}"}  # only the console has sessions
-        assert (await ops.get("/v1/plans", headers=cookie)).status_code == 401
-        assert world.relay.service.tokens.last_used(token) is None
-        assert (await ops.get("/v1/plans", headers=world.admin())).status_code == 200
-        assert world.relay.service.tokens.last_used(token) is not None
-
-    story(WHOLE, tmp_path, live)
+@told(story, WHOLE)
+async def test_operators_show_a_token_and_its_last_day_is_stored(world: RelayWorld) -> None:
+    (token,) = world.relay.service.tokens
+    assert world.relay.service.tokens.last_used(token) is None
+    ops = world.clients["ops"]
+    cookie = {"cookie": f"{COOKIE}={'a' * 64}"}  # only the console has sessions
+    assert (await ops.get("/v1/plans", headers=cookie)).status_code == 401
+    assert world.relay.service.tokens.last_used(token) is None
+    assert (await ops.get("/v1/plans", headers=world.admin())).status_code == 200
+    assert world.relay.service.tokens.last_used(token) is not None
 
 
 def test_nothing_is_left_of_a_crowd_that_has_arrived(tmp_path: Path) -> None:
@@ -111,7 +110,7 @@ def test_nothing_is_left_of_a_crowd_that_has_arrived(tmp_path: Path) -> None:
         await world.forwarded(PIECES, 1)
         await world.relay.forwarder._tidy()
 
-    story(PIECES, tmp_path, live)
+    story(live, tmp_path, PIECES)
     store = RelayStore(tmp_path)
     rows = store.database.execute("SELECT id >> 32, count(*) FROM messages GROUP BY 1").fetchall()
     keys = store.database.execute("SELECT number FROM wrapped_keys WHERE kind = 'crowd'").fetchall()
@@ -130,7 +129,7 @@ class TestLosses:
         async def live(world: RelayWorld) -> None:
             await world.report(plan, made(plan, count, seed=1))
 
-        story(plan, folder, live, analyzer)
+        story(live, folder, plan, analyzer)
 
     def test_a_backup_holds_no_messages_and_gives_up(self, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WEEKLY)
@@ -200,12 +199,12 @@ def test_a_crowd_past_its_window_is_given_up(tmp_path: Path) -> None:
         await world.relay.service.in_store(world.relay.sweep)
         crowds = await world.relay.service.in_store(world.relay.store.crowds, WEEKLY.id)
         first = next(one for one in crowds if one.window == key.window)
-        assert (first.state, first.tenths) == ("discarded", 4)
+        assert (first.state, first.progress) == ("discarded", 40)
         assert (await world.get_key(WEEKLY, key.window)).status_code == 410
         old = replace(sealed(WEEKLY, key, late[9:]), window=key.window)
         assert await world.post(old) == 410
 
-    analyzer = story(WEEKLY, tmp_path, live, clock=lambda: now[0])
+    analyzer = story(live, tmp_path, WEEKLY, clock=lambda: now[0])
     assert analyzer.crowds == {}
 
 
@@ -213,7 +212,7 @@ def test_the_doctor_knows_a_relay(tmp_path: Path) -> None:
     async def live(world: RelayWorld) -> None:
         pass
 
-    story(WHOLE, tmp_path, live)
+    story(live, tmp_path, WHOLE)
     (tmp_path / "shoal.toml").write_text('listen = "0.0.0.0:8410"\n')
     found = {one.check: one.verdict for one in examine(tmp_path, environment={})}
     assert found["settings"] == found["data"] == found["ops address"] == "ok"

@@ -61,7 +61,7 @@ class TestOrder:
                 await world.report(plan, [report])
             await world.forwarded(plan, 1)
 
-        analyzer = story(plan, tmp_path, live)
+        analyzer = story(live, tmp_path, plan)
         (where,) = analyzer.complete(plan)
         arrived = analyzer.opened(where)
         in_order = [content for report in reports for content in report.contents]
@@ -87,7 +87,7 @@ class TestOrder:
             assert world.analyzer.crowds == {}
             assert not any(method == "PUT" for method, _ in world.analyzer.asked)
 
-        analyzer = story(WHOLE, tmp_path, live)
+        analyzer = story(live, tmp_path, WHOLE)
         assert analyzer.crowds == {}
 
 
@@ -153,7 +153,7 @@ class TestRefusals:
             await world.forwarded(WHOLE, 1)
             assert b"shoal_forward_failures_total 5.0" in world.relay.metrics_text()
 
-        story(WHOLE, tmp_path, live, analyzer)
+        story(live, tmp_path, WHOLE, analyzer)
         (where,) = analyzer.complete(WHOLE)
         assert contents_of(reports) == dict.fromkeys(analyzer.opened(where), 1)
         same_bytes(analyzer)
@@ -176,7 +176,7 @@ class TestRefusals:
             await world.forwarded(WHOLE, 1)
             await until(lambda: not list((tmp_path / "chunks").iterdir()))
 
-        story(WHOLE, tmp_path, live, analyzer)
+        story(live, tmp_path, WHOLE, analyzer)
         (where,) = analyzer.complete(WHOLE)
         assert where == (WHOLE.id, 0, 2)
         assert contents_of(reports[20:]) == dict.fromkeys(analyzer.opened(where), 1)
@@ -197,7 +197,7 @@ class TestRefusals:
             await world.report(WHOLE, reports)
             await world.forwarded(WHOLE, 1)
 
-        story(WHOLE, tmp_path, live, analyzer)
+        story(live, tmp_path, WHOLE, analyzer)
         same_bytes(analyzer)
         (where,) = analyzer.complete(WHOLE)
         assert contents_of(reports) == dict.fromkeys(analyzer.opened(where), 1)
@@ -212,13 +212,13 @@ class TestRefusals:
             await until(lambda: len(analyzer.crowds) == 1)
 
         for _ in range(3):
-            story(WHOLE, tmp_path, fails, analyzer)
+            story(fails, tmp_path, WHOLE, analyzer)
         analyzer.fault = lambda method, path: None
 
         async def arrives(world: RelayWorld) -> None:
             await world.forwarded(WHOLE, 1)
 
-        story(WHOLE, tmp_path, arrives, analyzer)
+        story(arrives, tmp_path, WHOLE, analyzer)
         same_bytes(analyzer)
         (where,) = analyzer.complete(WHOLE)
         assert contents_of(reports) == dict.fromkeys(analyzer.opened(where), 1)
@@ -382,7 +382,7 @@ class TestPinning:
             crowds = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
             assert [one.place for one in crowds][:3] == [4, 5, 6]
 
-        story(WHOLE, tmp_path, live, analyzer)
+        story(live, tmp_path, WHOLE, analyzer)
         (where,) = analyzer.complete(WHOLE)
         assert where == (WHOLE.id, 0, 4)
         assert contents_of(reports) == dict.fromkeys(analyzer.opened(where), 1)

@@ -17,7 +17,7 @@ from shoal.server.relay import forwarding
 from shoal.server.relay import key_prefetch as crowd_keys
 from shoal.server.relay.analyzer_client import AnalyzerReply
 from shoal.server.storage.key_file import Signer, change_key
-from tests.server.store_help import DAY, Clock
+from tests.server.store_help import DAY, Clock, told
 
 from .relay_help import (
     LONGEST,
@@ -78,12 +78,10 @@ SILENT = TransportError("nobody answers.")
 
 
 class TestReadiness:
-    def test_ready_with_a_key_for_this_window(self, tmp_path: Path) -> None:
-        async def live(world: RelayWorld) -> None:
-            assert await readiness(world) == "ready"
-            assert await metric(world, "shoal_plans_without_key") == 0
-
-        story(WEEKLY, tmp_path, live)
+    @told(story, WEEKLY)
+    async def test_ready_with_a_key_for_this_window(self, world: RelayWorld) -> None:
+        assert await readiness(world) == "ready"
+        assert await metric(world, "shoal_plans_without_key") == 0
 
     def test_without_a_key_it_is_not_ready(self, tmp_path: Path) -> None:
         """Every device gets 503, so the relay is of no use."""
@@ -123,7 +121,7 @@ class TestReadiness:
 
         setattr(analyzer, "ask", ask)  # noqa: B010  it answers late
         try:
-            story(WHOLE, tmp_path, live, analyzer, forward_alarm=1)
+            story(live, tmp_path, WHOLE, analyzer, forward_alarm=1)
         finally:
             answers.set()
 
@@ -141,7 +139,7 @@ class TestReadiness:
             await until(lambda: world.relay.forwarder.stalled_for == 0)
             assert await readiness(world) == "ready"
 
-        story(WHOLE, tmp_path, live, analyzer, forward_alarm=1)
+        story(live, tmp_path, WHOLE, analyzer, forward_alarm=1)
 
 
 class TestDeadlines:
@@ -200,7 +198,7 @@ class TestEndedCrowds:
             world.relay.prefetcher.wake()
             await until(lambda: any("discard" in path for _, path in analyzer.asked))
 
-        story(WHOLE, tmp_path, closes, analyzer)
+        story(closes, tmp_path, WHOLE, analyzer)
         assert analyzer.discarded == []
         analyzer.fault = lambda method, path: None
 
@@ -212,7 +210,7 @@ class TestEndedCrowds:
     def test_it_is_told_with_the_key_that_it_knows(self, tmp_path: Path) -> None:
         """While a relay's key changes, the analyzer may still have the old one."""
         analyzer = FakeAnalyzer(WHOLE)
-        story(WHOLE, tmp_path, lambda world: opened(world, WHOLE, 3), analyzer)
+        story(lambda world: opened(world, WHOLE, 3), tmp_path, WHOLE, analyzer)
         analyzer.relay_key = Signer(tmp_path).public_key
         change_key(tmp_path, overlap_days=90)
 
@@ -237,7 +235,7 @@ class TestEndedCrowds:
             analyzer.fault = lambda method, path: None
             await until(lambda: sorted(analyzer.discarded) == sorted(analyzer.private))
 
-        story(WHOLE, tmp_path, closes, analyzer)
+        story(closes, tmp_path, WHOLE, analyzer)
 
     def test_a_plan_that_is_refused_does_not_hold_up_others(self, tmp_path: Path) -> None:
         """One plan is paused at the analyzer, or not covered by the token; others go on."""
@@ -289,7 +287,7 @@ class TestEndedCrowds:
             )
             assert keys == 0
 
-        story(WHOLE, tmp_path, live, analyzer)
+        story(live, tmp_path, WHOLE, analyzer)
 
     def test_a_crowd_that_ended_at_the_analyzer_is_discarded(self, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WHOLE)
@@ -313,7 +311,7 @@ class TestEndedCrowds:
                 dict.fromkeys((1, 2, 3), "discarded")
             )
 
-        story(WHOLE, tmp_path, live, analyzer)
+        story(live, tmp_path, WHOLE, analyzer)
 
 
 def test_a_foreign_file_among_the_chunks_is_left_alone(tmp_path: Path) -> None:
@@ -327,5 +325,5 @@ def test_a_foreign_file_among_the_chunks_is_left_alone(tmp_path: Path) -> None:
         await until(lambda: "a foreign file is left alone" in world.log.getvalue())
         await until(lambda: list((tmp_path / "chunks").iterdir()) == [foreign])
 
-    story(WHOLE, tmp_path, live)
+    story(live, tmp_path, WHOLE)
     assert foreign.read_bytes() == b"x"

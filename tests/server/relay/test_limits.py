@@ -156,7 +156,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         (where,) = await world.forwarded(WHOLE, 1)
         assert len(world.analyzer.opened(where)) == 20
 
-    story(WHOLE, tmp_path, live)
+    story(live, tmp_path, WHOLE)
 
 
 class TestClock:

@@ -69,7 +69,7 @@ def test_the_relay_opens_nothing(plan: Plan, tmp_path: Path) -> None:
         messages.append(upload.content[16 : 16 + length])
         assert await world.post(upload) == 202
 
-    analyzer = story(plan, tmp_path, live)
+    analyzer = story(live, tmp_path, plan)
     store = RelayStore(tmp_path)
     own = [
         key
@@ -104,7 +104,7 @@ def test_the_analyzer_knows_no_order_and_no_name(tmp_path: Path) -> None:
             assert await world.post(sealed(LARGE, key, reports[start : start + 40])) == 202
         await world.forwarded(LARGE, 1)
 
-    analyzer = story(LARGE, tmp_path, live)
+    analyzer = story(live, tmp_path, LARGE)
     (where,) = analyzer.complete(LARGE)
     place = {content: at for at, content in enumerate(analyzer.opened(where))}
     seen = b"".join(analyzer.sealed_messages(where)) + b"".join(place)

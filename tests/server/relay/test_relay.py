@@ -10,6 +10,7 @@ import pytest
 from shoal import Plan
 from shoal.errors import PlanError
 from shoal.protocol.encryption import CrowdKey
+from tests.server.store_help import told
 
 from .relay_help import (
     PIECES,
@@ -67,7 +68,7 @@ def test_keys_are_asked_for_in_the_order_of_crowds(tmp_path: Path) -> None:
     async def live(world: RelayWorld) -> None:
         await until(lambda: len(analyzer.private) == 3)
 
-    story(PIECES, tmp_path, live, analyzer)
+    story(live, tmp_path, PIECES, analyzer)
     assert list(analyzer.private) == [(PIECES.id, 0, crowd) for crowd in (1, 2, 3)]
 
 
@@ -86,7 +87,7 @@ class TestOnce:
             (where,) = await world.forwarded(WHOLE, 1)
             assert contents_of(reports) == dict.fromkeys(world.analyzer.opened(where), 1)
 
-        story(WHOLE, tmp_path, live)
+        story(live, tmp_path, WHOLE)
 
     def test_the_same_id_twice_in_one_request_is_one_report(self, tmp_path: Path) -> None:
         reports = made(WHOLE, 20, seed=2)
@@ -99,7 +100,7 @@ class TestOnce:
             (where,) = await world.forwarded(WHOLE, 1)
             assert contents_of(reports) == dict.fromkeys(world.analyzer.opened(where), 1)
 
-        story(WHOLE, tmp_path, live)
+        story(live, tmp_path, WHOLE)
 
     @pytest.mark.parametrize("plan", [WHOLE, PIECES], ids=lambda plan: plan.survey.name)
     def test_a_report_that_was_accepted_is_known_whatever_its_key(
@@ -122,7 +123,7 @@ class TestOnce:
             await world.forwarded(plan, 2)
             await world.report(plan, reports[40:])
 
-        analyzer = story(plan, tmp_path, live)
+        analyzer = story(live, tmp_path, plan)
         arrived = [one for where in analyzer.complete(plan) for one in analyzer.opened(where)]
         assert contents_of(reports[:40]) == {one: arrived.count(one) for one in arrived}
 
@@ -141,7 +142,7 @@ class TestOnce:
             await world.report(WHOLE, reports[25:])
             await world.forwarded(WHOLE, 2)
 
-        analyzer = story(WHOLE, tmp_path, live)
+        analyzer = story(live, tmp_path, WHOLE)
         arrived = [one for where in analyzer.complete(WHOLE) for one in analyzer.opened(where)]
         assert contents_of(reports) == {one: arrived.count(one) for one in arrived}
 
@@ -154,41 +155,37 @@ class TestOnce:
                 if start == 16:
                     await world.forwarded(PIECES, 1)
 
-            story(PIECES, tmp_path, live, analyzer)
+            story(live, tmp_path, PIECES, analyzer)
         (where,) = analyzer.complete(PIECES)
         assert contents_of(reports) == dict.fromkeys(analyzer.opened(where), 1)
 
 
 class TestKeys:
-    def test_only_the_key_of_the_open_crowd(self, tmp_path: Path) -> None:
-        async def live(world: RelayWorld) -> None:
-            key, reports = await world.key(WHOLE), made(WHOLE, 1, seed=6)
-            for other in (
-                world.analyzer.crowd_key(WHOLE, 0, 2),
-                replace(key, public_key=bytes(range(32))),
-            ):
-                assert await world.post(sealed(WHOLE, other, reports)) == 412
-            assert await world.post(sealed(WHOLE, key, reports)) == 202
+    @told(story, WHOLE)
+    async def test_only_the_key_of_the_open_crowd(self, world: RelayWorld) -> None:
+        key, reports = await world.key(WHOLE), made(WHOLE, 1, seed=6)
+        for other in (
+            world.analyzer.crowd_key(WHOLE, 0, 2),
+            replace(key, public_key=bytes(range(32))),
+        ):
+            assert await world.post(sealed(WHOLE, other, reports)) == 412
+        assert await world.post(sealed(WHOLE, key, reports)) == 202
 
-        story(WHOLE, tmp_path, live)
-
-    def test_documents_are_passed_on_as_they_came(self, tmp_path: Path) -> None:
-        async def live(world: RelayWorld) -> None:
-            client, analyzer = world.clients["public"], world.analyzer
-            for path in (f"/v1/plans/{WHOLE.id}", f"/v1/plans/{WHOLE.id}/certificate"):
-                answer, theirs = await client.get(path), analyzer.ask("GET", path, None, {})
-                assert answer.content == theirs.content
-                for name in ("shoal-signature", "shoal-key"):
-                    assert answer.headers[name] == theirs.headers[name]
-            keys = await client.get("/v1/keys")
-            assert keys.content == analyzer.ask("GET", "/v1/keys", None, {}).content
-            answer = await world.get_key(WHOLE)
-            assert answer.headers["cache-control"] == "no-store"
-            assert CrowdKey.from_bytes(answer.content) == analyzer.crowd_key(WHOLE, 0, 1)
-            assert (await client.get(f"/v1/plans/{'0' * 64}")).status_code == 404
-            assert (await client.get(f"/v1/plans/{'0' * 64}/crowd-key")).status_code == 404
-
-        story(WHOLE, tmp_path, live)
+    @told(story, WHOLE)
+    async def test_documents_are_passed_on_as_they_came(self, world: RelayWorld) -> None:
+        client, analyzer = world.clients["public"], world.analyzer
+        for path in (f"/v1/plans/{WHOLE.id}", f"/v1/plans/{WHOLE.id}/certificate"):
+            answer, theirs = await client.get(path), analyzer.ask("GET", path, None, {})
+            assert answer.content == theirs.content
+            for name in ("shoal-signature", "shoal-key"):
+                assert answer.headers[name] == theirs.headers[name]
+        keys = await client.get("/v1/keys")
+        assert keys.content == analyzer.ask("GET", "/v1/keys", None, {}).content
+        answer = await world.get_key(WHOLE)
+        assert answer.headers["cache-control"] == "no-store"
+        assert CrowdKey.from_bytes(answer.content) == analyzer.crowd_key(WHOLE, 0, 1)
+        assert (await client.get(f"/v1/plans/{'0' * 64}")).status_code == 404
+        assert (await client.get(f"/v1/plans/{'0' * 64}/crowd-key")).status_code == 404
 
     def test_windows(self, tmp_path: Path) -> None:
         now = this_window(WEEKLY)
@@ -204,7 +201,7 @@ class TestKeys:
                 other = replace(sealed(WEEKLY, key, made(WEEKLY, 1, seed=7)), window=window)
                 assert await world.post(other) == status
 
-        story(WEEKLY, tmp_path, live)
+        story(live, tmp_path, WEEKLY)
 
     def test_a_plan_of_a_collector_is_refused(self, tmp_path: Path) -> None:
         plan = replace(WHOLE, parties=None)
@@ -215,14 +212,12 @@ class TestKeys:
 
         in_relay(live, tmp_path, FakeAnalyzer())
 
-    def test_other_bodies_are_refused(self, tmp_path: Path) -> None:
-        async def live(world: RelayWorld) -> None:
-            upload = sealed(WHOLE, await world.key(WHOLE), made(WHOLE, 2, seed=8)).to_bytes()
-            client, path = world.clients["public"], f"/v1/plans/{WHOLE.id}/encrypted"
-            for body in (b"", upload[:-1], upload + b"x", b"SHUFFL\1" + upload[7:], b"{}"):
-                assert (await client.post(path, content=body, headers=SEALED)).status_code == 400
-            headers = {"content-type": "application/json"}
-            assert (await client.post(path, content=upload, headers=headers)).status_code == 415
-            assert (await client.get(path)).status_code == 405
-
-        story(WHOLE, tmp_path, live)
+    @told(story, WHOLE)
+    async def test_other_bodies_are_refused(self, world: RelayWorld) -> None:
+        upload = sealed(WHOLE, await world.key(WHOLE), made(WHOLE, 2, seed=8)).to_bytes()
+        client, path = world.clients["public"], f"/v1/plans/{WHOLE.id}/encrypted"
+        for body in (b"", upload[:-1], upload + b"x", b"SHUFFL\1" + upload[7:], b"{}"):
+            assert (await client.post(path, content=body, headers=SEALED)).status_code == 400
+        headers = {"content-type": "application/json"}
+        assert (await client.post(path, content=upload, headers=headers)).status_code == 415
+        assert (await client.get(path)).status_code == 405

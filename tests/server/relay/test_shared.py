@@ -20,6 +20,7 @@ from shoal.server.core.service import Service
 from shoal.server.relay import chunk_files, forwarding
 from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
 from shoal.server.storage.database import StorageError
+from shoal.server.storage.windows import IncompleteCrowd
 from tests.server.cutting_proxy import CuttingProxy
 from tests.server.postgres_help import needs_postgres, second_folder, store_in, the_server
 from tests.server.privacy_help import NOW
@@ -161,8 +162,8 @@ class TestReports:
         now[0] += 2 * WEEK
         first.store.sweep()
         assert second.store.accept([late]) == [problems.WINDOW_EXPIRED]
-        states = {one.state: one.tenths for one in second.store.crowds(WEEKLY.id) if one.tenths}
-        assert states == {"discarded": 2}
+        states = {one.state: one.progress for one in second.store.crowds(WEEKLY.id) if one.progress}
+        assert states == {"discarded": 20}
         for one in (first, second):
             one.close()
 
@@ -416,14 +417,14 @@ class TestForwarding:
     def test_a_crowd_ends_once(
         self, frozen: list[Any], url: str, tmp_path: Path, analyzer: FakeAnalyzer
     ):
-        ended: list[tuple[str, int]] = []
+        ended: list[Any] = []
         folder = second_folder(tmp_path / "first", "third")
         third = SharedRelay(url, folder, analyzer, discarded=lambda *crowd: ended.append(crowd))
         (crowd,) = third.store.frozen.on_their_way()
         assert third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=True)
-        assert ended == [(PIECES.id, 10)]
+        assert ended == [(PIECES.id, IncompleteCrowd(1, 100))]
         assert "discarded" in {one.state for one in third.store.crowds(PIECES.id)}
         third.close()
 

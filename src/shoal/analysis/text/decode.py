@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -329,9 +330,7 @@ def read_candidates(path: Path | str, column: str | None = None) -> list[str]:
     A table of one column needs no name for it. A missing cell is an empty text.
     """
     path = Path(path)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB.")
+    with reading(path, "candidates"):
         if kind_of(path) in ("reports", "originals", "tally", "plan"):
             raise InputError(explain_wrong_file(path, "candidates"))
         if path.suffix.lower() in (".csv", ".parquet"):
@@ -339,11 +338,20 @@ def read_candidates(path: Path | str, column: str | None = None) -> list[str]:
         if column is not None:
             raise InputError(f"a column needs a .csv or .parquet file, got {path.name!r}.")
         return list(path.read_text("utf-8-sig").splitlines())
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Refuse a file that is too large, unreadable or not UTF-8."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB.")
+        yield
     except OSError as error:
         reason = error.strerror or "unreadable"
-        raise InputError(f"cannot read candidates {path}: {reason}.") from error
+        raise InputError(f"cannot read {what} {path}: {reason}.") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"candidates {path} are not UTF-8 text.") from error
+        raise InputError(f"{what} {path} are not UTF-8 text.") from error
 
 
 def _column(path: Path, column: str | None) -> list[str]:

@@ -76,9 +76,7 @@ class Discovery:
             "question": self.question.name,
             "length": pairs.length,
             "simulated": decoded is not None and decoded.simulated,
-            "reports": None if decoded is None else decoded.reports,
-            "fdr": None if decoded is None else decoded.fdr,
-            "level": None if decoded is None else decoded.level,
+            **{name: getattr(decoded, name, None) for name in ("reports", "fdr", "level")},
             "pairs": [len(here) for here in self.pairs],
             "pairs_miss": self.miss,
             "candidates": len(self.candidates.words),
@@ -115,7 +113,7 @@ def discover(
     question
         The name of the text question; needed only if several have pairs.
     top
-        Return at most so many words.
+        The maximum number of words to return.
     fdr, level
         The false-discovery rate and the level of the intervals, as in `decode`.
     candidates, pairs

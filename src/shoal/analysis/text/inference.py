@@ -86,6 +86,12 @@ class Regression:
             result.below[part], result.above[part] = np.transpose(ends)
         return result
 
+    def bounds(self, combination: Floats, level: float) -> tuple[float, float]:
+        """Return between what ends one combination of (background, counts) is."""
+        centre = float(combination @ np.append(self.fit.background, self.fit.counts))
+        _, below, above = self.errors(combination[None, :], level)
+        return centre - float(above[0]), centre - float(below[0])
+
     def covariance(self, combinations: Floats) -> Floats:
         """Return the covariance matrix of combinations of (background, counts)."""
         weights = self.fit.weights_of(combinations)

@@ -89,7 +89,7 @@ class Fit:
         return np.asarray((combinations @ self.inverse) @ (self.columns.T * self.weight.ravel()))
 
     def leverage(self) -> Floats:
-        """Return how much of a change in each row the fit takes up: 0 nothing, 1 all of it."""
+        """Return the part of a change in each row that the fit absorbs, 0 to 1."""
         taken = np.empty(self.weight.size)
         rows = sparse.csr_array(self.columns)
         step = max(1, _BLOCK // max(len(self.inverse), 1))
@@ -99,7 +99,7 @@ class Fit:
         return np.clip(taken.reshape(self.weight.shape) * self.weight, 0.0, 1.0)
 
     def fixed(self, data: Data) -> Floats:
-        """Return the part of each row's variance that no fitted text brings: flips and `extra`."""
+        """Return the variance of each row without the fitted texts: flips and `extra`."""
         extra = self.extra * data.shares[:, None] * len(data.shares)
         return np.asarray(self.flips + extra)
 

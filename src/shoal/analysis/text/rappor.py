@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from shoal.analysis.intervals import Interval
 from shoal.analysis.result_tables import TableExport
-from shoal.analysis.text.decode import check_rates, explain, too_few_bits
+from shoal.analysis.text.decode import check_rates, explain, reading, too_few_bits
 from shoal.analysis.text.design import merged
 from shoal.analysis.text.least_squares import debias
 from shoal.analysis.text.results import DecodedTexts
@@ -54,24 +54,6 @@ class PersonalPromise:
         return dict(vars(self)) | {"epsilon": epsilon}
 
 
-def personal_promises(parameters: RapporParameters) -> tuple[PersonalPromise, ...]:
-    """Return what RAPPOR's parameters promise to each person.
-
-    >>> given = RapporParameters(k=128, h=2, m=8, p="0.5", q="0.75", f="0")
-    >>> [(one.name, round(one.epsilon, 3)) for one in personal_promises(given)]
-    [('epsilon_1', 2.197), ('epsilon_infinity', inf)]
-    """
-    one, every = (
-        "an observer of one report who knows its sender",
-        "an observer of all reports that a person ever sends about one value",
-    )
-    first, last = parameters.epsilon_1, parameters.epsilon_infinity
-    return (
-        PersonalPromise("epsilon_1", first, one, "theorem", "RAPPOR, Theorem 2"),
-        PersonalPromise("epsilon_infinity", last, every, "theorem", "RAPPOR, Theorem 1"),
-    )
-
-
 @dataclass(frozen=True)
 class RapporDecoded(TableExport):
     """The texts of a RAPPOR collection, and what was promised to the people who sent them."""
@@ -82,7 +64,13 @@ class RapporDecoded(TableExport):
     @property
     def promises(self) -> tuple[PersonalPromise, ...]:
         """What was promised to each person, whatever is decoded."""
-        return personal_promises(self.parameters)
+        one = "an observer of one report who knows its sender"
+        every = "an observer of all reports that a person ever sends about one value"
+        first, last = self.parameters.epsilon_1, self.parameters.epsilon_infinity
+        return (
+            PersonalPromise("epsilon_1", first, one, "theorem", "RAPPOR, Theorem 2"),
+            PersonalPromise("epsilon_infinity", last, every, "theorem", "RAPPOR, Theorem 1"),
+        )
 
     @property
     def explained(self) -> Interval:
@@ -105,11 +93,7 @@ class RapporDecoded(TableExport):
         (observed to cover).
         """
         regression, reports = self.texts._regression, self.texts.reports
-        fitted = regression.fit
-        whole = np.ones((1, len(fitted.chosen) + 1))
-        centre = fitted.background + float(fitted.counts.sum())
-        _, below, above = regression.errors(whole, self.texts.level)
-        low, high = centre - float(above[0]), centre - float(below[0])
+        low, high = regression.bounds(np.ones(len(regression.fit.inverse)), self.texts.level)
         return Interval(low / reports, high / reports, self.texts.level, "normal")
 
     def __str__(self) -> str:
@@ -214,7 +198,6 @@ def _notes(parameters: RapporParameters, candidates: RapporMap, fdr: float) -> t
     return tuple(notes)
 
 
-MAX_FILE_BYTES = 1 << 30
 LARGEST_COUNT = 1 << 53
 EMPTY = "(empty)"  # the name of a candidate of no letters
 
@@ -325,18 +308,11 @@ def _rows(path: Path, what: str) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield the rows of a CSV file with their line numbers; empty lines are none."""
     csv.field_size_limit(1 << 17)
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB.")
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with reading(path, f"RAPPOR's {what}"), path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             for cells in reader:
                 if cells:
                     yield reader.line_num, [cell.strip() for cell in cells]
-    except OSError as error:
-        reason = error.strerror or "unreadable"
-        raise InputError(f"cannot read RAPPOR's {what} {path}: {reason}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"RAPPOR's {what} {path} are not UTF-8 text.") from error
     except csv.Error as error:
         raise InputError(f"RAPPOR's {what} {path} are not CSV: {error}.") from error
 

@@ -138,11 +138,7 @@ class DecodedTexts(TableExport, Sequence[DecodedText]):
 
     def total(self, values: Iterable[str]) -> Interval:
         """Return an interval for the people behind several texts found, chosen beforehand."""
-        whole = self._combinations(values).sum(axis=0, keepdims=True)
-        fitted = self._regression.fit
-        centre = float((whole @ np.append(fitted.background, fitted.counts))[0])
-        _, below, above = self._regression.errors(whole, self.level)
-        low, high = centre - float(above[0]), centre - float(below[0])
+        low, high = self._regression.bounds(self._combinations(values).sum(axis=0), self.level)
         return Interval(max(low, 0.0), high, self.level, "normal")
 
     def _combinations(self, values: Iterable[str]) -> Floats:

@@ -81,7 +81,11 @@ class HttpTransport:
         self._origin, path = _checked_address(base_url, allow_plain)
         self._peer, self._path = self._origin, path.rstrip("/")
         self._token = None if token is None else _checked_token(token)
-        self._public_key = None if public_key is None else _checked_key(public_key)
+        self._public_key: bytes | None = None
+        if public_key is not None:
+            from shoal.protocol.signatures import check_public_key  # most devices pin no key
+
+            self._public_key = check_public_key(public_key)
         self._timeout, self._largest_plan, self._clock = timeout, max_plan_bytes, clock
         self._context = context
 
@@ -285,12 +289,6 @@ def _check_signed(pinned: bytes, what: str, content: bytes, headers: Message) ->
 
 def _is_encrypted(content: bytes) -> bool:
     return content.startswith(ENCRYPTED_MAGIC)
-
-
-def _checked_key(key: bytes | str) -> bytes:
-    from shoal.protocol.signatures import check_public_key  # most devices pin no key
-
-    return check_public_key(key)
 
 
 def _checked_token(token: str) -> str:

@@ -1,13 +1,10 @@
 """Reports through an oblivious relay (RFC 9458), which hides the sender's address.
 
-The device encrypts a report for the collector and gives it to the relay, which forwards it and
-returns the encrypted response. The relay sees addresses and no reports; the collector sees reports
-and no addresses of devices. That holds if the two do not collude, and if all devices use the same
-key: a collector that gave each device a key of its own would recognize its reports by the key.
-
-So the application ships the key, or the device fetches it twice: from the relay, which gives one
-copy to all devices, and from the collector. A device uses the relay's key only if it is among the
-collector's. Otherwise it sends nothing.
+The relay sees addresses and no reports; the collector sees reports and no addresses of devices.
+That holds if the two do not collude, and if all devices use the same key: a collector that gave
+each device a key of its own would recognize its reports by the key. So the application ships the
+key, or the device fetches it twice: from the relay, which gives one copy to all devices, and from
+the collector. It sends nothing unless the relay's key is among the collector's.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from shoal.protocol.oblivious import (
 from shoal.support.checks import shown
 
 STEP = 1024
-"""Requests are padded to multiples of this, so that reports of a plan have one length."""
+"""Requests are padded to a multiple of this, so that reports of a plan have one length."""
 
 MAX_RESPONSE_BYTES = 64 << 10
 """The maximum length of a relay's response."""
@@ -50,8 +47,7 @@ class ObliviousTransport(HttpTransport):
     base_url
         The collector.
     relay_url
-        Where the relay takes requests for this collector, and serves its copy of the collector's
-        key.
+        Where the relay takes requests for this collector, and serves its copy of its key.
     keys
         The collector's key configuration (``application/ohttp-keys``), the same for all devices. By
         default it is fetched from the relay and from the collector itself, and must be the same.

@@ -63,10 +63,9 @@ class PlanPolicy:
         return plan
 
     def _confirm(self, plan: Plan) -> None:
-        """Refuse a plan unless something tells that it keeps its promise; this is done once.
+        """Refuse a plan unless its promise is computed or certified; this is done once.
 
-        A local promise is checked wherever a plan is read, and a limit of the device's own holds
-        without any crowd.
+        A local promise is checked when a plan is read, and the device's own limit needs no crowd.
         """
         if plan.promise.kind == "local" or (self._limit is not None and not self._recompute):
             return
@@ -91,28 +90,15 @@ class PlanPolicy:
 
 
 def check_plan(
-    plan: Plan,
-    *,
-    limit: object = None,
-    reports: int = 1,
-    min_window: int = MIN_WINDOW,
+    plan: Plan, *, limit: object = None, reports: int = 1, min_window: int = MIN_WINDOW
 ) -> Plan:
-    """Return the plan if a device with this limit may answer it, by what its reports reveal.
+    """Return the plan if a device with this limit may answer it, or refuse it.
 
-    Parameters
-    ----------
-    plan
-        A well-formed plan: its survey takes at most 65536 bits and its q is in (0, 1/2].
-    limit
-        The largest local epsilon that the device agrees to, above 0, or None for any. For a plan
-        with memory, the permanent flips count: they are all that protects over time.
-    reports
-        How many reports the device will have made then; without memory they add up.
-    min_window
-        The shortest window in seconds, since a report carries its number.
+    `limit` is the largest local epsilon that the device agrees to, above 0, or None for any. For a
+    plan with memory, the permanent flips count: they are all that protects over time. Without
+    memory, several `reports` add up. A report carries the number of its window, so windows shorter
+    than `min_window` seconds are refused.
 
-    Examples
-    --------
     >>> from shoal import Flags, Survey
     >>> from shoal.protocol.flip_probability import FlipProbability
     >>> from shoal.protocol.plan import Promise
@@ -152,10 +138,7 @@ def check_plan(
 
 
 def check_certificate(plan: Plan, content: bytes) -> None:
-    """Raise `PrivacyRefusal` unless a certificate, signed by whom the device trusts, confirms it.
-
-    This needs no SciPy. A three-sigma promise is a rule of thumb, which no certificate proves.
-    """
+    """Raise `PrivacyRefusal` unless a certificate, whose signature was checked, confirms a plan."""
     from shoal.protocol.promise import read_certificate
 
     _refuse_rule_of_thumb(plan)
@@ -164,10 +147,7 @@ def check_certificate(plan: Plan, content: bytes) -> None:
 
 
 def check_promise(plan: Plan) -> None:
-    """Compute the plan's promise; this loads SciPy and may take seconds.
-
-    A three-sigma promise is a rule of thumb and cannot be proven, so it is refused.
-    """
+    """Compute the plan's promise, or refuse the plan; this loads SciPy and may take seconds."""
     from shoal.planning.certificate import check_promise as confirm
 
     _refuse_rule_of_thumb(plan)

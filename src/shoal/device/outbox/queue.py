@@ -24,10 +24,8 @@ from shoal.support.checks import check_integer
 from shoal.support.disk import Disk
 from shoal.support.files import canonical_json, first_line, strict_json
 
-_FILE = r"([0-9a-f]{64}\.[0-9]{1,10}\.[0-9a-f]{32})\.(waiting|sent|failed|expired)"
-
-_OURS = rf"lock|sending|identity|part|plans|{_FILE}"
-"""Names in an outbox's folder. A folder with other names may be shared with other users."""
+_OURS = {"lock", "sending", "identity", "part", "plans"}
+"""Names in an outbox's folder, next to records. A folder with other names may be shared."""
 
 VERSION = 4
 
@@ -35,6 +33,17 @@ State: TypeAlias = "Literal['waiting', 'sent', 'failed', 'expired']"
 """A record waits until it is sent; `failed` keeps its bytes for a time, the others do not."""
 
 SETTLED: tuple[State, ...] = ("sent", "failed", "expired")
+
+
+def _record_of(file_name: str) -> str | None:
+    """Return the name of the record in a file, or None if the file is not a record's."""
+    *parts, state = file_name.split(".")
+    if len(parts) != 3 or state not in (*SETTLED, "waiting"):
+        return None
+    plan_id, window, digest = parts
+    sizes = (len(plan_id), len(digest)) == (64, 32) and 1 <= len(window) <= 10
+    is_hex = not (plan_id + digest).strip("0123456789abcdef")
+    return ".".join(parts) if sizes and is_hex and not window.strip("0123456789") else None
 
 
 class Ticket(NamedTuple):
@@ -89,10 +98,8 @@ class Record(NamedTuple):
         return self._replace(batch=b"", encrypted=None)
 
     def ticket(self, name: str, state: State, reason: str | None = None) -> Ticket:
-        due = self.due if state == "waiting" else None
-        return Ticket(
-            name, self.plan_id, self.window, state, self.attempts, due, reason or self.reason
-        )
+        due, reason = self.due if state == "waiting" else None, reason or self.reason
+        return Ticket(name, self.plan_id, self.window, state, self.attempts, due, reason)
 
     def to_bytes(self) -> bytes:
         """Return the stored form: JSON, with the bytes in base64 and `due` in milliseconds."""
@@ -144,7 +151,7 @@ class ReportQueue:
             disk.make_folder(self.path / "plans")
             disk.close_folder(self.path / "plans")
             if disk.is_open_to_others(self.path) and all(
-                re.fullmatch(_OURS, path.name) for path in self.path.iterdir()
+                path.name in _OURS or _record_of(path.name) for path in self.path.iterdir()
             ):
                 disk.close_folder(self.path)
 
@@ -215,16 +222,11 @@ class ReportQueue:
     def _file(self, name: str, state: str) -> pathlib.Path:
         return self.path / f"{name}.{state}"
 
-    def names(self, plan_id: str = "", state: State | None = None) -> list[str]:
+    def names(self, plan_id: str = "", state: str = "") -> list[str]:
         """Return the names of records, of one plan or with a file in one state, in order."""
-        matches = (re.fullmatch(_FILE, path.name) for path in self.path.iterdir())
-        return sorted(
-            {
-                match[1]
-                for match in matches
-                if match and match[1].startswith(plan_id) and state in (None, match[2])
-            }
-        )
+        files = (path.name for path in self.path.iterdir())
+        wanted = (file for file in files if file.startswith(plan_id) and file.endswith(state))
+        return sorted({name for file in wanted if (name := _record_of(file))})
 
     def confirm(self, name: str) -> Ticket:
         """Return the outcome of a record, which is durable when this returns.
@@ -286,7 +288,7 @@ class ReportQueue:
     def ticket(self, name: str) -> Ticket:
         for state in (*SETTLED, "waiting"):
             file = self._file(name, state)
-            if re.fullmatch(_FILE, file.name) and file.exists():
+            if _record_of(file.name) and file.exists():
                 try:
                     return Record.from_bytes(file.read_bytes()).ticket(name, state)
                 except ReportError as error:

@@ -102,7 +102,7 @@ def off(telemetry: Telemetry) -> str:
 
 
 def _drop_waiting(box: ReportQueue) -> None:
-    """Delete reports that wait, and keep the notes: a window's report was made, if not received."""
+    """Delete queued reports and keep the notes: the window's report was made."""
     for name in box.names(state="waiting"):
         with box.changing():
             if (record := box.waiting(name)) is not None:
@@ -171,14 +171,14 @@ def _agreements(folder: Path) -> Iterator[Path]:
 
 def _window_end(within: Path, now: float) -> int:
     """Return when the window after the present one begins, by the agreement in a folder."""
-    window = int((within / "agreed").read_bytes().partition(b"\n")[0] or b"0")
+    window, _ = state.stored_agreement(str(within))
     return int(now // window + 1) * window if window else 0
 
 
 def _plans(folder: Path) -> Iterator[tuple[str, Plan]]:
     for within in _agreements(folder):
         try:
-            plan = Terms.read((within / "agreed").read_bytes().partition(b"\n")[2]).plan
+            plan = Terms.read(state.stored_agreement(str(within))[1]).plan
         except (ShoalError, OSError):
             continue
         yield plan.id, plan
@@ -202,7 +202,7 @@ def _request_text(number: int, request: LoggedRequest, plans: dict[str, Plan]) -
 
 
 def _run(telemetry: Telemetry, name: str, as_json: bool) -> str:
-    """Run a command; whoever calls one is not asked in this run."""
+    """Run a command; its caller is not prompted in this run."""
     telemetry.ask = False
     return show_json(telemetry) if as_json else COMMANDS[name][1](telemetry)
 
@@ -278,7 +278,7 @@ def question_text(telemetry: Telemetry) -> str:
 
 
 def ask(telemetry: Telemetry) -> None:
-    """Put the question, and keep the answer: yes if it is yes, and no whatever else it is."""
+    """Show the prompt and keep the answer; anything but yes is no."""
     try:
         sys.stderr.write(question_text(telemetry))
         sys.stderr.flush()

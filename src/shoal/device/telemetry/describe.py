@@ -1,7 +1,6 @@
 """Agreement, plan and report in plain words, for the person whose device it is.
 
-The device computes every number here from the plan. Of a promise that needs a crowd it says what is
-requested, not that it holds.
+All numbers are computed from the plan. A promise that needs a crowd is quoted, not confirmed.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from shoal.device.outbox.http import HttpTransport
 from shoal.device.outbox.plan_policy import check_plan
 from shoal.device.telemetry.log import LoggedRequest
 from shoal.errors import InputError, PlanError, ReportError
+from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Question
 from shoal.protocol.survey import Flags, Number, Text, YesNo
@@ -50,17 +50,10 @@ def report_in_words(plan: Plan, request: LoggedRequest) -> list[str]:
         reports = split_batch(plan, request.body)
     except ReportError:
         return ["This is no report in the open form; its bytes are above."]
-    row = reports.content[-row_bytes(plan.bits) :]
-    value = int.from_bytes(row, "little")
-    lines = [
-        f"  {question.name}: {_set_options(plan, question, value)}"
-        for question in plan.survey.asked
-    ]
-    crosses = [
-        f"  {cross.name}: {_set_options(plan, cross, value)}" for cross in plan.survey.crosses
-    ]
+    value = int.from_bytes(reports.content[-row_bytes(plan.bits) :], "little")
+    lines = [f"  {one.name}: {_set_options(plan, one, value)}" for one in plan.survey]
     flips = f"each bit may have been flipped, with probability {float(plan.q.fraction):.4g}"
-    return [f"It said, where {flips}:", *lines, *crosses, f"  window: {reports.windows[0]}"]
+    return [f"It said, where {flips}:", *lines, f"  window: {reports.windows[0]}"]
 
 
 def _asked(question: Question) -> str:
@@ -72,14 +65,12 @@ def _asked(question: Question) -> str:
         return "yes or no"
     options = ", ".join(question.labels)
     if isinstance(question, Flags):
-        return (
-            f"up to {question.at_most} of {options}" if question.at_most else f"which of {options}"
-        )
+        return f"{f'up to {question.at_most}' if question.at_most else 'which'} of {options}"
     return f"one of {options}"
 
 
 def _span(seconds: int) -> tuple[str, str]:
-    """Return how often something happens, and how such a window is called."""
+    """Return "a week" and "week", or "in 3 days" and "3 days"."""
     for length, name in _SPANS:
         if seconds % length == 0:
             many = f"{seconds // length} {name}s"
@@ -94,22 +85,18 @@ def _revealed(plan: Plan) -> list[str]:
         f"One report shifts the odds between two answers by a factor of at most {_factor(epsilon)}"
         f" (local epsilon {text_up(epsilon)}; proven, against everyone who sees it)."
     )
+    several = "The factors of several reports multiply."
     if plan.memory is not None:
-        from shoal.protocol.flip_probability import EXACT, local_epsilon
-
         differing = plan.survey.differing_bits
-        over_time = float_up(local_epsilon(differing, plan.memory.q1, places=EXACT))
-        lines = [
-            f"However often the same answer is sent, that factor stays below {_factor(over_time)}."
-        ]
-    else:
-        lines = ["The factors of several reports multiply."]
+        largest = _factor(float_up(local_epsilon(differing, plan.memory.q1, places=EXACT)))
+        several = f"However often the same answer is sent, that factor stays below {largest}."
+    lines = [first, several]
     if plan.promise.kind != "local":
         lines.append(
             f"In a crowd of {plan.crowd_size} the plan {plan.promise.in_words}. Your device does"
             " not rely on it."
         )
-    return [first, *lines]
+    return lines
 
 
 def _factor(epsilon: float) -> str:
@@ -119,17 +106,14 @@ def _factor(epsilon: float) -> str:
 
 
 def _set_options(plan: Plan, question: Question, value: int) -> str:
-    bits = [bit for place in plan.survey.slices_of(question.name) for bit in _range(place)]
+    places = plan.survey.slices_of(question.name)
+    bits = [bit for place in places for bit in range(place.start, place.stop)]
     on = [number for number, bit in enumerate(bits) if value >> bit & 1]
     if isinstance(question, Text):
         return f"{len(on)} of {len(bits)} bits are set"
     if not on:
         return "no bit is set"
     return "set: " + ", ".join(question.labels[number] for number in on)
-
-
-def _range(place: slice) -> range:
-    return range(place.start, place.stop)
 
 
 @dataclass(frozen=True)

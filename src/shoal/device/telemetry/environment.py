@@ -1,7 +1,4 @@
-"""The tool's environment: does it forbid telemetry, can a person be asked, can a worker start.
-
-Anything that forbids telemetry overrides an earlier yes. Only a person's own yes turns it on.
-"""
+"""The tool's environment: may it send telemetry, can a person be asked, can a worker start."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ def _is_set(name: str, environ: Mapping[str, str]) -> bool:
 
 
 def can_be_asked() -> bool:
-    """Whether a person sits at a terminal that is ours to read from.
-
-    A process in the background of its terminal would be stopped if it read from it.
-    """
+    """Whether a person is at a terminal; reading from it would stop a background process."""
     try:
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
         if not terminal or sys.platform == "win32" or os.environ.get("TERM") == "dumb":
@@ -75,18 +69,15 @@ _RUN = (
 
 
 def worker_command() -> list[str] | None:
-    """Return the command that runs the worker, or None where there is no Python to run.
-
-    A tool that was frozen into one file is its own executable, and no Python.
-    """
+    """Return the command that runs the worker, or None in a tool that was frozen into one file."""
     if getattr(sys, "frozen", False) or not sys.executable:
         return None
     parts = os.path.abspath(__file__).split(os.sep)[:-4]  # the folder that holds `shoal`
     return [sys.executable, "-I", "-c", _RUN, os.sep.join(parts)]
 
 
-def bury(child: int | None) -> None:
-    """Let the system forget a process that has ended, in a tool that goes on for long."""
+def reap(child: int | None) -> None:
+    """Reap the worker, in a tool that runs for long."""
     if child is not None and hasattr(os, "WNOHANG"):
         try:  # noqa: SIM105  contextlib takes longer to load than all of this
             os.waitpid(child, os.WNOHANG)
@@ -95,10 +86,7 @@ def bury(child: int | None) -> None:
 
 
 def spawn(command: list[str], environ: Mapping[str, str]) -> int | None:
-    """Start a process without waiting for it; it has no terminal and none of our files.
-
-    Returns its number, where somebody must bury it.
-    """
+    """Start a detached process; return its id, where it must be reaped."""
     if sys.platform == "win32":
         import subprocess
 
@@ -108,12 +96,12 @@ def spawn(command: list[str], environ: Mapping[str, str]) -> int | None:
             command, env=environ, creationflags=flags, stdin=nothing, stdout=nothing, stderr=nothing
         )
         return None
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    actions = [(os.POSIX_SPAWN_DUP2, nowhere, number) for number in range(3)]
+    null = os.open(os.devnull, os.O_RDWR)
+    actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in range(3)]
     try:
         try:
             return os.posix_spawn(command[0], command, environ, file_actions=actions, setsid=True)
-        except NotImplementedError:  # a system without it; a group of its own has to do
+        except NotImplementedError:  # a system without setsid
             return os.posix_spawn(command[0], command, environ, file_actions=actions, setpgroup=0)
     finally:
-        os.close(nowhere)
+        os.close(null)

@@ -1,8 +1,7 @@
 """The log of every byte that is sent, written before it is sent.
 
-It holds the data inside TLS: head and body of each request. It does not hold
-the TLS handshake, nor name server queries. Lines are JSON; when the file grows large, the older
-half is deleted.
+It holds the data inside TLS: head and body of each request, and neither the TLS handshake nor DNS
+queries. Lines are JSON; when the file grows large, the older half is deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class LoggedRequest:
-    """One request: when, where to, its bytes, and the status of the answer if one came."""
+    """One request: when, where to, its bytes, and the status of the response if one came."""
 
     at: float
     to: str
@@ -39,7 +38,6 @@ class LoggedRequest:
 
     @property
     def body(self) -> bytes:
-        """The body of the request: of a report, the batch."""
         return self.sent.partition(b"\r\n\r\n")[2]
 
     def to_json(self) -> dict[str, Any]:
@@ -58,7 +56,6 @@ class Log:
         self._write({"at": self._clock(), "to": to})
 
     def sent(self, piece: bytes) -> None:
-        """Note bytes that are about to leave."""
         self._write({"sent": base64.b64encode(piece).decode()})
 
     def answered(self, status: int) -> None:

@@ -49,10 +49,7 @@ def agreement_folder(home: str, agreement: bytes) -> str:
 
 
 def make_private(folder: str) -> None:
-    """Make a folder that is missing, with those above it, for its owner alone.
-
-    `os.makedirs` gives its mode to the last folder only.
-    """
+    """Make a folder and its parents for its owner alone (`os.makedirs`: the last one only)."""
     if folder and not os.path.isdir(folder):
         make_private(os.path.dirname(folder))
         try:  # noqa: SIM105  contextlib takes longer to load than all of this
@@ -71,7 +68,7 @@ def read_file(*parts: str) -> bytes | None:
 
 
 def store_file(folder: str, name: str, content: bytes) -> None:
-    """Write a small file whole or not at all; a power cut may undo it, a crash does not."""
+    """Write a small file atomically; a power cut may undo it, a crash does not."""
     make_private(folder)
     scratch = os.path.join(folder, f".{name}.{os.getpid()}")
     _write(scratch, os.O_TRUNC, content)
@@ -94,7 +91,7 @@ AGREED, OFF, DUE = "agreed", "off", "due"
 
 
 def agreement_text(plan: bytes, to: str, limit: str, public_key: str) -> bytes:
-    """Return the one text of an agreement; the plan's bytes stand at its end as they are."""
+    """Return an agreement as one text that ends with the plan's bytes."""
     fields = f"to: {to}\nlimit: {limit}\nkey: {public_key}\n\n"
     return _HEAD + fields.encode() + plan
 
@@ -114,13 +111,18 @@ def read_choice(home: str, agreement: bytes) -> Choice:
 
 def agreed_window(home: str, agreement: bytes) -> int | None:
     """Return the length of the plan's windows in seconds, if the person said yes to it."""
-    stored = read_file(agreement_folder(home, agreement), AGREED)
-    window, _, agreed = (stored or b"").partition(b"\n")
-    return int(window) if agreed == agreement and window.isdigit() else None
+    window, agreed = stored_agreement(agreement_folder(home, agreement))
+    return window if agreed == agreement and window else None
+
+
+def stored_agreement(folder: str) -> tuple[int, bytes]:
+    """Return the length of windows and the agreement in a folder; 0 and nothing without one."""
+    window, _, agreed = (read_file(folder, AGREED) or b"").partition(b"\n")
+    return int(window) if window.isdigit() else 0, agreed
 
 
 def say_yes(home: str, agreement: bytes, window: int) -> None:
-    """Keep a yes to this agreement; a no that was said before is over."""
+    """Keep a yes to this agreement; it overrides an earlier no."""
     content = b"%d\n%s" % (window, agreement)
     store_file(agreement_folder(home, agreement), AGREED, content)
     try:  # noqa: SIM105  contextlib takes longer to load than all of this
@@ -135,7 +137,7 @@ def say_no(home: str) -> None:
 
 
 MAX_EVENT_BYTES = 1 << 20
-"""Bytes of one window's events; later events are dropped."""
+"""Largest size of a window's events; later events are dropped."""
 
 PREFIX = "events."
 """The start of the name of a file of events; the window's number follows."""

@@ -113,7 +113,7 @@ class Telemetry:
         Call it when the tool's own work is done.
         """
         try:
-            environment.bury(self._child)
+            environment.reap(self._child)
             if self._held and self.ask and environment.can_be_asked():
                 self.ask = False
                 if self.choice() in ("not asked", "changed"):

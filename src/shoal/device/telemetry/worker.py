@@ -1,8 +1,5 @@
 """The detached process: make one report of the last complete window, send it, log it.
 
-The events of a window become one answer: a flag, a first answer, a largest number or a sum that
-falls into a bin. So a report has the same form whatever happened.
-
 Several workers may run at once, be killed, or find the clock changed. A window has one report:
 
 1. The worker renames the events of the last window before this one: they become this window's.
@@ -36,17 +33,17 @@ from shoal.support.checks import shown
 from shoal.support.disk import Disk
 
 MAX_SECONDS = 120
-"""Seconds after which the process ends, whatever it is waiting for."""
+"""Seconds after which the process ends in any case."""
 
 _TAKEN = "taken."
 NOTE = "note"
-"""The file that says why the last report was not made."""
+"""Name of the file with the reason why the last report was not made."""
 
 WORKING = "working"
-"""The file whose lock the process holds."""
+"""Name of the lock file of the process."""
 
 QUIET = "quiet"
-"""The file that says until when no report is made, since one may have been made and deleted."""
+"""Name of the file with the time until which no report is made: one may have been deleted."""
 
 
 class TelemetryWorker:
@@ -65,8 +62,7 @@ class TelemetryWorker:
     ) -> None:
         self._tool, self._home, self._folder = tool, folder, folder / name
         self._environ, self._clock = environ, clock
-        stored = state.read_file(str(self._folder), state.AGREED) or b""
-        self._agreement = stored.partition(b"\n")[2]
+        _, self._agreement = state.stored_agreement(str(self._folder))
 
     def permitted(self) -> bool:
         """Whether the person's yes stands, and nothing in the environment forbids telemetry."""
@@ -178,7 +174,7 @@ Event = tuple[str, Mapping[str, object]]
 
 
 def read_events(content: bytes) -> list[Event]:
-    """Return the events in a file; a line that a crash cut off, or anything else, is left out."""
+    """Return the events in a file; invalid lines, such as one that a crash cut off, are skipped."""
     found: list[Event] = []
     for line in content.splitlines():
         try:

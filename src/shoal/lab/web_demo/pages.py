@@ -35,12 +35,7 @@ _REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 def web_demonstration(plan: Plan, *, seed: int) -> Iterator[str]:
     """Run a collector with a plan and a page with its survey, and yield the page's address.
 
-    Parameters
-    ----------
-    plan
-        Its crowd is the visitor and the people who are made up.
-    seed
-        Who answers what. The flips come from the operating system, as they do on any device.
+    The crowd is the visitor and simulated people; the seed says who answers what.
     """
     host = f"127.0.0.1:{free_port()}"
     with (

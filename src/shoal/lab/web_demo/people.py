@@ -21,18 +21,7 @@ from shoal.protocol.plan import Plan
 class People:
     """A crowd without its last person, and the collector that counts it.
 
-    Parameters
-    ----------
-    plan
-        Its crowd is one more than the people who are made up.
-    seed
-        Who answers what.
-    urls
-        The collector's two addresses, `public` and `console`.
-    token
-        A token for the console.
-    folder
-        Folder of the devices' outboxes.
+    `urls` are the collector's addresses `public` and `console`; `folder` holds the outboxes.
     """
 
     def __init__(

@@ -25,8 +25,6 @@ SMALL, USUAL, LARGE = 9, 10.5, 12.5
 
 
 class End(NamedTuple):
-    """A label for the end of a line."""
-
     y: float
     text: str
     colour: str
@@ -67,7 +65,6 @@ def sheet(title: str, subtitle: str, *, right: float = 0.74) -> tuple[Figure, Ax
 
 
 def name_axes(axes: Axes, x: str, y: str) -> None:
-    """Label both axes."""
     axes.set_xlabel(x, fontsize=USUAL)
     axes.set_ylabel(y, fontsize=USUAL)
 

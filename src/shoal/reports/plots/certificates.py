@@ -26,7 +26,6 @@ _PAPER = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "none
 
 
 def certificate_of(source: Certificate | Plan) -> Certificate:
-    """Return the certificate of a plan, or the certificate itself."""
     return certify(source) if isinstance(source, Plan) else source
 
 
@@ -55,14 +54,6 @@ def plot_privacy(
     """Draw delta at each epsilon: the proven bound, the attack, and the truth between them.
 
     The promise is marked: the plan's, or the proven delta at `epsilon`.
-
-    Examples
-    --------
-    >>> from shoal import Flags, Survey
-    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> figure = plot_privacy(certify(survey, q="0.1", crowd_size=1000), epsilon=1, points=6)
-    >>> figure.axes[0].get_ylabel()
-    'delta: the probability mass that epsilon does not cover'
     """
     certificate = certificate_of(source)
     marked = marked_epsilon(source, epsilon)
@@ -148,7 +139,6 @@ def _point(
 
 
 def _short(value: float) -> str:
-    """Round up to three digits and write it briefly."""
     return brief(round_up(value, 3))
 
 
@@ -156,14 +146,6 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     """Draw the distribution of the privacy ratio R in SDP's crowd (forward), with lambda marked.
 
     A picture of one crowd, not a promise: see `plot_privacy` for what holds for all.
-
-    Examples
-    --------
-    >>> from shoal import Flags, Survey
-    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> figure = plot_ratio(certify(survey, q="0.2", crowd_size=1000), epsilon=0.5)
-    >>> figure.axes[0].get_ylabel()
-    'probability density'
     """
     certificate = certificate_of(source)
     marked = marked_epsilon(source, epsilon)
@@ -224,16 +206,7 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
 
 
 def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) -> Figure:
-    """Draw the error of a count at each q, with the planned and the local q marked (SDP 4).
-
-    Examples
-    --------
-    >>> from shoal import Flags, Survey
-    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> figure = plot_precision(certify(survey, q="0.2", crowd_size=1000), epsilon=0.5)
-    >>> figure.axes[0].get_xlabel()
-    'q: probability that a device flips a bit'
-    """
+    """Draw the error of a count at each q, with the planned and the local q marked (SDP 4)."""
     certificate = certificate_of(source)
     marked = marked_epsilon(source, epsilon)
     crowd, q = certificate.crowd_size, float(certificate.q)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.errors import InputError
-from shoal.planning.bounds import Bound, bound_of, domain_of
+from shoal.planning.bounds import bound_of, domain_of
 from shoal.protocol.survey import Survey
 from shoal.reports.plots import canvas
 from shoal.reports.plots.canvas import End, brief, counted, label_ends, name_axes, sheet
@@ -23,6 +23,56 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _XTOL = 1e-3
+_SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+
+
+class _Promise(NamedTuple):
+    survey: Survey
+    epsilon: float
+    delta: float
+
+    def local(self, crowd: int) -> float:
+        return local_q(self.survey.differing_bits, self.epsilon)
+
+    def proven(self, crowd: int) -> float:
+        domain = domain_of(self.survey)
+        return proven_q(domain, crowd, self.epsilon, self.delta, _XTOL).value
+
+    def attack(self, crowd: int) -> float:
+        domain = domain_of(self.survey)
+        return attack_q(domain, crowd, self.epsilon, self.delta, _XTOL).value
+
+    def three_sigma(self, crowd: int) -> float:
+        try:
+            return three_sigma_q(self.survey.differing_bits, crowd, self.epsilon)
+        except ValueError:
+            return math.nan  # lambda is too close to 1 for so small a crowd
+
+    def clones(self, crowd: int) -> float:
+        domain = domain_of(self.survey)
+        return published_q(domain, crowd, self.epsilon, self.delta, "clones", _XTOL)
+
+    def stronger_clones(self, crowd: int) -> float:
+        domain = domain_of(self.survey)
+        return published_q(domain, crowd, self.epsilon, self.delta, "stronger clones", _XTOL)
+
+    def local_noise(self, crowd: int) -> float:
+        return _sigma(crowd, self.local(crowd))
+
+    def reports_noise(self, crowd: int) -> float:
+        bound = bound_of(self.survey, "reports")
+        return _sigma(crowd, bound.q(crowd, self.epsilon, self.delta, rough=True))
+
+    def counts_noise(self, crowd: int) -> float:
+        bound = bound_of(self.survey, "counts")
+        return _sigma(crowd, bound.q(crowd, self.epsilon, self.delta, rough=True))
+
+    def curator_noise(self, crowd: int) -> float:
+        return gaussian_sigma(self.survey.differing_bits, self.epsilon, self.delta)
+
+
+def _sigma(crowd: int, q: float) -> float:
+    return count_sigma(crowd, q) if q < 0.5 else math.nan
 
 
 class _Line(NamedTuple):
@@ -30,45 +80,42 @@ class _Line(NamedTuple):
     colour: str
     style: object
     marker: str
-    value: Callable[[int], float]
+    value: Callable[[_Promise, int], float]
+
+
+_LOCAL = _Line("local q = {}\nno crowd needed", canvas.GREY, canvas.DOTTED, "", _Promise.local)
+_NOISE = (
+    _LOCAL,
+    _Line("proven q = {}\nholds for every crowd", canvas.BLUE, canvas.SOLID, "o", _Promise.proven),
+    _Line("attack q = {}\nany less is broken", canvas.RED, canvas.DASHED, "s", _Promise.attack),
+    _Line("three-sigma q = {}\na rule of thumb (SDP)", canvas.GREEN, canvas.DASH_DOT, "^",
+          _Promise.three_sigma),
+)  # fmt: skip
+_VIEWS = (
+    _Line("local: {} people\nobserver of one report", canvas.GREY, canvas.DOTTED, "",
+          _Promise.local_noise),
+    _Line("reports: {} people\nobserver of all reports", canvas.BLUE, canvas.SOLID, "o",
+          _Promise.reports_noise),
+    _Line("counts: {} people\nobserver of counts", canvas.RED, canvas.SOLID, "s",
+          _Promise.counts_noise),
+    _Line("curator: {} people\na curator sees all answers", canvas.BLACK, canvas.DASHED, "",
+          _Promise.curator_noise),
+)  # fmt: skip
+_BOUNDS = (
+    _LOCAL,
+    _Line("clones q = {}\nFMT21", canvas.ORANGE, canvas.DASH_DOT, "^", _Promise.clones),
+    _Line("stronger clones q = {}\nFMT23", canvas.PINK, (0, (3, 1)), "v", _Promise.stronger_clones),
+    _Line("Shoal, proven q = {}\nBBGN19, exactly", canvas.BLUE, canvas.SOLID, "o", _Promise.proven),
+    _Line("attack q = {}\nno bound can be below", canvas.RED, canvas.DASHED, "s", _Promise.attack),
+)
 
 
 def plot_noise(
     survey: Survey, *, epsilon: float, delta: float, crowd_sizes: Sequence[int] | None = None
 ) -> Figure:
-    """Draw the q that each kind of promise needs: local, proven, and what attacks leave open.
-
-    Examples
-    --------
-    >>> from shoal import Flags, Survey
-    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> figure = plot_noise(survey, epsilon=1, delta=1e-6, crowd_sizes=[100, 1000])
-    >>> len(figure.axes[0].lines)
-    4
-    """
-    domain, differ = domain_of(survey), survey.differing_bits
-    lines = [
-        _Line(
-            "local q = {}\nno crowd needed", canvas.GREY, canvas.DOTTED, "",
-            lambda _: local_q(differ, epsilon),
-        ),
-        _Line(
-            "proven q = {}\nholds for every crowd", canvas.BLUE, canvas.SOLID, "o",
-            lambda crowd: proven_q(domain, crowd, epsilon, delta, _XTOL).value,
-        ),
-        _Line(
-            "attack q = {}\nany less is broken", canvas.RED, canvas.DASHED, "s",
-            lambda crowd: attack_q(domain, crowd, epsilon, delta, _XTOL).value,
-        ),
-        _Line(
-            "three-sigma q = {}\na rule of thumb (SDP)", canvas.GREEN, canvas.DASH_DOT, "^",
-            lambda crowd: _three_sigma(differ, crowd, epsilon),
-        ),
-    ]  # fmt: skip
-    return _over_crowds(
-        "How often a device must flip a bit, by the size of the crowd",
-        survey, epsilon, delta, crowd_sizes, lines,
-    )  # fmt: skip
+    """Draw the q that each kind of promise needs: local, proven, and what attacks leave open."""
+    title = "How often a device must flip a bit, by the size of the crowd"
+    return _over_crowds(title, _Promise(survey, epsilon, delta), crowd_sizes, _NOISE)
 
 
 def plot_views(
@@ -86,38 +133,9 @@ def plot_views(
     >>> figure.axes[0].get_ylabel()
     'error of a count: one sigma, in people'
     """
-    differ = survey.differing_bits
-    reports, counts = bound_of(survey, "reports"), bound_of(survey, "counts")
-
-    def noise(bound: Bound) -> Callable[[int], float]:
-        return lambda crowd: _sigma(crowd, bound.q(crowd, epsilon, delta, rough=True))
-
-    lines = [
-        _Line(
-            "local: {} people\nobserver of one report", canvas.GREY, canvas.DOTTED, "",
-            lambda crowd: _sigma(crowd, local_q(differ, epsilon)),
-        ),
-        _Line(
-            "reports: {} people\nobserver of all reports", canvas.BLUE, canvas.SOLID, "o",
-            noise(reports),
-        ),
-        _Line(
-            "counts: {} people\nobserver of counts", canvas.RED, canvas.SOLID, "s",
-            noise(counts),
-        ),
-        _Line(
-            "curator: {} people\na curator sees all answers", canvas.BLACK, canvas.DASHED, "",
-            lambda _: gaussian_sigma(differ, epsilon, delta),
-        ),
-    ]  # fmt: skip
-    return _over_crowds(
-        "How much noise each view needs, by the size of the crowd",
-        survey, epsilon, delta, crowd_sizes, lines, canvas.ERROR_AXIS,
-    )  # fmt: skip
-
-
-def _sigma(crowd: int, q: float) -> float:
-    return count_sigma(crowd, q) if q < 0.5 else math.nan
+    title = "How much noise each view needs, by the size of the crowd"
+    promise = _Promise(survey, epsilon, delta)
+    return _over_crowds(title, promise, crowd_sizes, _VIEWS, canvas.ERROR_AXIS)
 
 
 def plot_bounds(
@@ -128,55 +146,14 @@ def plot_bounds(
     Local, clones (FMT21), stronger clones (FMT23), Shoal's proven bound (the privacy blanket of
     BBGN19 evaluated exactly; for one bit the exact maximum), and the attack below which no bound
     can be.
-
-    Examples
-    --------
-    >>> from shoal import Flags, Survey
-    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> figure = plot_bounds(survey, epsilon=1, delta=1e-6, crowd_sizes=[100, 1000])
-    >>> len(figure.axes[0].lines)
-    5
     """
-    domain, differ = domain_of(survey), survey.differing_bits
-    lines = [
-        _Line(
-            "local q = {}\nno crowd needed", canvas.GREY, canvas.DOTTED, "",
-            lambda _: local_q(differ, epsilon),
-        ),
-        _Line(
-            "clones q = {}\nFMT21", canvas.ORANGE, canvas.DASH_DOT, "^",
-            lambda crowd: published_q(domain, crowd, epsilon, delta, "clones", _XTOL),
-        ),
-        _Line(
-            "stronger clones q = {}\nFMT23", canvas.PINK, (0, (3, 1)), "v",
-            lambda crowd: published_q(domain, crowd, epsilon, delta, "stronger clones", _XTOL),
-        ),
-        _Line(
-            "Shoal, proven q = {}\nBBGN19, exactly", canvas.BLUE, canvas.SOLID, "o",
-            lambda crowd: proven_q(domain, crowd, epsilon, delta, _XTOL).value,
-        ),
-        _Line(
-            "attack q = {}\nno bound can be below", canvas.RED, canvas.DASHED, "s",
-            lambda crowd: attack_q(domain, crowd, epsilon, delta, _XTOL).value,
-        ),
-    ]  # fmt: skip
-    return _over_crowds(
-        "The noise that each known bound asks for, for the same promise",
-        survey, epsilon, delta, crowd_sizes, lines,
-    )  # fmt: skip
-
-
-def _three_sigma(differ: int, crowd: int, epsilon: float) -> float:
-    try:
-        return three_sigma_q(differ, crowd, epsilon)
-    except ValueError:
-        return math.nan  # lambda is too close to 1 for so small a crowd
+    title = "The noise that each known bound asks for, for the same promise"
+    return _over_crowds(title, _Promise(survey, epsilon, delta), crowd_sizes, _BOUNDS)
 
 
 def _sizes(crowd_sizes: Sequence[int] | None) -> list[int]:
-    if crowd_sizes is None:
-        return [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
-    sizes = sorted({check_integer("crowd_sizes", size, lowest=2) for size in crowd_sizes})
+    given = _SIZES if crowd_sizes is None else crowd_sizes
+    sizes = sorted({check_integer("crowd_sizes", size, lowest=2) for size in given})
     if len(sizes) < 2:
         raise InputError("crowd_sizes must hold at least two different sizes.")
     return sizes
@@ -189,13 +166,12 @@ def _text(value: float) -> str:
 
 def _over_crowds(
     title: str,
-    survey: Survey,
-    epsilon: float,
-    delta: float,
+    promise: _Promise,
     crowd_sizes: Sequence[int] | None,
     lines: Sequence[_Line],
     height: str = canvas.Q_AXIS,
 ) -> Figure:
+    survey, epsilon, delta = promise
     sizes = _sizes(crowd_sizes)
     if check_number("epsilon", epsilon) <= 0:
         raise InputError(f"epsilon must be above 0, got epsilon={epsilon}.")
@@ -210,7 +186,7 @@ def _over_crowds(
     ends = []
     lowest, highest = math.inf, 0.5
     for line in lines:
-        values = [line.value(size) for size in sizes]
+        values = [line.value(promise, size) for size in sizes]
         axes.plot(
             sizes, values, color=line.colour, linestyle=line.style, marker=line.marker,
             linewidth=1.8, markersize=4.5, clip_on=False, zorder=3,
@@ -223,10 +199,10 @@ def _over_crowds(
             ends.append(End(values[-1], line.name.format(_text(rounded)), line.colour))
     axes.set_xlim(sizes[0], sizes[-1])
     if lowest < 0.05 or highest > 0.5:
-        axes.set_yscale("log")
-        axes.set_ylim(lowest / 1.5, 1.2 * highest)
         from matplotlib.ticker import LogLocator, NullFormatter
 
+        axes.set_yscale("log")
+        axes.set_ylim(lowest / 1.5, 1.2 * highest)
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(lambda value, _: _text(value))
         axes.yaxis.set_minor_formatter(NullFormatter())

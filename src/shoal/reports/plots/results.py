@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from shoal.analysis.intervals import IntervalKind
     from shoal.lab.study import Study, StudyPoint
 
-__all__ = ["plot_costs", "plot_study", "plot_texts"]
 
 _LONGEST = 18
 """Letters of a text beside its line."""
@@ -70,17 +69,7 @@ def plot_texts(decoded: DecodedTexts, most: int = 20) -> Figure:
 
 
 def plot_costs(comparison: Comparison) -> Figure:
-    """Draw how wide an interval each kind of trust leaves, on a logarithmic scale.
-
-    Examples
-    --------
-    >>> from shoal import Flags, Survey
-    >>> from shoal.planning.costs import compare
-    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> figure = plot_costs(compare(survey, crowd_size=1000, epsilon=1, delta="1e-6"))
-    >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    ['curator_gaussian', 'curator', 'counts', 'three-sigma', 'sufficient', 'proven', 'local']
-    """
+    """Draw how wide an interval each kind of trust leaves, on a logarithmic scale."""
     group = comparison.share * comparison.crowd_size
     figure, axes = sheet(
         f"The cost of each trust model: {comparison.survey.name}",

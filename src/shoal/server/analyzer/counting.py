@@ -1,15 +1,13 @@
 """From opened messages to a tally of the reports that can be read.
 
 A message counts if it was encrypted for the crowd, names a bit and a cohort of the plan, and has an
-identifier of its own. Nothing else counts towards the size of the crowd:
+identifier of its own.
 
-* Whole reports: each message is a report, so the readable messages are the readable reports.
+* Whole reports: each message is a report.
 * Fragments: a report is W messages that nothing links. With u unreadable messages, at least N - u
-  and at most N - u / W of the N reports arrived complete, and the messages do not say how many. The
-  promise relies on the lower bound: a report that may be incomplete is not counted as cover. The
-  tally states the upper bound, rounded down: that is how many reports the readable messages make
-  up, which is what an estimate needs. A position that more messages name counts once for each
-  report.
+  and at most N - u / W of the N reports arrived complete. The promise relies on the lower bound.
+  The tally states the upper bound, rounded down: as many reports as the readable messages make up,
+  which an estimate needs. A position that more messages name counts once for each report.
 
 A fake report with g unreadable messages moves a count by no more than one with valid messages only:
 it loses g votes for a bit, and the size of the crowd falls by g / W, which adds back q for each. So
@@ -32,8 +30,6 @@ from shoal.protocol.encryption import DUMMY
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES, padding_mask, row_bytes
-
-__all__ = ["Counting", "Messages", "OpenedCrowd", "Spilling", "counting_for", "first_of_each"]
 
 
 @dataclass(frozen=True)
@@ -59,33 +55,16 @@ class OpenedCrowd:
         return self.unopened + self.out_of_range + self.repeated
 
 
-class Counting:
-    """Counts the messages of one crowd, of which no two have the same identifier."""
-
-    out_of_range = 0
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def add(self, messages: Messages) -> None:
-        """Count messages."""
-        raise NotImplementedError
-
-    def result(self, *, unopened: int, repeated: int) -> OpenedCrowd:
-        """Return the tally of the whole crowd, with what was not even counted here."""
-        raise NotImplementedError
-
-
-def counting_for(plan: Plan) -> Counting:
-    """Return a counter for the messages of a plan."""
+def counting_for(plan: Plan) -> _FragmentCounting | _ReportCounting:
+    """Return a counter of a crowd's messages, of which no two have the same identifier."""
     return _FragmentCounting(plan) if plan.view == "counts" else _ReportCounting(plan)
 
 
-class _FragmentCounting(Counting):
+class _FragmentCounting:
     """Each message is a position of a set bit, or a dummy."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        self._plan, self.out_of_range = plan, 0
         self._by_bit = np.zeros(plan.bits, np.int64)
 
     def add(self, messages: Messages) -> None:
@@ -108,11 +87,11 @@ class _FragmentCounting(Counting):
         return OpenedCrowd(tally, complete, unopened, self.out_of_range, repeated, excess)
 
 
-class _ReportCounting(Counting):
+class _ReportCounting:
     """Each message is a whole report."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        self._plan, self.out_of_range = plan, 0
         self._tallying = Tallying(plan)
 
     def add(self, messages: Messages) -> None:
@@ -199,7 +178,6 @@ class Spilling:
         return AESGCM(self.key)
 
     def read(self, paths: list[Path], partition: int) -> Messages:
-        """Return the messages of a partition, in the order of the chunks."""
         pieces = list(self._pieces(paths, partition))
         return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)
 

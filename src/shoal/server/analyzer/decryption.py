@@ -1,9 +1,8 @@
 """Decrypts a complete crowd on all cores, and counts its reports.
 
-Processes (`worker`) decrypt a chunk each, one after another, and leave the messages in partitions
-(`counting.Spilling`). Then each partition is counted by itself. So memory is bounded by the number
-of cores and the size of a chunk and of a partition, however large the crowd is. Nothing is kept
-between openings: interrupted, an opening is done again from the chunks.
+Processes (`worker`) decrypt a chunk each and leave the messages in partitions; then each partition
+is counted by itself. So memory is bounded however large the crowd is. Nothing is kept between
+openings: an interrupted one is done again from the chunks.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from shoal.server.analyzer.counting import OpenedCrowd, Spilling, counting_for, 
 from shoal.server.analyzer.store import CompleteCrowd
 from shoal.server.analyzer.worker import Keys
 from shoal.server.storage.database import StorageError, storage_errors
-
-__all__ = ["DamagedCrowd", "Stop", "Stopped", "open_crowd"]
 
 
 class DamagedCrowd(ShoalError):  # noqa: N818  it names the state
@@ -76,19 +73,7 @@ class Stop:
 
 
 def open_crowd(crowd: CompleteCrowd, scratch: Path, processes: int, stop: Stop) -> OpenedCrowd:
-    """Open all messages of a crowd and tally them.
-
-    Parameters
-    ----------
-    crowd
-        The crowd, which is whole.
-    scratch
-        A folder for temporary files; it is removed in the end.
-    processes
-        How many processes work; 0 for one per core.
-    stop
-        When it is asked for, the opening ends with `Stopped`.
-    """
+    """Open all messages of a crowd and tally them."""
     plan = crowd.plan
     spilling = Spilling.new(plan.reports_needed * plan.messages, content_bytes(plan))
     keys = Keys(crowd.secret, crowd.info, message_bytes(plan), spilling)

@@ -8,20 +8,23 @@ So each party can prove what the other sent.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
 
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.protocol.encryption import CHUNK_TYPE, Chunk, message_bytes, split_chunk
 from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server.analyzer.plan import Place
-from shoal.server.analyzer.store import Receipt
 from shoal.server.core import problems
 from shoal.server.core.http import (
     JSON,
     BodyBudget,
     Headers,
     Receive,
+    Refusal,
     Scope,
     bearer_token,
     media_type,
@@ -29,7 +32,7 @@ from shoal.server.core.http import (
 )
 from shoal.server.core.ingest import ReportPlans
 from shoal.server.core.observability import LOG
-from shoal.server.core.openapi import Integer, Operation
+from shoal.server.core.openapi import INVALID, Integer, Operation
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Service
@@ -37,7 +40,8 @@ from shoal.server.core.tokens import Token
 from shoal.server.storage.database import StorageError, StorageFull
 from shoal.support.files import canonical_json, strict_json
 
-__all__ = ["LARGEST_CHUNK", "KeyRequest", "RelayEndpoint"]
+if TYPE_CHECKING:
+    from shoal.server.analyzer.service import Analyzer
 
 LARGEST_CHUNK = 8 << 20
 """Bytes of a chunk."""
@@ -45,35 +49,42 @@ CHUNKS_AT_ONCE = 8
 """How many chunks of the largest size may be on their way in at a time."""
 _SMALL = 1024
 
-_RELAY = re.compile("[0-9a-z-]{8,64}")
-_LONGEST_DEADLINE = 10**6
 _ID, _NUMBER = "([0-9a-f]{64})", "(0|[1-9][0-9]{0,9})"
 _KEYS = re.compile(f"/v1/plans/{_ID}/crowd-keys")
 _CHUNKS = re.compile(f"/v1/plans/{_ID}/crowds/{_NUMBER}/{_NUMBER}/chunks/{_NUMBER}")
 _DISCARD = re.compile(f"/v1/plans/{_ID}/crowds/{_NUMBER}/{_NUMBER}/discard")
 _LAST = 2**32 - 1
-_PLACE: dict[str, Any] = {
-    "type": "object",
-    "required": ["window", "crowd", "relay", "deadline_days"],
-    "additionalProperties": False,
-    "properties": {
-        "window": {"type": "integer", "minimum": 0, "maximum": _LAST},
-        "crowd": {"type": "integer", "minimum": 1, "maximum": _LAST},
-        "relay": {"type": "string", "pattern": f"^{_RELAY.pattern}$"},
-        "deadline_days": {"type": "integer", "minimum": 0, "maximum": _LONGEST_DEADLINE},
-    },
-}
-_DISCARDED = {
-    "type": "object",
-    "required": ["plan", "window", "crowd", "state"],
-    "additionalProperties": False,
-    "properties": {
-        "plan": {"type": "string", "pattern": f"^{_ID}$"},
-        "window": _PLACE["properties"]["window"],
-        "crowd": _PLACE["properties"]["crowd"],
-        "state": {"type": "string", "enum": ["discarded"]},
-    },
-}
+Window = Annotated[int, Meta(ge=0, le=_LAST)]
+CrowdNumber = Annotated[int, Meta(ge=1, le=_LAST)]
+T = TypeVar("T")
+
+
+class KeyRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """For which crowd a key is requested, by which relay's data, and with which deadline."""
+
+    window: Window
+    crowd: CrowdNumber
+    relay: Annotated[str, Meta(pattern="^[0-9a-z-]{8,64}$")]
+    deadline_days: Annotated[int, Meta(ge=0, le=10**6)]
+
+    def fits(self, deadline_days: int) -> bool:
+        """Whether the relay has forwarded or discarded every crowd before its key is destroyed.
+
+        A relay discards a crowd that is not complete after its deadline, and one that is complete
+        but not accepted after the same time again; 0 means no deadline.
+        """
+        return deadline_days == 0 or 0 < 2 * self.deadline_days <= deadline_days
+
+
+class DiscardRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A crowd that the relay has discarded."""
+
+    plan: Annotated[str, Meta(pattern=f"^{_ID}$")]
+    window: Window
+    crowd: CrowdNumber
+    state: Literal["discarded"]
+
+
 _PATH = tuple(
     Integer(name, "path", text, lowest, _LAST)
     for name, text, lowest in (
@@ -87,14 +98,14 @@ OPERATIONS = (
     Operation(
         "POST", "/v1/plans/{plan_id}/crowd-keys", "relay",
         "The key for the reports of a crowd, or of the next free crowd if that one has ended;"
-        " signed.", None, (PLAN,), body=_PLACE,
+        " signed.", None, (PLAN,), body=KeyRequest,
         problems=(problems.CROWD_NOT_DUE, problems.DEADLINES_MISFIT, problems.PLAN_CLOSED,
                   problems.PAUSED),
     ),
     Operation(
         "POST", "/v1/plans/{plan_id}/crowds/{window}/{crowd}/discard", "relay",
         "Discard a crowd that the relay has discarded, with its key; the response is signed.",
-        None, (PLAN, *_PATH[:2]), body=_DISCARDED,
+        None, (PLAN, *_PATH[:2]), body=DiscardRequest,
         problems=(problems.UNKNOWN_CROWD, problems.UNSIGNED),
     ),
     Operation(
@@ -108,74 +119,36 @@ OPERATIONS = (
 """Operations for relays, in addition to the public ones."""
 
 
-class KeyRequest(NamedTuple):
-    """Who asks for a key: the name of the relay's data, and its deadline for crowds in days."""
-
-    relay: str
-    deadline_days: int
-
-    def fits(self, deadline_days: int) -> bool:
-        """Whether the relay has forwarded or discarded every crowd before its key is destroyed.
-
-        A relay discards a crowd that is not complete after its deadline, and one that is complete
-        but not accepted after the same time again; 0 means no deadline.
-        """
-        return deadline_days == 0 or 0 < 2 * self.deadline_days <= deadline_days
-
-
-class CrowdReceiver(Protocol):
-    """What is done for relays."""
-
-    async def crowd_key(self, plan_id: str, place: Place, request: KeyRequest) -> bytes | Problem:
-        """Return the key of a crowd as a document, or why there is none."""
-        ...
-
-    async def keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
-        """Store a chunk and return the receipt, or why it is refused."""
-        ...
-
-    async def discard(self, plan_id: str, place: Place) -> str | Problem:
-        """Discard a crowd that the relay discarded, and return its state."""
-        ...
-
-
 class RelayEndpoint:
-    """Responds to relays.
-
-    Parameters
-    ----------
-    service
-        Knows tokens, signs keys and receipts, and has a thread for blocking work.
-    plans
-        The published plans.
-    crowds
-        Handles the requests of relays.
-    """
+    """Responds to relays."""
 
     title = "Shoal analyzer"
     summary = "Signed plans and keys out, chunks of complete crowds in."
     operations = OPERATIONS
 
-    def __init__(self, service: Service, plans: ReportPlans, crowds: CrowdReceiver) -> None:
+    def __init__(self, service: Service, plans: ReportPlans, crowds: Analyzer) -> None:
         self._service, self._plans, self._crowds = service, plans, crowds
         self._budget = BodyBudget(CHUNKS_AT_ONCE * LARGEST_CHUNK)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Respond to a request if its path is the endpoint's; return whether it was."""
-        path = scope["path"]
-        keys, chunks, discard = (one.fullmatch(path) for one in (_KEYS, _CHUNKS, _DISCARD))
-        if keys is None and chunks is None and discard is None:
+        routes = (
+            (_KEYS, self._give_key),
+            (_CHUNKS, self._keep_chunk),
+            (_DISCARD, self._discard),
+        )
+        found = [
+            (respond, matched)
+            for path, respond in routes
+            if (matched := path.fullmatch(scope["path"])) is not None
+        ]
+        if not found:
             return False
+        respond, matched = found[0]
+        answer: bytes | Problem
         try:
-            if keys is not None:
-                answer = await self._answer_key(keys[1], scope, receive)
-            elif chunks is not None:
-                place = Place(int(chunks[2]), int(chunks[3]))
-                answer = await self._answer_chunk(chunks[1], place, int(chunks[4]), scope, receive)
-            else:
-                assert discard is not None
-                place = Place(int(discard[2]), int(discard[3]))
-                answer = await self._answer_discard(discard[1], place, scope, receive)
+            answer = await respond(matched, scope, receive)
+        except Refusal as refusal:
+            answer = refusal.problem
         except StorageFull:
             answer = problems.STORAGE_FULL
         except StorageError as error:
@@ -190,74 +163,48 @@ class RelayEndpoint:
 
     def _check_head(
         self, plan_id: str, scope: Scope, method: str, media: bytes
-    ) -> tuple[Plan, Token, Headers] | Problem:
+    ) -> tuple[Plan, Token, Headers]:
         """Check all that is known before the body is read."""
         if scope["method"] != method:
-            return problems.ONLY_POST if method == "POST" else problems.ONLY_PUT
+            raise Refusal(problems.ONLY_POST if method == "POST" else problems.ONLY_PUT)
         headers = dict(scope["headers"])
         secret = bearer_token(headers)
         token = self._service.tokens.find(secret) if secret else None
         if token is None:
-            return problems.NO_TOKEN
+            raise Refusal(problems.NO_TOKEN)
         if token.role != "relay" or not token.covers(plan_id):
-            return problems.WRONG_ROLE
+            raise Refusal(problems.WRONG_ROLE)
         if media_type(headers) != media:
-            return problems.WRONG_TYPE
-        plan = self._plans.plan_for_reports(plan_id)
-        return plan if isinstance(plan, Problem) else (plan, token, headers)
+            raise Refusal(problems.WRONG_TYPE)
+        return _no_problem(self._plans.plan_for_reports(plan_id)), token, headers
 
-    async def _answer_key(self, plan_id: str, scope: Scope, receive: Receive) -> bytes | Problem:
-        head = self._check_head(plan_id, scope, "POST", JSON)
-        if isinstance(head, Problem):
-            return head
-        body = await read_body(receive, head[2], _SMALL)
-        if isinstance(body, Problem):
-            return body
-        asked = _asked(body)
-        return (
-            asked if isinstance(asked, Problem) else await self._crowds.crowd_key(plan_id, *asked)
-        )
+    async def _give_key(self, path: re.Match[str], scope: Scope, receive: Receive) -> bytes:
+        _, _, headers = self._check_head(path[1], scope, "POST", JSON)
+        asked = _parsed(_no_problem(await read_body(receive, headers, _SMALL)), KeyRequest)
+        return _no_problem(await self._crowds.crowd_key(path[1], asked))
 
-    async def _answer_discard(
-        self, plan_id: str, place: Place, scope: Scope, receive: Receive
-    ) -> bytes | Problem:
-        head = self._check_head(plan_id, scope, "POST", JSON)
-        if isinstance(head, Problem):
-            return head
-        _, token, headers = head
-        body = await read_body(receive, headers, _SMALL)
-        if isinstance(body, Problem):
-            return body
-        if not _is_signed(token.key, headers.get(b"shoal-signature", b""), body):
-            return problems.UNSIGNED
+    async def _discard(self, path: re.Match[str], scope: Scope, receive: Receive) -> bytes:
+        plan_id, place = path[1], Place(int(path[2]), int(path[3]))
+        _, token, headers = self._check_head(plan_id, scope, "POST", JSON)
+        body = _no_problem(await read_body(receive, headers, _SMALL))
+        _check_signed(token, headers, body)
+        if _parsed(body, DiscardRequest) != DiscardRequest(plan_id, *place, "discarded"):
+            raise Refusal(problems.BAD_REQUEST)
+        state = _no_problem(await self._crowds.discard(plan_id, place))
         about = {"plan": plan_id, "window": place.window, "crowd": place.crowd}
-        if _parsed(body) != about | {"state": "discarded"}:
-            return problems.BAD_REQUEST
-        state = await self._crowds.discard(plan_id, place)
-        return state if isinstance(state, Problem) else canonical_json(about | {"state": state})
+        return canonical_json(about | {"state": state})
 
-    async def _answer_chunk(
-        self, plan_id: str, place: Place, number: int, scope: Scope, receive: Receive
-    ) -> bytes | Problem:
-        head = self._check_head(plan_id, scope, "PUT", CHUNK_TYPE.encode())
-        if isinstance(head, Problem):
-            return head
-        plan, token, headers = head
+    async def _keep_chunk(self, path: re.Match[str], scope: Scope, receive: Receive) -> bytes:
+        place = Place(int(path[2]), int(path[3]))
+        plan, token, headers = self._check_head(path[1], scope, "PUT", CHUNK_TYPE.encode())
         with self._budget.share() as share:
-            body = await read_body(receive, headers, LARGEST_CHUNK, share)
-            if isinstance(body, Problem):
-                return body
-            signature = headers.get(b"shoal-signature", b"")
+            body = _no_problem(await read_body(receive, headers, LARGEST_CHUNK, share))
             chunk = await self._service.upload_thread.run(
-                _checked_chunk, plan, token, signature, body
+                _checked_chunk, plan, token, headers, body
             )
-            if isinstance(chunk, Problem):
-                return chunk
-            if (chunk.window, chunk.number) != (place.window, number):
-                return problems.MALFORMED_CHUNK
-            receipt = await self._crowds.keep_chunk(place, chunk, body)
-        if isinstance(receipt, Problem):
-            return receipt
+            if (chunk.window, chunk.number) != (place.window, int(path[4])):
+                raise Refusal(problems.MALFORMED_CHUNK)
+            receipt = _no_problem(await self._crowds.keep_chunk(place, chunk, body))
         return canonical_json(receipt.document)
 
     async def _send_signed(self, document: bytes, send: Send) -> None:
@@ -271,43 +218,35 @@ class RelayEndpoint:
         await send({"type": "http.response.body", "body": document})
 
 
-def _parsed(body: bytes) -> object:
+def _no_problem(found: T | Problem) -> T:
+    if isinstance(found, Problem):
+        raise Refusal(found)
+    return found
+
+
+def _parsed(body: bytes, kind: type[T]) -> T:
     try:
-        return strict_json(body)
-    except ValueError:
-        return None
+        return msgspec.convert(strict_json(body), kind)
+    except (ValueError, *INVALID):
+        raise Refusal(problems.BAD_REQUEST) from None
 
 
-def _asked(body: bytes) -> tuple[Place, KeyRequest] | Problem:
-    """Read for which crowd a key is requested, and by which relay."""
-    document = _parsed(body)
-    if not isinstance(document, dict) or set(document) != set(_PLACE["required"]):
-        return problems.BAD_REQUEST
-    window, crowd, relay, days = (document[name] for name in _PLACE["required"])
-    if any(type(number) is not int or number < 0 for number in (window, crowd, days)):
-        return problems.BAD_REQUEST
-    if max(window, crowd) > _LAST or crowd == 0 or days > _LONGEST_DEADLINE:
-        return problems.BAD_REQUEST
-    if not isinstance(relay, str) or _RELAY.fullmatch(relay) is None:
-        return problems.BAD_REQUEST
-    return Place(window, crowd), KeyRequest(relay, days)
-
-
-def _checked_chunk(plan: Plan, token: Token, signature: bytes, body: bytes) -> Chunk | Problem:
+def _checked_chunk(plan: Plan, token: Token, headers: Headers, body: bytes) -> Chunk:
     """Return the chunk in a body that the relay signed."""
-    if not _is_signed(token.key, signature, body):
-        return problems.UNSIGNED
+    _check_signed(token, headers, body)
     try:
         chunk = split_chunk(plan, body)
     except ReportError:
-        return problems.MALFORMED_CHUNK
-    return chunk if len(chunk.content) >= message_bytes(plan) else problems.MALFORMED_CHUNK
+        raise Refusal(problems.MALFORMED_CHUNK) from None
+    if len(chunk.content) < message_bytes(plan):
+        raise Refusal(problems.MALFORMED_CHUNK)
+    return chunk
 
 
-def _is_signed(key: str | None, signature: bytes, body: bytes) -> bool:
-    """Whether the relay's key signed a chunk; a relay that rotates its key signs with both."""
+def _check_signed(token: Token, headers: Headers, body: bytes) -> None:
+    """Refuse a body that the relay's key did not sign; during a rotation it signs with both."""
+    signature = headers.get(b"shoal-signature", b"").decode("latin-1")
     try:
-        check_signature(check_public_key(key or ""), body, signature.decode("latin-1"))
+        check_signature(check_public_key(token.key or ""), body, signature)
     except (InputError, TransportError):
-        return False
-    return True
+        raise Refusal(problems.UNSIGNED) from None

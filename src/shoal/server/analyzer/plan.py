@@ -1,9 +1,8 @@
 """A plan at the analyzer: its crowds, by window and the relay's number.
 
-A crowd begins when the relay asks for its key and has nothing in it until all of its chunks have
-come. How full it is at the relay is not known here. The key pair of a crowd is 32 bytes from the
-system; the private half is wrapped under the file `crowd-key`, as the keys of a collector's open
-crowds are, and goes when the crowd is released or discarded.
+A crowd begins when the relay asks for its key; its progress at the relay is not known here. The
+private key is wrapped under the file `crowd-key`, as the keys of a collector's open crowds are, and
+is destroyed when the crowd is released or discarded.
 """
 
 from __future__ import annotations
@@ -14,30 +13,17 @@ from typing import Any, NamedTuple
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal.protocol.encryption import Chunk, CrowdKey, message_bytes
-from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import SqlConnection
-from shoal.server.storage.encryption import Keyring
 from shoal.server.storage.open_plan import destroy_releases, end_crowd
-from shoal.server.storage.records import Reason, Signatures, State
-from shoal.server.storage.windows import IncompleteCrowd, OpenWindows, WindowedPlan
-
-__all__ = ["AnalyzerPlan", "Place", "UnderWay"]
+from shoal.server.storage.records import Reason, State
+from shoal.server.storage.windows import DAY, IncompleteCrowd, OpenWindows, WindowedPlan
 
 AHEAD = 8
 """How many crowds of a window one relay may have open at a time."""
 
 MOST_CHUNKS = 1 << 16
 """Chunks of a crowd: each is a file."""
-
-_DAY = 86_400
-_KEYS_OF_STATES: dict[State, Problem] = {
-    "draft": problems.UNKNOWN_PLAN,
-    "paused": problems.PAUSED,
-    "closed": problems.PLAN_CLOSED,
-    "destroyed": problems.PLAN_CLOSED,
-}
 
 
 class Place(NamedTuple):
@@ -74,21 +60,11 @@ class AnalyzerPlan(WindowedPlan):
     Its crowds are released when they have been decrypted, so a sweep releases none.
     """
 
-    def __init__(
-        self,
-        connection: SqlConnection,
-        keys: Keyring,
-        plan: Plan,
-        state: State,
-        oldest_window: int,
-        *,
-        signatures: Signatures,
-    ) -> None:
-        super().__init__(connection, keys, plan, state, oldest_window)
-        self._signatures = signatures
-        self.messages = plan.reports_needed * plan.messages
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        self.messages = self.plan.reports_needed * self.plan.messages
         """How many messages a crowd has."""
-        self.crowd_bytes = self.messages * message_bytes(plan)
+        self.crowd_bytes = self.messages * message_bytes(self.plan)
         """How many bytes they have, encrypted."""
 
     # Keys
@@ -114,7 +90,9 @@ class AnalyzerPlan(WindowedPlan):
         set of reports: instead of its key, the key of the next free crowd is returned. The answer
         is the same until that crowd has been used.
         """
-        problem = self._objection_to_key(place, time)
+        problem = self.problem(place.window, place.window, time)
+        if problem in (problems.MALFORMED, problems.WINDOW_NOT_OPEN):
+            return problems.CROWD_NOT_DUE
         if problem is not None:
             return problem
         where = (self.plan.id, place.window)
@@ -136,21 +114,12 @@ class AnalyzerPlan(WindowedPlan):
             return problems.CROWD_NOT_DUE
         return self._begin(place, relay, time.day)
 
-    def _objection_to_key(self, place: Place, time: OpenWindows) -> Problem | None:
-        if self.state in _KEYS_OF_STATES:
-            return _KEYS_OF_STATES[self.state]
-        if place.window < max(time.first_window, self.oldest_window):
-            return problems.WINDOW_EXPIRED
-        if place.window > time.last_window:
-            return problems.CROWD_NOT_DUE
-        return None
-
     def _begin(self, place: Place, relay: str, day: int) -> CrowdKey:
         """Begin a crowd with a key pair of its own."""
         (last,) = self._connection.execute(
             "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
         ).fetchone()
-        begins = place.window * (self.plan.window or 0) // _DAY
+        begins = place.window * (self.plan.window or 0) // DAY
         self._connection.execute(
             "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
             (self.plan.id, last + 1, place.window, max(day, begins)),
@@ -171,14 +140,16 @@ class AnalyzerPlan(WindowedPlan):
 
     # Chunks
 
-    def objection_to_chunk(self, crowd: UnderWay, chunk: Chunk, digest: bytes) -> Problem | None:
-        """Return why a chunk is not taken, or None; one that came before fits for ever."""
+    def digest_of(self, crowd: UnderWay, chunk: int) -> bytes | None:
+        """Return the digest of a chunk that has come."""
         row = self._connection.execute(
             "SELECT digest FROM chunks WHERE plan = ? AND number = ? AND chunk = ?",
-            (self.plan.id, crowd.number, chunk.number),
+            (self.plan.id, crowd.number, chunk),
         ).fetchone()
-        if row is not None:
-            return None if bytes(row[0]) == digest else problems.OTHER_CHUNK
+        return None if row is None else bytes(row[0])
+
+    def objection_to_chunk(self, crowd: UnderWay, chunk: Chunk) -> Problem | None:
+        """Return why a chunk that has not come before is not taken, or None."""
         if self.state in ("closed", "destroyed"):
             return problems.PLAN_CLOSED
         if crowd.state != "open":
@@ -195,14 +166,6 @@ class AnalyzerPlan(WindowedPlan):
 
     def _messages_in(self, chunk: Chunk) -> int:
         return len(chunk.content) // message_bytes(self.plan)
-
-    def has_chunk(self, crowd: UnderWay, chunk: int) -> bool:
-        """Whether a chunk has come."""
-        row = self._connection.execute(
-            "SELECT 1 FROM chunks WHERE plan = ? AND number = ? AND chunk = ?",
-            (self.plan.id, crowd.number, chunk),
-        ).fetchone()
-        return row is not None
 
     def note_chunk(self, crowd: UnderWay, chunk: Chunk, digest: bytes) -> UnderWay:
         """Note that a chunk is on the disk, and return the crowd with it."""
@@ -243,10 +206,10 @@ class AnalyzerPlan(WindowedPlan):
         if changed.rowcount:
             self.note_damage(number, ())
             if release is None:
-                self._end(number, tenths=10, reason="unreadable")
+                self._end(number, progress=100, reason="unreadable")
             else:
-                self._signatures.add_release(self.plan.id, number, unreadable, release)
-                self._end(number, reports=reports, tenths=10, release=release)
+                self._records.add_release(self.plan.id, number, unreadable, release)
+                self._end(number, reports=reports, progress=100, release=release)
         return bool(changed.rowcount)
 
     def discard_crowds(
@@ -303,26 +266,14 @@ class AnalyzerPlan(WindowedPlan):
             return []
         # Reports of window w are accepted until (w + 2) windows have passed, and keys of the window
         # go when a whole day has passed since.
-        return self.close_windows(before=(time.day - 1) * _DAY // self.plan.window - 1)
+        return self.close_windows(before=(time.day - 1) * DAY // self.plan.window - 1)
 
     def _end(self, number: int, **how: Any) -> None:
         end_crowd(self._connection, self._keys, (self.plan.id, number), **how)
 
-    def tenths(self, window: int) -> int:
+    def progress(self, window: int) -> int:
         """Return 0: only the relay knows the progress of a crowd."""
         return 0
-
-    @property
-    def complete_crowds(self) -> int:
-        """How many crowds a sweep would release: none."""
-        return 0
-
-    def release_crowds(self, time: OpenWindows) -> list[int]:
-        """Release nothing: a crowd is released when it has been decrypted."""
-        return []
-
-    def open_crowds(self, time: OpenWindows) -> None:
-        """Open nothing: a crowd begins when the relay asks for its key."""
 
     def catch_up(self, state: State, oldest_window: int) -> None:
         """Do nothing: an analyzer's data are in a folder of its own."""

@@ -22,12 +22,10 @@ from shoal.server.core.listeners import Listener, leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
 from shoal.server.core.public import make_public
-from shoal.server.core.service import Service
+from shoal.server.core.service import Party, Service
 from shoal.server.core.settings import AnalyzerSettings
 from shoal.server.storage.records import Declaration
 from shoal.server.storage.windows import IncompleteCrowd
-
-__all__ = ["Analyzer", "serve_analyzer"]
 
 _PAUSE = 20.0
 """Seconds after which a crowd that could not be opened is tried again."""
@@ -42,12 +40,11 @@ class AnalyzerMetrics(Metrics):
         self._healed = self._counter("shoal_chunks_healed", "Damaged chunks that were repaired.")
 
     def damaged(self, found: int, healed: int) -> None:
-        """Count chunks that were found damaged, and those that were repaired."""
         self._damaged.inc(found)
         self._healed.inc(healed)
 
 
-class Analyzer:
+class Analyzer(Party):
     """Makes the keys of crowds, opens the crowds that relays forward, and releases them.
 
     Use it as an asynchronous context. `public` and `console` are its two ASGI apps,
@@ -96,7 +93,7 @@ class Analyzer:
     async def __aexit__(self, *error: object) -> None:
         self._stop_opening.ask()
         self._complete.set()
-        await self.service.stop()
+        await super().__aexit__(*error)
 
     def _make_store(self) -> AnalyzerStore:
         return AnalyzerStore(
@@ -106,15 +103,16 @@ class Analyzer:
             damaged=self._note_damage,
             deadline_days=self.settings.deadline_days,
             clock=self.service.clock,
-            discarded=self._discarded,
+            discarded=self.discarded,
         )
 
     # What relays ask for
 
-    async def crowd_key(self, plan_id: str, place: Place, request: KeyRequest) -> bytes | Problem:
+    async def crowd_key(self, plan_id: str, request: KeyRequest) -> bytes | Problem:
         """Return the key of a crowd as a document, or why there is none."""
         if not request.fits(self.settings.deadline_days):
             return problems.DEADLINES_MISFIT
+        place = Place(request.window, request.crowd)
         return await self.service.in_store(self.store.crowd_key, plan_id, place, request.relay)
 
     async def keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
@@ -152,18 +150,13 @@ class Analyzer:
         if healed:
             LOG.warning("damaged chunks were repaired", extra={"facts": {"chunks": healed}})
 
-    def _discarded(self, plan_id: str, ended: IncompleteCrowd) -> None:
-        self.metrics.discarded(self.administration.reports_needed(plan_id) * ended.tenths // 10)
-        about = {"plan": plan_id, "crowd": ended.number, "progress": 10 * ended.tenths}
-        LOG.warning("crowd discarded", extra={"facts": about})
-
     def _opened(self, plan_id: str, number: int, crowd: OpenedCrowd, released: bool) -> None:
         self.metrics.unreadable(crowd.unreadable)
         if released:
             self.metrics.released(crowd.tally.reports)
             LOG.info("crowd released", extra={"facts": {"plan": plan_id, "crowd": number}})
         else:
-            self._discarded(plan_id, IncompleteCrowd(number, 10))
+            self.discarded(plan_id, IncompleteCrowd(number, 100))
         if crowd.unreadable or crowd.excess:
             facts = {"plan": plan_id, "crowd": number, "unopened": crowd.unopened}
             facts |= {"out_of_range": crowd.out_of_range, "repeated": crowd.repeated}
@@ -208,20 +201,14 @@ class Analyzer:
     # Housekeeping
 
     def sweep(self) -> None:
-        """Bring the data in order, on the store's thread."""
         if self.service.was_late:
             self.administration.reload_all()
             self.service.was_late = False
-        self.service.timed(self.store.sweep)
-        self.metrics.turn()
+        super().sweep()
 
     def after_sweep(self) -> None:
         """Look for a crowd to open: a damaged chunk may have been repaired."""
         self._complete.set()
-
-    def last_sweep(self) -> None:
-        """Bring the data in order before the end, on the store's thread."""
-        self.store.sweep()
 
 
 def serve_analyzer(

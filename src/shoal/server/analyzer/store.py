@@ -27,16 +27,6 @@ from shoal.server.storage.schema import ANALYZER
 from shoal.server.storage.store import Store
 from shoal.support.disk import Disk
 
-__all__ = [
-    "CHUNK_FOLDER",
-    "AnalyzerStore",
-    "ArrivedChunks",
-    "ChunkFile",
-    "CompleteCrowd",
-    "Receipt",
-    "damaged_chunks",
-]
-
 
 class Receipt(NamedTuple):
     """What a relay is told about a chunk.
@@ -68,7 +58,7 @@ class AnalyzerStore(Store):
     again.
     """
 
-    schema = ANALYZER
+    schema, plan_type = ANALYZER, AnalyzerPlan
 
     def __init__(
         self,
@@ -89,10 +79,6 @@ class AnalyzerStore(Store):
     def scratch(self) -> Path:
         """The folder for temporary files while a crowd is opened."""
         return self._files.scratch
-
-    def _read_plan(self, plan_id: str) -> AnalyzerPlan | None:
-        keys = self.database.keys
-        return AnalyzerPlan.read(self._connection, keys, plan_id, signatures=self._signatures)
 
     def _plan(self, plan_id: str) -> AnalyzerPlan | None:
         plan: AnalyzerPlan | None = self._plans.get(plan_id)
@@ -133,10 +119,13 @@ class AnalyzerStore(Store):
             if crowd is None:
                 expired = place.window < max(self._time(plan.plan).first_window, plan.oldest_window)
                 return problems.WINDOW_EXPIRED if expired else problems.UNKNOWN_CROWD
-            problem = plan.objection_to_chunk(crowd, chunk, digest.digest())
+            known_digest = plan.digest_of(crowd, chunk.number)
+            came_before = known_digest is not None
+            if came_before and known_digest != digest.digest():
+                return problems.OTHER_CHUNK
+            problem = None if came_before else plan.objection_to_chunk(crowd, chunk)
             if problem is not None:
                 return problem
-            came_before = plan.has_chunk(crowd, chunk.number)
         if came_before and crowd.state == "open":
             file = self._file(plan.plan.id, crowd.number, chunk.number, digest.digest())
             if file.is_damaged:
@@ -250,7 +239,7 @@ class AnalyzerStore(Store):
             "discard a crowd", lambda: known.discard(number, "relay"), new_key=True, scrub=True
         )
         self._sweep_files()
-        self._tell({}, {plan_id: [ended]})
+        self._discarded(plan_id, ended)
         return "discarded"
 
     def move(self, plan_id: str, wanted: State, *more: Any, **options: Any) -> bool:
@@ -347,7 +336,6 @@ class ArrivedChunks:
         self.scratch = folder / SCRATCH_FOLDER
 
     def path(self, plan_id: str, number: int, chunk: int) -> Path:
-        """Return where a chunk is."""
         return self._crowd(plan_id, number) / str(chunk)
 
     def _crowd(self, plan_id: str, number: int) -> Path:

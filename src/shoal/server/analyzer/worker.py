@@ -1,9 +1,8 @@
 """A process that opens chunks: `python -m shoal.server.analyzer.worker`.
 
-Opening holds Python's lock, so threads do not share the work; processes do. A worker reads from its
-standard input: a line with the keys, then a line for each chunk. It answers each chunk with a line.
-It ends when its input ends, also when the analyzer was killed. Keys are not in its arguments, which
-other users of the machine can see.
+Opening holds Python's lock, so processes share the work. A worker reads a line with the keys from
+its standard input, then a line for each chunk, and answers each with a line. Keys are not in its
+arguments, which other users of the machine can see.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from shoal.errors import ReportError
 from shoal.protocol.encryption import chunk_header_bytes, decrypt_message
 from shoal.server.analyzer.counting import Messages, Spilling, first_of_each
-
-__all__ = ["Keys", "open_chunk"]
 
 
 class Keys(NamedTuple):
@@ -42,7 +39,6 @@ class Keys(NamedTuple):
 
     @classmethod
     def from_line(cls, line: str) -> Keys:
-        """Read the keys from a line."""
         (length, width, partitions, *multipliers), texts = json.loads(line)
         secret, info, key = map(bytes.fromhex, texts)
         low, high = multipliers

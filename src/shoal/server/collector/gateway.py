@@ -1,14 +1,12 @@
 """Oblivious HTTP in front of the endpoint for reports (RFC 9458).
 
-An oblivious request holds a whole request for the endpoint of reports, encrypted, and comes through
-somebody else's relay, which hides the sender. It is decrypted, handed to the same endpoint with the
-same limits, and the response is encrypted. All responses are equally long. Only reports are
-accepted here: plans and keys are no secrets.
+An oblivious request holds an encrypted request for the endpoint of reports and comes through
+somebody else's relay, which hides the sender. All responses are equally long.
 
 The relay hides addresses and nothing else, and only if all devices use the same key. It forwards
-each report at once, so that only the local epsilon holds against this collector. For plans whose
-promise is about counts a report is often the answer itself. They are refused here, unless the
-operator says to be trusted as a collector is (`oblivious = trusted`).
+each report at once, so only the local epsilon holds against this collector. For plans whose promise
+is about counts a report is often the answer itself. They are refused here, unless the operator is
+trusted as a collector is (`oblivious = trusted`).
 """
 
 from __future__ import annotations
@@ -36,8 +34,6 @@ from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.service import Service
 from shoal.server.storage.key_file import OBLIVIOUS_FILE, open_keys
 
-__all__ = ["ObliviousGateway"]
-
 PATH = "/v1/oblivious"
 
 RESPONSE_BYTES = 1024
@@ -62,20 +58,7 @@ _OBLIVIOUS = (
 
 
 class ObliviousGateway:
-    """The endpoint for reports, plain and through Oblivious HTTP.
-
-    Parameters
-    ----------
-    service
-        Its folder has the keys; the first is made at the first start. A backup has no copy of them,
-        and devices fetch a new one.
-    ingest
-        Accepts the decrypted requests.
-    plans
-        The plans, which say whether a plan is for counts.
-    trusted
-        Whether plans for counts are accepted too.
-    """
+    """The endpoint for reports, plain and through Oblivious HTTP."""
 
     def __init__(
         self, service: Service, ingest: Ingest, plans: ReportPlans, *, trusted: bool
@@ -87,7 +70,6 @@ class ObliviousGateway:
         self.operations = (*ingest.operations, *_OBLIVIOUS)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Respond to a request if its path is the endpoint's; return whether it was."""
         if scope["path"] != PATH:
             return await self._ingest.handle(scope, receive, send)
         if scope["method"] in ("GET", "HEAD"):

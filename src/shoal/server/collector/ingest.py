@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.report_files import Batch, parse_batch
-from shoal.protocol.plan import Plan
 from shoal.protocol.wire import batch_bytes
 from shoal.server.core import problems
-from shoal.server.core.group_commit import Committer
-from shoal.server.core.http import JSON, BodyBudget, Receive, Scope
+from shoal.server.core.http import JSON, BodyBudget, Receive
 from shoal.server.core.ingest import (
     NO_STORE,
     UNREAD,
+    Committer,
     DeviceIngest,
+    ReportFormat,
     ReportPlans,
     ReportRequest,
 )
@@ -29,8 +29,6 @@ from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Service
 from shoal.server.core.settings import Settings
-
-__all__ = ["BINARY", "Ingest", "WindowPart", "plan_id_of", "refusal_document", "split_by_window"]
 
 BINARY = ("application/vnd.shoal.reports", "application/octet-stream")
 """Media types of a batch in the binary form."""
@@ -60,29 +58,21 @@ def plan_id_of(path: str) -> str | None:
     return None if matched is None else matched[1]
 
 
-class Ingest(DeviceIngest[Batch]):
+class Ingest(DeviceIngest):
     """Accepts reports from devices, and from relays, which may send far more at once."""
 
     title, summary = "Shoal collector", "Signed plans out, reports in."
-    path = _PATH
-    media = frozenset({*(media.encode() for media in BINARY), JSON})
 
     def __init__(
-        self,
-        service: Service,
-        settings: Settings,
-        plans: ReportPlans,
-        committer: Committer[Batch],
+        self, service: Service, settings: Settings, plans: ReportPlans, committer: Committer[Batch]
     ) -> None:
+        media = frozenset({*(media.encode() for media in BINARY), JSON})
+        form = ReportFormat(_PATH, media, parse_batch, batch_bytes)
         needs_token = settings.ingest == "token"
         super().__init__(
-            service, settings, plans, committer, service.tokens, needs_token=needs_token
+            service, settings, plans, committer, form, service.tokens, needs_token=needs_token
         )
         self._relay_budget = BodyBudget(LARGE_BODIES * settings.max_body_bytes)
-
-    @property
-    def operations(self) -> tuple[Operation, ...]:
-        """The operations, for the OpenAPI document."""
         operation = Operation(
             "POST", "/v1/plans/{plan_id}/reports", "app" if self.needs_token else None,
             "Send reports. Each is counted once; a repeated report gets the same response. The"
@@ -90,25 +80,7 @@ class Ingest(DeviceIngest[Batch]):
             None, (PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
             problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
         )  # fmt: skip
-        return (operation,)
-
-    @staticmethod
-    def parse(plan: Plan, body: bytes) -> Batch:
-        """Return the reports in a body, binary or JSON."""
-        return parse_batch(plan, body)
-
-    @staticmethod
-    def bytes_of(plan: Plan, count: int) -> int:
-        """Return the size in bytes of a number of reports in the binary form."""
-        return batch_bytes(plan, count)
-
-    async def _answer(
-        self, request: ReportRequest, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        if request.is_relay:
-            await self._answer_relay(request, receive, send)
-        else:
-            await super()._answer(request, scope, receive, send)
+        self.operations: tuple[Operation, ...] = (operation,)
 
     async def _answer_relay(self, request: ReportRequest, receive: Receive, send: Send) -> None:
         """Accept the valid reports of a relay's batch and list the refused ones."""
@@ -149,7 +121,6 @@ class WindowPart(NamedTuple):
 
 
 def split_by_window(batch: Batch) -> list[WindowPart] | Problem:
-    """Split a batch into one part for each window."""
     order = np.argsort(batch.windows, kind="stable")
     windows, starts = np.unique(batch.windows[order], return_index=True)
     if len(windows) > MOST_WINDOWS:

@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,32 +22,23 @@ from shoal.protocol.plan import Plan
 from shoal.server.collector.gateway import ObliviousGateway
 from shoal.server.collector.ingest import Ingest
 from shoal.server.console.app import make_console
-from shoal.server.core import problems
 from shoal.server.core.administration import Administration, publish
-from shoal.server.core.group_commit import Committer
 from shoal.server.core.http import PLAN_PATH, App, Receive, Scope, bearer_token
-from shoal.server.core.ingest import Allowance
+from shoal.server.core.ingest import Committer, Lookups
 from shoal.server.core.listeners import Listener, bind, leave, run
 from shoal.server.core.observability import LOG, Metrics
-from shoal.server.core.problems import Problem, Send
+from shoal.server.core.problems import Send
 from shoal.server.core.public import PublicEndpoint, make_public
-from shoal.server.core.service import Service
+from shoal.server.core.service import Party, Service
 from shoal.server.core.settings import Settings
-from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import OBLIVIOUS_FILE, SIGNING_FILE
 from shoal.server.storage.records import Declaration
 from shoal.server.storage.store import Store
-from shoal.server.storage.windows import IncompleteCrowd
 from shoal.support.disk import Disk
 
-__all__ = ["Collector", "Workers", "check_workers", "serve"]
 
-LOOKUPS = 100
-"""Names in a second that the database is asked for because this collector does not know them."""
-
-
-class Collector:
+class Collector(Party):
     """Receives reports for published plans and releases complete crowds.
 
     Use it as an asynchronous context. `public` and `console` are its two ASGI apps,
@@ -88,14 +80,14 @@ class Collector:
             is_shared=bool(self.settings.database),
         )
         self._housekeeper = housekeeper
-        self._lookups = Allowance(LOOKUPS)
+        self._lookups = Lookups(self.service)
 
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
         self.store = service.open(self._make_store)
         self.administration = Administration(service, self.store, settings)
         committer: Committer[Batch] = Committer(
-            self._accept, settings.max_queued_reports, len, settings.store_timeout
+            service.accept, settings.max_queued_reports, len, settings.store_timeout
         )
         ingest = Ingest(service, settings, self.administration, committer)
         endpoint: PublicEndpoint = ingest
@@ -110,9 +102,6 @@ class Collector:
         service.start(committer, self)
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        await self.service.stop()
-
     def _make_store(self) -> Store:
         return Store(
             self.service.folder,
@@ -120,87 +109,40 @@ class Collector:
             timeout=self.settings.store_timeout,
             deadline_days=self.settings.deadline_days,
             clock=self.service.clock,
-            released=self._released,
-            discarded=self._discarded,
+            released=self.released,
+            discarded=self.discarded,
         )
 
     def _look_up_unknown(self, public: App) -> App:
-        """Return an app that asks the database for plans and tokens that are not known here.
-
-        Others publish plans and make tokens too, and a device discards its report if it is told
-        that there is no such plan. Anybody can make up names, so the number of lookups in a second
-        is limited; beyond that, a client with an unknown name is told to try again.
-        """
+        """Return an app that asks the database for plans and tokens that are not known here."""
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             named = PLAN_PATH.match(scope.get("path", ""))
             secret = bearer_token(dict(scope.get("headers", ()))) if named else ""
-            tokens, plans = self.service.tokens, self.administration
-            is_new_plan = named is not None and plans.published(named[1]) is None
-            is_new_token = bool(secret) and not tokens.knows(secret)
-            unknown = is_new_plan + is_new_token
-            found = not unknown or self._lookups.take(unknown)
-            if found:
-                try:
-                    if named is not None and is_new_plan:
-                        await plans.reload(named[1])
-                    if is_new_token:
-                        await self.service.in_store(tokens.look_up, secret)
-                except StorageError:
-                    found = False  # there may be such a plan, or such a token
-            if not found:
-                self.service.refused(problems.NOT_KNOWN_YET)
-                await problems.NOT_KNOWN_YET.send(send, last=True)
-                return
-            await public(scope, receive, send)
+            tokens, plans, lookups = self.service.tokens, self.administration, []
+            if named is not None and plans.published(named[1]) is None:
+                lookups.append(partial(plans.reload, named[1]))
+            if secret and not tokens.knows(secret):
+                lookups.append(partial(self.service.in_store, tokens.look_up, secret))
+            if await self._lookups.succeed(lookups, send):
+                await public(scope, receive, send)
 
         return app
-
-    # Reports and crowds
-
-    async def _accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
-        try:
-            answers, is_behind = await self.service.on_store_thread(self._accept_in_store, uploads)
-        except Exception as error:
-            LOG.error("reports were not accepted", exc_info=error)
-            raise
-        if is_behind:
-            self.service.sweep_soon()
-        return answers
-
-    def _accept_in_store(self, uploads: Sequence[Batch]) -> tuple[list[Problem | None], bool]:
-        answers = self.service.timed(lambda: self.store.accept(uploads))
-        return answers, self.store.is_behind
-
-    def _released(self, plan_id: str, number: int) -> None:
-        self.metrics.released(self.administration.reports_needed(plan_id))
-        LOG.info("crowd released", extra={"facts": {"plan": plan_id, "crowd": number}})
-
-    def _discarded(self, plan_id: str, ended: IncompleteCrowd) -> None:
-        self.metrics.discarded(self.administration.reports_needed(plan_id) * ended.tenths // 10)
-        about = {"plan": plan_id, "crowd": ended.number, "progress": 10 * ended.tenths}
-        LOG.warning("crowd discarded", extra={"facts": about})
 
     # Housekeeping
 
     def sweep(self) -> None:
-        """Bring the data in order, on the store's thread."""
         if self.service.is_shared or self.service.was_late:
             self.administration.reload_all()
             self.service.was_late = False
         if not self._housekeeper:
             self.store.database.keep_up()
             return
-        self.service.timed(self.store.sweep)
-        self.metrics.turn()
-
-    def after_sweep(self) -> None:
-        """Nothing else waits for a sweep."""
+        super().sweep()
 
     def last_sweep(self) -> None:
-        """Bring the data in order before the end, on the store's thread."""
         if self._housekeeper:
-            self.store.sweep()
+            super().last_sweep()
 
 
 def serve(
@@ -270,15 +212,6 @@ class Workers:
     whichever process it comes to. The first process has the console and does the housekeeping. The
     others take reports only; they end with it, and are started again if they die. Their folders go
     with them: a key that is never replaced would decrypt later states of the database.
-
-    Parameters
-    ----------
-    folder
-        The data folder of the first process; the others have folders in it.
-    settings
-        How it runs.
-    bound
-        The socket at which all of them take reports.
     """
 
     def __init__(self, folder: Path, settings: Settings, bound: socket.socket) -> None:

@@ -88,7 +88,7 @@ async def progress(console: Console, request: Request) -> Json:
     record = console.plan_of(request)
     percent = None
     if record.plan.parties is None:  # else only the relay knows
-        percent = 10 * await console.in_store(console.store.progress, record.plan.id)
+        percent = await console.in_store(console.store.progress, record.plan.id)
     return {"state": record.state, "progress": percent}
 
 

@@ -157,8 +157,8 @@ def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
     if plan.parties is not None:  # only the relay knows the progress of a crowd
         return "waiting for the relay" if state == "open" else f"{state}{why}"
     if state == "open":
-        return f"open, {about(10 * crowd.tenths)}"
-    return f"{state}{why}; it was {about(10 * crowd.tenths)} complete"
+        return f"open, {about(crowd.progress)}"
+    return f"{state}{why}; it was {about(crowd.progress)} complete"
 
 
 def unreadable_note(plan: Plan, unreadable: int) -> str:

@@ -145,7 +145,7 @@ def crowd_fields(plan: Plan, crowd: CrowdRecord) -> Json:
         "number": crowd.number,
         "window": crowd.window,
         "state": crowd.state,
-        "progress": 10 * crowd.tenths,
+        "progress": crowd.progress,
         "reports": crowd.reports,
         "unreadable": crowd.unreadable,
         "reason": crowd.reason,

@@ -74,7 +74,7 @@ class CrowdView(NamedTuple):
         """Return the view of a crowd."""
         window = "" if plan.window is None else window_in_words(plan, crowd.window)
         state, is_released = pages.crowd_in_words(plan, crowd), crowd.state == "released"
-        return cls(crowd.number, window, 10 * crowd.tenths, state, is_released, traces)
+        return cls(crowd.number, window, crowd.progress, state, is_released, traces)
 
 
 class SurveyView(NamedTuple):

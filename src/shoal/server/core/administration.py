@@ -69,12 +69,6 @@ class Administration:
             return problems.UNKNOWN_PLAN
         return record.plan if self.service.has_space else problems.STORAGE_FULL
 
-    def reports_needed(self, plan_id: str) -> int:
-        """Return how many reports make a crowd complete; on the store's thread."""
-        record = self._plans.get(plan_id) or self.store.plan(plan_id)  # another one published it
-        assert record is not None
-        return record.plan.reports_needed
-
     async def add_plan(self, plan: Plan) -> Problem | None:
         """Add a plan as a draft, or return why not; a known plan is left unchanged."""
         if self.service.is_shared:

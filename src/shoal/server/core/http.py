@@ -180,6 +180,16 @@ def read_origins(text: str) -> tuple[str, ...]:
     return check_origins(word for word in re.split(r"[,\s]+", text) if word)
 
 
+def first(handle: Callable[[Scope, Receive, Send], Awaitable[bool]], others: App) -> App:
+    """Return an app that lets an endpoint respond if the path is its own, and others if not."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not await handle(scope, receive, send):
+            await others(scope, receive, send)
+
+    return app
+
+
 def with_cors(app: App, origins_of: Callable[[str | None], Collection[str]]) -> App:
     """Wrap the app so that some web pages may call it.
 

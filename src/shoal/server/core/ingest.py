@@ -1,23 +1,23 @@
-"""The endpoint that devices post reports to: a few of one plan in a request.
+"""The endpoint that devices post reports to, and the queue that commits them to the disk.
 
-The collector's `Ingest` and the relay's `EncryptedIngest` build on it. It is written directly for
-ASGI, because a report is small and a framework would cost more than the report. Four headers of the
-request are read, and none of them is stored. The size limit of a request is known before its body
-is read: a few reports.
+The endpoint is written directly for ASGI, because a report is small and a framework would cost more
+than the report. Four headers of the request are read, and none of them is stored. The size limit of
+a request is known before its body is read: a few reports of one plan.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from shoal.errors import ReportError
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
-from shoal.server.core.group_commit import Committer
 from shoal.server.core.http import (
     JSON,
     BodyBudget,
@@ -32,16 +32,7 @@ from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.service import Service
 from shoal.server.core.settings import SenderLimits, Settings
 from shoal.server.core.tokens import Token, Tokens
-
-__all__ = [
-    "Allowance",
-    "DeviceIngest",
-    "ReportLimits",
-    "ReportPlans",
-    "ReportRequest",
-    "Sender",
-    "limits_document",
-]
+from shoal.server.storage.database import StorageError, StorageFull
 
 _WITHOUT_BODY = ("GET", "HEAD")
 UNREAD = (problems.TOO_LARGE, problems.TOO_MANY_AT_ONCE, problems.BUSY)
@@ -61,12 +52,18 @@ _ACCEPTED = {"type": "http.response.start", "status": 202, "headers": _EMPTY}
 _ACCEPTED_LAST = {"type": "http.response.start", "status": 202, "headers": [*_EMPTY, CLOSE]}
 _NO_BODY = {"type": "http.response.body", "body": b""}
 
-
-class _Reports(Protocol):
-    def __len__(self) -> int: ...
+U = TypeVar("U")
 
 
-U = TypeVar("U", bound=_Reports)
+class ReportFormat(NamedTuple):
+    """How reports arrive: the path, whose group is the plan's id, media types, and parsing."""
+
+    path: re.Pattern[str]
+    media: frozenset[bytes]
+    parse: Callable[[Plan, bytes], Any]
+    """Returns the reports in a body; anything else is a `ReportError`."""
+    bytes_of: Callable[[Plan, int], int]
+    """The size in bytes of a number of reports of a plan."""
 
 
 class ReportRequest(NamedTuple):
@@ -83,89 +80,61 @@ class ReportPlans(Protocol):
     """The plans of a party."""
 
     def plan_for_reports(self, plan_id: str) -> Plan | Problem:
-        """Return a plan by its id, or the problem why no reports are accepted for it."""
+        """Return a plan, or why no reports are accepted; a commit checks the plan's state."""
         ...
 
 
-class DeviceIngest(ABC, Generic[U]):
+class DeviceIngest:
     """Accepts reports; new and repeated ones get the same response after the same work.
 
-    Parameters
-    ----------
-    service
-        Counts refusals, and has a thread for large requests.
-    limits
-        How much one sender may send.
-    plans
-        The plans whose reports are accepted. Their state is checked when the reports are counted.
-    committer
-        Writes uploads to the disk.
-    tokens
-        Tokens of applications and relays; None if tokens give no rights here.
-    needs_token
-        Whether only applications and relays with a token may send reports.
+    Without `tokens`, tokens give no rights. With `needs_token`, only applications and relays with a
+    token may send reports.
     """
-
-    path: ClassVar[re.Pattern[str]]
-    """The path; its group is the plan's id."""
-    media: ClassVar[frozenset[bytes]]
-    """Media types of a body."""
 
     def __init__(
         self,
         service: Service,
         limits: SenderLimits,
         plans: ReportPlans,
-        committer: Committer[U],
+        committer: Committer[Any],
+        form: ReportFormat,
         tokens: Tokens | None = None,
         *,
         needs_token: bool = False,
     ) -> None:
         self._service, self._settings, self._plans = service, limits, plans
-        self._committer, self._tokens, self.needs_token = committer, tokens, needs_token
+        self._committer, self._form = committer, form
+        self._tokens, self.needs_token = tokens, needs_token
         self._in_thread = service.upload_thread.run
         self._rate = limits.reports_per_second
         self._allowances: dict[str, Allowance] = {}
         self._limits: dict[str, tuple[ReportLimits, int]] = {}
         self._device_budget = BodyBudget(BUDGET_OF_DEVICES)
 
-    @staticmethod
-    @abstractmethod
-    def parse(plan: Plan, body: bytes) -> U:
-        """Return the reports in a body; anything else is a `ReportError`."""
-
-    @staticmethod
-    @abstractmethod
-    def bytes_of(plan: Plan, count: int) -> int:
-        """Return the size in bytes of a number of reports of a plan."""
-
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Respond to a request if its path is this endpoint's; return whether it was."""
-        matched = self.path.fullmatch(scope["path"])
+        matched = self._form.path.fullmatch(scope["path"])
         if matched is None:
             return False
         request = self._check_head(matched[1], scope)
         if isinstance(request, Problem):
             await self._refuse(request, send, last=scope["method"] not in _WITHOUT_BODY)
+        elif request.is_relay:
+            await self._answer_relay(request, receive, send)
         else:
-            await self._answer(request, scope, receive, send)
+            connection = scope.get("state", {}).get("connection", {})
+            sender = connection.get("sender")
+            if sender is None:
+                sender = connection["sender"] = Sender()
+            await self._answer_device(request, sender, receive, send)
         return True
-
-    async def _answer(
-        self, request: ReportRequest, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        connection = scope.get("state", {}).get("connection", {})
-        sender = connection.get("sender")
-        if sender is None:
-            sender = connection["sender"] = Sender()
-        await self._answer_device(request, sender, receive, send)
 
     def _check_head(self, plan_id: str, scope: Scope) -> ReportRequest | Problem:
         if scope["method"] != "POST":
             return problems.ONLY_POST
         headers = dict(scope["headers"])
         media = media_type(headers)
-        if media not in self.media:
+        if media not in self._form.media:
             return problems.WRONG_TYPE
         token = self._token(headers, plan_id) if b"authorization" in headers else None
         if token is None and self.needs_token:
@@ -183,6 +152,9 @@ class DeviceIngest(ABC, Generic[U]):
         if token is None or not token.may("app") or not token.covers(plan_id):
             return None
         return token
+
+    async def _answer_relay(self, request: ReportRequest, receive: Receive, send: Send) -> None:
+        raise NotImplementedError  # only a collector has tokens of relays
 
     async def _answer_device(
         self, request: ReportRequest, sender: Sender, receive: Receive, send: Send
@@ -220,8 +192,8 @@ class DeviceIngest(ABC, Generic[U]):
         budget: BodyBudget,
         largest: int,
         too_large: Problem,
-    ) -> U | Problem:
-        """Read and parse the body of a request."""
+    ) -> Any:
+        """Return the reports in the body of a request, or a problem."""
         plan, headers, is_json, *_ = request
         if is_json:
             largest, too_large = LARGEST_JSON, problems.TOO_LARGE
@@ -233,8 +205,8 @@ class DeviceIngest(ABC, Generic[U]):
                 return problems.MALFORMED
             try:
                 if len(body) <= AT_ONCE:
-                    return self.parse(plan, body)
-                return await self._in_thread(self.parse, plan, body)
+                    return self._form.parse(plan, body)
+                return await self._in_thread(self._form.parse, plan, body)
             except ReportError:
                 return problems.MALFORMED
 
@@ -245,11 +217,9 @@ class DeviceIngest(ABC, Generic[U]):
     def _limits_of(self, plan: Plan) -> tuple[ReportLimits, int]:
         """Return the limits without a relay's token: in reports, and in bytes of a request."""
         limits = ReportLimits.of(plan, self._settings)
-        bytes_of_request = min(
-            self.bytes_of(plan, limits.of_request), self._settings.max_body_bytes
-        )
-        self._limits[plan.id] = limits, bytes_of_request
-        return limits, bytes_of_request
+        size = self._form.bytes_of(plan, limits.of_request)
+        self._limits[plan.id] = limits, min(size, self._settings.max_body_bytes)
+        return self._limits[plan.id]
 
     def _allowance(self, token: Token | None, sender: Sender | None = None) -> Allowance:
         """Return the allowance of a token, or of a connection that has none."""
@@ -330,7 +300,6 @@ class Sender:
         self._allowance: Allowance | None = None
 
     def allowance(self, per_second: int) -> Allowance:
-        """Return the connection's own allowance."""
         if self._allowance is None:
             self._allowance = Allowance(per_second)
         return self._allowance
@@ -345,5 +314,210 @@ class Sender:
         return limits.of_connection - self._reports.get(plan_id, 0)
 
     def charge(self, plan_id: str, count: int) -> None:
-        """Count reports that were accepted for commit."""
         self._reports[plan_id] = self._reports.get(plan_id, 0) + count
+
+
+MAX_PER_COMMIT = 10_000
+"""Reports in one commit; a larger upload goes by itself."""
+
+SHORTEST_TICK, LONGEST_TICK = 2**-8, 2**-4
+"""Seconds between two moments at which a lone commit is answered: 4 to 62 milliseconds."""
+
+_LONE = 4
+"""Uploads of a commit that is answered at a tick; larger ones take longer by themselves."""
+
+
+_WATCH = 0.5
+"""Seconds between two checks for uploads that have waited too long."""
+
+
+class Waiting(NamedTuple, Generic[U]):
+    """An upload, its answer to come, and when it is answered at the latest."""
+
+    upload: U
+    answer: asyncio.Future[Problem | None]
+    due: float
+
+
+Accept = Callable[[Sequence[U]], Awaitable[list[Problem | None]]]
+
+
+class Committer(Generic[U]):
+    """Group commit: uploads that arrive during one transaction go into the next.
+
+    A write to the disk takes as long for one report as for a thousand. So uploads wait while a
+    commit is under way and then go together; they are answered when they are on the disk. If more
+    than `max_queued_reports` wait, counted by `size`, new ones are refused at once. Small uploads
+    do not queue behind large ones: a single report gets through however many full batches others
+    send.
+
+    Every commit does the same work, except when reports fall into two crowds. By measuring response
+    times one could count the reports of others. So a commit behind which no other upload waits is
+    answered at a tick, whatever it had to do.
+
+    Every upload gets a response within `timeout` seconds: one that still waits is removed from the
+    queue; for one that is being committed, it is unknown whether it counts. Its sender retries with
+    the same bytes, and duplicates are recognized.
+    """
+
+    def __init__(
+        self,
+        accept: Accept[U],
+        max_queued_reports: int,
+        size: Callable[[U], int],
+        timeout: float,
+    ) -> None:
+        self._accept, self._max_queued, self._size = accept, max_queued_reports, size
+        self._timeout = timeout
+        self._uploads: list[Waiting[U]] = []
+        self._group: list[Waiting[U]] = []
+        self._waiting = 0
+        self._smallest_first = False
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._times: deque[float] = deque(maxlen=63)
+
+    @property
+    def fill(self) -> float:
+        """Which part of the reports that may wait are waiting."""
+        return self._waiting / self._max_queued
+
+    async def submit(self, upload: U) -> Problem | None:
+        """Return when the upload is on the disk, or with the problem why it is not."""
+        if self._stopping:
+            return problems.STOPPING
+        count = self._size(upload)
+        if self._waiting + count > self._max_queued and self._is_full_for(count):
+            return problems.BUSY
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Problem | None] = loop.create_future()
+        self._uploads.append(Waiting(upload, answer, loop.time() + self._timeout))
+        self._waiting += count
+        self._wake.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Commit group after group until stopped and empty."""
+        try:
+            while not self._stopping or self._uploads:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._uploads:
+                    await self._commit(self._next_group())
+        finally:  # if it is cancelled, no upload is left waiting
+            self._expire(math.inf)
+
+    def stop(self) -> None:
+        """Accept no more uploads; queued ones are still committed."""
+        self._stopping = True
+        self._wake.set()
+
+    def _is_full_for(self, size: int) -> bool:
+        """Whether too many reports wait; those of larger uploads do not keep a small one out."""
+        sizes = [self._size(one.upload) for one in self._uploads]
+        waiting = sum(one for one in sizes if one <= size)
+        return waiting > 0 and waiting + size > self._max_queued
+
+    def _next_group(self) -> list[Waiting[U]]:
+        """Return the uploads of the next commit: the smallest and the oldest in turn."""
+        queue = self._uploads
+        self._smallest_first = not self._smallest_first
+        if self._waiting <= MAX_PER_COMMIT:
+            self._uploads, self._waiting = [], 0
+            return queue
+        if self._smallest_first:
+            queue = sorted(queue, key=lambda waiting: self._size(waiting.upload))
+        group, size = [queue[0]], self._size(queue[0].upload)
+        for one in queue[1:]:
+            more = self._size(one.upload)
+            if size + more > MAX_PER_COMMIT:
+                break
+            group.append(one)
+            size += more
+        chosen = set(map(id, group))
+        self._uploads = [one for one in self._uploads if id(one) not in chosen]
+        self._waiting -= size
+        return group
+
+    async def _commit(self, group: list[Waiting[U]]) -> None:
+        answers: Sequence[Problem | None]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._group = group
+        self._watching = loop.call_later(_WATCH, self._watch)
+        try:
+            answers = await self._accept([one.upload for one in group])
+        except StorageFull:
+            answers = [problems.STORAGE_FULL] * len(group)
+        except StorageError:
+            answers = [problems.UNAVAILABLE] * len(group)
+        except Exception:
+            answers = [problems.INTERNAL] * len(group)
+        finally:
+            self._watching.cancel()
+        self._group = []
+        if self._uploads or len(group) > _LONE:
+            _answer(group, answers)
+            return
+        took = loop.time() - began
+        tick = self._tick(took)
+        loop.call_at(began + math.ceil(took / tick) * tick, _answer, group, answers)
+
+    def _watch(self) -> None:
+        """Answer uploads that have waited too long, and check again soon."""
+        loop = asyncio.get_running_loop()
+        self._expire(loop.time())
+        self._watching = loop.call_later(_WATCH, self._watch)
+
+    def _expire(self, now: float) -> None:
+        """Answer uploads that are due; those that have not begun are never committed."""
+        late = [one for one in self._group if one.due <= now]
+        if self._uploads and self._uploads[0].due <= now:  # the oldest is first
+            late += [one for one in self._uploads if one.due <= now]
+            self._uploads = [one for one in self._uploads if one.due > now]
+            self._waiting = sum(self._size(one.upload) for one in self._uploads)
+        _answer(late, [problems.UNAVAILABLE] * len(late))
+
+    def _tick(self, took: float) -> float:
+        """Return the time between answers: twice what a commit usually takes, or a little more."""
+        self._times.append(took)
+        usual = sorted(self._times)[len(self._times) // 2]
+        tick = SHORTEST_TICK
+        while tick < min(2 * usual, LONGEST_TICK):
+            tick *= 2
+        return tick
+
+
+def _answer(group: Sequence[Waiting[U]], answers: Sequence[Problem | None]) -> None:
+    for one, answer in zip(group, answers, strict=True):
+        if not one.answer.done():  # the sender may have gone, or the time was over
+            one.answer.set_result(answer)
+
+
+LOOKUPS = 100
+"""Names in a second that a shared database is asked for because this process does not know them."""
+
+
+class Lookups:
+    """Asks a shared database for plans and tokens that are not known here.
+
+    Others publish plans and make tokens too, and a device discards its report if it is told
+    that there is no such plan. Anybody can make up names, so the number of lookups in a second
+    is limited; beyond that, a client with an unknown name is told to try again.
+    """
+
+    def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
+        self._service, self.allowance = service, Allowance(LOOKUPS, clock)
+
+    async def succeed(self, lookups: Sequence[Callable[[], Awaitable[object]]], send: Send) -> bool:
+        """Make lookups; if that is not possible now, respond so and return False."""
+        found = not lookups or self.allowance.take(len(lookups))
+        try:
+            for look_up in lookups if found else ():
+                await look_up()
+        except StorageError:
+            found = False  # there may be such a plan, or such a token
+        if not found:
+            self._service.refused(problems.NOT_KNOWN_YET)
+            await problems.NOT_KNOWN_YET.send(send, last=True)
+        return found

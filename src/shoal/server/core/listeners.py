@@ -9,13 +9,13 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from shoal.errors import InputError
 from shoal.server.core.http import App
 from shoal.server.core.http_server import HttpServer
 from shoal.server.core.observability import LOG, log_to
-from shoal.server.core.service import Service
+from shoal.server.core.service import Party
 from shoal.server.core.settings import address, own_url, remove_addresses, write_addresses
 
 
@@ -29,16 +29,6 @@ class Listener(NamedTuple):
     where: str
     app: Callable[[], App]
     bound: socket.socket | None = None
-
-
-class Party(Protocol):
-    """A collector, a relay or an analyzer."""
-
-    service: Service
-
-    async def __aenter__(self) -> Any: ...
-
-    async def __aexit__(self, *error: object) -> None: ...
 
 
 def run(

@@ -3,7 +3,7 @@
 A counter of reports, read every second, would show when each report arrived. So reports are counted
 when their crowd is released or discarded, in the latter case rounded down to a tenth of the crowd.
 For the same reason the duration of commits is the longest of a period, the queue is rounded to
-tenths and the size of the data to megabytes. Refusals are counted as they happen, since refused
+10 % and the size of the data to megabytes. Refusals are counted as they happen, since refused
 reports are not counted. Logs are JSON lines about the service and never about a report; times are
 rounded to the minute, since a line may mark the report that completed a crowd.
 """

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration
-from shoal.server.core.http import App, Receive, Refusal, Scope, with_cors
+from shoal.server.core.http import App, Receive, Refusal, Scope, first, with_cors
 from shoal.server.core.openapi import (
     Operation,
     Parameter,
@@ -89,8 +89,4 @@ def make_public(administration: Administration, endpoint: PublicEndpoint) -> App
         administration.refused,
     )
 
-    async def public(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not await endpoint.handle(scope, receive, send):
-            await others(scope, receive, send)
-
-    return with_cors(public, administration.origins)
+    return with_cors(first(endpoint.handle, others), administration.origins)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
@@ -26,11 +26,13 @@ from shoal.server.storage.database import (
     transaction,
 )
 from shoal.server.storage.key_file import KeyFile, Signer, private_file
-from shoal.server.storage.records import STATES
+from shoal.server.storage.records import STATES, read_plan
 from shoal.server.storage.recovery import check_role, check_signer, check_whole
 from shoal.server.storage.sqlite import LONGEST_LOG, log_size
 
-__all__ = ["Housekeeping", "Service", "WorkerThread"]
+if TYPE_CHECKING:
+    from shoal.server.core.ingest import Committer
+    from shoal.server.storage.windows import IncompleteCrowd
 
 SWEEP_SECONDS = 20.0
 
@@ -39,46 +41,55 @@ READY_SECONDS = 1.5
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 
 
-class AnyStore(Protocol):
-    """The store of a party."""
+class Party:
+    """A collector, a relay or an analyzer: an asynchronous context.
 
-    database: Database
+    Its `service` does what all parties need, its `store` has the data.
+    """
 
-    def close(self) -> None:
-        """Close the data."""
+    service: Service
+    store: Any
 
+    async def __aenter__(self) -> Self:
+        raise NotImplementedError
 
-S = TypeVar("S", bound=AnyStore)
-
-
-class Queue(Protocol):
-    """Reports that wait for the disk."""
-
-    @property
-    def fill(self) -> float:
-        """Which part of the reports that may wait are waiting."""
-        ...
-
-    def stop(self) -> None:
-        """Accept no more."""
-
-    async def run(self) -> None:
-        """Commit until stopped and empty."""
-
-
-class Housekeeping(Protocol):
-    """What a party does in every sweep."""
+    async def __aexit__(self, *error: object) -> None:
+        await self.service.stop()
 
     def sweep(self) -> None:
         """Bring the data in order, on the store's thread."""
+        self.service.timed(self.store.sweep)
+        self.service.metrics.turn()
+
+    def last_sweep(self) -> None:
+        """Bring the data in order before the end, on the store's thread."""
+        self.store.sweep()
+
+    def released(self, plan_id: str, number: int) -> None:
+        """Count and log a crowd that was released; called by the store."""
+        self.service.metrics.released(self._reports_needed(plan_id))
+        LOG.info("crowd released", extra={"facts": {"plan": plan_id, "crowd": number}})
+
+    def discarded(self, plan_id: str, ended: IncompleteCrowd) -> None:
+        """Count and log a crowd that was discarded; called by the store."""
+        reports = self._reports_needed(plan_id) * ended.progress // 100
+        self.service.metrics.discarded(reports)
+        about = {"plan": plan_id, "crowd": ended.number, "progress": ended.progress}
+        LOG.warning("crowd discarded", extra={"facts": about})
+
+    def _reports_needed(self, plan_id: str) -> int:
+        query = "SELECT document FROM plans WHERE id = ?"
+        (document,) = self.store.database.execute(query, (plan_id,)).fetchone()
+        return read_plan(plan_id, document).reports_needed
 
     def after_sweep(self) -> None:
         """Wake the party's other tasks, on the event loop."""
 
-    def last_sweep(self) -> None:
-        """Bring the data in order before the end, on the store's thread."""
+    def after_commit(self) -> None:
+        """Look at the data after reports were committed, on the store's thread."""
 
 
 class WorkerThread:
@@ -88,11 +99,9 @@ class WorkerThread:
         self._executor = ThreadPoolExecutor(1, name)
 
     def submit(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Queue work for the thread."""
         return self._executor.submit(work, *args, **kwargs)
 
     async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run work on the thread and wait for its result."""
         return await asyncio.wrap_future(self.submit(work, *args, **kwargs))
 
     async def end(self, timeout: float) -> bool:
@@ -106,20 +115,8 @@ class WorkerThread:
 class Service:
     """The part of a running party that does not depend on what it collects.
 
-    Parameters
-    ----------
-    folder
-        The data folder, created if needed; one service at a time uses it.
-    settings
-        The settings that all parties have.
-    role
-        Whose data the folder holds.
-    metrics
-        Where refusals, commits and jumps of the clock are counted.
-    clock
-        Seconds since 1970; by default one that does not jump.
-    is_shared
-        Whether the data are in a database that others use too, and not in the folder.
+    One service at a time uses the folder, which is created if needed. `role` says whose data it
+    holds. `is_shared` says that the data are in a database that others use too.
     """
 
     tokens: Tokens
@@ -170,9 +167,9 @@ class Service:
             if not self.is_shared:
                 check_whole(self.folder)
                 held.enter_context(data_lock(self.folder, NAME))
-            store = make_store()
+            store: Any = make_store()
             held.callback(store.close)
-            database = store.database
+            database: Database = store.database
             with transaction(database.connection):
                 check_role(database.connection, self.folder, self._role)
                 self.signer = check_signer(database.connection, self.folder, self.clock)
@@ -187,13 +184,13 @@ class Service:
             self._make_admin()
             self.check_space()
             self._held = held.pop_all()
-        self._database = database
+        self._store, self._database = store, database
         # One thread for the database, one for long computations, and one for large uploads, since
         # anyone can send those.
         self.store_thread = self.add_thread("store")
         self._compute_thread = self.add_thread("compute")
         self.upload_thread = self.add_thread("upload")
-        return store
+        return store  # type: ignore[no-any-return]
 
     def add_thread(self, name: str) -> WorkerThread:
         """Start another thread; it ends before those that were started earlier."""
@@ -202,7 +199,7 @@ class Service:
         return thread
 
     def start(
-        self, queue: Queue | None, party: Housekeeping, *others: Coroutine[Any, Any, None]
+        self, queue: Committer[Any] | None, party: Party, *others: Coroutine[Any, Any, None]
     ) -> None:
         """Run the queue of reports, the housekeeping and other tasks until `stop`."""
         self._queue, self._party = queue, party
@@ -290,6 +287,22 @@ class Service:
         """Run a long computation on a thread of its own, so that reports do not wait."""
         return await self._compute_thread.run(work, *args, **kwargs)
 
+    async def accept(self, uploads: Sequence[Any]) -> list[Problem | None]:
+        """Commit uploads in one transaction; return the problem of each, or None."""
+        try:
+            answers, is_behind = await self.on_store_thread(self._accept, uploads)
+        except Exception as error:
+            LOG.error("reports were not accepted", exc_info=error)
+            raise
+        if is_behind:
+            self.sweep_soon()
+        return answers
+
+    def _accept(self, uploads: Sequence[Any]) -> tuple[list[Problem | None], bool]:
+        answers: list[Problem | None] = self.timed(lambda: self._store.accept(uploads))
+        self._party.after_commit()
+        return answers, self._store.is_behind
+
     def timed(self, work: Callable[[], R]) -> R:
         """Do work on the store's thread whose duration is shown as that of a commit."""
         began = time.monotonic()
@@ -300,7 +313,6 @@ class Service:
     # Housekeeping
 
     def sweep_soon(self) -> None:
-        """Start the next sweep now."""
         self._sweep_now.set()
 
     async def _sweep(self) -> None:
@@ -370,7 +382,6 @@ class Service:
     # Health
 
     def refused(self, problem: Problem) -> None:
-        """Count a problem that was sent."""
         self.metrics.refused(problem)
 
     def check_space(self) -> None:

@@ -17,7 +17,7 @@ from shoal.server.doctor import Finding, Verdict, fail, ok, warn
 from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
-from shoal.server.storage.records import Records, Signatures
+from shoal.server.storage.records import Records
 from shoal.server.storage.schema import (
     COLLECTOR,
     VERSION,
@@ -272,7 +272,7 @@ def check_signatures(database: SqlConnection, folder: Path) -> Iterator[Finding]
     """Check that stored plans, certificates and releases match their ids and signatures."""
     if not (folder / SIGNING_FILE).exists():
         return  # another finding says so
-    found = Records(database, Signatures(database, folder)).unverified()
+    found = Records(database, folder).unverified()
     if found:
         more = f" There are {len(found) - 1:,} more." if len(found) > 1 else ""
         sentence = found[0].removesuffix(" Restore a backup.")

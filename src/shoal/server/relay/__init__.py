@@ -1,12 +1,8 @@
 """The relay: accepts encrypted reports, waits for a crowd, shuffles it, and forwards it complete.
 
-The relay knows who sends and cannot read; the analyzer reads and does not know who sent.
-`endpoints` parses an encrypted report, `core.group_commit` batches concurrent uploads,
-and `store` puts it into the open crowd of its window in one durable transaction. A complete crowd
-is *frozen* in a later transaction: from then on nothing changes who is in it. Then `forwarding`
-shuffles its messages, stores them as chunks, and sends them until the analyzer has signed that it
-has all of them. `key_prefetch` fetches keys of crowds in advance, `analyzer_client` verifies what
-the analyzer signed, and `plan_cache` holds the documents served to devices.
+The relay knows who sends and cannot read; the analyzer reads and does not know who sent. A complete
+crowd is *frozen* in a transaction: from then on nothing changes who is in it. `forwarding` shuffles
+its messages, stores them as chunks, and sends them until the analyzer has signed for all of them.
 """
 
 from __future__ import annotations

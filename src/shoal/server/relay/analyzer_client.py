@@ -1,9 +1,8 @@
 """Client for the analyzer's API; verifies its signatures.
 
-The analyzer's signing key is given by the operator, or taken at the first contact and kept. While
-the analyzer rotates its key, it signs with both, and the old key signs the new one: the relay pins
-the new one. Chunks are signed with the relay's own key, which the analyzer knows together with the
-relay's token.
+The analyzer's signing key is given by the operator, or taken at the first contact and pinned. When
+the analyzer rotates its key, the old key signs the new one, and the relay pins that. Chunks are
+signed with the relay's own key, which the analyzer knows together with the relay's token.
 """
 
 from __future__ import annotations
@@ -28,20 +27,12 @@ from shoal.protocol.signatures import (
     link_content,
 )
 from shoal.server.core.observability import LOG
-from shoal.server.relay.frozen_crowds import DiscardedCrowd, FrozenCrowd
+from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.open_plan import Document, Wanted
 from shoal.server.storage.key_file import Signer
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import cut_off_at, network_errors, open_connection, parse_address
 from shoal.support.files import canonical_json, strict_json
-
-__all__ = [
-    "AnalyzerClient",
-    "AnalyzerReply",
-    "AnalyzerTransport",
-    "HttpAnalyzerTransport",
-    "Refused",
-]
 
 MAX_RESPONSE_BYTES = 16 << 20
 """Bytes of an answer that are read before giving up: a certificate may be long."""
@@ -81,19 +72,9 @@ class Refused(TransportError):  # noqa: N818  it is an answer
 class AnalyzerClient:
     """The analyzer as a relay sees it. Its methods block: they are called in threads.
 
-    Parameters
-    ----------
-    transport
-        Brings requests to it.
-    token_file
-        A file with the relay's token, read for every request.
-    signer
-        Signs chunks with the relay's key.
-    pinned
-        The analyzer's key, if it is known.
-    pin
-        Keeps a key that a link led to, or that was taken at the first contact (True), and returns
-        the key that counts: that of another relay on the same data, if it was faster.
+    The token file is read for every request. `pin` keeps a key that a link led to, or that was
+    taken at the first contact (True), and returns the key that counts: that of another relay on the
+    same data, if it was faster.
     """
 
     def __init__(
@@ -109,20 +90,17 @@ class AnalyzerClient:
         self._signers = ""
 
     def stop(self) -> None:
-        """Cancel requests in progress: the relay stops."""
         self._transport.stop()
 
     # Documents that are passed on
 
     def plan(self, plan_id: str) -> Document:
-        """Return the analyzer's plan document."""
         document = self._signed("plan", "GET", f"/v1/plans/{plan_id}")
         if _json(document.content, "plan").get("id") != plan_id:
             raise TransportError("the analyzer's document is of another plan.")
         return document
 
     def certificate(self, plan_id: str) -> Document:
-        """Return the analyzer's certificate of a plan."""
         return self._signed("certificate", "GET", f"/v1/plans/{plan_id}/certificate")
 
     def keys(self) -> Document:
@@ -173,7 +151,7 @@ class AnalyzerClient:
             raise TransportError("the analyzer's key is of another crowd.")
         return signed
 
-    def discard(self, crowd: DiscardedCrowd) -> None:
+    def discard(self, crowd: FrozenCrowd) -> None:
         """Tell the analyzer that a crowd was discarded, so that it destroys the crowd's key."""
         about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
         body = canonical_json(about | {"state": "discarded"})
@@ -294,19 +272,7 @@ def _problem_name(content: bytes) -> str:
 
 
 class HttpAnalyzerTransport:
-    """Reaches the analyzer over HTTP, each request on a connection of its own.
-
-    Parameters
-    ----------
-    url
-        ``https://host[:port][/path]``; ``http`` only for this machine itself, or if it is allowed.
-    timeout
-        Seconds that one request may take altogether.
-    allow_plain
-        Take ``http`` to other machines too, where the network is trusted.
-    context
-        How TLS is verified; by default the system's certificates and the host's name.
-    """
+    """Reaches the analyzer over HTTP, each request on a connection of its own."""
 
     def __init__(
         self,
@@ -329,7 +295,6 @@ class HttpAnalyzerTransport:
     def ask(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> AnalyzerReply:
-        """Return the answer to a request."""
         if self._stopped:
             raise TransportError("the relay is stopping.")
         deadline = time.monotonic() + self._timeout
@@ -355,7 +320,6 @@ class HttpAnalyzerTransport:
             connection.close()
 
     def stop(self) -> None:
-        """Cancel requests in progress: the relay stops."""
         self._stopped = True
         for wire in list(self._open):
             with suppress(OSError):

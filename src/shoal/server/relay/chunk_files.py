@@ -1,7 +1,6 @@
 """The chunks of a frozen crowd: files or rows under the crowd's key, written once, then only read.
 
-A crowd's chunks are made anew as long as the database does not say that they are all there, and no
-byte of them leaves before that. Afterwards they are the same bytes until the crowd has ended.
+They are made anew until the database says that all are there; no byte of them leaves before that.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from shoal.server.storage.database import StorageError, storage_errors
 from shoal.server.storage.encryption import decrypt, encrypt
 from shoal.support.disk import Disk
 
-__all__ = ["ChunkRows", "ShuffledChunks", "crowd_bytes"]
-
 FOLDER = "chunks"
 LARGEST_CHUNK = 8 << 20
 """Bytes of a chunk with its header."""
@@ -37,44 +34,21 @@ Reports = Callable[[int, int], tuple[list[bytes], int | None]]
 
 
 def crowd_bytes(plan: Plan) -> int:
-    """Return how many bytes the messages of a complete crowd have."""
     messages = 1 if plan.parties is None else plan.parties.messages
     return plan.reports_needed * messages * message_bytes(plan)
-
-
-class ChunkRows:
-    """Chunks in a database that several relays share.
-
-    `frozen` has them; `ask` runs a function on the store's thread and waits for it.
-    """
-
-    def __init__(self, frozen: FrozenCrowds, ask: Callable[..., Any]) -> None:
-        self._frozen, self._ask = frozen, ask
-
-    def begin(self, crowd: FrozenCrowd) -> None:
-        """Begin a new attempt, and remove the chunks of earlier ones."""
-        while self._ask(self._frozen.begin_attempt, crowd):
-            pass
-
-    def put(self, crowd: FrozenCrowd, number: int, piece: bytes) -> None:
-        """Store a chunk durably."""
-        self._ask(self._frozen.add_chunk, crowd, number, piece)
-
-    def get(self, crowd: FrozenCrowd, number: int) -> bytes:
-        """Return a chunk."""
-        content: bytes = self._ask(self._frozen.chunk, crowd, number)
-        return content
 
 
 class ShuffledChunks:
     """The chunks of all crowds on their way, and the files of shuffles, in the relay's folder.
 
-    `rows` has the chunks if several relays share a database; then the folder has only the buckets
-    of a shuffle.
+    Where several relays share a database, `frozen` has the chunks, and the folder has only the
+    buckets of a shuffle. `ask` then runs a function on the store's thread and waits for it.
     """
 
-    def __init__(self, folder: Path, rows: ChunkRows | None = None) -> None:
-        self._folder, self._disk, self._rows = folder / FOLDER, Disk(), rows
+    def __init__(
+        self, folder: Path, frozen: FrozenCrowds | None = None, ask: Callable[..., Any] = map
+    ) -> None:
+        self._folder, self._disk, self._frozen, self._ask = folder / FOLDER, Disk(), frozen, ask
         self._foreign: set[str] = set()
 
     def write(self, plan: Plan, crowd: FrozenCrowd, key: bytes, reports: Reports) -> int:
@@ -103,7 +77,6 @@ class ShuffledChunks:
         return count
 
     def read(self, crowd: FrozenCrowd, key: bytes, number: int) -> bytes:
-        """Return the forwarded form of a chunk."""
         with storage_errors():
             piece = self._get(crowd, number)
         return decrypt(key, piece, _about(crowd.number, number))
@@ -111,20 +84,20 @@ class ShuffledChunks:
     def _begin(self, crowd: FrozenCrowd) -> None:
         """Remove the leftovers of an earlier shuffle of a crowd."""
         self.keep_only(crowd.number)
-        if self._rows is not None:
-            self._rows.begin(crowd)
+        while self._frozen is not None and self._ask(self._frozen.begin_attempt, crowd):
+            pass
 
     def _put(self, crowd: FrozenCrowd, number: int, piece: bytes) -> None:
-        if self._rows is not None:
-            self._rows.put(crowd, number, piece)
+        if self._frozen is not None:
+            self._ask(self._frozen.add_chunk, crowd, number, piece)
             return
         path = self._path(crowd.number, number)
         self._disk.write(path, piece)
         self._disk.sync_file(path)
 
     def _get(self, crowd: FrozenCrowd, number: int) -> bytes:
-        if self._rows is not None:
-            return self._rows.get(crowd, number)
+        if self._frozen is not None:
+            return bytes(self._ask(self._frozen.chunk, crowd, number))
         return self._path(crowd.number, number).read_bytes()
 
     def keep_only(self, *less: int, numbers: Collection[int] | None = None) -> None:
@@ -149,7 +122,6 @@ class ShuffledChunks:
 
     @property
     def size(self) -> int:
-        """The bytes of all files."""
         total = 0
         with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             for entry in entries:

@@ -1,15 +1,12 @@
 """The encrypted reports of an open crowd: rows of one length, in random order.
 
-A row holds the messages of one report, or nothing. There are always more rows than are used, and a
-report replaces a random empty one. So neither the order of the rows nor their number tells when a
-report came, down to the rows that were added together. A report that has come before writes as
-much: an empty row is written again. All rows are encrypted under the crowd's key.
+There are always more rows than are used, and a report replaces a random empty one. So neither the
+order of the rows nor their number tells when a report came. A repeated report rewrites an empty
+row. All rows are encrypted under the crowd's key.
 
-Several relays may share a crowd. Then one row of one length, under the crowd's key, says how many
-reports it has and how many rows were made. Whoever writes holds the lock of the plan, so this row
-is never behind. Each relay puts reports into rows that it made itself, and remembers in memory
-which of them are empty; it need not read the rows of others. Rows that are still empty when their
-relay ends stay so, and readers of the crowd pass over them.
+Several relays may share a crowd. Then one more row says how many reports and rows there are;
+whoever writes holds the lock of the plan. Each relay fills only rows that it made itself, so it
+need not read the rows of others. Rows that are still empty when their relay ends stay so.
 """
 
 from __future__ import annotations
@@ -20,8 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from shoal.protocol.random_bits import SystemBits, draw_below
 from shoal.server.storage.database import Database, SqlConnection
 from shoal.server.storage.encryption import decrypt, encrypt
-
-__all__ = ["EncryptedPool", "first_row", "read_rows", "remove_rows"]
 
 _FIRST_ROWS = 16
 _MOST_ADDED = 4 << 20
@@ -99,12 +94,10 @@ class EncryptedPool:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the crowd has all the reports it needs."""
         return self.reports == self._needed
 
     @property
     def room(self) -> int:
-        """How many reports it still takes."""
         return self._needed - self.reports
 
     def write(self, reports: Sequence[bytes | None]) -> None:
@@ -191,7 +184,6 @@ def read_rows(
 
 
 def _decrypted(connection: SqlConnection, key: bytes, number: int) -> Iterator[tuple[int, bytes]]:
-    """Yield all rows of a crowd with their content."""
     cursor = connection.execute(
         "SELECT id, content FROM messages WHERE id >= ? AND id < ? ORDER BY id",
         (first_row(number), first_row(number + 1)),

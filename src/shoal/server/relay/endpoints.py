@@ -14,12 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.protocol.encryption import EncryptedReports, encrypted_batch_bytes, split_encrypted
-from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import KEY, SIGNATURE
 from shoal.protocol.wire import ENCRYPTED_TYPE
 from shoal.server.core import problems
-from shoal.server.core.http import App, Receive, Refusal, Scope, read_origins, with_cors
-from shoal.server.core.ingest import DeviceIngest
+from shoal.server.core.http import App, Refusal, first, read_origins, with_cors
+from shoal.server.core.ingest import DeviceIngest, ReportFormat
 from shoal.server.core.openapi import (
     Integer,
     Operation,
@@ -30,14 +29,12 @@ from shoal.server.core.openapi import (
     make_app,
     openapi,
 )
-from shoal.server.core.problems import Problem, Send
+from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import token_of
 from shoal.server.relay.open_plan import Document
 
 if TYPE_CHECKING:
     from shoal.server.relay.service import Relay
-
-__all__ = ["OPERATIONS", "EncryptedIngest", "kilobytes", "make_ops", "make_public"]
 
 _PLAN = Parameter("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
 _WINDOW = Integer("window", "query", "The window's number; 0 without windows.", 0, 2**32 - 1, 0)
@@ -46,21 +43,12 @@ _AN_HOUR = "public, max-age=3600"
 """How long a signed document may be cached; after that the signing key may have changed."""
 
 
-class EncryptedIngest(DeviceIngest[EncryptedReports]):
-    """Accepts encrypted reports, within the same limits as the collector."""
-
-    path = re.compile(r"/v1/plans/([0-9a-f]{64})/encrypted")
-    media = frozenset({ENCRYPTED_TYPE.encode()})
-
-    @staticmethod
-    def parse(plan: Plan, body: bytes) -> EncryptedReports:
-        """Return the reports in a body."""
-        return split_encrypted(plan, body)
-
-    @staticmethod
-    def bytes_of(plan: Plan, count: int) -> int:
-        """Return the size in bytes of a number of reports."""
-        return encrypted_batch_bytes(plan, count)
+FORMAT = ReportFormat(
+    re.compile(r"/v1/plans/([0-9a-f]{64})/encrypted"),
+    frozenset({ENCRYPTED_TYPE.encode()}),
+    split_encrypted,
+    encrypted_batch_bytes,
+)
 
 
 def kilobytes(upload: EncryptedReports) -> int:
@@ -68,9 +56,7 @@ def kilobytes(upload: EncryptedReports) -> int:
     return 1 + (len(upload.content) >> 10)
 
 
-def make_public(relay: Relay, ingest: EncryptedIngest) -> App:
-    """Return the ASGI app of the listener for devices."""
-
+def make_public(relay: Relay, ingest: DeviceIngest) -> App:
     def passed_on(name: str, cache: str = _AN_HOUR) -> Response:
         return _as_received(relay.cache.document(name), cache)
 
@@ -122,12 +108,8 @@ def make_public(relay: Relay, ingest: EncryptedIngest) -> App:
         relay.service.refused,
     )
 
-    async def public(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not await ingest.handle(scope, receive, send):
-            await others(scope, receive, send)
-
     origins = read_origins(relay.settings.origins)
-    return with_cors(public, lambda plan_id: origins)
+    return with_cors(first(ingest.handle, others), lambda plan_id: origins)
 
 
 def _as_received(document: Document | Problem, cache: str) -> Response:
@@ -148,7 +130,6 @@ class OpsHandlers(ServiceHandlers):
         self._relay = relay
 
     async def plans(self, request: Request) -> Response:
-        """List plans and their states."""
         token = token_of(request)
         lines = [
             {"id": record.plan.id, "survey": record.plan.survey.name, "state": record.state}
@@ -158,7 +139,6 @@ class OpsHandlers(ServiceHandlers):
         return json_response({"plans": lines})
 
     async def crowds(self, request: Request) -> Response:
-        """List the crowds of a plan."""
         plan_id = request.path_params["plan_id"]
         if self._relay.cache.plan(plan_id) is None:
             raise Refusal(problems.UNKNOWN_PLAN)
@@ -170,7 +150,7 @@ class OpsHandlers(ServiceHandlers):
                         "window": crowd.window,
                         "crowd": crowd.place,
                         "state": crowd.state,
-                        "progress": None if crowd.tenths is None else 10 * crowd.tenths,
+                        "progress": crowd.progress,
                     }
                     for crowd in crowds
                 ]
@@ -178,7 +158,6 @@ class OpsHandlers(ServiceHandlers):
         )
 
     async def close(self, request: Request) -> Response:
-        """Close a plan."""
         plan_id = request.path_params["plan_id"]
         if self._relay.cache.plan(plan_id) is None:
             raise Refusal(problems.UNKNOWN_PLAN)
@@ -187,7 +166,6 @@ class OpsHandlers(ServiceHandlers):
         return json_response({"id": plan_id, "state": "closed"})
 
     async def metrics(self, request: Request) -> Response:
-        """Show the metrics."""
         await self._relay.count_waiting()
         return await super().metrics(request)
 
@@ -231,5 +209,4 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 def make_ops(relay: Relay) -> Starlette:
-    """Return the ASGI app of the listener for operators."""
     return guarded_app(OPERATIONS, OpsHandlers(relay), relay.service)

@@ -1,13 +1,8 @@
 """Brings frozen crowds to the analyzer: each whole, shuffled once, and always the same bytes.
 
-Whatever the analyzer answers, a crowd is never cut anew: a second crowd of almost the same people
-would single out those who are in one of them only. A refusal is tried again, more and more seldom.
-A crowd is discarded as a whole if the analyzer says many times in a row that it will never take it:
-the crowd has ended there, or has other chunks. So is a crowd past its deadline.
-
-Several relays may have the same crowds before them. Each claims a crowd while it shuffles or sends
-it, so that no work is done twice. Nothing depends on that: the data say which shuffle is forwarded,
-and bytes that come twice are the same.
+A crowd is never cut anew: a second crowd of almost the same people would single out those who are
+in one of them only. A refusal is tried again, more and more seldom. A crowd is discarded as a whole
+if the analyzer refuses it for good many times in a row, or if it is past its deadline.
 """
 
 from __future__ import annotations
@@ -17,11 +12,10 @@ import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Protocol
 
 from shoal.errors import TransportError
 from shoal.server.core import problems
-from shoal.server.core.observability import LOG
+from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.service import Service, WorkerThread
 from shoal.server.relay.analyzer_client import AnalyzerClient, Refused
 from shoal.server.relay.chunk_files import ShuffledChunks
@@ -29,8 +23,6 @@ from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.key_prefetch import KeyPrefetcher
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
-
-__all__ = ["Forwarder"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a crowd is tried again: twice as many each time, up to five minutes."""
@@ -49,35 +41,28 @@ _FOR_GOOD = {
 }
 
 
-class ForwardingMetrics(Protocol):
-    """Metrics of complete crowds, by outcome."""
+class RelayMetrics(Metrics):
+    """Status of a relay; it reveals nothing about an open crowd."""
 
-    def forwarded(self) -> None:
-        """Count a crowd that has arrived."""
-
-    def not_forwarded(self) -> None:
-        """Count a crowd that was not accepted this time."""
-
-    def crowd_refused(self) -> None:
-        """Count a crowd that the analyzer refused for good."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.forwarded = self._counter("shoal_crowds_forwarded", "Crowds that have arrived.")
+        self.failures = self._counter(
+            "shoal_forward_failures", "How often a crowd was not taken and is sent again."
+        )
+        self.refused_crowds = self._counter(
+            "shoal_crowds_refused", "Complete crowds discarded: the analyzer refused them for good."
+        )
+        self.waiting = self._gauge(
+            "shoal_crowds_waiting", "Complete crowds that have not arrived yet."
+        )
+        self.without_key = self._gauge(
+            "shoal_plans_without_key", "Open plans without a key for the current window."
+        )
 
 
 class Forwarder:
-    """Shuffles complete crowds and sends them, one after the other.
-
-    Parameters
-    ----------
-    service, store
-        The store of crowds, and a function that runs work on its thread.
-    files
-        Where their chunks are.
-    client, thread
-        The analyzer, and a thread for long work.
-    metrics
-        Where arrivals and failures are counted.
-    prefetcher
-        Woken when a crowd has arrived, since the next crowd needs a key.
-    """
+    """Shuffles complete crowds and sends them, one after the other."""
 
     def __init__(
         self,
@@ -86,7 +71,7 @@ class Forwarder:
         files: ShuffledChunks,
         client: AnalyzerClient,
         thread: WorkerThread,
-        metrics: ForwardingMetrics,
+        metrics: RelayMetrics,
         prefetcher: KeyPrefetcher,
     ) -> None:
         self._in_store, self._store, self._files = service.on_store_thread, store, files
@@ -100,7 +85,6 @@ class Forwarder:
         self._stopping = threading.Event()
 
     def wake(self) -> None:
-        """Look at once whether there is something to forward."""
         self._wake.set()
 
     @property
@@ -114,7 +98,6 @@ class Forwarder:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Forward crowds as they are frozen."""
         while True:
             self._wake.clear()
             pause = LONGEST_PAUSE
@@ -152,7 +135,7 @@ class Forwarder:
             if has_arrived and await self._in_store(
                 lambda: self._store.frozen.end(crowd, forwarded=True)
             ):
-                self._metrics.forwarded()
+                self._metrics.forwarded.inc()
                 LOG.info("crowd forwarded", extra={"facts": _about(crowd)})
                 self._prefetcher.wake()
         except (TransportError, StorageError) as error:
@@ -172,7 +155,7 @@ class Forwarder:
         """Log why a crowd was not taken, and try again later, or discard it as a whole."""
         if self._stopping.is_set():
             return
-        self._metrics.not_forwarded()
+        self._metrics.failures.inc()
         for_good = isinstance(error, Refused) and (error.status, error.name) in _FOR_GOOD
         refusals = self._refusals.get(crowd.number, 0) + 1 if for_good else 0
         self._refusals[crowd.number] = refusals
@@ -183,7 +166,7 @@ class Forwarder:
                 "the analyzer refused a crowd for good", extra={"facts": about | {"why": why}}
             )
             if await self._in_store(self._store.frozen.end, crowd, forwarded=False):
-                self._metrics.crowd_refused()
+                self._metrics.refused_crowds.inc()
             return
         LOG.warning("a crowd was not forwarded", extra={"facts": about | {"why": why}})
         failures = self._failures.get(crowd.number, 0)
@@ -242,7 +225,8 @@ class Forwarder:
         """Remove unneeded rows and files, a little at a time."""
         while await self._in_store(self._store.frozen.tidy):
             await asyncio.sleep(0)
-        needed = await self._in_store(self._store.frozen.with_chunks)
+        crowds = await self._in_store(self._store.frozen.on_their_way)
+        needed = {crowd.number for crowd in crowds if crowd.chunks is not None}
         await self._in_thread(lambda: self._files.keep_only(numbers=needed))
 
 

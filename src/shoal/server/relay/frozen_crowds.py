@@ -1,12 +1,9 @@
-"""Complete crowds of a relay, on their way to the analyzer, and their leftovers.
+"""Complete crowds of a relay on their way to the analyzer, and their leftovers.
 
 Where several relays share a database, any of them may shuffle a frozen crowd, and any other may
 forward it. The chunks of a shuffle are rows under a random name, its *attempt*. One transaction
-makes an attempt the crowd's, once and for all, and only if all its chunks are there. A relay that
-comes later with another one discards it. So the same bytes are forwarded by every process.
-
-A claim is a lock of the connection: it ends with its holder. It only keeps relays from doing the
-same work at the same time.
+makes an attempt the crowd's, once and for all, and only if all its chunks are there. So every
+process forwards the same bytes. A claim, a lock of the connection, only saves duplicate work.
 """
 
 from __future__ import annotations
@@ -18,8 +15,8 @@ from shoal.protocol.encryption import CrowdKey
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.relay.encrypted_pool import read_rows, remove_rows
 from shoal.server.storage.database import Database, StorageError, storage_errors
-
-__all__ = ["DiscardedCrowd", "FrozenCrowd", "FrozenCrowds"]
+from shoal.server.storage.store import Change
+from shoal.server.storage.windows import IncompleteCrowd
 
 _ROWS_AT_ONCE = 2000
 """Rows removed in one transaction, so that reports do not wait for the end of a large crowd."""
@@ -29,9 +26,10 @@ _CHUNKS_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class FrozenCrowd:
-    """A crowd whose reports stay the same, on its way to the analyzer.
+    """A crowd whose reports stay the same, on its way to the analyzer, or a discarded one.
 
-    `place` is its number in the window. `chunks` is how many it was cut into; None before that.
+    `place` is its number in the window, by which the analyzer knows it. `chunks` is how many it was
+    cut into; None before that.
     """
 
     number: int
@@ -42,59 +40,41 @@ class FrozenCrowd:
     chunks: int | None
 
 
-@dataclass(frozen=True)
-class DiscardedCrowd:
-    """A crowd that was discarded, by the names that the analyzer knows it by."""
-
-    number: int
-    plan_id: str
-    window: int
-    place: int
-
-
 class FrozenCrowds:
     """The crowds in a relay's data that have all their reports.
 
-    `discarded` is called with a plan's id and the tenths of a crowd that was discarded.
+    `discarded` is called with a plan's id and a crowd that was discarded.
     """
 
-    def __init__(self, database: Database, discarded: Callable[[str, int], None]) -> None:
+    def __init__(
+        self, database: Database, discarded: Callable[[str, IncompleteCrowd], None]
+    ) -> None:
         self._database, self._connection, self._discarded = database, database.connection, discarded
         self._attempts: dict[int, bytes] = {}
 
     def on_their_way(self) -> list[FrozenCrowd]:
         """Return the crowds that are frozen and not yet forwarded, the oldest first."""
+        return self._crowds("WHERE state IN ('frozen', 'shuffled')")
+
+    def untold(self) -> list[FrozenCrowd]:
+        """Return the discarded crowds of which the analyzer has not been told yet."""
+        return self._crowds("JOIN untold ON untold.number = crowds.number")
+
+    def _crowds(self, which: str) -> list[FrozenCrowd]:
         with storage_errors():
             rows = self._connection.execute(
-                "SELECT number, plan, window, place, document, chunks FROM crowds"
-                " WHERE state IN ('frozen', 'shuffled') ORDER BY number"
+                "SELECT crowds.number, plan, window, place, document, chunks FROM crowds"  # noqa: S608  fixed
+                f" {which} ORDER BY crowds.number"
             ).fetchall()
         return [
             FrozenCrowd(number, plan_id, window, place, CrowdKey.from_bytes(document), chunks)
             for number, plan_id, window, place, document, chunks in rows
         ]
 
-    def waiting(self) -> int:
-        """Return how many complete crowds have not arrived yet."""
-        with storage_errors():
-            query = "SELECT count(*) FROM crowds WHERE state IN ('frozen', 'shuffled')"
-            return int(self._connection.execute(query).fetchone()[0])
-
-    def untold(self) -> list[DiscardedCrowd]:
-        """Return the discarded crowds of which the analyzer has not been told yet."""
-        with storage_errors():
-            rows = self._connection.execute(
-                "SELECT crowds.number, plan, window, place FROM crowds"
-                " JOIN untold ON untold.number = crowds.number ORDER BY crowds.number"
-            ).fetchall()
-        return [DiscardedCrowd(*row) for row in rows]
-
-    def told(self, crowd: DiscardedCrowd) -> None:
-        """Note that the analyzer knows that a crowd was discarded."""
+    def told(self, crowd: FrozenCrowd) -> None:
         self._change("note a told crowd", "DELETE FROM untold WHERE number = ?", crowd.number)
 
     def _change(self, name: str, statement: str, *values: object) -> None:
-        """Run one statement in a transaction."""
         self._database.run(
             name, lambda: self._connection.execute(statement, values), exclusive=False
         )
@@ -117,7 +97,6 @@ class FrozenCrowds:
         return found[0] if found else None
 
     def let_go(self, crowd: FrozenCrowd) -> None:
-        """End a claim."""
         self._database.unclaim(_claim(crowd))
 
     def crowd_key(self, crowd: FrozenCrowd) -> bytes:
@@ -210,7 +189,6 @@ class FrozenCrowds:
     # Receipts
 
     def receipts(self, crowd: FrozenCrowd) -> set[int]:
-        """Return the chunks of a crowd that the analyzer has signed for."""
         with storage_errors():
             query = "SELECT chunk FROM receipts WHERE number = ?"
             return {chunk for (chunk,) in self._connection.execute(query, (crowd.number,))}
@@ -239,7 +217,7 @@ class FrozenCrowds:
             "end a crowd", lambda: self._end(crowd.number, state), new_key=True, scrub=True
         )
         if ended and not forwarded:
-            self._discarded(crowd.plan_id, 10)
+            self._discarded(crowd.plan_id, IncompleteCrowd(crowd.place, 100))
         return ended
 
     def _end(self, number: int, state: str) -> bool:
@@ -256,19 +234,17 @@ class FrozenCrowds:
         self._database.keys.forget(plan_id, "crowd", number)
         return bool(changed)
 
-    def discard_late(self, before_day: int) -> list[str]:
-        """Discard, in a transaction, crowds that the analyzer has not taken in time.
-
-        Return the ids of their plans.
-        """
+    def discard_late(self, before_day: int) -> list[Change]:
+        """Discard, in a transaction, crowds that the analyzer has not taken in time."""
         old = self._connection.execute(
-            "SELECT number, plan FROM crowds WHERE state IN ('frozen', 'shuffled') AND day < ?",
+            "SELECT number, plan, place FROM crowds"
+            " WHERE state IN ('frozen', 'shuffled') AND day < ?",
             (before_day,),
         ).fetchall()
-        for number, _ in old:
+        for number, _, _ in old:
             self._end(number, "discarded")
             self._connection.execute("INSERT INTO untold VALUES (?)", (number,))
-        return [plan_id for _, plan_id in old]
+        return [Change(plan_id, (), [IncompleteCrowd(place, 100)]) for _, plan_id, place in old]
 
     def tidy(self) -> bool:
         """Remove some unneeded rows; return whether there may be more."""
@@ -299,12 +275,6 @@ class FrozenCrowds:
             " WHERE crowds.number = fills.number AND state = 'open')"
         )
         return bool(removed)
-
-    def with_chunks(self) -> set[int]:
-        """Return the numbers of the crowds whose chunks are needed."""
-        with storage_errors():
-            query = "SELECT number FROM crowds WHERE state = 'shuffled'"
-            return {number for (number,) in self._connection.execute(query)}
 
 
 def _claim(crowd: FrozenCrowd) -> str:

@@ -1,14 +1,9 @@
 """Prefetches documents of the analyzer and the keys of the next crowds.
 
-Devices do not wait for the analyzer: its documents are here before they ask. If the analyzer is
-silent, the relay goes on with the keys that it has, and asks again after a while.
-
-The analyzer is asked for its signing keys every time. If they changed, everything that it signed is
-fetched again at once: devices with the old key and devices with the new one find their signature.
-
-It also keeps the open crowds of both parties in step. The analyzer is told of crowds that were
-discarded here. It is asked from time to time whether the crowds that take reports here are open
-there too: reports of a crowd that has ended there could never arrive.
+Devices do not wait for the analyzer; if it is silent, the relay goes on with the keys it has. If
+the analyzer's signing keys changed, everything that it signed is fetched again at once. The open
+crowds of both parties are kept in step: the analyzer is told of discarded crowds, and asked whether
+the crowds that take reports here are open there too.
 """
 
 from __future__ import annotations
@@ -29,8 +24,6 @@ from shoal.server.relay.plan_cache import RelayPlans
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
 
-__all__ = ["KeyPrefetcher"]
-
 REFRESH_SECONDS = 3600.0
 """Seconds after which documents are requested again."""
 CONFIRM_SECONDS = 300.0
@@ -42,19 +35,7 @@ LONGEST_PAUSE = 300.0
 
 
 class KeyPrefetcher:
-    """Fetches documents and keys, and puts them into the store.
-
-    Parameters
-    ----------
-    service, store
-        The store, and a function that runs work on its thread.
-    cache
-        Read again when there is something new.
-    client, thread
-        The analyzer, and a thread to wait for it.
-    deadline_days
-        The relay's deadline for crowds, which must fit the analyzer's.
-    """
+    """Fetches documents and keys, and puts them into the store."""
 
     def __init__(
         self,
@@ -79,11 +60,9 @@ class KeyPrefetcher:
         """Set when the analyzer was asked for the first time, with or without success."""
 
     def wake(self) -> None:
-        """Look at once whether a key is wanted."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Fetch missing documents and keys periodically."""
         while True:
             self._wake.clear()
             pause = PAUSE_SECONDS

@@ -1,28 +1,25 @@
 """A plan at the relay: its open crowds, in each window one that takes reports and the next ones.
 
-A crowd is opened when the analyzer's key for it has come, before it is needed. Reports are taken
-for the key of the first crowd of their window that is not complete, and for no other key. A report
-that has come before is known by its id, whatever key it was encrypted for: its sender may not have
-heard that it was accepted.
+A crowd is opened when the analyzer's key for it has arrived. Reports are taken for the key of the
+first incomplete crowd of their window only. A repeated report is recognized by its id, whatever key
+it was encrypted for: its sender may not have heard that it was accepted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.protocol.encryption import CrowdKey, EncryptedReports, encrypted_report_bytes
-from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.relay.encrypted_pool import EncryptedPool
-from shoal.server.storage.database import NAME, Database, SqlConnection, StorageError
-from shoal.server.storage.encryption import Keyring
+from shoal.server.storage.database import NAME, StorageError
 from shoal.server.storage.records import Reason, State
 from shoal.server.storage.windows import (
     DAY,
@@ -30,9 +27,8 @@ from shoal.server.storage.windows import (
     OpenWindows,
     SeenReports,
     WindowedPlan,
+    progress,
 )
-
-__all__ = ["Document", "RelayPlan", "Wanted"]
 
 AHEAD = 2
 """Crowds of a window that are ready for when the first one is complete."""
@@ -60,25 +56,20 @@ class FillingCrowd:
     window: int
     day: int
     signed: Document
-    digest: bytes
+    key: CrowdKey
     rows: EncryptedPool
+
+    @property
+    def named(self) -> Wanted:
+        return Wanted(self.key.plan_id, self.window, self.key.crowd)
 
 
 class RelayPlan(WindowedPlan):
     """A plan in memory, read from the database and written to it, inside its transactions."""
 
-    def __init__(
-        self,
-        connection: SqlConnection,
-        keys: Keyring,
-        plan: Plan,
-        state: State,
-        oldest_window: int,
-        *,
-        database: Database,
-    ) -> None:
-        super().__init__(connection, keys, plan, state, oldest_window)
-        self._database, self._length = database, encrypted_report_bytes(plan) - ID_BYTES
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        self._length = encrypted_report_bytes(self.plan) - ID_BYTES
         self._crowds: dict[int, list[FillingCrowd]] = {}
         self._read_crowds()
 
@@ -102,7 +93,6 @@ class RelayPlan(WindowedPlan):
             self._add(number, window, day, Document(*signed), key)
 
     def catch_up(self, state: State, oldest_window: int) -> None:
-        """Read the changes of another process; the plan's own row is given."""
         self.state, self.oldest_window = state, oldest_window
         self._read_crowds()
         crowds = {crowd.number: crowd.rows for crowd in self._all()}
@@ -119,8 +109,8 @@ class RelayPlan(WindowedPlan):
         self, number: int, window: int, day: int, signed: Document, key: bytes
     ) -> FillingCrowd:
         rows = EncryptedPool(self._database, key, number, self._length, self.plan.reports_needed)
-        digest = CrowdKey.from_bytes(signed.content).digest
-        crowd = FillingCrowd(number, window, day, signed, digest, rows)
+        public = CrowdKey.from_bytes(signed.content)
+        crowd = FillingCrowd(number, window, day, signed, public, rows)
         self._crowds.setdefault(window, []).append(crowd)
         return crowd
 
@@ -132,17 +122,16 @@ class RelayPlan(WindowedPlan):
         crowds = self._crowds.get(window, ())
         return next((crowd for crowd in crowds if not crowd.rows.is_complete), None)
 
-    def open_keys(self) -> dict[int, Document]:
-        """Return the key that reports of each window are taken for."""
-        current = {window: self._current(window) for window in self._crowds}
-        return {window: crowd.signed for window, crowd in current.items() if crowd is not None}
+    def taking(self) -> list[FillingCrowd]:
+        """Return the crowds that take reports now, one of each window."""
+        current = map(self._current, self._crowds)
+        return [crowd for crowd in current if crowd is not None]
 
     def signed_otherwise(self, signers: str) -> list[Wanted]:
-        """Return the crowds that take reports, and whose documents other keys signed."""
         if self.state != "published":
             return []
         return [
-            Wanted(self.plan.id, crowd.window, CrowdKey.from_bytes(crowd.signed.content).crowd)
+            crowd.named
             for crowd in self._all()
             if crowd.signed.signer != signers and not crowd.rows.is_complete
         ]
@@ -153,7 +142,7 @@ class RelayPlan(WindowedPlan):
         Returns False if it is another document. A crowd that is not open any more needs none.
         """
         for crowd in self._crowds.get(wanted.window, ()):
-            if CrowdKey.from_bytes(crowd.signed.content).crowd == wanted.place:
+            if crowd.named == wanted:
                 if crowd.signed.content != signed.content:
                     return False
                 self._connection.execute(
@@ -163,12 +152,8 @@ class RelayPlan(WindowedPlan):
                 crowd.signed = signed
         return True
 
-    def tenths(self) -> dict[int, int]:
-        """Return how many tenths of each open crowd have come, by its number."""
-        return {crowd.number: self._tenths(crowd) for crowd in self._all()}
-
-    def _tenths(self, crowd: FillingCrowd) -> int:
-        return 10 * crowd.rows.reports // self.plan.reports_needed
+    def progress(self) -> dict[int, int]:
+        return {crowd.number: progress(crowd.rows.reports, self.plan) for crowd in self._all()}
 
     # Reports
 
@@ -214,7 +199,7 @@ class RelayPlan(WindowedPlan):
                 elif crowd is None:
                     problem = problems.NO_KEY
                     continue
-                elif upload.key != crowd.digest or len(taken) == room:
+                elif upload.key != crowd.key.digest or len(taken) == room:
                     problem = problems.KEY_CHANGED
                     continue
                 else:
@@ -294,15 +279,14 @@ class RelayPlan(WindowedPlan):
 
     @property
     def complete_crowds(self) -> int:
-        """How many crowds wait to be frozen."""
         return sum(crowd.rows.is_complete for crowd in self._all())
 
-    def freeze(self, time: OpenWindows) -> list[int]:
+    def release_crowds(self, time: OpenWindows) -> list[int]:
         """Freeze the crowds that have all their reports, and return their numbers."""
         frozen = [crowd for crowd in self._all() if crowd.rows.is_complete]
         for crowd in frozen:
             self._connection.execute(
-                "UPDATE crowds SET state = 'frozen', tenths = 10, day = ? WHERE number = ?",
+                "UPDATE crowds SET state = 'frozen', progress = 100, day = ? WHERE number = ?",
                 (time.day, crowd.number),
             )
             self._crowds[crowd.window].remove(crowd)
@@ -311,10 +295,7 @@ class RelayPlan(WindowedPlan):
     def discard_crowds(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
-        """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
-
-        A relay does not store why.
-        """
+        """Destroy open crowds, all or the old ones; a relay does not store why."""
         old = [
             crowd
             for crowd in self._all()
@@ -324,39 +305,26 @@ class RelayPlan(WindowedPlan):
         return [self._discard(crowd) for crowd in old]
 
     def _discard(self, crowd: FillingCrowd) -> IncompleteCrowd:
+        share = progress(crowd.rows.reports, self.plan)
         self._connection.execute(
-            "UPDATE crowds SET state = 'discarded', tenths = ? WHERE number = ?",
-            (self._tenths(crowd), crowd.number),
+            "UPDATE crowds SET state = 'discarded', progress = ? WHERE number = ?",
+            (share, crowd.number),
         )
         for table in ("leftovers", "untold"):
             self._connection.execute(f"INSERT INTO {table} VALUES (?)", (crowd.number,))  # noqa: S608
         self._keys.forget(self.plan.id, "crowd", crowd.number)
         self._crowds[crowd.window].remove(crowd)
-        return IncompleteCrowd(crowd.number, self._tenths(crowd))
-
-    def taking(self) -> list[Wanted]:
-        """Return the crowds that take reports now, one of each window."""
-        current = {window: self._current(window) for window in self._crowds}
-        return [
-            Wanted(self.plan.id, window, _place_of(crowd))
-            for window, crowd in current.items()
-            if crowd is not None
-        ]
+        return IncompleteCrowd(crowd.key.crowd, share)
 
     def discard(self, ended: Wanted) -> list[IncompleteCrowd]:
         """Discard an open crowd that has ended at the analyzer: it could never arrive."""
-        crowds = self._crowds.get(ended.window, ())
-        return [self._discard(one) for one in list(crowds) if _place_of(one) == ended.place]
+        crowds = list(self._crowds.get(ended.window, ()))
+        return [self._discard(one) for one in crowds if one.named == ended]
 
     def make_room(self) -> None:
-        """Do work between commits that would make a later commit longer than others."""
         super().make_room()
         for crowd in self._all():
             crowd.rows.make_room()
-
-
-def _place_of(crowd: FillingCrowd) -> int:
-    return CrowdKey.from_bytes(crowd.signed.content).crowd
 
 
 def _table(ids: Sequence[bytes]) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:

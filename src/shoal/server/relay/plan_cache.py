@@ -11,10 +11,11 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from shoal.server.core import problems
 from shoal.server.core.http import App, Receive, Scope
-from shoal.server.core.ingest import Allowance
+from shoal.server.core.ingest import Lookups
 from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.service import Service
@@ -24,19 +25,9 @@ from shoal.server.storage.database import StorageError
 from shoal.server.storage.records import PlanRecord
 from shoal.server.storage.windows import OpenWindows
 
-__all__ = ["RelayPlans", "refresh_on_miss"]
-
 
 class RelayPlans:
-    """What devices and operators are shown, in memory.
-
-    Parameters
-    ----------
-    service
-        Runs functions that read from the store.
-    store
-        Where it is read from.
-    """
+    """What devices and operators are shown, in memory."""
 
     def __init__(self, service: Service, store: RelayStore) -> None:
         self._service, self._store = service, store
@@ -48,11 +39,9 @@ class RelayPlans:
         self._next_reading: asyncio.Future[None] | None = None
 
     def plan(self, plan_id: str) -> PlanRecord | None:
-        """Return a plan by its id."""
         return self._plans.get(plan_id)
 
     def plans(self) -> list[PlanRecord]:
-        """Return all plans, in the order of their ids."""
         return [self._plans[plan_id] for plan_id in sorted(self._plans)]
 
     def knows(self, plan_id: str) -> bool:
@@ -121,8 +110,6 @@ class RelayPlans:
             await self.look_again()
 
 
-LOOKUPS = 100
-"""Plans in a second that the database is asked for because this relay does not know them."""
 STALE_SECONDS = 1.0
 
 _PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(/crowd-key)?(?:/|$)")
@@ -136,29 +123,20 @@ def refresh_on_miss(
 ) -> App:
     """Return an app that reads the cache again before it responds, where it may be out of date.
 
-    Another relay on the same database may have published a plan, and a device discards its report
-    if it is told that there is no such plan. So a plan that is not known here is looked up. Another
-    relay may have filled the crowd whose key is shown here. So the keys are read again when
-    somebody asks for one, at most once a second; a report for an old key is refused with 412, and
-    its sender asks again.
+    Another relay on the same database may have published a plan: see `Lookups`. It may have filled
+    the crowd whose key is shown here. So the keys are read again when somebody asks for one, at
+    most once a second; a report for an old key is refused with 412, and its sender asks again.
     """
-    lookups, looked = Allowance(LOOKUPS, clock), [clock()]
+    lookups, looked = Lookups(service, clock), [clock()]
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         named = _PLAN_PATH.match(scope.get("path", ""))
-        is_new = named is not None and not cache.knows(named[1])
-        if named is not None and is_new:
-            found = lookups.take(1)  # anyone can make up names
-            if found:
-                try:
-                    await cache.look_up(named[1])
-                except StorageError:
-                    found = False  # it may have been published
-            if not found:
-                service.refused(problems.NOT_KNOWN_YET)
-                await problems.NOT_KNOWN_YET.send(send, last=True)
-                return
-        elif named is not None and named[2] and clock() - looked[0] > STALE_SECONDS:
+        plans = [named[1]] if named is not None and not cache.knows(named[1]) else []
+        unknown = [partial(cache.look_up, plan_id) for plan_id in plans]
+        if not await lookups.succeed(unknown, send):
+            return
+        is_key = named is not None and named[2] and not unknown
+        if is_key and clock() - looked[0] > STALE_SECONDS:
             looked[0] = clock()
             with suppress(StorageError):
                 await cache.look_again()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from shoal.server.storage.schema import SHARED_BACKUP, SHARED_POSTGRES, SHARED_TABLES, Schema
 
-__all__ = ["ANALYZER_KEY", "DATA_NAME", "RELAY"]
-
 ANALYZER_KEY = "analyzer"
 """The fact that is the analyzer's pinned key, in base64url."""
 DATA_NAME = "data"
@@ -27,7 +25,7 @@ CREATE TABLE documents (
 -- 'attempt' is which of the crowd's shuffles is forwarded, where several relays may shuffle it.
 CREATE TABLE crowds (
     number INTEGER PRIMARY KEY, plan TEXT NOT NULL, window INTEGER NOT NULL,
-    place INTEGER NOT NULL, state TEXT NOT NULL, day INTEGER NOT NULL, tenths INTEGER,
+    place INTEGER NOT NULL, state TEXT NOT NULL, day INTEGER NOT NULL, progress INTEGER,
     chunks INTEGER, document BLOB NOT NULL, signature TEXT NOT NULL, signer TEXT NOT NULL,
     attempt BLOB, UNIQUE (plan, window, place)
 );
@@ -115,7 +113,8 @@ RELAY = Schema(
         f"INSERT INTO leftovers SELECT number FROM crowds WHERE {_UNDER_WAY}"  # noqa: S608  fixed
         " ON CONFLICT DO NOTHING",
         f"INSERT INTO untold SELECT number FROM crowds WHERE {_UNDER_WAY} ON CONFLICT DO NOTHING",  # noqa: S608  fixed
-        f"UPDATE crowds SET state = 'discarded', tenths = coalesce(tenths, 0) WHERE {_UNDER_WAY}",  # noqa: S608  fixed
+        "UPDATE crowds SET state = 'discarded', progress = coalesce(progress, 0)"  # noqa: S608  fixed
+        f" WHERE {_UNDER_WAY}",
         "DELETE FROM seen",
         "DELETE FROM wrapped_keys",
         "DELETE FROM receipts",
@@ -127,7 +126,7 @@ RELAY = Schema(
         "documents": "SELECT name, content, signature, signer FROM documents",
         "crowds": "SELECT number, plan, window, place, day, document, signature, signer,"
         " CASE state WHEN 'forwarded' THEN state ELSE 'discarded' END AS state,"
-        " CASE state WHEN 'open' THEN 0 ELSE tenths END AS tenths,"
+        " CASE state WHEN 'open' THEN 0 ELSE progress END AS progress,"
         " CASE state WHEN 'forwarded' THEN chunks END AS chunks FROM crowds",
         "untold": "SELECT number FROM crowds WHERE state <> 'forwarded'",
     },

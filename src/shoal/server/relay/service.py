@@ -9,31 +9,28 @@ from pathlib import Path
 from typing import Self
 
 from shoal.errors import InputError, PlanError
-from shoal.protocol.encryption import EncryptedReports
 from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
-from shoal.server.core.group_commit import Committer
 from shoal.server.core.http import App
+from shoal.server.core.ingest import Committer, DeviceIngest
 from shoal.server.core.listeners import Listener, leave, run
-from shoal.server.core.observability import LOG, Metrics
+from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
-from shoal.server.core.service import Service
+from shoal.server.core.service import Party, Service
 from shoal.server.core.settings import RelaySettings
 from shoal.server.relay.analyzer_client import (
     AnalyzerClient,
     AnalyzerTransport,
     HttpAnalyzerTransport,
 )
-from shoal.server.relay.chunk_files import ChunkRows, ShuffledChunks, crowd_bytes
-from shoal.server.relay.endpoints import EncryptedIngest, kilobytes, make_ops, make_public
-from shoal.server.relay.forwarding import Forwarder
+from shoal.server.relay.chunk_files import ShuffledChunks, crowd_bytes
+from shoal.server.relay.endpoints import FORMAT, kilobytes, make_ops, make_public
+from shoal.server.relay.forwarding import Forwarder, RelayMetrics
 from shoal.server.relay.key_prefetch import KeyPrefetcher
 from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
-
-__all__ = ["Relay", "RelayMetrics", "serve_relay"]
 
 TOKEN_FILE = "analyzer-token"  # noqa: S105  its name
 _FIRST_ANSWER = 5.0
@@ -43,44 +40,7 @@ _CROWDS_OF_ROOM = 3
 buckets are in the folder if the data are in a database."""
 
 
-class RelayMetrics(Metrics):
-    """Status of a relay; it reveals nothing about an open crowd."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._forwarded = self._counter("shoal_crowds_forwarded", "Crowds that have arrived.")
-        self._failures = self._counter(
-            "shoal_forward_failures", "How often a crowd was not taken and is sent again."
-        )
-        self._refused_crowds = self._counter(
-            "shoal_crowds_refused", "Complete crowds discarded: the analyzer refused them for good."
-        )
-        self._waiting = self._gauge(
-            "shoal_crowds_waiting", "Complete crowds that have not arrived yet."
-        )
-        self._without_key = self._gauge(
-            "shoal_plans_without_key", "Open plans without a key for the current window."
-        )
-
-    def forwarded(self) -> None:
-        """Count a crowd that has arrived."""
-        self._forwarded.inc()
-
-    def not_forwarded(self) -> None:
-        """Count a crowd that was not taken this time."""
-        self._failures.inc()
-
-    def crowd_refused(self) -> None:
-        """Count a crowd that the analyzer refused for good."""
-        self._refused_crowds.inc()
-
-    def state(self, *, waiting: int, without_key: int) -> None:
-        """Show how many complete crowds have not arrived, and how many plans have no key."""
-        self._waiting.set(waiting)
-        self._without_key.set(without_key)
-
-
-class Relay:
+class Relay(Party):
     """Accepts encrypted reports for plans with two parties and forwards complete crowds, shuffled.
 
     Use it as an asynchronous context; `public` and `ops` are its two ASGI apps.
@@ -141,7 +101,9 @@ class Relay:
         if service.is_shared and pinned is not None:
             store.pin_key(pinned, True)  # other relays need not be told the key
         self.cache = RelayPlans(service, store)
-        self._files = self._make_files()
+        # Where chunks are: in the folder, or in the database that others read too.
+        frozen = store.frozen if service.is_shared else None
+        self._files = ShuffledChunks(service.folder, frozen, service.wait_for_store)
         # Those that ask the store for something end before it.
         keys_thread, forward_thread = service.add_thread("keys"), service.add_thread("forward")
         self.client = AnalyzerClient(
@@ -154,9 +116,9 @@ class Relay:
             service, store, self._files, self.client, forward_thread, self.metrics, self.prefetcher
         )
         committer = Committer(
-            self._accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
+            service.accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
         )
-        ingest = EncryptedIngest(service, settings, self, committer)
+        ingest = DeviceIngest(service, settings, self, committer, FORMAT)
         self.public, self.ops = make_public(self, ingest), make_ops(self)
         if service.is_shared:
             self.public = refresh_on_miss(self.public, self.cache, service)
@@ -167,7 +129,7 @@ class Relay:
     async def __aexit__(self, *error: object) -> None:
         self.forwarder.stop()
         self.client.stop()
-        await self.service.stop()
+        await super().__aexit__(*error)
 
     def _make_store(self) -> RelayStore:
         return RelayStore(
@@ -176,15 +138,9 @@ class Relay:
             timeout=self.settings.store_timeout,
             deadline_days=self.settings.deadline_days,
             clock=self.service.clock,
-            frozen=self._frozen,
-            discarded=self._discarded,
+            released=self.released,
+            discarded=self.discarded,
         )
-
-    def _make_files(self) -> ShuffledChunks:
-        """Return where chunks are: in the folder, or in the database that others read too."""
-        shared = self.service.is_shared
-        rows = ChunkRows(self.store.frozen, self.service.wait_for_store) if shared else None
-        return ShuffledChunks(self.service.folder, rows)
 
     def _pin(self, key: bytes, is_first: bool) -> bytes:
         return self.service.wait_for_store(self.store.pin_key, key, is_first)
@@ -209,7 +165,7 @@ class Relay:
                 f"{name} has a crowd of {plan.reports_needed}, below this relay's smallest of"
                 f" {self.settings.min_crowd}; see min_crowd."
             )
-        size = EncryptedIngest.bytes_of(plan, 1)
+        size = FORMAT.bytes_of(plan, 1)
         if size > self.settings.max_body_bytes:
             raise InputError(
                 f"an encrypted report of {name} has {size:,} bytes, more than the largest request"
@@ -243,56 +199,24 @@ class Relay:
         room = (self.settings.min_free_megabytes << 20) + crowds * crowd_bytes(plan)
         return self.service.has_space and self.service.free_bytes >= room
 
-    async def _accept(self, uploads: Sequence[EncryptedReports]) -> list[Problem | None]:
-        try:
-            answers, is_behind = await self.service.on_store_thread(self._accept_in_store, uploads)
-        except Exception as error:
-            LOG.error("reports were not accepted", exc_info=error)
-            raise
-        if is_behind:
-            self.service.sweep_soon()
-        return answers
-
-    def _accept_in_store(
-        self, uploads: Sequence[EncryptedReports]
-    ) -> tuple[list[Problem | None], bool]:
-        answers = self.service.timed(lambda: self.store.accept(uploads))
+    def after_commit(self) -> None:
         self.cache.note_keys()
-        return answers, self.store.is_behind
 
-    # Crowds
-
-    def _frozen(self, plan_id: str) -> None:
+    def released(self, plan_id: str, number: int) -> None:
         self.metrics.released(self._reports_needed(plan_id))
         LOG.info("crowd complete", extra={"facts": {"plan": plan_id}})
-
-    def _discarded(self, plan_id: str, tenths: int) -> None:
-        self.metrics.discarded(self._reports_needed(plan_id) * tenths // 10)
-        LOG.warning("crowd discarded", extra={"facts": {"plan": plan_id, "progress": 10 * tenths}})
-
-    def _reports_needed(self, plan_id: str) -> int:
-        record = self.cache.plan(plan_id) or self.store.plan(plan_id)  # another one published it
-        assert record is not None
-        return record.plan.reports_needed
 
     # Housekeeping
 
     def sweep(self) -> None:
-        """Bring the data in order, on the store's thread."""
-        self.service.timed(self.store.sweep)
+        super().sweep()
         if self.service.is_shared:
             self.service.tokens.reload()
-        self.metrics.turn()
         self.cache.read()
 
     def after_sweep(self) -> None:
-        """Look for keys to fetch and crowds to forward."""
         self.prefetcher.wake()
         self.forwarder.wake()
-
-    def last_sweep(self) -> None:
-        """Bring the data in order before the end, on the store's thread."""
-        self.store.sweep()
 
     # Health
 
@@ -315,7 +239,6 @@ class Relay:
         return problems.FORWARD_STALLED if stalled else None
 
     def _plans_without_key(self) -> int:
-        """Return how many open plans have no key for the current window."""
         return sum(
             self.cache.crowd_key(record.plan.id, self._window(record.plan)) == problems.NO_KEY
             for record in self.cache.plans()
@@ -328,11 +251,11 @@ class Relay:
     async def count_waiting(self) -> None:
         """Read the metrics of crowds and keys from the data."""
         with suppress(StorageError):  # /readyz reports it
-            waiting = await self.service.in_store(self.store.frozen.waiting)
-            self.metrics.state(waiting=waiting, without_key=self._plans_without_key())
+            waiting = await self.service.in_store(self.store.frozen.on_their_way)
+            self.metrics.waiting.set(len(waiting))
+            self.metrics.without_key.set(self._plans_without_key())
 
     def metrics_text(self) -> bytes:
-        """Return the current metrics; those of crowds as last counted."""
         states = (record.state for record in self.cache.plans())
         return self.service.metrics_text(states, self._files.size)
 

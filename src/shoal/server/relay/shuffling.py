@@ -1,16 +1,13 @@
 """A uniform shuffle of more messages than fit into memory, in two passes.
 
-First every message is thrown into one of B buckets, each with probability 1/B and independently.
-Then each bucket is permuted uniformly, and the buckets follow one another. That is a uniform
-permutation of all messages, exactly: for given sizes n_1, ..., n_B of the buckets, each of the
-n!/(n_1! ... n_B!) ways to fill them is equally likely, and each order within them has probability
-1/(n_1! ... n_B!), so that every order of all has probability 1/n!, whatever the sizes are.
+Every message is thrown into one of B buckets, uniformly and independently; then each bucket is
+permuted uniformly, and the buckets follow one another. For given sizes n_1, ..., n_B, each of the
+n!/(n_1! ... n_B!) ways to fill the buckets is equally likely, and each order within them has
+probability 1/(n_1! ... n_B!), so every order of all messages has probability 1/n! (theorem).
 
-B is a power of two, so that some random bits name a bucket exactly. A permutation is the order of
-random words of 64 bits, one for each message, drawn again if two are equal: words that are all
-different are in each order equally often.
-
-Data that do not fit into memory are written to files under a key that is never on the disk.
+B is a power of two, so that random bits name a bucket exactly. A permutation is the order of random
+words of 64 bits, drawn again if two are equal. Data that do not fit into memory are written to
+files under a key that is never on the disk.
 """
 
 from __future__ import annotations
@@ -24,8 +21,6 @@ from numpy.typing import NDArray
 
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.storage.encryption import decrypt, encrypt
-
-__all__ = ["permutation", "shuffled"]
 
 BUCKET_BYTES = 8 << 20
 """Bytes that a bucket has on average, at most; it is in memory as a whole."""
@@ -109,7 +104,6 @@ class _Buckets:
         self._bytes = 0
 
     def take(self, bucket: int) -> Messages:
-        """Return the messages of a bucket."""
         parts = self._held[bucket]
         self._held[bucket] = []
         path = self._file(bucket)
@@ -126,6 +120,5 @@ class _Buckets:
         return self._folder / f"{self._name}-{bucket}.part"
 
     def remove(self) -> None:
-        """Remove leftover files."""
         for bucket in range(self.count):
             self._file(bucket).unlink(missing_ok=True)

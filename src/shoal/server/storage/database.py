@@ -1,6 +1,6 @@
-"""The interface of a service's data: connections, transactions, plans in memory, errors.
+"""A service's data: connections, transactions, plans in memory, errors.
 
-`sqlite` and `postgres` implement it. A store runs each of its transactions as one call,
+`sqlite` and `postgres` implement `Database`. A store runs each of its transactions as one call,
 ``database.run("accept reports", work)``.
 """
 
@@ -10,78 +10,25 @@ import fcntl
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from shoal.errors import InputError, ShoalError
 
 if TYPE_CHECKING:
     from shoal.server.core.clock import GuardedClock
     from shoal.server.storage.encryption import Keyring
+    from shoal.server.storage.postgres_connection import PostgresConnection
     from shoal.server.storage.recovery import Restoration
 
-__all__ = [
-    "NAME",
-    "DataInUse",
-    "Database",
-    "OpenPlans",
-    "SqlConnection",
-    "StorageError",
-    "StorageFull",
-    "StorageTimeout",
-    "data_lock",
-    "read_fact",
-    "storage_errors",
-    "transaction",
-    "write_fact",
-]
-
 NAME = "shoal.db"
+SqlConnection: TypeAlias = "sqlite3.Connection | PostgresConnection"
+"""Statements are written so that both understand them; ``?`` stands for a value."""
+
 R = TypeVar("R")
-
-
-class Rows(Protocol):
-    """What a statement returned."""
-
-    @property
-    def description(self) -> Any:
-        """The columns, the name of each first."""
-
-    @property
-    def rowcount(self) -> int:
-        """How many rows it changed."""
-
-    def fetchone(self) -> Any:
-        """Return the next row, or None."""
-
-    def fetchall(self) -> list[Any]:
-        """Return all rows that are left."""
-
-    def fetchmany(self, size: int, /) -> list[Any]:
-        """Return some rows, the next ones."""
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-
-class SqlConnection(Protocol):
-    """A connection to SQLite or PostgreSQL.
-
-    Statements are written so that both understand them; ``?`` stands for a value.
-    """
-
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
-        """Run a statement."""
-
-    def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> object:
-        """Run a statement for each of several sequences of values."""
-
-    def close(self) -> None:
-        """End the connection."""
-
-    def interrupt(self) -> None:
-        """End a statement that another thread waits for."""
+P = TypeVar("P")
 
 
 class StorageError(ShoalError):
@@ -100,16 +47,6 @@ class DataInUse(InputError):  # noqa: N818  it names the state
     """Another process holds the data."""
 
 
-class CachedPlan(Protocol):
-    """A plan in memory."""
-
-    def catch_up(self, state: Any, oldest_window: int) -> None:
-        """Read the changes of another process; the plan's own row is given."""
-
-
-P = TypeVar("P", bound=CachedPlan)
-
-
 class OpenPlans(Generic[P]):
     """Plans in memory, as the database has them.
 
@@ -118,7 +55,7 @@ class OpenPlans(Generic[P]):
     """
 
     def __init__(self, database: Database, read: Callable[[str], P | None]) -> None:
-        self._database, self._read = database, read
+        self.database, self._read = database, read
         self._plans: dict[str, P] = {}
         self._versions: dict[str, int] = {}
         self.touched: set[str] = set()
@@ -126,9 +63,9 @@ class OpenPlans(Generic[P]):
 
     def get(self, plan_id: str) -> P | None:
         """Return a plan inside `run` or `read`; in a shared database others wait for it."""
-        row = self._database.lock_plan(plan_id)
+        row = self.database.lock_plan(plan_id)
         self.touched.add(plan_id)
-        known = self._plans.get(plan_id)
+        known: Any = self._plans.get(plan_id)
         if row is not None:
             version, state, oldest_window = row
             if known is not None and self._versions.get(plan_id) != version:
@@ -138,19 +75,16 @@ class OpenPlans(Generic[P]):
             known = self._read(plan_id)
             if known is not None:
                 self._plans[plan_id] = known
-        return known
+        return known  # type: ignore[no-any-return]
 
     def known(self) -> dict[str, P]:
-        """Return the plans that are in memory."""
         return self._plans
 
     def forget(self, *plan_ids: str) -> None:
-        """Read plans anew when they are needed next."""
         for plan_id in plan_ids:
             self._plans.pop(plan_id, None)
 
     def forget_all(self) -> None:
-        """Read all plans anew when they are needed next."""
         self._plans.clear()
 
     def new_versions(self, draw: Callable[[], int]) -> dict[str, int]:
@@ -163,7 +97,7 @@ class OpenPlans(Generic[P]):
 class Database(ABC):
     """The data of one service, used by one thread: a connection, its keys, its plans in memory."""
 
-    is_shared: ClassVar[bool]
+    is_shared: ClassVar[bool] = False
     """Whether other processes use the data at the same time."""
 
     folder: Path
@@ -173,7 +107,6 @@ class Database(ABC):
     begun_anew: Restoration | None = None
     """What a start without the key of open crowds ended."""
 
-    @abstractmethod
     def run(
         self,
         name: str,
@@ -190,17 +123,36 @@ class Database(ABC):
         `new_key` an older copy of the data cannot be read any more. With `scrub` deleted data are
         removed from the write-ahead log too, as soon as it has no readers.
         """
+        with self._attempt(name), transaction(self.connection):
+            self._begin(exclusive)
+            result = work()
+            if new_key:
+                self.keys.rotate()
+            self._write_versions()
+        if new_key or self.is_shared:
+            self._settle(scrub=scrub)
+        return result
 
-    @abstractmethod
     def read(self, name: str, work: Callable[[], R]) -> R:
         """Run work that reads one state of the data."""
+        with storage_errors():  # a folder has no other writer
+            return work()
+
+    @abstractmethod
+    def _settle(self, *, scrub: bool) -> None:
+        """Destroy older root keys after a commit, and deleted data in the log with `scrub`."""
 
     @property
     @abstractmethod
-    def data_bytes(self) -> int:
-        """The size of the data."""
+    def data_bytes(self) -> int: ...
 
     # The rest is for data that several processes share; a folder has one.
+
+    def _begin(self, exclusive: bool) -> None:
+        return
+
+    def _write_versions(self) -> None:
+        return
 
     def lock_plan(self, plan_id: str) -> tuple[int, Any, int] | None:
         """Make other processes wait for a plan; return its version, state and oldest window."""
@@ -211,7 +163,6 @@ class Database(ABC):
         return True
 
     def unclaim(self, name: str) -> None:
-        """End a claim."""
         return
 
     def keep_up(self) -> None:
@@ -222,8 +173,7 @@ class Database(ABC):
         """Whether the database's machine shows about the same time."""
         return True
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
-        """Run one statement by itself."""
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         return self.connection.execute(statement, values)
 
     def check(self) -> None:
@@ -237,7 +187,6 @@ class Database(ABC):
             self.keys.settle()
 
     def close(self) -> None:
-        """Close the connection; committed data are stored."""
         self.connection.close()
 
     @contextmanager
@@ -253,13 +202,11 @@ class Database(ABC):
 
 
 def read_fact(connection: SqlConnection, name: str) -> str | None:
-    """Return a fact about the data by its name, or None."""
     row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 
 def write_fact(connection: SqlConnection, name: str, value: float | str) -> None:
-    """Store a fact about the data, as text, in a transaction."""
     connection.execute(
         "INSERT INTO facts (name, value) VALUES (?, ?)"
         " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -271,7 +218,7 @@ def write_fact(connection: SqlConnection, name: str, value: float | str) -> None
 def transaction(connection: SqlConnection) -> Iterator[None]:
     """Run a transaction: everything inside happens, durably, or nothing does."""
     if not isinstance(connection, sqlite3.Connection):
-        with cast(Any, connection).transaction():  # PostgreSQL's has its own
+        with connection.transaction():
             yield
         return
     with storage_errors():

@@ -1,17 +1,15 @@
-"""The keys of open crowds: without the file `crowd-key`, the disk holds only noise about them.
+"""Keys of open crowds: without the file `crowd-key`, the disk holds only noise about them.
 
-Every open crowd has a key, and so has every window's list of reports that have come. The database
-stores these keys wrapped under the root key in the file (AES-256-GCM). A crowd's key is deleted
-when the crowd is released or discarded; then, and at every sweep, a new root key is drawn. So
-
-* the database, its log and its backups without the file reveal nothing about an open crowd;
-* an older copy of the database cannot be read with today's file, and is not accepted either: the
-  root key is the data's generation.
+Each open crowd has a key, and so has each window's list of reports. The database stores these keys
+wrapped under the root key in the file (AES-256-GCM). A crowd's key is deleted with the crowd; then,
+and at every sweep, a new root key is drawn. So the database, its log and its backups reveal nothing
+about an open crowd without the file, and an older copy of the database is neither readable with
+today's file nor accepted: the root key is the data's generation.
 
 The root key changes in three steps: the file gets the new key beside the old one, the database
 changes, the file drops the old key. A crash in between leaves a file that fits either state. The
-file also names the generations that the database may have without its log. That detects a database
-and a log of different times.
+file also names the generations that the database may have without its log, which detects a
+database and a log of different times.
 """
 
 from __future__ import annotations
@@ -30,17 +28,6 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.server.storage.database import NAME, SqlConnection, StorageError, read_fact, write_fact
 from shoal.server.storage.schema import VERSION, version_of
 from shoal.support.disk import Disk
-
-__all__ = [
-    "CROWD_KEY_FILE",
-    "FileKey",
-    "Keyring",
-    "RootKey",
-    "decrypt",
-    "encrypt",
-    "generation_without_log",
-    "name_of",
-]
 
 CROWD_KEY_FILE = "crowd-key"
 OVERHEAD = 32
@@ -68,7 +55,6 @@ def _encrypt(key: bytes, salt: bytes, content: bytes, about: str) -> bytes:
 
 
 def decrypt(key: bytes, encrypted: bytes, about: str) -> bytes:
-    """Decrypt the output of `encrypt`."""
     salt, content = encrypted[:_SALT], encrypted[_SALT:]
     try:
         return _cipher(key, salt).decrypt(bytes(12), content, about.encode())
@@ -121,7 +107,6 @@ class Keyring:
         self._root.settle(log_is_empty=log_is_empty)
 
     def draw(self, plan_id: str, kind: Kind, number: int) -> bytes:
-        """Draw and store a new key."""
         random = SystemBits().draw(32 + _SALT)
         key, salt = random[_SALT:], random[:_SALT]
         self.wrap(plan_id, kind, number, key, salt)
@@ -135,7 +120,6 @@ class Keyring:
         )
 
     def key(self, plan_id: str, kind: Kind, number: int) -> bytes | None:
-        """Return a key, or None if there is none."""
         row = self._connection.execute(
             "SELECT wrapped FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
             (plan_id, kind, number),
@@ -191,7 +175,6 @@ class FileKey:
 
     @property
     def is_new(self) -> bool:
-        """Whether the database has no key yet."""
         return self._generation() is None
 
     def _generation(self) -> Generation:
@@ -206,14 +189,12 @@ class FileKey:
         return old, new
 
     def settle(self, *, log_is_empty: bool = False) -> None:
-        """Leave one key in the file: the one that the database is wrapped under."""
         name, key = self._generation(), self.current()
         names = [name] if log_is_empty else self._unlogged
         if set(self._by_generation) != {name} or names != self._unlogged:
             self._write({name: key}, names)
 
     def current(self) -> bytes:
-        """Return the key that the database is wrapped under."""
         try:
             return self._by_generation[self._generation()]
         except KeyError:

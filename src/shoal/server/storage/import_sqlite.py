@@ -1,10 +1,9 @@
 """Moves the data of a folder to PostgreSQL: plans, tokens, releases, and open crowds exactly.
 
-Counted reports stay counted, and duplicates are still recognized: the encrypted counts and digests
-are copied unchanged, and their keys are wrapped anew. The folder is marked before anything is
-copied, and no collector starts in it again: two that went on from the same state could release the
-same report twice. Interrupted in between, the same command goes on; the mark says to which
-database, and no other is accepted.
+Encrypted counts and digests are copied unchanged, and their keys are wrapped anew. The folder is
+marked with the database's identity before anything is copied, and no collector starts in it again:
+two that went on from the same state could release the same report twice. An interrupted move goes
+on with the same command, to the same database only.
 """
 
 from __future__ import annotations
@@ -41,12 +40,10 @@ from shoal.server.storage.schema import COLLECTOR, copy_rows, make_tables
 from shoal.server.storage.sqlite import MOVED, open_database
 from shoal.support.disk import Disk
 
-__all__ = ["Move", "move"]
-
 _QUERIES = (
     "SELECT id, state, document, certificate, oldest_window FROM plans ORDER BY id",
     "SELECT id, role, digest, label, expires, plans, key, used_day FROM tokens ORDER BY id",
-    "SELECT plan, number, window, state, opened_day, reports, tenths, release, unreadable, reason"
+    "SELECT plan, number, window, state, opened_day, reports, progress, release, unreadable, reason"
     " FROM crowds ORDER BY plan, number",
     "SELECT plan, number, signer, signature FROM signatures ORDER BY plan, number",
     "SELECT minute, actor, action, subject FROM actions ORDER BY id",
@@ -67,17 +64,7 @@ class Move(NamedTuple):
 
 
 def move(source: Path, folder: Path, url: str) -> Move:
-    """Move a collector that does not run to a database that holds none.
-
-    Parameters
-    ----------
-    source
-        The collector's folder. No collector starts in it again.
-    folder
-        The new folder of the collector, for its keys.
-    url
-        The database: ``postgresql://user@host/name``.
-    """
+    """Move a collector that does not run to a database that holds none."""
     if source.resolve() == folder.resolve():
         raise InputError("name a new folder for the keys; the old one keeps the old data.")
     check_whole(source)

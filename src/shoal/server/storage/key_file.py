@@ -1,10 +1,8 @@
-"""A file of successive secret keys, each pending, active or expired.
+"""A file of successive secret keys, each pending, active or expired: signing and Oblivious HTTP.
 
-A rotation makes a new key and sets the end of the current one. Until then, during the overlap, both
-are active, so that devices with either key keep working. The secret of an expired key is destroyed;
-its public key stays in the file.
-
-The signing key and the Oblivious HTTP key are both stored and rotated in this way.
+A rotation makes a new key and sets the end of the current one. During the overlap both are active,
+so that devices with either key keep working. The secret of an expired key is destroyed; its public
+key stays in the file.
 """
 
 from __future__ import annotations
@@ -23,19 +21,6 @@ from shoal.protocol.signatures import KEY, SIGNATURE, key_text, link_content
 from shoal.server.storage.database import StorageError, data_lock
 from shoal.support.disk import Disk
 
-__all__ = [
-    "OBLIVIOUS_FILE",
-    "SIGNING_FILE",
-    "KeyFile",
-    "KeyLink",
-    "Signer",
-    "StoredKey",
-    "change_key",
-    "end_overlap",
-    "private_file",
-    "read_key",
-]
-
 SIGNING_FILE, OBLIVIOUS_FILE = "signing-key", "oblivious-key"
 DAY = 86_400
 PENDING_SECONDS = 2 * 3600
@@ -52,19 +37,16 @@ class StoredKey(NamedTuple):
     ends: int
 
     def state(self, now: float) -> Literal["pending", "active", "expired"]:
-        """Return the state of the key at a time."""
         if (self.ends and now >= self.ends) or not self.secret:
             return "expired"
         return "pending" if now < self.starts else "active"
 
     @property
     def text(self) -> str:
-        """The public key, in URL-safe base64."""
         return key_text(self.public)
 
     @property
     def line(self) -> str:
-        """Its line in the file."""
         return f"{self.secret.hex() or '-'} {self.text} {self.starts} {self.ends}"
 
     @classmethod
@@ -116,12 +98,10 @@ class KeyFile:
         return [key for key in self._keys if key.state(now) == "active"] or self._keys[:1]
 
     def pending(self) -> list[StoredKey]:
-        """Return the keys that are announced and not used yet."""
         now, active = self._clock(), self.active()
         return [key for key in self._keys if key.state(now) == "pending" and key not in active]
 
     def to_json(self) -> list[dict[str, str | None]]:
-        """Return the public keys with their states and times, the newest first."""
         now = self._clock()
         return [
             {
@@ -199,14 +179,12 @@ def _date(moment: int) -> str | None:
 
 
 def signing_public(secret: bytes) -> bytes:
-    """Return the public half of an Ed25519 key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
 def oblivious_public(secret: bytes) -> bytes:
-    """Return the public half of an X25519 key."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
@@ -255,7 +233,6 @@ class Signer:
 
     @property
     def public_key(self) -> str:
-        """The newest public key, in URL-safe base64."""
         return self.keys.active()[0].text
 
     @property
@@ -265,7 +242,6 @@ class Signer:
 
     @property
     def signing_keys(self) -> list[str]:
-        """The public keys that sign now, the newest first."""
         return [key.text for key in self.keys.active()]
 
     @property
@@ -288,7 +264,6 @@ class Signer:
         }
 
     def raw_headers(self, document: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the same headers as ASGI takes them."""
         return [
             (name.lower().encode(), text.encode()) for name, text in self.headers(document).items()
         ]

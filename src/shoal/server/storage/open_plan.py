@@ -24,16 +24,15 @@ from shoal.protocol.wire import Cohorts, Rows
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import NAME, SqlConnection, StorageError
 from shoal.server.storage.encryption import Keyring, decrypt, encrypt
-from shoal.server.storage.records import Reason, Signatures, State
+from shoal.server.storage.records import Reason, State
 from shoal.server.storage.windows import (
     DAY,
     IncompleteCrowd,
     OpenWindows,
     SeenReports,
     WindowedPlan,
+    progress,
 )
-
-__all__ = ["BLOCK_BYTES", "OpenCrowd", "OpenPlan", "number_type", "release_bytes"]
 
 
 @dataclass
@@ -50,18 +49,8 @@ class OpenPlan(WindowedPlan):
     Everything here happens inside a transaction of the store.
     """
 
-    def __init__(
-        self,
-        connection: SqlConnection,
-        keys: Keyring,
-        plan: Plan,
-        state: State,
-        oldest_window: int,
-        *,
-        signatures: Signatures,
-    ) -> None:
-        super().__init__(connection, keys, plan, state, oldest_window)
-        self._signatures = signatures
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
         self._read_crowds()
 
     def _read_crowds(self) -> None:
@@ -83,7 +72,6 @@ class OpenPlan(WindowedPlan):
         ).fetchone()
 
     def catch_up(self, state: State, oldest_window: int) -> None:
-        """Read the changes of another process; the plan's own row is given."""
         self.state, self.oldest_window = state, oldest_window
         self._read_crowds()
         self._seen = {window: one for window, one in self._seen.items() if window in self._crowds}
@@ -105,29 +93,34 @@ class OpenPlan(WindowedPlan):
         return f"{self.plan.id} {number} {block}"
 
     def reports(self) -> dict[int, int]:
-        """Return how many reports the open crowd of each window has."""
         return {window: crowd.counts.reports for window, crowd in self._crowds.items()}
 
-    def tenths(self, window: int) -> int:
-        """Return how many tenths of the crowd of a window have come; 0 if there is none."""
+    def progress(self, window: int) -> int:
+        """Return the progress of the crowd of a window; 0 if there is none."""
         crowd = self._crowds.get(window)
-        return 0 if crowd is None else self._tenths(crowd)
+        return 0 if crowd is None else self._progress(crowd)
 
-    def _tenths(self, crowd: _Crowd) -> int:
-        return 10 * crowd.counts.reports // self.plan.reports_needed
+    def _progress(self, crowd: _Crowd) -> int:
+        return progress(crowd.counts.reports, self.plan)
 
     # Reports
 
-    def objections(self, uploads: Sequence[Batch], time: OpenWindows) -> list[Problem | None]:
-        """Return for each upload why it is refused, or None."""
+    def accept(self, uploads: Sequence[Batch], time: OpenWindows) -> list[Problem | None]:
+        """Count the reports of uploads, or return why an upload is refused as a whole."""
+        answers = self._objections(uploads, time)
+        counted = [one for one, problem in zip(uploads, answers, strict=True) if problem is None]
+        if counted:
+            self._count(counted, time)
+        return answers
+
+    def _objections(self, uploads: Sequence[Batch], time: OpenWindows) -> list[Problem | None]:
         windows = np.concatenate([upload.windows for upload in uploads])
         problem = self.problem(int(windows.min()), int(windows.max()), time)
         if problem is not None and len(uploads) > 1:  # of some of them, perhaps not of all
-            return [self.objections([upload], time)[0] for upload in uploads]
+            return [self._objections([upload], time)[0] for upload in uploads]
         return [problem] * len(uploads)
 
-    def count(self, uploads: Sequence[Batch], time: OpenWindows) -> None:
-        """Count reports that have not come before."""
+    def _count(self, uploads: Sequence[Batch], time: OpenWindows) -> None:
         self.open_crowds(time)
         ids = np.concatenate([upload.ids for upload in uploads])
         rows = np.concatenate([upload.rows for upload in uploads])
@@ -198,11 +191,9 @@ class OpenPlan(WindowedPlan):
 
     @property
     def complete_crowds(self) -> int:
-        """How many crowds wait to be released."""
         return len(self._complete) + sum(one.counts.is_complete for one in self._crowds.values())
 
     def release_crowds(self, time: OpenWindows) -> list[int]:
-        """Release the complete crowds, and return their numbers."""
         numbers = []
         for number, window in self._complete:
             self._release(self._read(number, window))
@@ -220,13 +211,12 @@ class OpenPlan(WindowedPlan):
         """Write the tally of a complete crowd, once."""
         tally = crowd.counts.tally()
         release = release_bytes(self.plan, tally, crowd.number, crowd.window)
-        self._signatures.add_release(self.plan.id, crowd.number, None, release)
-        self._end(crowd, reports=tally.reports, tenths=10, release=release)
+        self._records.add_release(self.plan.id, crowd.number, None, release)
+        self._end(crowd, reports=tally.reports, progress=100, release=release)
 
     # Crowds
 
     def open_crowds(self, time: OpenWindows) -> None:
-        """Open a crowd for each window that is open now, whether or not reports have come."""
         for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
             if window not in self._crowds:
                 self._open_crowd(window, time.day)
@@ -258,10 +248,7 @@ class OpenPlan(WindowedPlan):
     def discard_crowds(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
-        """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
-
-        Complete ones were released before.
-        """
+        """Destroy open crowds, all or the old ones; complete ones were released before."""
         opened = dict(
             self._connection.execute(
                 "SELECT window, opened_day FROM crowds WHERE plan = ? AND state = 'open'",
@@ -276,14 +263,13 @@ class OpenPlan(WindowedPlan):
         ]
         crowds = [self._crowds.pop(window) for window in old]
         for crowd in crowds:
-            self._end(crowd, tenths=self._tenths(crowd), reason=reason)
-        return [IncompleteCrowd(crowd.number, self._tenths(crowd)) for crowd in crowds]
+            self._end(crowd, progress=self._progress(crowd), reason=reason)
+        return [IncompleteCrowd(crowd.number, self._progress(crowd)) for crowd in crowds]
 
     def _end(self, crowd: _Crowd, **how: Any) -> None:
         end_crowd(self._connection, self._keys, (self.plan.id, crowd.number), **how)
 
     def destroy(self) -> None:
-        """Destroy all that was collected."""
         destroy_releases(self._connection, self.plan.id)
 
 
@@ -293,23 +279,22 @@ def end_crowd(
     crowd: tuple[str, int],
     *,
     reports: int = 0,
-    tenths: int = 0,
+    progress: int = 0,
     release: bytes | None = None,
     reason: Reason | None = None,
 ) -> None:
     """End a crowd, by its plan's id and number, with a release or with a reason to discard it."""
     state = "discarded" if release is None else "released"
     connection.execute(
-        "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?, reason = ?"
+        "UPDATE crowds SET state = ?, reports = ?, progress = ?, release = ?, reason = ?"
         " WHERE plan = ? AND number = ?",
-        (state, reports, tenths, release, reason, *crowd),
+        (state, reports, progress, release, reason, *crowd),
     )
     connection.execute("DELETE FROM counts WHERE plan = ? AND number = ?", crowd)
     keys.forget(crowd[0], "crowd", crowd[1])
 
 
 def destroy_releases(connection: SqlConnection, plan_id: str) -> None:
-    """Destroy the releases of a plan, and their signatures."""
     connection.execute(
         "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (plan_id,)
     )
@@ -356,7 +341,6 @@ class OpenCrowd:
 
     @property
     def reports(self) -> int:
-        """How many reports were counted."""
         return self._table.reports
 
     @property
@@ -370,7 +354,6 @@ class OpenCrowd:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the crowd has all the reports it needs."""
         return self.reports == self._plan.reports_needed
 
     def _touch_always(self) -> None:
@@ -391,7 +374,6 @@ class OpenCrowd:
                 self._touch(start, start + width)
 
     def all_blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield all blocks, whether or not they changed."""
         self._touch(0, self._table.numbers.size)
         return self.changes()
 
@@ -405,7 +387,6 @@ class OpenCrowd:
         self._changed.clear()
 
     def tally(self) -> Tally:
-        """Return the counts as a tally."""
         return self._tallying.result()
 
 

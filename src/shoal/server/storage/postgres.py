@@ -1,10 +1,9 @@
 """A service's data in PostgreSQL, shared by several processes: locks, versions, keys, clocks.
 
-A transaction that changes the key of the data (releasing, sweeping, moving a plan) is exclusive.
-Reports of different plans are accepted side by side, those of one plan one commit after another:
-its windows share one sequence of crowd numbers. A process remembers what it read, and a plan's
-version tells whether another has written since; then only that is read again. The memory goes with
-the connection: the next one may lead to a standby that lacks commits.
+A transaction that changes the key of the data is exclusive. Reports of different plans are accepted
+side by side, those of one plan one commit after another: its windows share one sequence of crowd
+numbers. A plan's version tells whether another process has written since. The memory goes with the
+connection: the next one may lead to a standby that lacks commits.
 """
 
 from __future__ import annotations
@@ -25,15 +24,12 @@ from shoal.server.storage.database import (
     SqlConnection,
     data_lock,
     read_fact,
-    transaction,
 )
 from shoal.server.storage.encryption import CROWD_KEY_FILE, Keyring
 from shoal.server.storage.postgres_connection import PostgresConnection
 from shoal.server.storage.ratchet import Ratchet
 from shoal.server.storage.recovery import Restoration, begin_anew
 from shoal.server.storage.schema import COLLECTOR, Schema, make_tables, schema_in
-
-__all__ = ["PostgresDatabase", "lock_all", "renew", "trial_schema"]
 
 R = TypeVar("R")
 
@@ -91,33 +87,13 @@ class PostgresDatabase(Database):
         if clock.is_held:
             clock.accept(settling=SETTLING)
 
-    def run(
-        self,
-        name: str,
-        work: Callable[[], R],
-        *,
-        exclusive: bool = True,
-        new_key: bool = False,
-        scrub: bool = False,
-    ) -> R:
-        """Run work in one transaction; see `Database.run`.
-
-        The server's log cannot be scrubbed; the data of open crowds in it are encrypted.
-        """
-        with self._attempt(name), transaction(self.connection):
-            self._begin(exclusive)
-            result = work()
-            if new_key:
-                self.keys.rotate()
-            self._write_versions()
+    def _settle(self, *, scrub: bool) -> None:
         self.keys.settle()
-        if scrub:
+        if scrub:  # the server's log is not: the data of open crowds in it are encrypted
             query = "SELECT pg_database_size(current_database())"
             (self._size,) = self.connection.execute(query).fetchone()
-        return result
 
     def read(self, name: str, work: Callable[[], R]) -> R:
-        """Run work that reads one state of the data, in a transaction of its own."""
         with self._attempt(name), self.connection.transaction():
             self._begin(exclusive=False)
             return work()
@@ -145,7 +121,6 @@ class PostgresDatabase(Database):
             self.connection.execute("UPDATE plans SET version = ? WHERE id = ?", (version, plan_id))
 
     def lock_plan(self, plan_id: str) -> tuple[int, Any, int] | None:
-        """Make other processes wait for a plan until the end of the transaction."""
         if not self._is_exclusive:
             query = "SELECT pg_advisory_xact_lock(?)"
             self.connection.execute(query, (_lock_number(plan_id),))
@@ -161,21 +136,17 @@ class PostgresDatabase(Database):
         return bool(is_free)
 
     def unclaim(self, name: str) -> None:
-        """End a claim."""
         self.connection.execute("SELECT pg_advisory_unlock(?)", (_lock_number(name),))
 
     def keep_up(self) -> None:
-        """Adopt the key that another process drew, and destroy the older one."""
         self.read("keep up", lambda: None)
         self.keys.settle()
 
     def confirms(self, clock: GuardedClock) -> bool:
-        """Whether the database's machine shows about the same time."""
         return abs(clock() - _database_time(self.connection)) <= STEP
 
     @property
     def data_bytes(self) -> int:
-        """How many bytes the database had at the last sweep."""
         return self._size
 
 
@@ -202,7 +173,6 @@ def lock_all(connection: SqlConnection) -> None:
 
 
 def _lock_number(name: str) -> int:
-    """Return the number of the lock with a name."""
     digest = hashlib.blake2b(name.encode(), digest_size=8, person=b"shoal lock").digest()
     return int.from_bytes(digest, signed=True)
 

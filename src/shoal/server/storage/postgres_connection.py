@@ -1,13 +1,10 @@
-"""A connection to PostgreSQL that understands the statements of the store, with a deadline.
+"""A connection to PostgreSQL that understands the store's statements, with a deadline.
 
-It ends with any error of the network, and the next transaction begins a new one. If it breaks
-during a commit, the outcome is unknown. That does no harm: the state in memory is discarded,
-senders are told to retry, and reports already counted are recognized.
-
-A host that vanishes sends no error. So each round trip has a deadline, kept by the thread that
-waits: it shuts its own socket down, and the call fails like any other on a lost connection. Bytes
-on their way may still reach the server afterwards. Such a late commit is the same as one of another
-process: it holds its locks until it ends, and the next transaction waits for them before it reads.
+Any network error ends the connection, and the next transaction opens a new one. If it breaks during
+a commit, the outcome is unknown. That does no harm: the state in memory is discarded, senders
+retry, and reports already counted are recognized. A host that vanishes sends no error, so the
+thread that waits shuts its socket down at the deadline. Bytes on their way may still arrive; such a
+late commit holds its locks until it ends, and the next transaction waits for them.
 """
 
 from __future__ import annotations
@@ -25,15 +22,13 @@ from time import monotonic
 from typing import Any
 
 from shoal.errors import InputError, missing_extra
-from shoal.server.storage.database import Rows, StorageError, StorageFull, StorageTimeout
+from shoal.server.storage.database import StorageError, StorageFull, StorageTimeout
 
 try:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 except ImportError as error:
     raise missing_extra(error, "PostgreSQL") from None
-
-__all__ = ["PostgresConnection"]
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # errors are raised
 
@@ -178,13 +173,11 @@ class PostgresConnection:
             "tcp_user_timeout": LONGEST_SILENCE * 1000,
         }
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
-        """Run a statement."""
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         with self._storage_errors():
             return self._connected().execute(_translated(statement), values or None)
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for each of several sequences of values."""
         with self._storage_errors():
             self._connected().cursor().executemany(_translated(statement), values)
 
@@ -224,7 +217,6 @@ class PostgresConnection:
             self.close()
 
     def close(self) -> None:
-        """End the connection."""
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.close()

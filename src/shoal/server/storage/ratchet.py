@@ -1,23 +1,18 @@
-"""The key that all collectors of a database share and the database does not have.
+"""The root key of a shared database, which all collectors have and the database does not.
 
-PostgreSQL keeps overwritten data: in its tables until they are cleaned, in its write-ahead log,
-in archives and on replicas. The difference of two states of an open crowd is a report. So the
-data of open crowds are encrypted, and the key changes all the time, as in a folder (see
-`shoal.server.storage.encryption`). Old states cannot be read with the key of today.
+PostgreSQL keeps overwritten data in tables, logs, archives and replicas, and the difference of two
+states of an open crowd is a report. So the key changes all the time, as in a folder (`encryption`).
+Collectors communicate only through the database: each generation's key is computed from the one
+before and a salt in the database, a one-way ratchet. A collector whose file is behind turns it on
+and destroys the older key. A database that is older than the file is refused, and so is one whose
+salts lead to another key.
 
-Collectors communicate only through the database. So the key of each generation is computed from the
-one before and a salt that stands in the database: a ratchet, which turns in one direction only. A
-collector whose file is behind turns it on, and destroys the older key. The database records its
-generation. A database that is older than the file is refused, and so is one whose salts lead to
-another key, because it diverged from an earlier state.
+A standby may lack commits. So the database also names the server's time line on which the key was
+turned. A server that took over or was restored begins another one; it is refused, unless the old
+one waited for standbys with each commit.
 
-A collector may not have seen the commits that a standby lacks. So the database also says on which
-time line of the server the key was turned. A standby that takes over begins another one, and so
-does a server that is restored; it is refused, unless the server waited for standbys with each
-commit.
-
-Limitation: anyone who has copied the file once can follow the ratchet as long as they
-read the database. Only new keys (`renew`) end that.
+Limitation: anyone who copied the file once can follow the ratchet while they can read the database.
+Only new keys (`renew`) end that.
 """
 
 from __future__ import annotations
@@ -31,8 +26,6 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.server.storage.database import SqlConnection, StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE, name_of
 from shoal.support.disk import Disk
-
-__all__ = ["Ratchet"]
 
 KEPT = 100_000
 """Salts that the database keeps; with a sweep every 20 seconds, those of three weeks."""
@@ -61,7 +54,6 @@ class Step(NamedTuple):
     key: bytes
 
     def next(self, salt: bytes) -> Step:
-        """Return the key of the next generation."""
         key = blake2b(salt, key=self.key, digest_size=32, person=b"shoal ratchet").digest()
         return Step(self.generation + 1, key)
 
@@ -176,12 +168,10 @@ class Ratchet:
         )
 
     def settle(self, *, log_is_empty: bool = False) -> None:
-        """Destroy the keys before the one that the database is wrapped under."""
         if self._now is not None and self._now != self._filed:
             self._write(self._now)
 
     def current(self) -> bytes:
-        """Return the key that the database is wrapped under."""
         assert self._now is not None
         return self._now.key
 

@@ -1,20 +1,16 @@
-"""Reads plans, crowds and releases from the database, and signs and verifies them.
+"""Plans, crowds and releases in the database, signed when written and verified when read.
 
-A release is signed in the transaction that writes it, a certificate when its plan is published. A
-row that was damaged, or changed without the signing key, does not match its signature
-and is not used. Earlier keys stay valid: the signing key file lists their public keys.
-
-A plan's state goes forward only, except for a pause: draft, published, paused, closed, destroyed.
-A published plan and its certificate never change. Closing destroys the open crowds. Destroying
-removes all collected data.
+Rows that do not match their signature are not used. Earlier keys stay valid: the signing key file
+lists their public keys. A plan's state goes forward only, except for a pause.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,25 +20,6 @@ from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server.storage.database import SqlConnection, StorageError, read_fact, storage_errors
 from shoal.server.storage.key_file import Signer
 from shoal.support.files import canonical_json
-
-__all__ = [
-    "ORIGINS",
-    "STATES",
-    "CrowdRecord",
-    "Declaration",
-    "PlanRecord",
-    "Reason",
-    "Records",
-    "Signature",
-    "Signatures",
-    "SignedRelease",
-    "State",
-    "UnverifiedError",
-    "may_become",
-    "read_origins",
-    "read_plan",
-    "signed_release",
-]
 
 ORIGINS = "origins"
 """The name under which the data have the origins of web pages."""
@@ -67,7 +44,6 @@ class PlanRecord:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The plan with its id, as published."""
         return {"id": self.plan.id} | self.plan.to_json()
 
     @property
@@ -84,16 +60,16 @@ class CrowdRecord:
     """One crowd of a plan.
 
     `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
-    released crowd only; of one that was discarded, `tenths` says how full it was, and `reason` why.
-    `unreadable` is how many of its messages an analyzer could not read; None where reports are not
-    encrypted for one.
+    released crowd only; of a discarded one, `progress` says how full it was in per cent, and
+    `reason` why. `unreadable` is how many of its messages an analyzer could not read; None where
+    reports are not encrypted for one.
     """
 
     number: int
     window: int
     state: str
     reports: int | None
-    tenths: int
+    progress: int
     reason: Reason | None = None
     unreadable: int | None = None
 
@@ -107,22 +83,27 @@ class SignedRelease(NamedTuple):
 
 
 class Records:
-    """Reads plans, crowds and releases; those that do not match their signature are errors."""
+    """Reads plans, crowds and releases, and signs them with the signing key of a folder.
 
-    def __init__(self, connection: SqlConnection, signatures: Signatures) -> None:
-        self._connection, self._signatures = connection, signatures
+    Those that do not match their signature are errors. The key is read when it is first needed.
+    """
+
+    def __init__(self, connection: SqlConnection, folder: Path) -> None:
+        self._connection, self._folder = connection, folder
+
+    @cached_property
+    def _signer(self) -> Signer:
+        return Signer(self._folder)
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with storage_errors():
             return self._connection.execute(query, values).fetchall()
 
     def plan(self, plan_id: str) -> PlanRecord | None:
-        """Return a plan by its id."""
         rows = self._rows(f"{_PLANS} WHERE id = ?", plan_id)
         return self._plan_records(rows)[0] if rows else None
 
     def plans(self) -> list[PlanRecord]:
-        """Return all plans, in the order of their ids."""
         return self._plan_records(self._rows(f"{_PLANS} ORDER BY id"))
 
     def _plan_records(self, rows: list[tuple[Any, ...]]) -> list[PlanRecord]:
@@ -142,31 +123,28 @@ class Records:
         if certificate is None:
             return None
         certificate = bytes(certificate)
-        self._signatures.check_certificate(plan_id, certificate)
+        content = _signed_certificate(plan_id, certificate)
+        self._check(plan_id, 0, content, f"certificate of plan {plan_id[:12]}")
         return certificate
 
     def plans_with_crowds(self) -> list[str]:
-        """Return the ids of the plans that have open crowds."""
         rows = self._rows("SELECT id FROM plans WHERE state IN ('published', 'paused')")
         return [plan_id for (plan_id,) in rows]
 
     def crowds(self, plan_id: str, skip: int = 0, length: int = 2**62) -> list[CrowdRecord]:
-        """Return a plan's crowds, the last one first; of those that are open no tenths."""
+        """Return a plan's crowds, the last one first; those that are open without progress."""
         query = f"{_CROWDS} ORDER BY number DESC LIMIT ? OFFSET ?"
         return [_crowd_record(row) for row in self._rows(query, plan_id, length, skip)]
 
     def crowd(self, plan_id: str, number: int) -> list[CrowdRecord]:
-        """Return one crowd of a plan, or none."""
         rows = self._rows(f"{_CROWDS} AND number = ?", plan_id, number)
         return [_crowd_record(row) for row in rows]
 
     def crowd_counts(self, plan_id: str) -> dict[str, int]:
-        """Return how many crowds of a plan are in each state."""
         query = "SELECT state, count(*) FROM crowds WHERE plan = ? GROUP BY state"
         return dict(self._rows(query, plan_id))
 
     def released_numbers(self, plan_id: str, length: int) -> list[int]:
-        """Return the numbers of the last released crowds, rising."""
         query = (
             "SELECT number FROM crowds WHERE plan = ? AND state = 'released'"
             " ORDER BY number DESC LIMIT ?"
@@ -183,37 +161,75 @@ class Records:
         if not rows:
             return None
         content, unreadable = bytes(rows[0][0] or b""), rows[0][1]
-        signature = self._signatures.check_release(plan_id, number, unreadable, content)
-        return SignedRelease(content, unreadable, signature)
+        signed = signed_release(plan_id, number, unreadable, content)
+        what = f"release {number} of plan {plan_id[:12]}"
+        return SignedRelease(content, unreadable, self._check(plan_id, number, signed, what))
 
     def unverified(self) -> list[str]:
         """Return a sentence for each plan, certificate and release that is not used."""
-        sentences = []
-        for (plan_id,) in self._rows("SELECT id FROM plans ORDER BY id"):
-            try:
-                self.plan(plan_id)
-            except UnverifiedError as error:
-                sentences.append(str(error))
         query = "SELECT plan, number FROM crowds WHERE state = 'released' ORDER BY plan, number"
-        for plan_id, number in self._rows(query):
+        reads: list[Callable[[], object]] = [
+            *(partial(self.plan, *row) for row in self._rows("SELECT id FROM plans ORDER BY id")),
+            *(partial(self.release, *row) for row in self._rows(query)),
+        ]
+        sentences = []
+        for read in reads:
             try:
-                self.release(plan_id, number)
+                read()
             except UnverifiedError as error:
                 sentences.append(str(error))
         return sentences
 
+    # Signatures
+
+    def add_release(
+        self, plan_id: str, number: int, unreadable: int | None, release: bytes
+    ) -> None:
+        """Sign a release, in the transaction that writes it."""
+        self._sign(plan_id, number, signed_release(plan_id, number, unreadable, release))
+
+    def add_certificate(self, plan_id: str, certificate: bytes) -> None:
+        """Store and sign a certificate."""
+        self._connection.execute(
+            "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
+        )
+        self._sign(plan_id, 0, _signed_certificate(plan_id, certificate))
+
+    def _sign(self, plan_id: str, number: int, content: bytes) -> None:
+        self._connection.execute(
+            "INSERT INTO signatures (plan, number, signer, signature) VALUES (?, ?, ?, ?)",
+            (plan_id, number, self._signer.public_key, self._signer.sign(content)),
+        )
+
+    def _check(self, plan_id: str, number: int, content: bytes, what: str) -> Signature:
+        with storage_errors():
+            row = self._connection.execute(
+                "SELECT signer, signature FROM signatures WHERE plan = ? AND number = ?",
+                (plan_id, number),
+            ).fetchone()
+        try:
+            found = Signature(*row)
+            if found.signer in self._signer.public_keys:
+                check_signature(check_public_key(found.signer), content, found.signature)
+                return found
+        except (TypeError, InputError, TransportError):
+            pass
+        raise UnverifiedError(
+            f"the stored {what} does not match its signature and is not used. Restore a backup."
+        )
+
 
 _PLANS = "SELECT id, document, state, certificate FROM plans"
 _CROWDS = (
-    "SELECT number, window, state, reports, tenths, reason, unreadable FROM crowds WHERE plan = ?"
+    "SELECT number, window, state, reports, progress, reason, unreadable FROM crowds WHERE plan = ?"
 )
 
 
 def _crowd_record(row: tuple[Any, ...]) -> CrowdRecord:
-    number, window, state, reports, tenths, reason, unreadable = row
+    number, window, state, reports, progress, reason, unreadable = row
     told = reports if state == "released" else None
     garbage = None if state == "destroyed" else unreadable
-    return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
+    return CrowdRecord(number, window, state, told, progress or 0, reason, garbage)
 
 
 def read_origins(connection: SqlConnection) -> dict[str, tuple[str, ...]]:
@@ -296,63 +312,3 @@ def _signed_certificate(plan_id: str, certificate: bytes) -> bytes:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-class Signatures:
-    """Signs and verifies the rows of a database with the signing key of a folder.
-
-    The key is read when it is first needed.
-    """
-
-    def __init__(self, connection: SqlConnection, folder: Path) -> None:
-        self._connection, self._folder = connection, folder
-
-    @cached_property
-    def _signer(self) -> Signer:
-        return Signer(self._folder)
-
-    def add_release(
-        self, plan_id: str, number: int, unreadable: int | None, release: bytes
-    ) -> None:
-        """Sign a release, in the transaction that writes it."""
-        self._add(plan_id, number, signed_release(plan_id, number, unreadable, release))
-
-    def add_certificate(self, plan_id: str, certificate: bytes) -> None:
-        """Sign a certificate, in the transaction that writes it."""
-        self._add(plan_id, 0, _signed_certificate(plan_id, certificate))
-
-    def _add(self, plan_id: str, number: int, content: bytes) -> None:
-        self._connection.execute(
-            "INSERT INTO signatures (plan, number, signer, signature) VALUES (?, ?, ?, ?)",
-            (plan_id, number, self._signer.public_key, self._signer.sign(content)),
-        )
-
-    def check_release(
-        self, plan_id: str, number: int, unreadable: int | None, release: bytes
-    ) -> Signature:
-        """Return the signature of a release; one that does not match is an error."""
-        content = signed_release(plan_id, number, unreadable, release)
-        what = f"release {number} of plan {plan_id[:12]}"
-        return self._check(plan_id, number, content, what)
-
-    def check_certificate(self, plan_id: str, certificate: bytes) -> None:
-        """Raise `UnverifiedError` unless a certificate matches its signature."""
-        content = _signed_certificate(plan_id, certificate)
-        self._check(plan_id, 0, content, f"certificate of plan {plan_id[:12]}")
-
-    def _check(self, plan_id: str, number: int, content: bytes, what: str) -> Signature:
-        with storage_errors():
-            row = self._connection.execute(
-                "SELECT signer, signature FROM signatures WHERE plan = ? AND number = ?",
-                (plan_id, number),
-            ).fetchone()
-        try:
-            found = Signature(*row)
-            if found.signer in self._signer.public_keys:
-                check_signature(check_public_key(found.signer), content, found.signature)
-                return found
-        except (TypeError, InputError, TransportError):
-            pass
-        raise UnverifiedError(
-            f"the stored {what} does not match its signature and is not used. Restore a backup."
-        )

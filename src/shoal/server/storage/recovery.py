@@ -1,10 +1,8 @@
 """Checks that the files of a folder belong together, and recovers if that is unknown.
 
-A report must not be counted twice: two releases that share it reveal it by their difference. The
-database remembers which reports were counted. Data that lost this memory, because they were
-restored from a backup or lost their `crowd-key`, accept only reports that cannot have been
-sent before: those of windows that have not started. Nor do they know which plans were published
-since.
+Two releases that share a report reveal it by their difference. Data that lost the memory of counted
+reports, because they were restored from a backup or lost their `crowd-key`, accept only reports of
+windows that have not started. Nor do they know which plans were published since.
 """
 
 from __future__ import annotations
@@ -19,16 +17,6 @@ from shoal.server.storage.database import NAME, SqlConnection, read_fact, write_
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.records import read_plan
-
-__all__ = [
-    "Restoration",
-    "begin_anew",
-    "check_role",
-    "check_signer",
-    "check_whole",
-    "first_window",
-    "restored_at",
-]
 
 
 @dataclass(frozen=True)

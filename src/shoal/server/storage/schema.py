@@ -14,24 +14,6 @@ from pathlib import Path
 from shoal.errors import InputError
 from shoal.server.storage.database import SqlConnection, read_fact, write_fact
 
-__all__ = [
-    "ANALYZER",
-    "COLLECTOR",
-    "SHARED_BACKUP",
-    "SHARED_POSTGRES",
-    "SHARED_TABLES",
-    "VERSION",
-    "Schema",
-    "application_of",
-    "check_version",
-    "copy_rows",
-    "make_tables",
-    "other_version",
-    "schema_in",
-    "schema_name",
-    "version_of",
-]
-
 VERSION = 1
 """The version of the tables. Data of another version are refused."""
 
@@ -88,7 +70,7 @@ _CROWDS = """
 -- how many reports it has, are in the table counts, encrypted.
 CREATE TABLE crowds (
     plan TEXT NOT NULL, number INTEGER NOT NULL, window INTEGER NOT NULL, state TEXT NOT NULL,
-    opened_day INTEGER NOT NULL, reports INTEGER NOT NULL, tenths INTEGER, release BLOB,
+    opened_day INTEGER NOT NULL, reports INTEGER NOT NULL, progress INTEGER, release BLOB,
     unreadable INTEGER, reason TEXT, PRIMARY KEY (plan, number)
 );
 
@@ -176,25 +158,7 @@ _RELEASES_STAY = (
 
 @dataclass(frozen=True)
 class Schema:
-    """The tables of a kind of service, as statements.
-
-    Parameters
-    ----------
-    name
-        The service: "collector" or "relay".
-    application
-        SQLite's number for its files.
-    tables
-        The tables in either database, in SQLite's dialect.
-    sqlite, postgres
-        What is made in one of them only.
-    functions
-        PostgreSQL's functions and triggers, one statement each.
-    forget
-        Statements that discard all open crowds, because they cannot be read any more.
-    backup
-        What a backup keeps of each table: a query that either database understands.
-    """
+    """The tables of a kind of service, as statements."""
 
     name: str
     application: int
@@ -206,7 +170,6 @@ class Schema:
     backup: dict[str, str]
 
     def statements(self, *, postgres: bool) -> Iterator[str]:
-        """Yield the statements that make the tables."""
         if not postgres:
             yield from _statements(self.tables + self.sqlite)
             return
@@ -236,7 +199,7 @@ COLLECTOR = Schema(
     SHARED_POSTGRES + _POSTGRES_ONLY,
     _RELEASES_STAY,
     forget=(
-        "UPDATE crowds SET state = 'discarded', reports = 0, tenths = 0, reason = 'key'"
+        "UPDATE crowds SET state = 'discarded', reports = 0, progress = 0, reason = 'key'"
         " WHERE state = 'open'",
         "DELETE FROM counts",
         "DELETE FROM seen",
@@ -247,7 +210,7 @@ COLLECTOR = Schema(
         "crowds": "SELECT plan, number, window, opened_day, release, unreadable,"
         " CASE state WHEN 'open' THEN 'discarded' ELSE state END AS state,"
         " CASE state WHEN 'open' THEN 0 ELSE reports END AS reports,"
-        " CASE state WHEN 'open' THEN 0 ELSE tenths END AS tenths,"
+        " CASE state WHEN 'open' THEN 0 ELSE progress END AS progress,"
         " CASE state WHEN 'open' THEN 'restored' ELSE reason END AS reason FROM crowds",
         "signatures": "SELECT plan, number, signer, signature FROM signatures",
         "actions": "SELECT id, minute, actor, action, subject FROM actions",
@@ -302,7 +265,6 @@ def version_of(connection: SqlConnection) -> int:
 
 
 def check_version(version: int) -> None:
-    """Refuse data of another version."""
     if version != VERSION:
         raise InputError(f"the {other_version(version)}; use the Shoal that wrote them.")
 

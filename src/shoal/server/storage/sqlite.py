@@ -1,8 +1,7 @@
 """A service's data in one SQLite file: how it is opened, how it commits, how it is scrubbed.
 
 Every commit is on the disk when it returns (write-ahead log, synchronous FULL), and deleted data
-are overwritten (secure_delete). Nothing in the file tells when or from where a report came, and
-its data about open crowds are encrypted (see `encryption`).
+are overwritten (secure_delete). Data about open crowds are encrypted (see `encryption`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 from shoal.errors import InputError
 from shoal.server.core.clock import GuardedClock, read_moment
@@ -28,8 +26,6 @@ from shoal.server.storage.encryption import FileKey, Keyring, generation_without
 from shoal.server.storage.recovery import begin_anew
 from shoal.server.storage.schema import COLLECTOR, Schema, make_tables
 
-__all__ = ["LONGEST_LOG", "MOVED", "SqliteDatabase", "log_size", "open_data", "open_database"]
-
 MOVED = "moved"
 """The fact that the data have been moved to PostgreSQL."""
 
@@ -40,8 +36,6 @@ _USUAL_LOG = 16 << 20
 LONGEST_LOG = 1 << 30
 """Bytes of the write-ahead log beyond which no reports are accepted. Every sweep empties it, unless
 another process goes on reading an old state of the data."""
-
-R = TypeVar("R")
 
 
 def open_data(
@@ -67,7 +61,6 @@ def open_data(
 class SqliteDatabase(Database):
     """The data in a folder, for one process."""
 
-    is_shared = False
     connection: sqlite3.Connection
 
     def __init__(self, folder: Path, schema: Schema, clock: Callable[[], float]) -> None:
@@ -104,29 +97,6 @@ class SqliteDatabase(Database):
                 self.keys.rotate()
         self._settle(scrub=is_new)
 
-    def run(
-        self,
-        name: str,
-        work: Callable[[], R],
-        *,
-        exclusive: bool = True,
-        new_key: bool = False,
-        scrub: bool = False,
-    ) -> R:
-        """Run work in one transaction; see `Database.run`."""
-        with self._attempt(name), transaction(self.connection):
-            result = work()
-            if new_key:
-                self.keys.rotate()
-        if new_key:
-            self._settle(scrub=scrub)
-        return result
-
-    def read(self, name: str, work: Callable[[], R]) -> R:
-        """Run work that reads: there is no other writer."""
-        with storage_errors():
-            return work()
-
     def _settle(self, *, scrub: bool) -> None:
         log_is_empty = scrub and self._empty_log()
         with storage_errors():
@@ -148,7 +118,6 @@ class SqliteDatabase(Database):
 
     @property
     def data_bytes(self) -> int:
-        """The bytes of the file and its log."""
         return (self.folder / NAME).stat().st_size + log_size(self.folder)
 
 
@@ -189,7 +158,6 @@ def open_database(
 
 
 def log_size(folder: Path) -> int:
-    """Return the bytes of the write-ahead log."""
     try:
         return (folder / f"{NAME}-wal").stat().st_size
     except OSError:

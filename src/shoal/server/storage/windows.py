@@ -1,27 +1,26 @@
 """The windows of a plan: which are open, their reports, and the data that end with them.
 
-The collector's plans and the relay's are both made of this. People may be asked once in every
-window, and the promise counts the reports of one person in one release. So a crowd never mixes
-windows: it fills within its own or is discarded.
+People may be asked once in every window, and the promise counts the reports of one person in one
+release. So a crowd never mixes windows: it fills within its own or is discarded.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from hashlib import blake2b
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.errors import PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import SqlConnection, StorageError
+from shoal.server.storage.database import Database, SqlConnection, StorageError
 from shoal.server.storage.encryption import Keyring, decrypt, encrypt
-from shoal.server.storage.records import Reason, State, read_plan
-
-__all__ = ["IncompleteCrowd", "OpenWindows", "SeenReports", "WindowedPlan"]
+from shoal.server.storage.records import Reason, Records, State, read_plan
+from shoal.server.storage.recovery import first_window, restored_at
 
 DAY = 86_400
 _OF_STATES: dict[State, Problem] = {
@@ -51,10 +50,15 @@ class OpenWindows(NamedTuple):
 
 
 class IncompleteCrowd(NamedTuple):
-    """A crowd that was discarded: its number and its progress in tenths."""
+    """A crowd that was discarded."""
 
     number: int
-    tenths: int
+    progress: int
+
+
+def progress(reports: int, plan: Plan) -> int:
+    """Return the share of a crowd that has arrived in per cent, rounded down to 10 %."""
+    return 10 * (10 * reports // plan.reports_needed)
 
 
 class WindowedPlan(ABC):
@@ -65,49 +69,55 @@ class WindowedPlan(ABC):
 
     def __init__(
         self,
-        connection: SqlConnection,
-        keys: Keyring,
+        database: Database,
         plan: Plan,
         state: State,
         oldest_window: int,
+        records: Records,
     ) -> None:
-        self._connection, self._keys, self.plan, self.state = connection, keys, plan, state
-        self.oldest_window = oldest_window
+        self._database, self._connection, self._keys = database, database.connection, database.keys
+        self.plan, self.state, self.oldest_window = plan, state, oldest_window
+        self._records = records
         self._seen: dict[int, SeenReports] = {}
 
     @classmethod
-    def read(
-        cls, connection: SqlConnection, keys: Keyring, plan_id: str, **more: Any
-    ) -> Self | None:
-        """Read a plan from the database by its id."""
-        row = connection.execute(
+    def read(cls, database: Database, records: Records, plan_id: str) -> Self | None:
+        row = database.connection.execute(
             "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
         ).fetchone()
         if row is None:
             return None
-        return cls(connection, keys, read_plan(plan_id, row[0]), *row[1:], **more)
+        document, state, oldest_window = row
+        return cls(database, read_plan(plan_id, document), state, oldest_window, records)
 
     @property
-    @abstractmethod
     def complete_crowds(self) -> int:
         """How many crowds have all their reports and wait for the next sweep."""
+        return 0
 
     def problem(self, first: int, last: int, time: OpenWindows) -> Problem | None:
         """Return why reports from a first to a last window are refused, or None."""
-        return _OF_STATES.get(self.state) or self._window_problem(first, last, time)
-
-    def _window_problem(self, first: int, last: int, time: OpenWindows) -> Problem | None:
+        if self.state in _OF_STATES:
+            return _OF_STATES[self.state]
         if self.plan.window is None and last:
             return problems.MALFORMED  # such a report is never right
         if first < max(time.first_window, self.oldest_window):
             return problems.WINDOW_EXPIRED
         return problems.WINDOW_NOT_OPEN if last > time.last_window else None
 
+    def release_crowds(self, time: OpenWindows) -> list[int]:
+        """End the complete crowds, and return their numbers."""
+        return []
+
+    def open_crowds(self, time: OpenWindows) -> None:
+        """Open a crowd for each window that is open now, whether or not reports have come."""
+        return
+
     @abstractmethod
     def discard_crowds(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
-        """Destroy open crowds, all or the old ones; only how many tenths they had is stored."""
+        """Destroy open crowds, all or the old ones; only their progress is stored."""
 
     def forget_windows(self, before: int | None = None) -> None:
         """Forget which reports have come, in all windows or in those before one."""
@@ -124,6 +134,13 @@ class WindowedPlan(ABC):
         for seen in self._seen.values():
             seen.make_room()
 
+    def expire(self, time: OpenWindows, deadline_days: int) -> list[IncompleteCrowd]:
+        """Discard crowds whose window or deadline is over; 0 days mean no deadline."""
+        ended = self.expire_windows(time)
+        if deadline_days:
+            ended += self.discard_crowds("deadline", before_day=time.day - deadline_days + 1)
+        return ended
+
     def expire_windows(self, time: OpenWindows) -> list[IncompleteCrowd]:
         """Close windows that are over, for ever, with the crowds that did not fill in time."""
         return self.close_windows(before=time.first_window)
@@ -138,6 +155,15 @@ class WindowedPlan(ABC):
             "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
         )
         return self.discard_crowds("window", before_window=before)
+
+    def check_first_time(self, *, never_published: bool) -> None:
+        """Refuse to open a plan whose reports may have been counted before a restore."""
+        restored = restored_at(self._connection)
+        if restored is None or never_published:
+            return
+        if self.plan.window is None:
+            raise PrivacyRefusal(problems.MAYBE_PUBLISHED.title)
+        self.close_windows(before=first_window(self.plan, restored))
 
 
 _ID_BYTES = 16
@@ -233,7 +259,6 @@ class SeenReports:
 
     @property
     def count(self) -> int:
-        """How many reports have come."""
         return self._place * _ROW + len(self._open)
 
     def knows(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -329,7 +354,6 @@ class _DigestSet:
         return is_known
 
     def add(self, digests: Digests) -> None:
-        """Add digests that are not in the set."""
         if self._count + len(digests) > _RECENT:
             self.gather()
         if len(digests) > _RECENT:
@@ -341,7 +365,6 @@ class _DigestSet:
         self._count += len(digests)
 
     def gather(self) -> None:
-        """Make a run of the recent ones."""
         if self._count:
             self._add_run(self._recent[-self._count :].copy())
         self._recent[:], self._count = 0, 0

@@ -209,7 +209,7 @@ def _near_enough(scaled: FloatArray, best: FloatArray, tolerance: float) -> Floa
 
 
 def _cut(first: CountArray, last: CountArray, parts: int) -> tuple[CountArray, CountArray]:
-    """Cut each stretch into so many parts, or into single numbers."""
+    """Cut each stretch into `parts` parts, or into single numbers."""
     size = last - first + 1
     share = np.arange(parts + 1)
     # size * share // parts, which must not overflow

@@ -56,7 +56,6 @@ class Columns:
         return column if isinstance(column, list) else python_cells(column)
 
     def is_number(self, name: str) -> bool:
-        """Whether the schema types a column as numbers."""
         column = self._column(name)
         if isinstance(column, list):
             return False

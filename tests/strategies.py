@@ -73,6 +73,10 @@ def questions(draw: st.DrawFn, name: str | None = None) -> Question:
             unique=True,
         )
     )
+    if draw(st.booleans()):
+        low = draw(st.integers(-100, 100))
+        high, points = low + draw(st.sampled_from((1, 3, 10))), draw(st.integers(2, 9))
+        return Number(called, (), missing, low=low, high=high, points=points, column=column)
     return Number(called, tuple(str(edge) for edge in sorted(edges)), missing, column=column)
 
 
@@ -171,8 +175,10 @@ def answers(draw: st.DrawFn, survey: Survey) -> dict[str, Any]:
         elif isinstance(question, YesNo):
             given[question.name] = draw(st.sampled_from(["yes", "No", " TRUE", "false", "1", "0"]))
         else:
-            near = st.sampled_from([float(edge) for edge in question.edges])
-            given[question.name] = draw(near | st.floats(-2000, 2000))
+            near = st.sampled_from([float(edge) for edge in question.edges or question.grid])
+            # Between two points of a grid chance decides.
+            away = st.floats(-2000, 2000) if question.edges else st.sampled_from([-2000.0, 2000.0])
+            given[question.name] = draw(near | away)
     return given
 
 

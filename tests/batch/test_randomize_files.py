@@ -52,8 +52,10 @@ class TestAFolder:
     ):
         monkeypatch.setattr(batch, "_ALONE_BYTES", 0)
         seen: list[tuple[int, int]] = []
-        how = {"form": form, "processes": processes, "progress": lambda *now: seen.append(now)}
-        result = randomize_files(PLAN, [answers], folder, **how)
+        result = randomize_files(
+            PLAN, [answers], folder, form=form, processes=processes,
+            progress=lambda *now: seen.append(now),
+        )  # fmt: skip
         assert result == (folder, FILES, FILES * ROWS, FILES)
         assert seen[-1][0] == seen[-1][1]
         assert len(contents(folder)) == FILES

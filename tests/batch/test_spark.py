@@ -12,6 +12,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -61,10 +62,12 @@ class TestSpark:
         PLAN.write(tmp_path / "plan.json")
         (tmp_path / "answers.csv").write_text("f\n" + "a\nb\n" * 20)
         submit = Path(sys.executable).with_name("spark-submit")
-        command = [submit, "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+        command: list[Any] = [submit, "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
         command += [ROOT / "examples/spark_reports.py", "plan.json", "answers.csv", "reports"]
-        how = {"cwd": tmp_path, "env": os.environ | SURROUNDINGS, "timeout": 1800}
-        done = subprocess.run([*command, "tally.json"], capture_output=True, text=True, **how)
+        done = subprocess.run(
+            [*command, "tally.json"], cwd=tmp_path, env=os.environ | SURROUNDINGS,
+            capture_output=True, text=True, timeout=1800,
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr[-8000:]
         assert "40 reports counted" in done.stdout
         counted = tally_files(PLAN, [tmp_path / "reports"])
@@ -170,6 +173,7 @@ def test_whoever_begins_later_takes_over(tmp_path: Path):
 RUN = """
 import os, signal, sys
 from pathlib import Path
+from typing import Any
 from shoal.batch.spark import Staging, attempt_path
 
 left, real = int(sys.argv[2]), os.rename

@@ -163,7 +163,7 @@ class TestJournal:
         assert len(journal.read_bytes().splitlines()) == 1 + pieces
         self.wait_for_the_end_of(mark)
         counted: list[tuple[int, int]] = []
-        how = {"processes": 1, "progress": lambda *now: counted.append(now)}
+        how: dict[str, Any] = {"processes": 1, "progress": lambda *now: counted.append(now)}
         assert tally_files(PLAN, [folder], journal=journal, **how) == WANTED
         assert len(counted) == 1 + PIECES - pieces  # what was counted before is not counted again
         assert counted[-1] == (6000, 6000)

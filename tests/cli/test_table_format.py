@@ -80,8 +80,8 @@ def test_the_survey_must_have_an_option_for_invalid_answers(capsys):
         (["--encoding", "utf-16"], "encoding must be one of"),
         (["--delimiter", "tabs"], "delimiter must be one of"),
         (["--decimal", "x"], "decimal must be one of"),
-        (["--table-format", "plan.json"], "not valid TOML"),
-        (["--table-format", "none.toml"], "cannot read none.toml"),
+        (["--table-format", "plan.json"], "plan.json is a plan, not a survey"),
+        (["--table-format", "none.toml"], "cannot read survey none.toml"),
         ([], "declare --delimiter ';'"),
     ],
 )

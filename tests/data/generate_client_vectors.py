@@ -103,6 +103,13 @@ ENCODINGS: list[tuple[str, list[Json], Json, list[int] | None]] = [
     ("not finite", [{"edges": ["0"], "kind": "number", "name": "n"}], {"n": "1e999"}, None),
     ("not a list", [{"edges": ["0"], "kind": "number", "name": "n"}], {"n": [1]}, None),
     ("grouped digits", [{"edges": ["0"], "kind": "number", "name": "n"}], {"n": "1_0"}, None),
+    ("a point of a grid",
+     [{"high": "1", "kind": "number", "low": "-1", "name": "n", "points": 5}], {"n": "0.5"}, [3]),
+    ("beyond a grid",
+     [{"high": "1", "kind": "number", "low": "-1", "name": "n", "points": 5}], {"n": 7}, [4]),
+    ("missing from a grid",
+     [{"high": "3", "kind": "number", "low": "1", "missing": "option", "name": "n", "points": 3}],
+     {"n": ""}, [3]),
     ("a question that is not asked", [PETS], {"pets": [], "x": 1}, None),
     ("blocks follow each other", [PETS, COLOURS, {"kind": "yes/no", "name": "q"}],
      {"pets": ["dog"], "colour": "new york", "q": "yes"}, [1, 5, 6]),
@@ -142,7 +149,8 @@ def sizes(questions: list[Json]) -> int:
         elif question["kind"] == "yes/no":
             bits = 3 if extra else 1
         elif question["kind"] == "number":
-            bits = len(question["edges"]) + 1 + extra
+            edges = question.get("edges")
+            bits = (len(edges) + 1 if edges else question["points"]) + extra
         else:
             bits = len(question["options"]) + extra
         size[question["name"]] = bits

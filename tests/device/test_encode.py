@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from decimal import Decimal
+from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,8 @@ from hypothesis import strategies as st
 
 from shoal import Choice, Flags, Number, Plan, ShoalError, Survey, Text, YesNo, plan
 from shoal.device.arrays.answer_files import read_answers
-from shoal.device.encode import encode
+from shoal.device.arrays.simulation_bits import SimulationBits
+from shoal.device.encode import encode, set_bits
 from shoal.errors import AnswerError, InputError
 from shoal.support.table_format import TableFormat
 from tests.strategies import answers, bounded, surveys
@@ -145,8 +149,8 @@ class TestMoreKinds:
         survey = Survey("s", (YesNo("a"), YesNo("b", missing="option")))
         for value in ("yes", "Yes ", "TRUE", "1", 1, True, np.True_, np.int8(1)):
             assert bits_of(survey, {"a": value, "b": value}) == {("a", "yes"), ("b", "yes")}
-        for value in ("no", " NO", "False", "0", 0, False, np.False_):
-            assert bits_of(survey, {"a": value, "b": value}) == {("b", "no")}
+        for no in ("no", " NO", "False", "0", 0, False, np.False_):
+            assert bits_of(survey, {"a": no, "b": no}) == {("b", "no")}
 
     @pytest.mark.parametrize("value", ["y", "2", 2, -1, 2.0, 0.5, ["yes"], b"yes"])
     def test_neither_yes_nor_no(self, value: object):
@@ -528,6 +532,82 @@ class TestOneByOneAndTables:
         survey = Survey("s", (Number("x", ("1",), missing="option"),))
         frame = pd.DataFrame({"x": [1.0, None, 0.0]})
         assert encode(survey, frame).rows.tolist() == [[2], [4], [1]]
+
+
+GRID = Survey("grid", (Number("n", low=-1, high=3, points=5, missing="option"),))
+
+
+@pytest.mark.parametrize(
+    ("number", "mean"), [(-1, -1), (0, 0), (0.25, 0.25), (1.9, 1.9), (3, 3), (-7, -1), (3.01, 3)]
+)
+def test_rounding_keeps_the_mean(number: float, mean: float):
+    """Every uniform draw of a fine lattice, for one answer; many draws, for columns."""
+    question = GRID["n"]
+    assert isinstance(question, Number)
+    draws = (np.arange(1000) + 0.5) / 1000
+    places = [set_bits(question, number, lambda name, value, u=u: u) for u in draws]  # type: ignore[misc]
+    points = np.array([float(question.grid[place]) for (place,) in places])
+    assert points.mean() == pytest.approx(mean, abs=1e-3)
+    assert (np.abs(points - mean) < 1).all()
+    columns: list[Any] = [[number], [str(number)], [Decimal(str(number))]]
+    for column in columns:
+        table = pa.table({"n": pa.array(column * 40_000)})
+        rows = encode(GRID, table, random_bits=SimulationBits(5)).rows
+        bits = np.unpackbits(rows, axis=1, bitorder="little")
+        assert (bits.sum(axis=1) == 1).all()
+        points = bits[:, :5] @ np.arange(-1, 4)
+        assert points.mean() == pytest.approx(mean, abs=0.5 * 6 / 200)  # six sigma
+        assert (np.abs(points - mean) < 1).all()
+
+
+def test_rounding_is_drawn_for_each_person():
+    """Equal numbers in one table are rounded apart."""
+    for cells in ([0.5] * 64, ["0.5"] * 64, [0.5, "0.5"] * 32):
+        rows = encode(GRID, [{"n": cell} for cell in cells]).rows
+        assert len(np.unique(rows)) == 2  # fails with probability 2^-63 each
+
+
+def test_rounding_costs_no_privacy():
+    """Two people, all reports, in fractions: numbers between the points are mixtures of points."""
+    question, q = Number("n", low=0, high=2, points=3), Fraction(1, 4)
+
+    def report_law(number: Fraction) -> dict[tuple[int, ...], Fraction]:
+        place = Fraction(question.position(float(number)))
+        low = int(place)
+        law: dict[tuple[int, ...], Fraction] = {}
+        for point, share in ((low, 1 - place + low), (low + 1, place - low)):
+            for report in product((0, 1), repeat=3) if share else ():
+                flipped = sum(bit != (at == point) for at, bit in enumerate(report))
+                chance = share * q**flipped * (1 - q) ** (3 - flipped)
+                law[report] = law.get(report, Fraction(0)) + chance
+        return law
+
+    def release(*people: Fraction) -> dict[tuple[tuple[int, ...], ...], Fraction]:
+        laws = [report_law(number).items() for number in people]
+        found: dict[tuple[tuple[int, ...], ...], Fraction] = {}
+        for pairs in product(*laws):
+            key = tuple(sorted(report for report, _ in pairs))
+            found[key] = found.get(key, Fraction(0)) + math.prod(chance for _, chance in pairs)
+        return found
+
+    def worst(numbers: list[Fraction], lam: Fraction) -> Fraction:
+        zero = Fraction(0)
+        others = {(x, y): release(x, y) for x, y in product(numbers, repeat=2)}
+        return max(
+            sum(
+                (
+                    max(chance - lam * others[b, y][key], zero)
+                    for key, chance in others[a, y].items()
+                ),
+                zero,
+            )
+            for a, b, y in product(numbers, repeat=3)
+        )
+
+    points = [Fraction(n) for n in range(3)]
+    between = [*points, Fraction(1, 3), Fraction(3, 2)]
+    for lam in (Fraction(1), Fraction(3, 2), Fraction(3)):
+        assert worst(between, lam) == worst(points, lam) > 0
 
 
 class TestFuzz:

@@ -6,6 +6,7 @@ test that passed once passes always.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import math
 import os
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from shoal import Flags, Plan, PrivacyRefusal, Survey, Tally, Text, estimate
+from shoal import Flags, Number, Plan, PrivacyRefusal, Survey, Tally, Text, estimate
 from shoal.analysis.count_table import unpack
 from shoal.analysis.tally import Tallying
 from shoal.device.arrays.randomize import Original, pack
@@ -329,23 +330,19 @@ class TestSecrecy:
         device.remember(plan, rows)
         inside = decrypt(device._file_key, path.read_bytes(), path)
         assert str(permanent_key(plan)).encode() in inside
-        import base64
-
         for secret in (rows.row.hex().encode(), base64.b64encode(rows.row)):
             assert secret not in inside
 
-    def test_names_differ_from_key_to_key_and_survey_to_survey(self, tmp_path: Path):
+    @pytest.mark.parametrize("salted", [True, False])
+    def test_names_need_the_key(self, tmp_path: Path, monkeypatch, salted: bool):
+        """With the salt alone somebody could try all answers until a name fits."""
+        if not salted:
+            monkeypatch.setattr(SystemBits, "draw", lambda self, count: bytes(count))
         names = set()
         for i, key in enumerate((KEY, KEY, OTHER_KEY)):
             device = DeviceMemory(tmp_path / str(i), key)
             names |= {device.digest(plan, answer(1)) for plan in (plan_of(), plan_of(name="b"))}
-        assert len(names) == 6
-
-    def test_a_name_cannot_be_computed_without_the_key(self, tmp_path: Path, monkeypatch):
-        """With the salt alone somebody could try all answers until a name fits."""
-        monkeypatch.setattr(SystemBits, "draw", lambda self, count: bytes(count))
-        devices = [DeviceMemory(tmp_path / key.hex(), key) for key in (KEY, OTHER_KEY)]
-        assert len({device.digest(PLAN, answer(1)) for device in devices}) == 2
+        assert len(names) == (6 if salted else 2)
 
     def test_no_nonce_is_used_twice(self):
         """Two contents under one nonce tell their difference."""
@@ -359,43 +356,27 @@ class TestSecrecy:
             sizes.add(path.stat().st_size)
         assert len(sizes) == 1
 
-    def test_every_changed_byte_is_noticed(self, path: Path):
-        DeviceMemory(path, KEY).remember(PLAN, answer(1))
-        good = path.read_bytes()
-        for place in [*range(30), 100, len(good) - 1]:
-            bad = bytearray(good)
-            bad[place] ^= 1
-            path.write_bytes(bad)
-            with pytest.raises(InputError):
-                DeviceMemory(path, KEY).report(PLAN, answer(1))
-            assert path.read_bytes() == bad
-
-    @pytest.mark.parametrize("size", [0, 5, 20, 21, 30, 4000])
-    def test_a_file_cut_short_is_not_a_fresh_start(self, path: Path, size: int):
-        DeviceMemory(path, KEY).remember(PLAN, answer(1))
-        path.write_bytes(path.read_bytes()[:size])
-        with pytest.raises(InputError, match="not touched"):
-            DeviceMemory(path, KEY).report(PLAN, answer(1))
-        assert path.stat().st_size == size
-
-    def test_a_wrong_key(self, path: Path):
-        DeviceMemory(path, KEY).remember(PLAN, answer(1))
-        before = path.read_bytes()
-        for act in (
-            lambda device: device.report(PLAN, answer(1)),
-            lambda device: device.forget(),
-            lambda device: device.counts(),
-        ):
-            with pytest.raises(InputError, match="does not open: the key"):
-                act(DeviceMemory(path, OTHER_KEY))
-        assert path.read_bytes() == before
-
-    def test_content_of_another_kind(self, path: Path):
+    def test_a_file_that_does_not_open_is_not_a_fresh_start(self, path: Path):
+        """Whichever byte was changed, wherever it was cut, whatever else is in it."""
         device = DeviceMemory(path, KEY)
-        for content in (b"", b"{}", b'{"plans": 1}', b'{"plans": {"a": {"answers": []}}}'):
-            path.write_bytes(encrypt(device._file_key, content))
-            with pytest.raises(InputError, match="holds no memory"):
-                device.counts()
+        device.remember(PLAN, answer(1))
+        good = path.read_bytes()
+        other = (b"", b"{}", b'{"surveys": 1}', b'{"surveys": {"a": [["x", [], {}]]}}')
+        damaged = [
+            *(
+                good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
+                for at in (*range(30), 100, len(good) - 1)
+            ),
+            *(good[:size] for size in (0, 5, 20, 21, 30, 4000)),
+            *(encrypt(device._file_key, content) for content in other),
+            encrypt(DeviceMemory(path, OTHER_KEY)._file_key, b'{"surveys": {}}'),
+        ]
+        for content in damaged:
+            path.write_bytes(content)
+            for act in (lambda: device.report(PLAN, answer(1)), device.forget, device.counts):
+                with pytest.raises(InputError, match=r"not touched|has version|holds no memory"):
+                    act()
+            assert path.read_bytes() == content
 
 
 class TestFiles:
@@ -572,3 +553,19 @@ class TestLinking:
                         ties = 1 + sum(score[v] == best for v in others)
                         total += chance / ties
         assert linking_probability(2, memory, crowd) == pytest.approx(float(total), rel=1e-12)
+
+
+def test_a_number_is_rounded_the_same_way_every_time(tmp_path):
+    """Between two points of a grid, so that fresh draws would round it both ways."""
+    survey = Survey("s", (Number("n", low=0, high=1, points=2),))
+    memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+    agreed = Plan(survey, memory.q, Promise("local", "8"), memory=memory)
+    device, other = (DeviceMemory(tmp_path / name, SystemBits().draw(32)) for name in "ab")
+    for _ in range(64):
+        device.report(agreed, encode(agreed, {"n": 0.5}, rounding=device.rounding))
+    assert list(device.counts().values()) == [1]
+    numbers = [n / 100 for n in range(100)]
+    draws = [[memory.rounding("n", number) for number in numbers] for memory in (device, other)]
+    assert draws[0] != draws[1]
+    assert all(0 <= drawn < 1 for drawn in draws[0])
+    assert 0.3 < np.mean(draws[0]) < 0.7  # seven sigma

@@ -17,7 +17,6 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.survey import Flags
 from shoal.theory.brackets import Bracket
-from shoal.theory.domains import Block
 from shoal.theory.enumeration import worst_delta
 from shoal.theory.proven import Proven
 
@@ -32,19 +31,6 @@ def choice(count):
 
 MIXED = shoal.Survey("s", (shoal.Flags("f", ("a",)), shoal.Choice("c", ("x", "y"))))
 SPARSE = shoal.Survey("s", (Flags("c", ("1", "2", "3", "4"), at_most=2),))
-
-
-def test_domain_is_the_surveys():
-    survey = shoal.Survey(
-        "s",
-        (
-            shoal.Flags("f", ("a", "b")),
-            shoal.Choice("c", ("x", "y", "z"), missing="option"),
-            Flags("m", ("1", "2", "3", "4"), at_most=2),
-            shoal.Number("n", (1, 2)),
-        ),
-    )
-    assert domain_of(survey) == (Block(2, 0, 2), Block(4, 1, 1), Block(4, 0, 2), Block(3, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -178,19 +164,6 @@ def test_where_formulas_meet_numbers_are_printed(q, epsilon, capsys):
     low, high = document["proven"]["delta"]
     assert 0.0 <= low <= high <= 1.0
     assert document["attack"]["delta"][0] <= high
-
-
-def test_an_open_bracket_is_not_shown_as_a_value(capsys):
-    """So near to 1/2 eta cannot be resolved, which is not the same as an eta of 1."""
-    command = "audit --flags 3 --crowd 100 --q .4999999999 --epsilon 1e-9"
-    assert run([*command.split(), "--json"]) == 0
-    low, high = json.loads(capsys.readouterr().out)["homogeneous"]["worst"]["eta"]
-    assert low < 0.01
-    assert high > 0.99
-    assert run(command.split()) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "eta between 0 and 1 not resolved; if all others" in text
-    assert "~" not in text
 
 
 @pytest.mark.parametrize(

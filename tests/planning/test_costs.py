@@ -98,6 +98,7 @@ class TestCurator:
         )
         assert normal.sigma == pytest.approx(9.45, abs=0.01)
         assert counts.people_needed is not None
+        assert normal.sigma is not None
         # 1.96 sigma is a tenth of a hundredth of so many people
         assert normal.people_needed == pytest.approx(1959.964 * normal.sigma, abs=1)
         # so many people allow so much noise, and the promise is kept, but not with a twentieth less

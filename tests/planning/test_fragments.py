@@ -12,7 +12,7 @@ import pytest
 from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, Tally, plan
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.screening import screen
-from shoal.errors import InputError, PlanError
+from shoal.errors import InputError
 from shoal.planning.bounds import Overflow, bound_of, overflow_of
 from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.guarantees import guarantees_over_time
@@ -50,11 +50,6 @@ class TestPlanning:
     def test_q_is_hardly_larger_than_without_a_relay(self, sparse: Plan):
         whole = plan(ONE_OF_MANY, **WISH)
         assert float(whole.q) <= float(sparse.q) <= 1.005 * float(whole.q)
-
-    def test_whole_reports_are_one_message(self):
-        agreed = plan(FIVE, **WISH | {"view": "reports"}, **TWO)
-        assert agreed.parties == Parties(**TWO, messages=1)
-        assert agreed.q == plan(FIVE, **WISH | {"view": "reports"}).q
 
     @pytest.mark.slow
     def test_fewer_messages_need_more_flips_until_none_are_enough(self, sparse: Plan):
@@ -98,10 +93,6 @@ class TestPlanning:
     def test_bad_wishes(self, words: dict[str, Any], sentence: str):
         with pytest.raises(InputError, match=sentence):
             plan(FIVE, **WISH | words)
-
-    def test_one_party_is_not_two(self):
-        with pytest.raises(PlanError, match="two parties"):
-            plan(FIVE, **WISH, relay="https://one.example", analyzer="https://one.example")
 
 
 class TestBound:

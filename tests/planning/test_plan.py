@@ -55,11 +55,6 @@ class TestGivenQ:
         with pytest.raises(InputError, match="q must be"):
             plan(TWO, q=q)
 
-    @pytest.mark.parametrize("crowd", [0, -5, 1.5, "many", True])
-    def test_crowds_that_are_none(self, crowd: Any):
-        with pytest.raises(InputError, match="crowd_size"):
-            plan(TWO, q="0.25", crowd_size=crowd)
-
 
 class TestLocal:
     @pytest.mark.slow
@@ -217,12 +212,6 @@ class TestProven:
             reached = certify(made).delta(epsilon=float(made.promise.epsilon)).high
             assert reached <= float(made.promise.delta or 0)
 
-    def test_more_than_local_needs_is_never_asked(self):
-        alone = plan(FIVE, epsilon="0.5", promise="local")
-        assert plan(FIVE, crowd_size=2, epsilon="0.5", delta="1e-12").q.fraction <= (
-            alone.q.fraction * Fraction(1001, 1000)
-        )
-
     def test_impossible_wishes_say_what_is_possible(self):
         with pytest.raises(PrivacyRefusal, match=r"q = 0\.2\d+ would be enough"):
             plan(FIVE, q="0.1", crowd_size=10_000, epsilon="1", delta="1e-6")
@@ -245,7 +234,10 @@ class TestProven:
             {"eta": "0.1"},
             {"eta": "0.1", "crowd_size": 5},
             *({"crowd_size": 100, "epsilon": "1", "delta": d} for d in ("1", "0", "-1e-6", "nan")),
-            *({"crowd_size": c, "epsilon": "1", "delta": "1e-6"} for c in (0, 2.5)),
+            *(
+                {"crowd_size": c, "epsilon": "1", "delta": "1e-6"}
+                for c in (0, 2.5, -5, "many", True)
+            ),
         ],
     )
     def test_bad_wishes(self, wish: Any):

@@ -93,14 +93,6 @@ class TestWords:
         )
 
     @pytest.mark.slow
-    def test_a_word_may_stand_in_two_questions(self):
-        old = asking(Choice("a", ("yes", "no")), Choice("b", ("yes", "no")))
-        once = asking(Choice("a", ("yep", "no")), Choice("b", ("yes", "no")))
-        assert kind(old, once) == kind(once, old) == "label"
-        turned = asking(Choice("a", ("no", "yes")), Choice("b", ("yes", "no")))
-        assert kind(old, turned) == "new plan"
-
-    @pytest.mark.slow
     def test_text_hashes_every_word(self):
         """Positions of a text depend on the survey's digest, so no word of it may diff."""
         text = Text("word", bits=16, hashes=2, cohorts=4)
@@ -374,23 +366,8 @@ class TestGuarantees:
         for old, new in itertools.permutations(plans, 2):
             changes = {one.covers: one.weaker for one in plan_diff(old, new).changes}
             assert not changes["one report"]
-
-    def test_more_than_rounding_is_weaker(self):
-        old = planned(5, local_epsilon="3", epsilon=5)
-        new = planned(6, local_epsilon="3.01", epsilon=5)
-        assert plan_diff(old, new).kind == "forbidden"
-
-    @pytest.mark.slow
-    def test_a_crowd_no_longer_protects_against_an_observer(self):
-        diff = plan_diff(planned(5), planned(5, view="counts"))
-        assert diff.kind == "forbidden"
-        assert any(
-            reason.startswith(
-                "The guarantee against the analyzer of anonymized reports is epsilon 23 (local)"
-                " instead of epsilon 1 at delta "
-            )
-            for reason in diff.reasons
-        )
+        more = planned(6, local_epsilon="3.01", epsilon=5)
+        assert plan_diff(plans[4], more).kind == "forbidden"
 
     def test_lost_parties_are_new_observers(self):
         parties = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}

@@ -6,12 +6,11 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from shoal import Choice, Flags, Plan, Survey, YesNo, estimate, plan, tally
+from shoal import Choice, Flags, Plan, Survey, estimate, plan, tally
 from shoal.errors import InputError
 from shoal.planning.certificate import certify
 from shoal.planning.threats import observers, poisoning
@@ -84,14 +83,10 @@ def test_against_local_privacy():
     assert can.fakes_for_one_sigma == pytest.approx(math.sqrt(10_000 * q / (1 - q)))
     assert "10,000" in can.sentences[-1]
     half = poisoning(replace(agreed, honest_fraction="0.5"))
+    alone = poisoning(plan(SURVEY, promise="local", epsilon="1"))
+    assert (alone.up_if_local, alone.fakes_for_one_sigma) == (alone.up, None)
     assert half.reports == 20_000
     assert half.fakes_for_one_sigma == pytest.approx(math.sqrt(20_000 * q / (1 - q)))
-
-
-def test_a_local_plan_is_its_own_comparison():
-    can = poisoning(plan(SURVEY, promise="local", epsilon="1"))
-    assert can.up_if_local == can.up
-    assert can.fakes_for_one_sigma is None
 
 
 def test_blind():
@@ -117,20 +112,3 @@ def test_json_is_rounded_the_safe_way():
 def test_shares(share: object):
     with pytest.raises(InputError, match="share"):
         poisoning(plan(SURVEY, q="0.25")).shift(share)  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_counts_leave_fakes_little_room():
-    """A fake adds 1 to a bit's count where an honest report adds q or p, whatever the view."""
-    survey = Survey("s", (Flags("f", ("a", "b")), YesNo("happy")))
-    wish: dict[str, Any] = {"crowd_size": 5_000, "epsilon": 1, "delta": "1e-6"}
-    counts = poisoning(plan(survey, view="counts", **wish))
-    reports = poisoning(plan(survey, **wish))
-    q = plan(survey, view="counts", **wish).q.fraction
-    assert counts.up == pytest.approx(float((1 - q) / (1 - 2 * q)))
-    assert counts.options == 3
-    assert 1 < counts.up < reports.up < counts.up_if_local
-    # noise is smaller, so that fewer fakes are needed to stand out from it
-    assert counts.fakes_for_one_sigma is not None
-    assert reports.fakes_for_one_sigma is not None
-    assert counts.fakes_for_one_sigma < reports.fakes_for_one_sigma

@@ -16,14 +16,8 @@ from shoal.device.encode import answer_bits
 from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector
 from shoal.errors import AnswerError, TransportError
-from shoal.protocol.encryption import (
-    _INFO,
-    VERSION,
-    CrowdKey,
-    decrypt_message,
-    key_digest,
-    pack_fragments,
-)
+from shoal.protocol import encryption
+from shoal.protocol.encryption import CrowdKey, decrypt_message, key_digest, pack_fragments
 from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
 from shoal.protocol.random_bits import draw_below
 from shoal.protocol.signatures import check_public_key, check_signature
@@ -117,7 +111,9 @@ def test_sealing() -> None:
 
     for one in SHARED["encryption"]:
         label = b"shoal encrypted\0\0\0"
-        info = _INFO.pack(label, VERSION, bytes.fromhex(one["plan"]), one["window"])
+        info = encryption._INFO.pack(
+            label, encryption.VERSION, bytes.fromhex(one["plan"]), one["window"]
+        )
         assert info.hex() == one["info"]
         secret = X25519PrivateKey.from_private_bytes(bytes.fromhex(one["secret_key"]))
         assert (

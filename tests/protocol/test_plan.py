@@ -215,6 +215,13 @@ class TestParties:
 
 
 CANONICAL = "not in its canonical form"
+CROWDS: tuple[Any, ...] = (0, -1, 1.5, "1000", True, 10**13, [])
+PARTS: tuple[Any, ...] = ({}, [], "x", {"relay": "https://a.example"})
+JOINT: tuple[Any, ...] = ([["f", "a"]], {"f": "a"}, None, [[["f", 1], ["f"]]])
+Q: tuple[Any, ...] = (
+    *([0, 1], [1, 1, 1], [2, 2], [3, 2], "1/4", 0.25, [0.25, 1]),
+    *([1, 2.0], None, [1], [True, 1], [1, 60], [[1], [2]], {"n": 1}),
+)
 REFUSED: list[tuple[str, Any, str]] = [
     # Python and JavaScript write floats differently; a plan's id must not depend on them.
     *(("promise.epsilon", one, "epsilon") for one in (0.7, 1, 1e-7, "1_0", " 0.7", "0.7 ", "٣")),
@@ -228,15 +235,14 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("survey.questions.2.column", "age", "canonical form: survey"),
     ("survey.questions.2.edges", ["18.0", "65.5"], "canonical form: survey"),
     ("survey.questions", [], "survey is not valid"),
-    *(("q", one, "q") for one in ([0, 1], [1, 1, 1], [2, 2], [3, 2], "1/4", 0.25, [0.25, 1])),
-    *(("q", one, "q") for one in ([1, 2.0], None, [1], [True, 1], [1, 60], [[1], [2]], {"n": 1})),
-    *(("crowd_size", one, "crowd_size") for one in (0, -1, 1.5, "1000", True, 10**13, [])),
+    *(("q", one, "q") for one in Q),
+    *(("crowd_size", one, "crowd_size") for one in CROWDS),
     ("crowd_size", 10**5000, "crowd_size"),
     *(("version", one, "version") for one in (0, 1, 3, "2", None, True, 2.0)),
     ("memory", {"q1": [1, 50], "q2": [1, 50]}, "digits"),
-    *(("parties", one, "parties") for one in ({}, [], "x", {"relay": "https://a.example"})),
+    *(("parties", one, "parties") for one in PARTS),
     ("owner", "me", "has an unknown field 'owner'"),
-    *(("joint", one, "joint") for one in ([["f", "a"]], {"f": "a"}, None, [[["f", 1], ["f"]]])),
+    *(("joint", one, "joint") for one in JOINT),
     *(("joint", [[["languages", "en"]] * n], "joint group holds 2 to 16") for n in (1, 2)),
     ("joint", [[["languages", "en"], ["languages", "q"]]], "has no option 'q'"),
     ("joint", [[["languages", "en"], ["g", "a"]]], "has no question 'g'"),

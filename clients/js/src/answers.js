@@ -1,9 +1,11 @@
 /** Which bits an answer sets. Whatever is outside its question's domain is an error. */
 
 import { canonical, isArray, isText, join, little, min, must, Octets, sha256 } from "./bytes.js";
+import { draw } from "./random.js";
 
 /** @typedef {import("./survey.js").Block} Block */
 /** @typedef {import("./survey.js").Question} Question */
+/** @typedef {import("./bytes.js").Bytes} Bytes */
 
 // Unicode's White_Space, and U+001C to U+001F. `\s` has U+FEFF too, and lacks U+0085.
 const SPACE = "[\\p{space}\x1c-\x1f]+";
@@ -36,8 +38,9 @@ const YES_NO = ["yes", "no", "true", "false", "1", "0"];
  * @param {[Map<string, Block>, bits: number, ...rest: unknown[]]} layout of the survey
  * @param {Record<string, any>} answers by question; crossed questions follow from the others
  * @param {number} cohort 0 where there is none
+ * @param {(what: string) => Bytes | Promise<Bytes>} [rounding] eight bytes that round a number
  */
-export const encode = async (survey, [blocks, bits], answers, cohort) => {
+export const encode = async (survey, [blocks, bits], answers, cohort, rounding = () => draw(8)) => {
   for (const name in answers)
     must(
       blocks.has(name) && !(/** @type {Block} */ (blocks.get(name))[3]),
@@ -59,6 +62,11 @@ export const encode = async (survey, [blocks, bits], answers, cohort) => {
       : question.hashes
         ? await textPlaces(survey, question, given[name], cohort)
         : optionPlaces(question, given[name], bits);
+    // A number between two points of its grid is rounded at random, so that its mean is kept.
+    if (places[0] % 1 > 0) {
+      const word = new DataView((await rounding(`${name}\0${+given[name]}`)).buffer).getUint32(0);
+      places[0] += +(word < (places[0] % 1) * 2 ** 32) - (places[0] % 1);
+    }
     must(
       places.every((place, at) => place >= 0 && places.indexOf(place) == at) &&
         places.length <= (question.at_most ?? bits),
@@ -78,7 +86,7 @@ export const encode = async (survey, [blocks, bits], answers, cohort) => {
  * @param {number} bits
  */
 const optionPlaces = (question, answer, bits) => {
-  const { options, edges } = question;
+  const { options, edges, points, low, high } = /** @type {any} */ (question);
   // Codes that are whole numbers are named by their digits, and where there are no options, numbers
   // and truth values by what they are.
   const nameOf = (/** @type {any} */ given) =>
@@ -93,9 +101,11 @@ const optionPlaces = (question, answer, bits) => {
       ? question.missing
         ? bits - 1
         : NOWHERE
-      : edges
+      : edges || points
         ? /^[-+.\de]+$/.test(name) && isFinite(name)
-          ? edges.filter((edge) => +edge <= name).length
+          ? edges
+            ? edges.filter((/** @type {string} */ edge) => +edge <= name).length
+            : min(Math.max((name - low) * ((points - 1) / (high - low)), 0), points - 1)
           : NOWHERE
         : !options
           ? place % 2

@@ -3,7 +3,8 @@
 import { min } from "./bytes.js";
 
 /**
- * @typedef {{kind: string, name: string, options?: string[], edges?: string[], column?: string, fold?: boolean,
+ * @typedef {{kind: string, name: string, options?: string[], edges?: string[], low?: string, high?: string,
+ *   points?: number, column?: string, fold?: boolean,
  *   other?: boolean, missing?: string, at_most?: number, bits?: number, hashes?: number,
  *   cohorts?: number, pairs?: {alphabet: string, length: number}, questions?: string[]}} Question
  * @typedef {{name: string, questions: Question[]}} Survey
@@ -43,8 +44,9 @@ export const layout = ({ questions }) => {
       return [of, flag == null && bits > 1 ? bits : 2, flag];
     });
     const listed = question.options ?? (edges && [...edges, kind]);
-    const size = listed
-      ? listed.length + (question.other ? 1 : 0) + (missing ? 1 : 0)
+    const options = question.points ?? listed?.length;
+    const size = options
+      ? options + (question.other ? 1 : 0) + (missing ? 1 : 0)
       : sides
         ? sides.reduce((cells, [, values]) => cells * values, 1)
         : kind == "yes/no"

@@ -1,33 +1,57 @@
-"""The mean and the quantiles of a number question, from the counts of its ranges.
+"""The mean, variance and quantiles of a number question, from the counts of its points or bins.
 
-A report says only in which range a number falls, and the first and last range have no end. So there
-are two statements, neither of which guesses:
+*Grid.* A device clamps a number x to [low, high] and rounds it to one of the two neighbouring
+points g < g + h, up with probability (x - g) / h. The rounded number X has the expectation x, so
+the mean of the points is unbiased for the mean of the clamped numbers (theorem). Rounding costs no
+privacy: a report is a mixture of reports of points, and the hockey-stick divergence is jointly
+convex, so the pair of points that is worst bounds every pair of numbers (theorem).
 
-* the *limited mean*: the mean when numbers beyond the outer edges count as these edges. The ranges
-  tell it up to the place of each number in its range; the interval contains every place
-  (approximate: normal, a sum of independent flips).
-* for each quantile the range it is in, with all ranges compatible with the reports: they contain
-  the true one with at least the level, for every crowd (theorem: each range is left out by one of
-  two one-sided exact tests).
+* The *mean* m solves T(m) = 0 for T(m) = sum_i (g_i - m) d_i over the points' unbiased counts d_i.
+  Everybody sets one bit, so the sum of all counts is known; subtracting its error times the average
+  weight centres the weights and removes most of the noise. The interval holds every m with
+  |T(m)| <= z sigma(m) (Fieller 1954: also right where people may leave the number out, and the mean
+  is a ratio). sigma(m)^2 adds the flips, known exactly, and for a crowd the rounding, at most h^2/4
+  each, or for a population the sampled and rounded numbers, as counted plus one standard deviation.
+  Approximate: normal, with a variance that is not too small.
+* The *variance* of X exceeds that of the numbers by 0 to h^2/4. Approximate.
+* A *quantile* of X is within h of that of the numbers, since rounding moves each by less than h.
+
+*Bins.* The outer bins have no end, so no mean follows. A quantile has the bin it is in.
+
+For both, the points or bins of a quantile are all that are compatible with the reports: they
+contain the true one with at least the level, for every crowd (theorem: each is left out by one of
+two one-sided exact tests).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
-from shoal.analysis.contrasts import Combination, total
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from shoal.analysis.contrasts import total
 from shoal.analysis.estimates import Estimate, Estimates
 from shoal.errors import InputError
 from shoal.protocol.questions import Number
 from shoal.support.checks import check_level
-from shoal.theory.randomized_response import normal_factor
+from shoal.theory.randomized_response import count_sigma, normal_factor
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class NumberEstimate:
+    """An estimate of a mean or a variance, with its interval at `level`."""
+
+    value: float
+    low: float
+    high: float
+    level: float
 
 
 @dataclass(frozen=True)
@@ -44,58 +68,100 @@ class Quantile:
     level: float
 
 
+class _WeightedSum(NamedTuple):
+    """A sum of weights over people, one for each point, and the sigma that the flips give it."""
+
+    value: float
+    sigma: float
+
+
 @dataclass(frozen=True)
 class NumberSummary:
-    """What the counts of ranges say about the numbers themselves."""
+    """Statements about the numbers themselves; `ranges` are the estimates of points or bins."""
 
     question: Number
     ranges: tuple[Estimate, ...]
     level: float
+    missing: Estimate | None = None
 
-    @property
-    def _edges(self) -> list[float]:
-        return [float(edge) for edge in self.question.edges]
+    @cached_property
+    def _grid(self) -> NDArray[np.float64]:
+        return np.array([float(point) for point in self.question.grid])
 
-    @property
-    def mean(self) -> Combination | None:
-        """The limited mean; None if nobody may have given a number, or there is only one edge.
+    def _sum(self, weights: NDArray[np.float64]) -> _WeightedSum:
+        """Sum weights over the people at each point; people without a number weigh 0."""
+        counts = np.array([one.count for one in self.ranges])
+        others = [] if self.missing is None else [self.missing.count]
+        first = self.ranges[0]
+        excess = first.reports - counts.sum() - sum(others)
+        average = weights.sum() / (len(weights) + len(others))
+        squares = ((weights - average) ** 2).sum() + len(others) * average**2
+        noise = count_sigma(first.reports, float(first.q)) * squares**0.5
+        return _WeightedSum(float(weights @ counts + average * excess), float(noise))
 
-        Its value takes every number to be in the middle of its range; low and high allow for any
-        place in it, and for the flips at `level`.
+    @cached_property
+    def people(self) -> float:
+        """How many gave a number: an estimate, if it may be missing."""
+        return self._sum(np.ones(len(self.ranges))).value
+
+    def _spread(self, of_crowd: NDArray[np.float64], of_population: NDArray[np.float64]) -> float:
+        """Return the variance of a sum beyond that of the flips, not too small.
+
+        Each person at a point adds at most `of_crowd`, by rounding, or `of_population`, as one of
+        a sample.
         """
-        edges = self._edges
-        counts = [one.constrained for one in self.ranges]
-        people = sum(counts)
-        if len(edges) < 2 or people <= 0:
+        weights = of_crowd if self.ranges[0].target == "crowd" else of_population
+        return max(sum(self._sum(weights)), 0.0)
+
+    @cached_property
+    def mean(self) -> NumberEstimate | None:
+        """The mean of the numbers, clamped to the grid; None for bins, which have none."""
+        if not self.question.grid:
             return None
-        lows, highs = [edges[0], *edges], [*edges, edges[-1]]
-        below, above = (
-            sum(count * place for count, place in zip(counts, places, strict=True)) / people
-            for places in (lows, highs)
-        )
-        middle = (below + above) / 2
-        centres = [(a + b) / 2 - middle for a, b in zip(lows, highs, strict=True)]
-        sigma = self._spread(centres) / people
-        reach = normal_factor(self.level) * sigma
-        low, high = max(below - reach, edges[0]), min(above + reach, edges[-1])
-        return Combination(middle, sigma, low, high, self.level, "normal")
+        grid, z = self._grid, normal_factor(self.level)
+        rounding = np.full(len(grid), (grid[1] - grid[0]) ** 2 / 4)
+        low, high = float(grid[0]), float(grid[-1])
+        middle = (low + high) / 2
+        if self.people <= 0:
+            return NumberEstimate(middle, low, high, self.level)
+        value = middle + self._sum(grid - middle).value / self.people
+        inside = min(max(value, low), high)
 
-    def _spread(self, weights: Sequence[float]) -> float:
-        """Return the sigma of the sum of the ranges' counts with these weights.
+        def end(side: int, outer: float) -> float:
+            def beyond(mean: float) -> float:
+                tested = self._sum(grid - mean)
+                spread = self._spread(rounding, (grid - mean) ** 2)
+                return float(side * tested.value - z * (tested.sigma**2 + spread) ** 0.5)
 
-        Everybody has one option, so that all counts together are known: a weight matters by how
-        far it is from the average weight. The option of no answer has the weight 0.
-        """
-        missing = self.question.bits - len(weights)
-        average = sum(weights) / self.question.bits
-        squares = sum((weight - average) ** 2 for weight in weights) + missing * average**2
-        return self.ranges[0].sigma * math.sqrt(squares)
+            if beyond(outer) <= 0 or beyond(inside) > 0:
+                return outer if beyond(outer) <= 0 else inside
+            return float(brentq(beyond, inside, outer))
+
+        return NumberEstimate(value, end(1, low), end(-1, high), self.level)
+
+    @cached_property
+    def variance(self) -> NumberEstimate | None:
+        """The variance of the numbers: rounding can have added 0 to h^2/4 to that of the points."""
+        mean = self.mean
+        if mean is None or self.people <= 0:
+            return None
+        away, step = self._grid - mean.value, float(self._grid[1] - self._grid[0])
+        squares = self._sum(away**2)
+        value = squares.value / self.people
+        # Rounding moves a square by half of h |away| on either side of its centre, plus h^2/2.
+        spread = self._spread((step * (np.abs(away) + step / 2)) ** 2, (away**2 - value) ** 2)
+        reach = normal_factor(self.level) * (squares.sigma**2 + spread) ** 0.5 / self.people
+        low, high = value - reach - step**2 / 4, value + reach
+        return NumberEstimate(value, max(low, 0.0), max(high, 0.0), self.level)
 
     def quantile(self, part: float) -> Quantile:
         """Return the range in which a part of the numbers ends; 0 < part < 1."""
         if not 0 < part < 1:
             raise InputError(f"a quantile is strictly between 0 and 1, got {part}.")
-        edges: list[float | None] = [None, *self._edges, None]
+        edges: list[float | None] = [None, *(float(edge) for edge in self.question.edges), None]
+        if self.question.grid:  # from the point before the first to the one behind the last
+            grid = [float(point) for point in self.question.grid]
+            edges = [grid[0], *grid, grid[-1]]
         below = list(accumulate(one.constrained for one in self.ranges))
         place = next(
             (n for n, count in enumerate(below) if count >= part * below[-1]), len(below) - 1
@@ -108,7 +174,8 @@ class NumberSummary:
             if bounds[n + 1][1] >= part and (n == 0 or bounds[n][0] < part)
         ] or [place]
         first, last = min(possible[0], place), max(possible[-1], place)
-        return Quantile(part, self.ranges[place].label, edges[first], edges[last + 1], self.level)
+        above = last + 2 if self.question.grid else last + 1
+        return Quantile(part, self.ranges[place].label, edges[first], edges[above], self.level)
 
     @cached_property
     def _parts_below(self) -> list[tuple[float, float]]:
@@ -133,7 +200,9 @@ class NumberSummary:
     def to_json(self) -> dict[str, Any]:
         return {
             "level": self.level,
-            "mean": self.mean and self.mean.to_json() | {"level": self.level},
+            "limits": [float(self._grid[0]), float(self._grid[-1])] if self.question.grid else None,
+            "mean": self.mean and asdict(self.mean),
+            "variance": self.variance and asdict(self.variance),
             "quantiles": [asdict(self.quantile(part)) for part in QUANTILES],
         }
 
@@ -144,13 +213,30 @@ def _part(first: float, second: float, otherwise: float) -> float:
 
 
 def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> NumberSummary:
-    """Return the mean and the quantiles of a number question, with intervals."""
+    """Return the mean and the quantiles of a number question, with intervals.
+
+    >>> import shoal
+    >>> from shoal.device.arrays.simulation_bits import SimulationBits
+    >>> from shoal.device.encode import encode
+    >>> from shoal.device.randomize import flip
+    >>> survey = shoal.Survey("people", (shoal.Number("age", low=0, high=100, points=11),))
+    >>> plan = shoal.plan(survey, q="0.01")
+    >>> answers = [{"age": age} for age in (15, 30, 35, 50) for _ in range(500)]
+    >>> noise = SimulationBits(1)
+    >>> reports = flip(plan, encode(survey, answers, random_bits=noise), random_bits=noise)
+    >>> ages = number_summary(shoal.estimate(plan, shoal.tally(plan, reports)), "age")
+    >>> round(ages.mean.low, 1), round(ages.mean.high, 1)
+    (32.1, 33.2)
+    >>> ages.quantile(0.6)
+    Quantile(part=0.6, label='30', low=20.0, high=40.0, level=0.95)
+    """
     check_level(level)
     question = estimates.plan.survey[name]
     if not isinstance(question, Number):
         raise InputError(f"question {name!r} is not a number; only numbers have a mean.")
     options = list(estimates[name].values())
-    return NumberSummary(question, tuple(options[: len(question.edges) + 1]), level)
+    missing = options.pop() if question.missing else None
+    return NumberSummary(question, tuple(options), level, missing)
 
 
 def numbers_of(estimates: Estimates, level: float = 0.95) -> dict[str, Any]:

@@ -4,15 +4,14 @@ Each file of answers becomes one file of reports, ``part-00000.parquet`` and so 
 published in two versions**, whatever is killed and however often the work is begun again, because
 two versions would let a reader average the flips away:
 
-* A file of reports is first written under a hidden name of its own, and to the disk.
-* Then the journal says, on the disk, under which hidden name the reports of these answers are.
-* Only then the file gets its name. A reader of the folder sees no report before that.
+* A file of reports is written under a hidden name, and synced.
+* The journal records this name, and is synced.
+* Only then the file gets its visible name.
 
-If the work is begun again, answers that are not in the journal were never published: their hidden
-files are deleted, and they are randomized. Answers that are in the journal are never randomized
-again: a hidden file gets its name, and one that is gone was published and taken away. The journal
-stays in the folder for that reason, and refuses a file of answers that changed after its reports
-were published.
+When the work goes on after a kill, answers that are not in the journal were never published: their
+hidden files are deleted, and they are randomized. Answers in the journal are never randomized
+again: a hidden file gets its name; one that is gone was published and taken away. So the journal
+stays in the folder. It refuses answers that changed after their reports were published.
 """
 
 from __future__ import annotations

@@ -3,16 +3,14 @@
 Shoal and the extra ``spark`` must be installed where the driver runs and where the tasks run, and
 the files must have the same paths there, as on a network file system.
 
-**Tally.** Tasks get the names of files and which parts of them to count, never single reports. A
-task that is begun again counts the same parts again, and Spark takes one result of each task. So
-the sum is what one process would have counted, to the last report.
+**Tally.** Tasks count parts of files. A task that is begun again counts the same parts again, and
+Spark takes one result of each, so the sum is what one process would have counted.
 
-**Randomize.** A DataFrame is a recipe: used twice, it is computed twice, and would give two
-versions of each report. So `randomize` returns no recipe. It computes the reports once, writes
-them to files, and returns a DataFrame that reads these files. Every attempt of a task draws its own
-random bits, and `shoal.batch.spark` lets only one attempt of each task become visible. If Spark
-had to compute rows before the last shuffle again, it may have dealt them out in another order, and
-a person may be in two tasks or in none. Then nothing is published.
+**Randomize.** A DataFrame that is used twice is computed twice, which would give two versions of
+each report. So `randomize` computes the reports once, writes them to files, and returns a DataFrame
+that reads these files. Only one attempt of each task becomes visible. If Spark had to recompute
+rows before the last shuffle, it may have dealt them out in another order, and a person may be in
+two tasks or in none. Then nothing is published.
 """
 
 from __future__ import annotations
@@ -233,9 +231,8 @@ def _results(df: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]], name
 def _result(where: str = "") -> Iterator[dict[str, Any]]:
     """Yield the result of a task, to be filled in; an error fills in the problem.
 
-    An invalid answer or report is invalid again in the next attempt, and only the driver is told: a
-    task's error, with the answer, is in logs that others read. If a file cannot be read or written,
-    the task fails, and Spark tries it elsewhere.
+    Only the driver is told of an invalid answer: a task's error would be in logs that others read.
+    If a file cannot be read or written, the task fails, and Spark tries it elsewhere.
     """
     result: dict[str, Any] = {}
     try:
@@ -293,23 +290,18 @@ _TWO_VERSIONS = (
 
 
 class Staging(AbstractContextManager["Staging"]):
-    """The hidden folder in which the reports for `folder` come to be; deleted when the block ends.
+    """The hidden folder for the reports of one run; deleted when the block ends.
 
-    Tasks on many machines write attempts: a task that fails, is thought to be lost, or is slow is
-    begun again, and so the answers of one part may be randomized several times. **Only one attempt
-    of each part is ever visible**, because two versions of a report would let a reader average the
-    flips away:
+    A task may be attempted several times, each with its own flips. **Only one attempt of each part
+    is ever visible**, because two versions of a report would let a reader average the flips away:
 
-    * Every attempt writes a file of its own, with a random name, in a hidden folder beside the one
-      that is to appear. Only the owner can open the hidden folder.
-    * One process, which began the work, hears of the attempts. It moves one file of each part to a
-      second hidden folder, which no attempt writes to.
-    * This second folder gets the name that was asked for, in one step of the file system. The step
-      fails if the name is taken, so of two works for one name only one is published.
+    * Every attempt writes a file with a random name in a hidden folder that only the owner opens.
+    * The driver moves one file of each part to a second hidden folder, which no attempt writes to.
+    * This folder is renamed to the requested name, in one step that fails if the name is taken.
     * The other attempts are deleted. An attempt that still writes finds its folder gone.
 
-    Killed before the one step, nothing is visible. Killed after it, all of it is visible. What is
-    left is deleted by the next work for this name, which is refused if the reports are there.
+    A kill before the rename leaves nothing visible, a kill after it everything. The next run for
+    this name deletes the rest.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -373,10 +365,7 @@ def _token() -> str:
 
 
 def _remove(hidden: Path) -> None:
-    """Delete a hidden folder, after nobody can publish it or open a new file in it any more.
-
-    What the system does not let go of now, the next work for this name deletes.
-    """
+    """Rename a hidden folder, so that nobody can publish it or write to it, and delete it."""
     away = hidden.with_name(hidden.name.rpartition("-")[0] + f"-{_token()}")
     try:
         os.rename(hidden, away)

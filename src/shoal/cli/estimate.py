@@ -126,14 +126,18 @@ def _numbers(question: str, summary: dict[str, Any]) -> out.Pieces:
     level, mean = f"{summary['level']:.4g}", summary["mean"]
     yield f"\n{out.escape(question)}, as numbers"
     if mean is not None:
+        first, last = (f"{end:g}" for end in summary["limits"])
         low, high = text_near(mean["low"]), text_near(mean["high"])
         yield (
-            f"mean      {low} to {high} at {level}, of numbers limited to the outer edges"
-            " (approximate)"
+            f"mean      {text_near(mean['value'])}, {low} to {high} at {level} (approximate);"
+            f" numbers outside {first} to {last} count as the nearer end"
         )
+    if summary["variance"] is not None:
+        low, high = (text_near(summary["variance"][end] ** 0.5) for end in ("low", "high"))
+        yield f"std. dev. {low} to {high} at {level} (approximate)"
     for one in summary["quantiles"]:
         ends = ["" if one[key] is None else text_near(one[key]) for key in ("low", "high")]
-        place = " to below ".join(ends)
+        place = (" to below " if summary["limits"] is None else " to ").join(ends)
         if "" in ends:
             place = f"below {ends[1]}" if ends[1] else f"{ends[0]} or more"
         if ends == ["", ""]:

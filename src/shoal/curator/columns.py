@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from shoal.errors import InputError
 from shoal.support.checks import MAX_INTEGER, listed, shown, whole_digits
-from shoal.support.csv_rows import check_columns, read_csv
-from shoal.support.files import first_line
-from shoal.support.table_files import is_absent, python_cells
+from shoal.support.csv_rows import check_columns
+from shoal.support.table_files import is_absent, python_cells, read_table
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 
@@ -56,8 +56,6 @@ class Columns:
         return column if isinstance(column, list) else python_cells(column)
 
     def is_number(self, name: str) -> bool:
-        import pyarrow as pa
-
         column = self._column(name)
         if isinstance(column, list):
             return False
@@ -66,8 +64,6 @@ class Columns:
 
     def texts(self, name: str) -> list[str]:
         """Return a column as text; a missing value is the empty text."""
-        import pyarrow as pa
-
         column = self._column(name)
         if not isinstance(column, list) and not self.is_number(name):
             try:
@@ -95,8 +91,6 @@ class Columns:
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """Return a column as numbers, NaN where a value is missing."""
-        import pyarrow as pa
-
         column = self._column(name)
         if not isinstance(column, list) and not self.is_number(name):
             kind = column.type
@@ -149,8 +143,6 @@ def _text(cell: object) -> str | None:
 
 def table_in_memory(data: Any) -> dict[str, Any]:
     """Return the columns of a mapping, a data frame or an Arrow table, as columns or lists."""
-    import pyarrow as pa
-
     wrong = InputError(
         "a table maps column names to lists of one length; or name a .csv or .parquet file."
     )
@@ -175,8 +167,6 @@ def table_in_memory(data: Any) -> dict[str, Any]:
 
 def _in_memory(column: Any) -> Any:
     """Return an Arrow column, or the cells of others, whose type would depend on all cells."""
-    import pyarrow as pa
-
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return _plain(column)
     if isinstance(column, (str, bytes)):
@@ -199,55 +189,30 @@ def read_columns(
         rows = len(next(iter(data.values()), []))
         return Columns(rows, {name: data[name] for name in wanted}, table_format)
     source = Path(data)
-    readers = {".csv": _read_csv, ".parquet": _read_parquet}
-    if source.suffix.lower() not in readers:
+    if source.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"data come as .csv or .parquet, got {source.name!r}.")
-    import pyarrow as pa
-
-    try:
-        return readers[source.suffix.lower()](source, wanted, table_format)
-    except OSError as error:
-        reason = error.strerror or first_line(error)
-        raise InputError(f"cannot read {source}: {reason}.") from error
-    except pa.ArrowException as error:
-        raise InputError(f"cannot read {source}: {first_line(error)}.") from error
+    rows, chunks = 0, {name: list[Any]() for name in wanted}
+    for table, problems in read_table(source, wanted or None, table_format):
+        if wanted and problems and table_format.invalid == "error":
+            first = min(problems)
+            where = "" if first.column is None else f" of column {first.column!r}"
+            raise InputError(f"row {rows + first.row + 1}{where} {first.why}.")
+        for name, column in chunks.items():
+            column.append(_plain(table.column(name)))
+        rows += table.num_rows
+    columns = {
+        name: pa.chunked_array(column) if column else pa.chunked_array([], pa.null())
+        for name, column in chunks.items()
+    }
+    return Columns(rows, columns, table_format)
 
 
 def _plain(column: Any) -> Any:
-    import pyarrow as pa
-
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_string_view(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.string())
     return column
-
-
-def _read_csv(source: Path, names: list[str], table_format: TableFormat) -> Columns:
-    import pyarrow as pa
-
-    chunks: dict[str, list[Any]] = {name: [] for name in names}
-    rows = 0
-    for batch in read_csv(source, names, table_format):
-        if names and batch.problems and table_format.invalid == "error":
-            first = min(batch.problems)
-            where = "" if first.column is None else f" of column {first.column!r}"
-            raise InputError(f"row {rows + first.row + 1}{where} {first.why}.")
-        for name, cells in batch.columns.items():
-            chunks[name].append(pa.array(cells, pa.string()))
-        rows += batch.rows
-    columns = {name: pa.chunked_array(chunks[name], pa.string()) for name in names}
-    return Columns(rows, columns, table_format)
-
-
-def _read_parquet(source: Path, names: list[str], table_format: TableFormat) -> Columns:
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(source) as file:
-        check_columns(source, file.schema_arrow.names, names)
-        table = file.read(columns=names)
-        columns = {name: _plain(table.column(name)) for name in names}
-        return Columns(file.metadata.num_rows, columns, table_format)
 
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

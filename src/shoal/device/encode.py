@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from shoal.device.vectors import OriginalVector
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 @overload
 def encode(  # type: ignore[overload-overlap]  # a mapping is one answer, all else is many
-    survey: Survey | Plan, answers: Mapping[str, Any], *, random_bits: RandomBits | None = None
+    survey: Survey | Plan,
+    answers: Mapping[str, Any],
+    *,
+    random_bits: RandomBits | None = None,
+    rounding: Rounding | None = None,
 ) -> OriginalVector: ...
 
 
@@ -47,6 +51,7 @@ def encode(
     *,
     table_format: TableFormat | None = None,
     random_bits: RandomBits | None = None,
+    rounding: Rounding | None = None,
 ) -> OriginalVector | Original:
     """Encode one answer as a bit vector, or a table of them as packed rows.
 
@@ -68,7 +73,9 @@ def encode(
         The decimal sign, the texts for missing answers, and the treatment of invalid answers in
         a list or a table: a `TableFormat`.
     random_bits
-        Where the cohorts of text come from. Leave it out, except in simulations.
+        Draws the cohorts of text and rounds numbers. Leave it out, except in simulations.
+    rounding
+        Rounds the numbers of one answer to their grids instead, as a device's memory does.
 
     Examples
     --------
@@ -94,7 +101,8 @@ def encode(
         if table_format is not None:
             raise InputError("table_format is for tables and lists; an answer is a mapping.")
         cohort = None if asked.cohorts is None else draw_below(asked.cohorts, source)
-        value = sum(1 << bit for bit in answer_bits(asked, answers, cohort))
+        uniform = rounding or fresh_rounding(source)
+        value = sum(1 << bit for bit in answer_bits(asked, answers, cohort, uniform))
         return OriginalVector(value, asked.bits, cohort)
     is_list = isinstance(answers, Sequence) and not isinstance(answers, (str, bytes))
     is_table = hasattr(answers, "__arrow_c_stream__") or hasattr(answers, "__arrow_c_array__")
@@ -113,17 +121,33 @@ def encode(
 
 MAX_TEXT = 1 << 16
 
+Rounding = Callable[[str, float], float]
+"""Gives the uniform draw from [0, 1) that rounds a number of a question to its grid."""
+
+
+def fresh_rounding(random_bits: RandomBits) -> Rounding:
+    """Return a rounding that draws anew for every number."""
+    return lambda question, number: draw_below(1 << 53, random_bits) * 2.0**-53
+
+
 LEFT_OUT = object()
 """In place of an answer: a question left out of a mapping. Empty flags and text must be given."""
 
 _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
-def answer_bits(survey: Survey, answer: Mapping[str, object], cohort: int | None) -> list[int]:
+def answer_bits(
+    survey: Survey,
+    answer: Mapping[str, object],
+    cohort: int | None,
+    rounding: Rounding | None = None,
+) -> list[int]:
     """Return which bits of the survey's vector one person's answer sets, each once."""
     check_names(survey, answer)
     chosen: dict[str, Collection[int]] = {
-        question.name: bits_of(survey, question, answer.get(question.name, LEFT_OUT), cohort)
+        question.name: bits_of(
+            survey, question, answer.get(question.name, LEFT_OUT), cohort, rounding
+        )
         for question in survey.asked
     }
     for cross in survey.crosses:
@@ -154,20 +178,29 @@ def cell_of(cross: Cross, chosen: Mapping[str, Collection[int]]) -> int:
     return cell
 
 
-def bits_of(survey: Survey, question: Question, answer: object, cohort: int | None) -> list[int]:
+def bits_of(
+    survey: Survey,
+    question: Question,
+    answer: object,
+    cohort: int | None,
+    rounding: Rounding | None = None,
+) -> list[int]:
     """Return which bits of a question an answer sets, each once; text needs a cohort."""
     if answer is LEFT_OUT:
         if isinstance(question, (Flags, Text)):
             raise AnswerError(f"question {question.name!r} has no answer.")
         answer = None
     if not isinstance(question, Text):
-        return set_bits(question, answer)
+        return set_bits(question, answer, rounding)
     assert cohort is not None
     return text_bits(survey, question, answer, cohort)
 
 
-def set_bits(question: Question, answer: object) -> list[int]:
-    """Return which bits of a question other than text an answer sets, each once."""
+def set_bits(question: Question, answer: object, rounding: Rounding | None = None) -> list[int]:
+    """Return which bits of a question other than text an answer sets, each once.
+
+    A number is rounded to its grid by `rounding`, by default with random bits of the system.
+    """
     if isinstance(question, Flags):
         bits = [_place(question, name) for name in _named_options(question, answer)]
         if len(set(bits)) < len(bits):
@@ -179,8 +212,12 @@ def set_bits(question: Question, answer: object) -> list[int]:
     if is_missing(answer):
         return [missing_bit(question)]
     if isinstance(question, Number):
-        number = _number(question, answer)
-        return [sum(float(edge) <= number for edge in question.edges)]
+        number = number_of(question, answer)
+        if question.edges:
+            return [sum(float(edge) <= number for edge in question.edges)]
+        position = question.position(number)
+        drawn = (rounding or fresh_rounding(SystemBits()))(question.name, number)
+        return [int(position) + (drawn < position % 1)]
     if isinstance(question, YesNo):
         yes = _is_yes(question, answer)
         return [int(not yes)] if question.missing or yes else []
@@ -263,7 +300,7 @@ def _is_yes(question: YesNo, answer: object) -> bool:
     return yes
 
 
-def _number(question: Number, answer: object) -> float:
+def number_of(question: Number, answer: object) -> float:
     grouped = isinstance(answer, str) and "_" in answer  # Python reads 1_000, tables do not
     known = isinstance(answer, (str, numbers.Number)) and not isinstance(answer, bool)
     if grouped or not known:

@@ -105,6 +105,7 @@ class DeviceMemory:
         self._file = SharedFile(path, "memory", check_number("timeout", timeout), disk)
         self._file_key = derive(check_key(key), b"file")
         self._answer_key = derive(key, b"answers")
+        self._rounding_key = derive(key, b"rounding")
 
     @property
     def path(self) -> pathlib.Path:
@@ -113,6 +114,12 @@ class DeviceMemory:
 
     def __repr__(self) -> str:
         return f"DeviceMemory({str(self.path)!r}, key not shown)"
+
+    def rounding(self, question: str, number: float) -> float:
+        """Return the draw that rounds a number to its grid: the same one every time."""
+        message = f"{question}\0{number.hex()}".encode()
+        drawn = hmac.new(self._rounding_key, message, hashlib.sha256).digest()
+        return (int.from_bytes(drawn[:8], "little") >> 11) * 2.0**-53
 
     def remember(
         self, plan: Plan, original: OriginalVector, *, random_bits: RandomBits | None = None

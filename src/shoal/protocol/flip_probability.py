@@ -14,7 +14,7 @@ changed: two reports of one permanent vector are alike, two reports of different
 Hiding that too costs at most d ln((1-q)/q) for the first report and L ln((1-q2)/q2) for each later
 one, where L is the number of bits of a report.
 
-Only this module computes local epsilons exactly: with decimals of 80 digits, rounded up.
+Local epsilons are computed here with decimals of 80 digits, rounded up;
 `shoal.theory.randomized_response` has the same formula in floats, for searches and certificates.
 """
 

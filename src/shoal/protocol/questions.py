@@ -10,7 +10,7 @@ flags     any of the options                     L      0 to L          L
 .         with at_most: at most k of them        L      0 to k          min(2k, L)
 choice    exactly one option                     K      1               2
 yes/no    yes or no                              1      0 to 1          1
-number    a number, reported as its bin          bins   1               2
+number    a number, as a grid point or a bin     points 1               2
 text      any text, as h bits of a Bloom filter  m      0 to h          min(2h, m)
 pairs     with a text: one pair of its letters   P      1               2
 cross     nothing: its cell follows from others  cells  1               2
@@ -30,6 +30,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -46,6 +47,9 @@ MISSING = "(missing)"
 
 OTHER = "(other)"
 """The label of the option that `other = true` adds."""
+
+MAX_POINTS = 10_001
+"""The most points of a number's grid."""
 
 _BETWEEN = " x "
 """Between the values in a cell's label."""
@@ -130,7 +134,7 @@ class Question:
         return {"kind": self.kind} | {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
-            if value not in (None, False)
+            if value not in (None, False, ())
         }
 
     @classmethod
@@ -161,35 +165,100 @@ class AskedQuestion(Question):
 
 @dataclass(frozen=True)
 class Number(AskedQuestion):
-    """A number, reported as the bin it falls in.
+    """A number, reported as a point of a grid or as the bin it falls in.
 
-    Edges e1 < ... < en make n + 1 bins, closed on the left and open at both ends. They are kept as
-    decimal text, so that every language computes the same plan id.
+    A grid has `points` even steps from `low` to `high`; ``whole=True`` takes every whole number.
+    The device rounds at random to one of the two neighbouring points, so that the mean of the
+    points is unbiased for the mean of the numbers. Numbers outside are moved to the nearer end.
 
+    Edges e1 < ... < en make n + 1 bins, closed on the left and open at both ends: no mean follows
+    from them. Limits and edges are kept as decimal text, so that every language computes the same
+    plan id.
+
+    >>> Number("hours", low=0, high=10, points=5).labels
+    ('0', '2.5', '5', '7.5', '10')
     >>> Number("age", (18, 65)).labels
     ('below 18', '18 to below 65', '65 and above')
     """
 
-    edges: tuple[str | int | float | decimal.Decimal, ...]  # kept as text
+    edges: tuple[str | int | float | decimal.Decimal, ...] = ()  # kept as text
     missing: Literal["option"] | None = None
+    low: str | int | float | decimal.Decimal | None = field(default=None, kw_only=True)
+    high: str | int | float | decimal.Decimal | None = field(default=None, kw_only=True)
+    points: int | None = field(default=None, kw_only=True)
+    whole: bool = field(default=False, kw_only=True)  # kept as points
     kind: ClassVar[str] = "number"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         edges = checked_sequence(f"edges of question {self.name!r}", self.edges)
-        texts = tuple(_plain_decimal(self.name, edge) for edge in edges)
-        if not texts or any(decimal.Decimal(a) >= decimal.Decimal(b) for a, b in pairwise(texts)):
+        texts = tuple(_plain_decimal(f"an edge of question {self.name!r}", edge) for edge in edges)
+        if any(decimal.Decimal(a) >= decimal.Decimal(b) for a, b in pairwise(texts)):
             raise SurveyError(
-                f"edges of question {self.name!r} must be one or more rising numbers,"
-                f" got {', '.join(texts) or 'none'}."
+                f"edges of question {self.name!r} must be rising numbers, got {', '.join(texts)}."
             )
         _keep(self, edges=texts)
+        self._check_grid()
+
+    def _check_grid(self) -> None:
+        _check_switch(self, "whole", self.whole)
+        ways = bool(self.edges), self.points is not None, self.whole
+        limits = self.low is not None and self.high is not None
+        if sum(ways) != 1 or limits == ways[0] or (self.low is None) != (self.high is None):
+            raise SurveyError(
+                f"question {self.name!r} needs low, high and points (or whole = true), or edges"
+                " of bins: one of the three."
+            )
+        if self.edges:
+            return
+        low, high = (
+            _plain_decimal(f"{name} of question {self.name!r}", getattr(self, name))
+            for name in ("low", "high")
+        )
+        width = Fraction(high) - Fraction(low)
+        if width <= 0:
+            raise SurveyError(f"question {self.name!r} needs low < high, got {low} and {high}.")
+        points: object = self.points
+        if self.whole:
+            if Fraction(low).denominator * Fraction(high).denominator > 1:
+                raise SurveyError(f"question {self.name!r}: whole numbers need whole low and high.")
+            points = int(width) + 1
+        what = f"points of question {self.name!r}"
+        counted = check_integer(what, points, lowest=2, highest=MAX_POINTS, error=SurveyError)
+        _keep(self, low=low, high=high, points=counted, whole=False)
+
+    @cached_property
+    def grid(self) -> tuple[Fraction, ...]:
+        """The points of the grid, rising; none if the question has bins."""
+        if self.points is None:
+            return ()
+        low, high = Fraction(str(self.low)), Fraction(str(self.high))
+        return tuple(low + (high - low) * i / (self.points - 1) for i in range(self.points))
+
+    def position(self, number: Any) -> Any:
+        """Return where a number, or an array of them, is on the grid, from 0 to points - 1.
+
+        A device rounds it up with the probability of its fraction. A number outside is at the
+        nearer end.
+
+        >>> Number("hours", low=0, high=10, points=5).position(4)
+        1.6
+        """
+        assert self.points is not None  # a question with edges has no grid
+        last, low, high = self.points - 1, float(str(self.low)), float(str(self.high))
+        place = (number - low) * (last / (high - low))
+        if isinstance(place, float):
+            return min(max(place, 0.0), float(last))
+        return place.clip(0.0, last)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
+        missing = [MISSING] if self.missing else []
+        if self.grid:
+            return (*map(_short_decimal, self.grid), *missing)
         first, last = f"below {self.edges[0]}", f"{self.edges[-1]} and above"
         between = [f"{a} to below {b}" for a, b in pairwise(self.edges)]
-        return (first, *between, last, *([MISSING] if self.missing else []))
+        return (first, *between, last, *missing)
 
 
 @dataclass(frozen=True)
@@ -487,8 +556,12 @@ def _check_switch(question: Question, name: str, value: object) -> None:
         raise SurveyError(f"{what} is true or false, got {shown(value)}.")
 
 
-def _plain_decimal(question: str, edge: object) -> str:
-    what = f"an edge of question {question!r}"
+def _short_decimal(number: Fraction) -> str:
+    """Write a point of a grid in full, or to 12 digits where that does not end."""
+    return f"{float(number):.12g}"
+
+
+def _plain_decimal(what: str, edge: object) -> str:
     limits = {"above": -(10**18), "below": 10**18}
     number = decimal.Decimal(check_decimal(what, edge, **limits, error=SurveyError, lenient=False))
     if abs(number.as_tuple().exponent) > 30:  # type: ignore[arg-type]  # finite: exponent is an int

@@ -1,30 +1,21 @@
 """The only source of random bits.
 
-`SystemBits` is what protects people: a key stream under a fresh key for every call, and for every
-gibibyte within a call. There is no fallback: if the system does not deliver, an `EntropyError` is
-raised and nothing is drawn.
+`SystemBits` draws a key stream under a fresh key for every call, and for every gibibyte within a
+call. There is no fallback: if the system delivers nothing, an `EntropyError` is raised.
 
-The key stream of a large draw is AES-256-CTR, which is fast. A draw as small as one report's is
-SHAKE-256 of the key (FIPS 202), from the standard library: loading AES would take longer than all
-else that a device does. Where `cryptography` is not installed, every draw is SHAKE-256.
+A large draw is AES-256-CTR. A small one is SHAKE-256 of the key (FIPS 202): loading AES would take
+longer than all else that a device does. Without `cryptography` every draw is SHAKE-256.
 
-A key is the hash of 32 new bytes of the operating system, of the clocks and of all keys before.
-So no key stream outlives the call that drew it, and nothing of it is left for a fork, another
-thread, or a copy of the whole machine:
+A key is the hash of 32 new bytes of the operating system, of the clocks and of all keys before, so
+that forks, threads and copies of a virtual machine draw different bits:
 
-* A virtual machine that is cloned, or restored from a snapshot twice, would go on with the same
-  memory in both copies. Linux 5.18 and later is told so by the hypervisor (vmgenid) and renews its
-  own generator at once; asking it anew in each call is what makes use of that.
-* Where the hypervisor or the kernel does not do this, the kernel itself may repeat for up to
-  minutes. Then the clocks, in nanoseconds, tell the copies apart: they need not be secret, since
-  the other parts of the key are.
+* Linux 5.18 and later learns from the hypervisor (vmgenid) that it was cloned, and renews its
+  generator; asking it in each call makes use of that.
+* Elsewhere the kernel may repeat itself for minutes. Then the clocks tell the copies apart: they
+  need not be secret, since the other parts of the key are. Two copies that draw at the same
+  nanosecond of both clocks would repeat each other; nothing in a process can see that.
 * A copy made in the middle of a call repeats the rest of that call, on the same originals. It
   releases the same synthetic vectors twice, never two different ones with the same flips.
-
-Two copies with the same kernel state that draw at the same nanosecond of both clocks would repeat
-each other. Nothing in a process can see that.
-
-`shoal.device.arrays.simulation_bits` repeats its bits from a seed, for tests and studies.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import accumulate
+from typing import Any, cast
 
 from shoal.errors import InputError, SurveyError
 from shoal.protocol.questions import (
@@ -58,10 +59,6 @@ class Survey:
 
     name: str
     questions: tuple[Question, ...]
-    _slices: dict[str, slice] = field(init=False, repr=False, compare=False, default_factory=dict)
-    _hashes: dict[str, TextHash] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
 
     def __post_init__(self) -> None:
         name = check_text("a survey's name", self.name, error=SurveyError)
@@ -69,21 +66,22 @@ class Survey:
         object.__setattr__(self, "questions", tuple(self.questions))
         if not self.questions:
             raise SurveyError(f"survey {self.name!r} must ask at least one question.")
-        start = 0
+        names = set()
         for question in self.questions:
             if not isinstance(question, Question):
                 raise SurveyError(f"a survey holds questions, got {question!r}.")
-            if question.name in self._slices:
+            if question.name in names:
                 raise SurveyError(f"question {question.name!r} appears twice; names must differ.")
-            self._slices[question.name] = slice(start, start + question.bits)
-            start += question.bits
+            names.add(question.name)
         self._check_crosses()
         if len({q.cohorts for q in self.questions if isinstance(q, Text)}) > 1:
             raise SurveyError(
                 "all text questions of a survey must have the same number of cohorts."
             )
-        if start > MAX_BITS:
-            raise SurveyError(f"a survey takes at most {MAX_BITS} bits, this one takes {start}.")
+        if self.bits > MAX_BITS:
+            raise SurveyError(
+                f"a survey takes at most {MAX_BITS} bits, this one takes {self.bits}."
+            )
 
     def _check_crosses(self) -> None:
         if not self.asked:
@@ -137,10 +135,10 @@ class Survey:
         text = self[question]
         if not isinstance(text, Text):
             raise SurveyError(f"question {question!r} is not a text question.")
-        if question not in self._hashes:
-            text_hash = TextHash(self.digest, text.name, text.filter_bits, text.hashes)
-            self._hashes[question] = text_hash
-        return self._hashes[question]
+        hashes = vars(self).setdefault("_hashes", {})
+        if question not in hashes:
+            hashes[question] = TextHash(self.digest, question, text.filter_bits, text.hashes)
+        return cast(TextHash, hashes[question])
 
     def text_bits(self, question: str, text: str, cohort: int) -> tuple[int, ...]:
         """Return which bits of a text question a text sets in a cohort.
@@ -173,6 +171,14 @@ class Survey:
         """Return where the bits of a question stand."""
         self[question]
         return self._slices[question]
+
+    @cached_property
+    def _slices(self) -> dict[str, slice]:
+        ends = accumulate(question.bits for question in self.questions)
+        return {
+            question.name: slice(end - question.bits, end)
+            for question, end in zip(self.questions, ends, strict=True)
+        }
 
     def slices_of(self, question: str) -> tuple[slice, ...]:
         """Return where the bits of each part of a question stand."""

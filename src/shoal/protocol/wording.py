@@ -37,14 +37,7 @@ class Wording(NamedTuple):
         )
 
     def moved(self, new: Wording) -> Iterator[tuple[str, str, str]]:
-        """Yield the words that moved in a new wording: kind, word, and the word it replaced.
-
-        >>> old, new = Wording(("f",), ("sync", "vpn")), Wording(("f",), ("vpn", "proxy"))
-        >>> list(old.moved(new))
-        [('label', 'vpn', 'sync')]
-        >>> list(old.moved(Wording(("g",), ("sync", "proxy"))))
-        []
-        """
+        """Yield the words that moved in a new wording: kind, word, and the word it replaced."""
         yield from _moved("question", self.questions, new.questions)
         yield from _moved("label", self.labels, new.labels)
         yield from _moved("column", self.columns, new.columns)
@@ -60,13 +53,7 @@ def _moved(kind: str, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[
 
 
 def encoding_rules(survey: Survey, question: Question) -> dict[str, Any]:
-    """Return everything that decides which bits an answer sets, except words, as JSON values.
-
-    >>> from shoal import Flags, Survey
-    >>> survey = Survey("s", (Flags("colours", ("red", "blue", "green"), at_most=2),))
-    >>> encoding_rules(survey, survey.questions[0])
-    {'kind': 'flags', 'at_most': 2, 'bits': 3}
-    """
+    """Return everything that decides which bits an answer sets, except words, as JSON values."""
     rules = {key: value for key, value in question.to_json().items() if key not in _WORDS}
     if isinstance(question, Cross):
         places = {asked.name: place for place, asked in enumerate(survey.asked)}
@@ -81,16 +68,6 @@ def permanent_key(plan: Plan) -> str | None:
     window, crowd, promise and fresh flips are not part of it, so that editing them draws no new
     permanent flips. The survey's name is: unrelated surveys that share permanent flips would
     reveal whether their answers set the same bits.
-
-    >>> from shoal import Flags
-    >>> from shoal.protocol.flip_probability import FlipProbability
-    >>> from shoal.protocol.plan import Memory, Promise
-    >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
-    >>> def key(*options):
-    ...     survey = Survey("browser", (Flags("features", options),))
-    ...     return permanent_key(Plan(survey, memory.q, Promise("local", "9"), memory=memory))
-    >>> key("sync", "vpn") == key("sync", "proxy"), key("sync", "vpn") == key("sync", "vpn", "tabs")
-    (True, False)
     """
     if plan.memory is None:
         return None

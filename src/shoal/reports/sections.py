@@ -153,14 +153,17 @@ def _share_table(question: Question, estimates: Mapping[str, Any]) -> Table:
 def _numbers(summary: Mapping[str, Any] | None) -> list[Fact]:
     if summary is None:
         return []
-    found, mean = [], summary["mean"]
+    found, mean, spread = [], summary["mean"], summary["variance"]
+    at = percent(summary["level"], 0)
     if mean is not None:
-        low, high = text_near(mean["low"]), text_near(mean["high"])
-        meaning = (
-            f"between {low} and {high} at {percent(summary['level'], 0)} (approximate), wherever"
-            " the numbers are in their ranges; those beyond the outer edges count as the edges"
-        )
-        found.append(Fact("Mean", f"about {text_near(mean['value'], 3)}", meaning))
+        first, last = (f"{end:g}" for end in summary["limits"])
+        ends = f"between {text_near(mean['low'])} and {text_near(mean['high'])} at {at}"
+        clamped = f"numbers outside {first} to {last} count as the nearer end"
+        found.append(Fact("Mean", text_near(mean["value"]), f"{ends} (approximate); {clamped}"))
+    if spread is not None:
+        low, high = (text_near(spread[end] ** 0.5) for end in ("low", "high"))
+        meaning = f"at {at} (approximate), whatever rounding to the grid added"
+        found.append(Fact("Standard deviation", f"{low} to {high}", meaning))
     for one in summary["quantiles"]:
         name = "Median" if one["part"] == 0.5 else f"{percent(one['part'], 0)} are below"
         meaning = f"{_between(one['low'], one['high'])} at {percent(one['level'], 0)}"

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shoal.errors import InputError, ShoalError
-from shoal.support.files import MAX_FILE_BYTES
+from shoal.support.files import read_file
 
 _PAUSE = 0.005
 _PRIVATE = 0o600
@@ -57,9 +57,8 @@ class Disk:
             self.make_folder(folder.parent)
         if not folder.is_dir():
             self.mkdir(folder)
-        with contextlib.suppress(
-            PermissionError
-        ):  # a folder above that is not ours and stood there before
+        # A folder above may not be ours, and stood there before.
+        with contextlib.suppress(PermissionError):
             self.sync_folder(folder.parent)
 
     def close_folder(self, folder: pathlib.Path) -> None:
@@ -157,19 +156,11 @@ class SharedFile:
     def read(self) -> bytes | None:
         """Return the content, or None if there is no such file."""
         try:
-            with self.path.open("rb") as file:
-                content = file.read(MAX_FILE_BYTES + 1)
-        except FileNotFoundError:
-            return None
-        except OSError as problem:
-            reason = problem.strerror or "unreadable"
-            raise InputError(f"cannot read {self._what} {self.path}: {reason}.") from problem
-        if len(content) > MAX_FILE_BYTES:
-            raise InputError(
-                f"{self.path} is larger than {MAX_FILE_BYTES >> 20} MiB, too large for a"
-                f" {self._what}."
-            )
-        return content
+            return read_file(self.path, self._what)
+        except InputError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
 
     def write(self, content: bytes) -> None:
         """Replace the content, durably; the caller is `changing` it."""

@@ -131,21 +131,25 @@ def _check_toml(text: str, what: str) -> None:
             )
 
 
-def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
+def read_file(path: pathlib.Path, what: str, error: type[InputError] = InputError) -> bytes:
+    """Read a file of at most `MAX_FILE_BYTES`."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise error(
-                f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB, too large for a {what}."
-            )
-        return strict_json(content)
     except OSError as problem:
         reason = problem.strerror or "unreadable"
         raise error(f"cannot read {what} {path}: {reason}.") from problem
+    if len(content) > MAX_FILE_BYTES:
+        size = f"{MAX_FILE_BYTES >> 20} MiB"
+        raise error(f"{path} is larger than {size}, too large for a {what}.")
+    return content
+
+
+def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
+    content = read_file(path, what, error)
+    try:
+        return strict_json(content)
     except ValueError as problem:
-        if isinstance(problem, error):
-            raise
         other = explain_wrong_file(path, what)
         raise error(other or f"{path} is not a {what}: {first_line(problem)}.") from problem
 

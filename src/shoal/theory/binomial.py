@@ -46,9 +46,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.theory.brackets import UNIT, bernstein, dot
+from shoal.theory.brackets import UNIT, FloatArray, bernstein, dot
 from shoal.theory.calibration import largest, smallest
 
 _REACH = 9.0
@@ -67,7 +66,7 @@ _UNDERFLOW = 1e-290
 class BinomialWindow(NamedTuple):
     """`mass[i]` is P[Bin = first + i], up to a part `error` of it; `omitted` bounds the rest."""
 
-    mass: NDArray[np.float64]
+    mass: FloatArray
     first: int
     omitted: float
     error: float
@@ -139,7 +138,7 @@ def _cached_window(n: int, q: float, reach: float) -> BinomialWindow:
     return window
 
 
-def pmf(n: int, m: int, q: float) -> NDArray[np.float64]:
+def pmf(n: int, m: int, q: float) -> FloatArray:
     """Return P[A_n(m) = s] for s = 0..n.
 
     >>> pmf(2, 1, 0.25).tolist()

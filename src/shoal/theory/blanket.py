@@ -45,7 +45,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.brackets import UNIT, Bracket, FloatArray, binomial_log_weights, log_sum
+from shoal.theory.brackets import UNIT, Bracket, FloatArray, IntArray, binomial_log_weights, log_sum
 from shoal.theory.domains import Block, Domain, check_domain
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import log_theta
@@ -92,8 +92,8 @@ class Doubt(NamedTuple):
 class Ratios(NamedTuple):
     """Powers of theta of ``p(v|x')/m(v)`` and ``p(v|x)/m(v)`` with the log mass of m on each."""
 
-    towards: npt.NDArray[np.int64]
-    away: npt.NDArray[np.int64]
+    towards: IntArray
+    away: IntArray
     log_mass: FloatArray
     doubt: Doubt
 
@@ -118,7 +118,7 @@ def merged(
     )
 
 
-def _ranked(powers: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _ranked(powers: npt.ArrayLike) -> tuple[IntArray, IntArray]:
     """Return the different powers in order, and the rank of each."""
     flat = np.ravel(powers).astype(np.int64)
     lowest = int(flat.min())
@@ -127,9 +127,7 @@ def _ranked(powers: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     return np.flatnonzero(present) + lowest, rank[flat - lowest]
 
 
-def log_shares(
-    part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64] | int, unit: float
-) -> tuple[FloatArray, FloatArray]:
+def log_shares(part: IntArray, whole: IntArray | int, unit: float) -> tuple[FloatArray, FloatArray]:
     """Logarithms of the shares of a spread that keeps the mean ``e^(part unit)``.
 
     One share stays at 1, ``(1 - e^-(b - a)) / (1 - e^-b)``, the other one rises to ``e^b``,
@@ -228,15 +226,13 @@ def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
     )
 
 
-def _bands(log_mass: FloatArray) -> list[npt.NDArray[np.int64]]:
+def _bands(log_mass: FloatArray) -> list[IntArray]:
     """Return the places of masses in bands so narrow that products of two do not underflow."""
     band = ((log_mass.max() - log_mass) // _RANGE).astype(int)
     return [np.flatnonzero(band == number) for number in np.unique(band)]
 
 
-def _on_lattice(
-    left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+def _on_lattice(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray, int]:
     """Return the places of powers on their coarsest common lattice, from 0, and its pitch."""
     left, right = left - left.min(), right - right.min()
     pitch = max(int(np.gcd(np.gcd.reduce(left), np.gcd.reduce(right))), 1)
@@ -272,7 +268,7 @@ def _loose(highest: int, q: float) -> Ratios:
     return Ratios(towards.ravel(), away.ravel(), total.ravel(), doubt.times(doubt).more(0.5, 0.75))
 
 
-def _loose_side(highest: int, q: float) -> tuple[npt.NDArray[np.int64], FloatArray, Doubt]:
+def _loose_side(highest: int, q: float) -> tuple[IntArray, FloatArray, Doubt]:
     """Powers of one ratio and their log masses, spread to `_MAX_POWERS` of them where more.
 
     A spread keeps the mean of the ratio, as in `_coarsened`. Powers stay dense where the ratio is
@@ -297,7 +293,7 @@ def _loose_side(highest: int, q: float) -> tuple[npt.NDArray[np.int64], FloatArr
     return 2 * nodes[table.towards], table.log_mass, table.doubt
 
 
-def _floor(block: Block, zeros: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _floor(block: Block, zeros: IntArray) -> IntArray:
     """Exponent of theta in ``min_y p(v|y) / p(v|0)`` when v has that many zeros.
 
     Setting a bit of y where v is 0 costs a factor theta, where v is 1 it gains one.
@@ -362,7 +358,7 @@ def _forms(blocks: Sequence[Block], q: float) -> list[tuple[list[Ratios], int]]:
 
     Equal blocks with one class, blocks in the loose form, and flags are one table each.
     """
-    rest = [block for block in blocks if (block.lowest, block.highest) != (0, block.bits)]
+    rest = [block for block in blocks if not block.is_flags]
     free = _total_bits(blocks) - _total_bits(rest)
     forms = []
     classes, loose = 1, 0

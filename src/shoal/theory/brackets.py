@@ -20,8 +20,9 @@ UNIT = 2.0**-53
 """Unit round-off of float64."""
 
 FloatArray = npt.NDArray[np.float64]
-
+IntArray = npt.NDArray[np.int64]
 ComplexArray = npt.NDArray[np.complex128]
+
 _FLOOR = 4.0
 _LOST = 1.2
 """ln(3.25) rounded up: see `log_one_plus`."""

@@ -48,11 +48,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from shoal.theory.brackets import UNIT, Bracket, FloatArray, dot
-
-NodeArray = npt.NDArray[np.int64]
+from shoal.theory.brackets import UNIT, Bracket, FloatArray, IntArray, dot
 
 _LEAK = 40.0
 """Tilted mass outside the window is at most e^-40 on either side."""
@@ -73,7 +70,7 @@ class Losses(NamedTuple):
     """Masses under P at losses ``node * step``, and the mass of an infinite loss."""
 
     step: float
-    node: NodeArray
+    node: IntArray
     mass: FloatArray
     infinite: float
 
@@ -131,7 +128,7 @@ def convex_profile(excess: FloatArray, high: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(joined * (1.0 + 16 * UNIT), y))
 
 
-def dominating_losses(step: float, high: FloatArray, node: NodeArray | None = None) -> Losses:
+def dominating_losses(step: float, high: FloatArray, node: IntArray | None = None) -> Losses:
     """Losses whose hockey stick is at least a profile, for lam above and below 1.
 
     `high` bounds the profile at the losses ``node * step``, by default 0, step, 2 step and so on.
@@ -257,7 +254,7 @@ def _window(losses: Losses, tilt: _Tilt, d: int) -> tuple[int, int, float, float
     return first, last, leak_left, leak_right
 
 
-def _power(node: NodeArray, mass: FloatArray, d: int, length: int) -> tuple[FloatArray, float]:
+def _power(node: IntArray, mass: FloatArray, d: int, length: int) -> tuple[FloatArray, float]:
     """Return the d-fold circular convolution of the masses, and a bound on each entry's error."""
     from scipy import fft
 

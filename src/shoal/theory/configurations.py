@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from shoal.theory.brackets import IntArray
 from shoal.theory.domains import Block, Domain, Triple, check_domain, classes
 from shoal.theory.enumeration import Vector, originals
 from shoal.theory.stop_loss.reduction import compositions
@@ -28,10 +28,6 @@ class Configuration(NamedTuple):
     values: tuple[Vector, ...]
 
 
-def _is_flags(block: Block) -> bool:
-    return block.lowest == 0 and block.highest == block.bits
-
-
 def _slices(domain: Domain) -> list[slice]:
     ends = list(itertools.accumulate((block.bits for block in domain), initial=0))
     return [slice(start, stop) for start, stop in itertools.pairwise(ends)]
@@ -39,7 +35,7 @@ def _slices(domain: Domain) -> list[slice]:
 
 def _block_representatives(block: Block, fixed: Sequence[Vector]) -> list[Vector]:
     """Return one vector of each kind that can be told apart relative to the fixed ones."""
-    if not fixed and _is_flags(block):
+    if not fixed and block.is_flags:
         return [(0,) * block.bits]
     groups: dict[tuple[int, ...], list[int]] = {}
     for bit in range(block.bits):
@@ -101,7 +97,7 @@ def _signature(
     for block, place in zip(blocks, _slices(blocks), strict=True):
         columns = []
         for bit in range(place.start, place.stop):
-            flip = vectors[0][bit] if _is_flags(block) else 0
+            flip = vectors[0][bit] if block.is_flags else 0
             columns.append(tuple(vector[bit] ^ flip for vector in vectors))
         name.append(tuple(sorted(columns)))
     return tuple(name)
@@ -126,7 +122,7 @@ def _split(blocks: Domain, triple: Triple) -> list[tuple[Vector, Vector, Vector]
         return [] if sum(triple) == 0 else None
     block, rest = blocks[0], blocks[1:]
     room = sum(other.bits for other in rest)
-    parts = {triple} if _is_flags(block) and not rest else classes((block,))
+    parts = {triple} if block.is_flags and not rest else classes((block,))
     for part in sorted(parts, reverse=True):
         left = Triple(triple.a - part.a, triple.b - part.b, triple.c - part.c)
         if min(left) < 0 or sum(left) > room or sum(part) > block.bits:
@@ -157,7 +153,7 @@ def _placed(block: Block, part: Triple) -> tuple[Vector, Vector, Vector]:
     raise ValueError(f"{block} has no vectors with counts {tuple(part)}.")
 
 
-def symmetries(domain: Iterable[Block], limit: int = 1000) -> npt.NDArray[np.int64]:
+def symmetries(domain: Iterable[Block], limit: int = 1000) -> IntArray:
     """Return symmetries as permutations of `originals`, a row each, at most `limit` of them."""
     blocks = check_domain(domain)
     vectors = originals(blocks)
@@ -165,7 +161,7 @@ def symmetries(domain: Iterable[Block], limit: int = 1000) -> npt.NDArray[np.int
     moves = []
     for block in blocks:
         masks: Iterable[Vector] = [(0,) * block.bits]
-        if _is_flags(block):
+        if block.is_flags:
             masks = itertools.product((0, 1), repeat=block.bits)
         moves.append(itertools.product(itertools.permutations(range(block.bits)), masks))
     rows = []
@@ -181,7 +177,7 @@ def symmetries(domain: Iterable[Block], limit: int = 1000) -> npt.NDArray[np.int
     return np.array(rows, dtype=np.int64)
 
 
-def different_crowds(domain: Iterable[Block], size: int) -> npt.NDArray[np.int64]:
+def different_crowds(domain: Iterable[Block], size: int) -> IntArray:
     """List the multisets of `size` originals, one of each kind, as rows of counts.
 
     A row is kept if no symmetry makes it larger in lexicographic order, so every kind stays in the

@@ -25,7 +25,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from shoal.theory.brackets import IntArray
 
 
 class Block(NamedTuple):
@@ -34,6 +35,11 @@ class Block(NamedTuple):
     bits: int
     lowest: int
     highest: int
+
+    @property
+    def is_flags(self) -> bool:
+        """Whether every vector is allowed."""
+        return self.lowest == 0 and self.highest == self.bits
 
 
 Domain = tuple[Block, ...]
@@ -47,7 +53,7 @@ class Triple(NamedTuple):
     c: int
 
 
-Triples = npt.NDArray[np.int64]
+Triples = IntArray
 """Different triples as rows, in order."""
 
 
@@ -161,8 +167,8 @@ def few_classes(domain: Iterable[Block], limit: float) -> frozenset[Triple] | No
 def _gathered(domain: Iterable[Block]) -> list[Block]:
     """Return the blocks with all flags in one: neither order nor cuts between flags matter."""
     blocks = check_domain(domain)
-    free = sum(block.bits for block in blocks if (block.lowest, block.highest) == (0, block.bits))
-    rest = [block for block in blocks if (block.lowest, block.highest) != (0, block.bits)]
+    free = sum(block.bits for block in blocks if block.is_flags)
+    rest = [block for block in blocks if not block.is_flags]
     return [*rest, *([flags(free)] if free else [])]
 
 
@@ -224,7 +230,7 @@ def _block_candidates(block: Block) -> frozenset[Triple]:
             continue
         # c is as large as it can be; feasibility is not monotone in c, so walk down.
         top = min(reach - max(a, b), block.bits - a - b)
-        if block.lowest == 0 and block.highest == block.bits:
+        if block.is_flags:
             net.add(Triple(a, b, top))
             continue
         for c in range(top, max(top - 4, -1), -1):

@@ -30,8 +30,7 @@ from scipy.optimize import nnls
 from scipy.special import betainc, betaincc, gammaln, logsumexp
 
 from shoal.theory.binomial import pmf, tails
-
-Floats = NDArray[np.float64]
+from shoal.theory.brackets import FloatArray, IntArray
 
 _TINY = 1e-300  # raising a distribution's entry to this can only make honest crowds likelier
 _ROUNDOFF = 2.0**-53
@@ -46,12 +45,12 @@ MAX_EXACT = 10**11
 _ROUNDING = 1 + 1e-9  # the incomplete beta function is good to about 1e-12
 
 
-def set_bit_pmfs(bits: int, fewest: int, most: int, q: float) -> Floats:
+def set_bit_pmfs(bits: int, fewest: int, most: int, q: float) -> FloatArray:
     """Return the pmfs of the number of set bits in a report, one row per number of true bits."""
     return np.array([pmf(bits, k, q) for k in range(fewest, most + 1)])
 
 
-def bins(pmfs: Floats, count: int) -> NDArray[np.intp]:
+def bins(pmfs: FloatArray, count: int) -> NDArray[np.intp]:
     """Cut the outcomes into at most `count` runs that the distributions' average fills equally.
 
     Returns the start of each run. The cuts know the distributions and nothing of the data.
@@ -65,7 +64,7 @@ def bins(pmfs: Floats, count: int) -> NDArray[np.intp]:
 
 
 def log_evidence(
-    pmfs: Floats, counts: NDArray[np.int64], cuts: Sequence[NDArray[np.intp]], share: float = 0.0
+    pmfs: FloatArray, counts: IntArray, cuts: Sequence[NDArray[np.intp]], share: float = 0.0
 ) -> float:
     """Return ln e against every mixture, averaged over several ways to cut the outcomes.
 
@@ -87,7 +86,7 @@ def log_evidence(
     return float(logsumexp(logs) - math.log(len(logs)) - guard)
 
 
-def most_likely(pmfs: Floats, counts: Floats, share: float = 0.0) -> float:
+def most_likely(pmfs: FloatArray, counts: FloatArray, share: float = 0.0) -> float:
     """Return the largest log-likelihood of a mixture, from above.
 
     Any mixture Q gives a bound: by Jensen's inequality no other one is better by more than
@@ -118,7 +117,7 @@ def most_likely(pmfs: Floats, counts: Floats, share: float = 0.0) -> float:
     return best * float(counts.sum())
 
 
-def _start(groups: NDArray[np.int_]) -> Floats:
+def _start(groups: NDArray[np.int_]) -> FloatArray:
     weights = np.zeros(groups.size)
     for group in range(groups.max() + 1):
         members = np.flatnonzero(groups == group)
@@ -129,13 +128,13 @@ def _start(groups: NDArray[np.int_]) -> Floats:
 
 
 def _step(
-    columns: Floats,
+    columns: FloatArray,
     groups: NDArray[np.int_],
-    part: Floats,
-    weights: Floats,
-    mixed: Floats,
-    slopes: Floats,
-) -> Floats | None:
+    part: FloatArray,
+    weights: FloatArray,
+    mixed: FloatArray,
+    slopes: FloatArray,
+) -> FloatArray | None:
     """Return better weights, or None if none are found."""
     padded = np.concatenate(([-np.inf], slopes, [-np.inf]))
     peaks = (slopes >= padded[:-2]) & (slopes >= padded[2:])
@@ -169,7 +168,9 @@ def _step(
     return _rescaled(weights, slopes, groups)
 
 
-def _rescaled(weights: Floats, slopes: Floats, groups: NDArray[np.int_]) -> Floats | None:
+def _rescaled(
+    weights: FloatArray, slopes: FloatArray, groups: NDArray[np.int_]
+) -> FloatArray | None:
     """Return one step of expectation and maximization, which never goes down."""
     raised = weights * slopes
     for group in range(int(groups.max()) + 1):
@@ -177,7 +178,7 @@ def _rescaled(weights: Floats, slopes: Floats, groups: NDArray[np.int_]) -> Floa
     return None if np.allclose(raised, weights, rtol=1e-9, atol=0) else raised
 
 
-def at_least(count: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> NDArray[np.float64]:
+def at_least(count: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> FloatArray:
     """Return P[Bin(trials, rate) >= count], rounded up; for any whole numbers.
 
     >>> at_least([0, 1, 2, 3], 2, 0.5).round(6).tolist()
@@ -189,7 +190,7 @@ def at_least(count: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> NDArray[np
     return np.minimum(np.where(inside, tail * _ROUNDING, np.where(s < 1, 1.0, 0.0)), 1.0)
 
 
-def at_most(count: ArrayLike, trials: ArrayLike, rate: float) -> NDArray[np.float64]:
+def at_most(count: ArrayLike, trials: ArrayLike, rate: float) -> FloatArray:
     """Return P[Bin(trials, rate) <= count], rounded up.
 
     >>> at_most([-1, 0, 1, 2], 2, 0.5).round(6).tolist()
@@ -202,7 +203,7 @@ def at_most(count: ArrayLike, trials: ArrayLike, rate: float) -> NDArray[np.floa
     return np.minimum(np.where(inside, tail * _ROUNDING, np.where(s < 0, 0.0, 1.0)), 1.0)
 
 
-def hoeffding_at_least(count: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> NDArray[np.float64]:
+def hoeffding_at_least(count: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> FloatArray:
     """Bound P[S >= count] for every sum S of `trials` coins of mean rate at most `rate`.
 
     One wherever the theorem does not hold: below the mean plus one.

@@ -32,10 +32,9 @@ from shoal.theory.brackets import (
     log_one_plus,
     power_error,
 )
+from shoal.theory.enumeration import Vector
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.reduction import compositions
-
-Vector = tuple[int, ...]
 
 _EXPONENT = 38.0
 _FEW_STEPS = 5e6

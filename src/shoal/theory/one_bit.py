@@ -31,13 +31,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from shoal.theory.binomial import pmf
 from shoal.theory.brackets import (
     UNIT,
     Bracket,
     FloatArray,
+    IntArray,
     bernstein_reach,
     log_one_plus,
     power_error,
@@ -45,7 +45,6 @@ from shoal.theory.brackets import (
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import log_theta
 
-IntArray = npt.NDArray[np.int64]
 _EXPONENT = 45.0
 _CHUNK = 1 << 20
 

@@ -19,7 +19,10 @@ from shoal.device.encode import (
     LEFT_OUT,
     bits_of,
     check_names,
+    fresh_rounding,
+    is_missing,
     missing_bit,
+    number_of,
     set_bits,
     wrong_answer,
 )
@@ -84,6 +87,7 @@ class TableEncoder:
     ) -> None:
         self._survey, self._format = survey, table_format or DEFAULT_FORMAT
         self._random_bits = random_bits or SystemBits()
+        self._rounding = fresh_rounding(self._random_bits)
         check_format(survey, self._format)
         self.errors = AnswerErrors()
         self._row = 1
@@ -141,7 +145,7 @@ class TableEncoder:
                 column = columns[question.name][part]
                 if not isinstance(column, list):
                     column = _plain(question, column.combine_chunks())
-                    if _encode_column(question, column, block, self._format):
+                    if _encode_column(question, column, block, self._format, self._random_bits):
                         continue
                     column = python_cells(column)
                 drawn = None if cohorts is None else cohorts[part]
@@ -165,7 +169,8 @@ class TableEncoder:
         for index, cell in enumerate(cells):
             if start + index in unreadable:
                 continue
-            simple = isinstance(cell, _SIMPLE) and not isinstance(question, Text)
+            # Texts are hashed, and numbers rounded, anew for every person.
+            simple = isinstance(cell, _SIMPLE) and not isinstance(question, (Number, Text))
             key = (type(cell), cell) if simple else None
             bits = known.get(key)
             if bits is None:
@@ -184,11 +189,11 @@ class TableEncoder:
     ) -> list[int] | AnswerError:
         try:
             answer = _read_cell(question, cell, self._format)
-            return bits_of(self._survey, question, answer, cohort)
+            return bits_of(self._survey, question, answer, cohort, self._rounding)
         except AnswerError as error:
             if self._format.invalid == "error":
                 return error
-            return bits_of(self._survey, question, None, cohort)
+            return bits_of(self._survey, question, None, cohort, self._rounding)
 
 
 def check_format(survey: Survey, table_format: TableFormat) -> None:
@@ -282,18 +287,20 @@ def _read_cell(question: AskedQuestion, cell: Any, table_format: TableFormat) ->
 
 
 def _encode_column(
-    question: AskedQuestion, column: Any, out: Vectors, table_format: TableFormat
+    question: AskedQuestion,
+    column: Any,
+    out: Vectors,
+    table_format: TableFormat,
+    random_bits: RandomBits,
 ) -> bool:
     """Set the bits of a whole column, or return False with none set: it goes cell by cell."""
-    kind = column.type
-    float_like = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     try:
         if isinstance(question, Text):
             return False
         if isinstance(question, Flags):
             _encode_flags(question, column, out, table_format)
-        elif isinstance(question, Number) and float_like and not table_format.missing:
-            _encode_numbers(question, column, out)
+        elif isinstance(question, Number):
+            _encode_numbers(question, column, out, table_format, random_bits)
         else:
             _encode_values(question, column, out, table_format)
     except (AnswerError, pa.ArrowException, UnicodeDecodeError):
@@ -334,16 +341,39 @@ def _encode_flags(question: Flags, column: Any, out: Vectors, table_format: Tabl
         raise AnswerError("a cell names an option twice, or too many")
 
 
-def _encode_numbers(question: Number, column: Any, out: Vectors) -> None:
-    numbers = pc.cast(column, pa.float64(), safe=False)
-    missing = numbers.is_null().to_numpy(zero_copy_only=False)
-    values = pc.fill_null(numbers, 0.0).to_numpy(zero_copy_only=False)
-    if not np.isfinite(values).all():
+def _encode_numbers(
+    question: Number, column: Any, out: Vectors, table_format: TableFormat, random_bits: RandomBits
+) -> None:
+    numbers, missing = _numbers(question, column, table_format)
+    if not np.isfinite(numbers).all():
         raise AnswerError("a number is not finite")
-    bits = np.searchsorted([float(edge) for edge in question.edges], values, side="right")
+    if question.edges:
+        bits = np.searchsorted([float(edge) for edge in question.edges], numbers, side="right")
+    else:
+        words = np.empty(len(numbers), np.uint64)
+        random_bits.fill(words)
+        positions = question.position(numbers)
+        bits = positions.astype(np.int64)
+        bits += (words >> np.uint64(11)) * 2.0**-53 < positions - bits
     if missing.any():
         bits[missing] = missing_bit(question)
     out[np.arange(len(bits)), bits] = True
+
+
+def _numbers(
+    question: Number, column: Any, table_format: TableFormat
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the numbers of a column, any where one is missing, and which are missing."""
+    is_numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if is_numeric and not table_format.missing:
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        numbers = pc.fill_null(pc.cast(column, pa.float64(), safe=False), 0.0)
+        return numbers.to_numpy(zero_copy_only=False), missing
+    values, codes = _distinct(column)
+    cells = [_read_cell(question, one, table_format) for one in values]
+    absent = np.array([is_missing(cell) for cell in cells], bool)
+    given = [0.0 if is_missing(cell) else number_of(question, cell) for cell in cells]
+    return np.array(given, np.float64)[codes], absent[codes]
 
 
 def _distinct(column: Any) -> tuple[list[Any], NDArray[np.int64]]:

@@ -1,13 +1,11 @@
-"""Many vectors: pack them in rows, check their domain, randomize them, pack them into reports.
-
-The domain check looks at 64 bits of a row at a time, and at every bit of every row.
-"""
+"""Many vectors: pack them in rows, check their domain, randomize them, pack them into reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,43 +111,10 @@ def pack(vectors: NDArray[np.bool_ | np.integer]) -> Rows:
 
 
 _ROWS = 1 << 15
-_WINDOW = 64
+_WORD = 64
 
-
-class _WordCheck(NamedTuple):
-    """So many parts with exactly one set bit, all within 64 bits behind a byte of the row.
-
-    `mask` are their bits and `lowest` the first bit of each.
-    """
-
-    byte: int
-    mask: np.uint64
-    lowest: np.uint64
-    parts: int
-
-    def is_right(self, words: NDArray[np.uint64]) -> bool:
-        """Whether each of the parts has exactly one set bit in each word.
-
-        Subtracting `lowest` takes 1 from each block. A block with one set bit then has none left
-        in common with what it was, a block with more has. A block with none borrows from the next:
-        that one loses 2 in all, and if it had several bits set, the second of them, or its first
-        bit, stays in common. So if nothing is in common, no block has more than one, and if there
-        are as many bits as blocks, none has less.
-        """
-        bits = np.bitwise_and(words, self.mask)
-        common = np.subtract(bits, self.lowest)
-        np.bitwise_and(common, bits, out=common)
-        if np.bitwise_or.reduce(common):
-            return False
-        count = np.bitwise_count(bits)
-        return int(count.min()) == int(count.max()) == self.parts
-
-
-class _Block(NamedTuple):
-    """A part with limits of its own, as masks of 64 bits behind bytes of the row."""
-
-    part: QuestionPart
-    masks: tuple[tuple[int, np.uint64], ...]
+Words = Callable[[int], NDArray[np.uint64]]
+"""Returns, for each row, the 64 bits that begin at a byte of the row."""
 
 
 def check_domain(rows: Rows, survey: Survey) -> None:
@@ -161,73 +126,87 @@ def check_domain(rows: Rows, survey: Survey) -> None:
     ...
     shoal.errors.AnswerError: original 2 sets 2 bits of question 'c', which allows 1; ...
     """
-    windows, blocks = _looks(survey)
-    if not windows and not blocks:
+    checks = _checks_of(survey)
+    if not checks:
         return
     flat, width = np.ascontiguousarray(rows).reshape(-1), rows.shape[1]
     for start in range(0, len(rows), _ROWS):
         count = min(_ROWS, len(rows) - start)
         piece = flat[start * width :]
-        if (count + 1) * width + 8 > piece.size:  # a look must not reach beyond the last row
+        if (count + 1) * width + 8 > piece.size:  # a word must not reach beyond the last row
             piece = np.zeros((count + 1) * width + 8, np.uint8)
             piece[: count * width] = flat[start * width : (start + count) * width]
 
         def words(byte: int, piece: Rows = piece, count: int = count) -> NDArray[np.uint64]:
             return np.ndarray((count,), "<u8", piece, byte, (width,))
 
-        right = all(window.is_right(words(window.byte)) for window in windows) and all(
-            _is_right(block.part, (words(byte) & mask for byte, mask in block.masks))
-            for block in blocks
-        )
-        if not right:
+        if not all(check(words) for check in checks):
             _refuse(rows[start : start + count], survey, start)
 
 
-def _is_right(part: QuestionPart, pieces: Iterator[NDArray[np.uint64]]) -> bool:
-    """Whether the set bits of all pieces of a part are as many as it allows."""
-    total: NDArray[np.unsignedinteger] = np.bitwise_count(next(pieces))
+def _each_sets_one(byte: int, mask: np.uint64, lowest: np.uint64, parts: int, words: Words) -> bool:
+    """Whether each of the parts within a word has exactly one set bit, in every row.
+
+    `mask` are the bits of the parts, `lowest` the first bit of each. Subtracting `lowest` takes 1
+    from each part. A part with one set bit then has no bit in common with its former self, a part
+    with more has. A part with none borrows from the next: that one loses 2 in all, and if it had
+    several bits set, its second or its first stays in common. So if nothing is in common, no part
+    has more than one bit, and if there are as many bits as parts, none has fewer.
+    """
+    bits = np.bitwise_and(words(byte), mask)
+    common = np.subtract(bits, lowest)
+    np.bitwise_and(common, bits, out=common)
+    if np.bitwise_or.reduce(common):
+        return False
+    count = np.bitwise_count(bits)
+    return int(count.min()) == int(count.max()) == parts
+
+
+def _is_within(part: QuestionPart, masks: tuple[tuple[int, np.uint64], ...], words: Words) -> bool:
+    """Whether a part, given as masks of words, has as many set bits as it allows, in every row."""
+    pieces = (np.bitwise_count(words(byte) & mask) for byte, mask in masks)
+    total: NDArray[np.unsignedinteger] = next(pieces)
     for piece in pieces:
-        # A part rarely has several pieces; at most 65,536 bits in all.
-        total = np.add(total, np.bitwise_count(piece), dtype=np.uint32)
+        # A part rarely has several words; at most 65,536 bits in all.
+        total = np.add(total, piece, dtype=np.uint32)
     fewest, most = part.min_set_bits, part.max_set_bits
     return int(total.max()) <= most and (fewest == 0 or int(total.min()) >= fewest)
 
 
-def _looks(survey: Survey) -> tuple[list[_WordCheck], list[_Block]]:
-    """Return where to look, which is worked out once for a survey."""
-    looks: tuple[list[_WordCheck], list[_Block]] | None = vars(survey).get("_looks")
-    if looks is None:
-        looks = list(_windows(survey)), list(_blocks(survey))
-        vars(survey)["_looks"] = looks
-    return looks
+def _checks_of(survey: Survey) -> list[Callable[[Words], bool]]:
+    """Return the checks of a survey's rows, which are worked out once."""
+    checks: list[Callable[[Words], bool]] | None = vars(survey).get("_domain_checks")
+    if checks is None:
+        checks = vars(survey)["_domain_checks"] = [*_word_checks(survey), *_part_checks(survey)]
+    return checks
 
 
-def _fits_a_window(place: slice, part: QuestionPart) -> bool:
-    return part.takes_one and place.stop - place.start // 8 * 8 <= _WINDOW
+def _fits_a_word(place: slice, part: QuestionPart) -> bool:
+    return part.takes_one and place.stop - place.start // 8 * 8 <= _WORD
 
 
-def _windows(survey: Survey) -> Iterator[_WordCheck]:
-    places = [place for _, place, part in survey.parts if _fits_a_window(place, part)]
+def _word_checks(survey: Survey) -> Iterator[Callable[[Words], bool]]:
+    places = [place for _, place, part in survey.parts if _fits_a_word(place, part)]
     while places:
         first_bit = places[0].start // 8 * 8
-        here = [place for place in places if place.stop <= first_bit + _WINDOW]
+        here = [place for place in places if place.stop <= first_bit + _WORD]
         places = places[len(here) :]
         mask = sum((1 << place.stop) - (1 << place.start) for place in here) >> first_bit
         lowest = sum(1 << place.start for place in here) >> first_bit
-        yield _WordCheck(first_bit // 8, np.uint64(mask), np.uint64(lowest), len(here))
+        yield partial(_each_sets_one, first_bit // 8, np.uint64(mask), np.uint64(lowest), len(here))
 
 
-def _blocks(survey: Survey) -> Iterator[_Block]:
+def _part_checks(survey: Survey) -> Iterator[Callable[[Words], bool]]:
     for _, place, part in survey.parts:
         free = part.min_set_bits == 0 and part.max_set_bits == part.bits
-        if free or _fits_a_window(place, part):
+        if free or _fits_a_word(place, part):
             continue
         masks = []
         for byte in range(place.start // 8, -(-place.stop // 8), 8):
-            first, last = max(place.start, 8 * byte), min(place.stop, 8 * byte + _WINDOW)
+            first, last = max(place.start, 8 * byte), min(place.stop, 8 * byte + _WORD)
             mask = ((1 << last) - (1 << first)) >> (8 * byte)
             masks.append((byte, np.uint64(mask)))
-        yield _Block(part, tuple(masks))
+        yield partial(_is_within, part, tuple(masks))
 
 
 def _refuse(rows: Rows, survey: Survey, before: int) -> None:

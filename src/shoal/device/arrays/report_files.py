@@ -1,10 +1,8 @@
-"""Vectors to files larger than memory, written chunk by chunk.
+"""Write vectors to files larger than memory; `shoal.analysis.report_files` reads them.
 
-Reports are kept as Parquet, one fixed-size binary column `report` without dictionary or
-compression (random bits have nothing to compress), as an Arrow file of that column, or as raw rows
-behind a 64-byte header (`shoal.protocol.wire`). Each names its plan. A row is the packed bits,
-behind the cohort as two bytes, little endian, if the plan has cohorts. A file is written whole or
-not at all. `shoal.analysis.report_files` reads it.
+Reports are Parquet (one fixed-size binary column `report`, without dictionary or compression, since
+random bits have nothing to compress), an Arrow file of that column, or raw rows behind a header
+(`shoal.protocol.wire`). Each names its plan. A row is the cohort, if there are any, and the bits.
 """
 
 from __future__ import annotations
@@ -30,10 +28,8 @@ from shoal.support.rounding import text_up, truth_text
 class VectorWriter(AbstractContextManager["VectorWriter"]):
     """Write vectors chunk by chunk; the file appears when the block ends without an error.
 
-    The suffix chooses the form: ``.parquet``, ``.arrow``, or ``.rows`` for raw rows. Whether the
-    file holds simulated reports must be said at the start; originals go to Parquet only, in a
-    column that no reader of reports accepts. The whole reports of a plan with view counts are
-    nearly the truth, so such a file must be asked for with `whole_reports`.
+    Originals go to Parquet only, in a column that no reader of reports accepts. The whole reports
+    of a plan with view counts are nearly the truth, so they must be requested: `whole_reports`.
     """
 
     def __init__(

@@ -212,7 +212,8 @@ class Outbox:
 
     def _make(self, plan: Plan, answers: Mapping[str, object], window: int, digest: str) -> bytes:
         """Return the batch that is sent of an answer; `digest` stands for the answer's key."""
-        synthetic = self._randomize(plan, encode(plan, answers), digest)
+        rounding = self._memory.rounding if self._memory is not None and plan.memory else None
+        synthetic = self._randomize(plan, encode(plan, answers, rounding=rounding), digest)
         if plan.parties is not None:
             from shoal.device.encryption import fit_to_messages  # most plans have one collector
 

@@ -74,12 +74,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from shoal.theory.binomial import BinomialWindow, window_of_width
 from shoal.theory.brackets import (
     UNIT,
+    ComplexArray,
     FloatArray,
+    IntArray,
     bernstein,
     bernstein_reach,
     log_one_plus,
@@ -127,8 +128,6 @@ _PERIODS = {1: 48.0, 3: 26.0}
 
 _HIGHEST = 10.0
 """Frequencies go up to this, times a standard deviation."""
-
-CountArray = npt.NDArray[np.int64]
 
 
 class Profile(NamedTuple):
@@ -208,7 +207,7 @@ def _near_enough(scaled: FloatArray, best: FloatArray, tolerance: float) -> Floa
     return factor * shrunk + NEGLIGIBLE
 
 
-def _cut(first: CountArray, last: CountArray, parts: int) -> tuple[CountArray, CountArray]:
+def _cut(first: IntArray, last: IntArray, parts: int) -> tuple[IntArray, IntArray]:
     """Cut each stretch into `parts` parts, or into single numbers."""
     size = last - first + 1
     share = np.arange(parts + 1)
@@ -246,7 +245,7 @@ def largest_excess(q: float) -> float:
     return (1.0 - 2.0 * q) / q * (1.0 + 8 * UNIT)
 
 
-def upper_curves(ones: CountArray, zeros: CountArray, q: float, excess: FloatArray) -> FloatArray:
+def upper_curves(ones: IntArray, zeros: IntArray, q: float, excess: FloatArray) -> FloatArray:
     """Upper bounds of ``H_lam(P||Q)``, one row per crowd, at rising ``lam = 1 + excess >= 1``.
 
     >>> float(upper_curves(np.array([1]), np.array([1]), 0.25, np.array([0.1])).item() * 320)
@@ -354,7 +353,7 @@ class Steps(NamedTuple):
     above_error: FloatArray
 
 
-def steps(ones: CountArray, zeros: CountArray, q: float) -> list[Steps]:
+def steps(ones: IntArray, zeros: IntArray, q: float) -> list[Steps]:
     """Return the steps of each crowd of others: ``ones[i]`` ones and ``zeros[i]`` zeros.
 
     Places begin at the mode or a little before it: below it P is less likely than Q.
@@ -402,7 +401,7 @@ def _convolved(ones: int, zeros: int, q: float) -> Steps:
     return Steps(place, before, here, above, *errors)
 
 
-def _transformed(ones: CountArray, zeros: CountArray, q: float) -> Steps:
+def _transformed(ones: IntArray, zeros: IntArray, q: float) -> Steps:
     k, m = ones[:, None].astype(np.float64), zeros[:, None].astype(np.float64)
     sigma = math.sqrt(float((ones + zeros).max()) * q * (1.0 - q))
     parts = [_tilted(k, m, q, (2 * j + 1) / sigma, 2 * j + 1) for j in range(_TILTS)]
@@ -443,7 +442,7 @@ def _tilted(k: FloatArray, m: FloatArray, q: float, theta: float, standard: int)
     angle = np.outer(v, place)
     cosine, sine = np.cos(angle), np.sin(angle)
 
-    def at(values: npt.NDArray[np.complex128]) -> FloatArray:
+    def at(values: ComplexArray) -> FloatArray:
         # einsum, not @: a threaded matrix library spends its time waiting on a busy machine
         real = np.einsum("ij,jk->ik", np.ascontiguousarray(values.real), cosine)
         return np.asarray(real + np.einsum("ij,jk->ik", np.ascontiguousarray(values.imag), sine))

@@ -21,9 +21,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from shoal.theory.brackets import UNIT, FloatArray
+from shoal.theory.brackets import UNIT, FloatArray, IntArray
 from shoal.theory.stop_loss.reduction import Reduced
 from shoal.theory.stop_loss.tilt import saddle, sum_scale
 
@@ -85,7 +84,7 @@ def _share(importance: FloatArray, part: float) -> FloatArray:
     return np.asarray(root * (part / total) if total > 0.0 else root)
 
 
-def _means(problem: Reduced, nodes: FloatArray, place: npt.NDArray[np.int64]) -> Reduced:
+def _means(problem: Reduced, nodes: FloatArray, place: IntArray) -> Reduced:
     """Put the atoms between two nodes on their mean."""
     size = np.abs(problem.log_weight) + problem.blur
     sums = _summed(problem.log_weight, size, place, nodes.size - 1)
@@ -97,7 +96,7 @@ def _means(problem: Reduced, nodes: FloatArray, place: npt.NDArray[np.int64]) ->
     return _with_atoms(problem, mean, dx, sums)
 
 
-def _moved(problem: Reduced, nodes: FloatArray, place: npt.NDArray[np.int64]) -> Reduced:
+def _moved(problem: Reduced, nodes: FloatArray, place: IntArray) -> Reduced:
     """Move each atom to the two nodes around it, keeping its mean."""
     left, right = nodes[place], nodes[place + 1]
     share = np.clip((problem.x - left) / (right - left), 0.0, 1.0)
@@ -120,7 +119,7 @@ class _Sums(NamedTuple):
     blur: FloatArray
 
 
-def _summed(logs: FloatArray, size: FloatArray, where: npt.NDArray[np.int64], count: int) -> _Sums:
+def _summed(logs: FloatArray, size: FloatArray, where: IntArray, count: int) -> _Sums:
     """Add weights up by place; `size` is the largest logarithm in each, and its blur."""
     top = np.full(count, -np.inf)
     np.maximum.at(top, where, logs)
@@ -144,7 +143,7 @@ def _with_atoms(problem: Reduced, x: FloatArray, dx: FloatArray, sums: _Sums) ->
     )
 
 
-def _worst(values: FloatArray, where: npt.NDArray[np.int64], count: int) -> FloatArray:
+def _worst(values: FloatArray, where: IntArray, count: int) -> FloatArray:
     worst = np.zeros(count)
     np.maximum.at(worst, where, values)
     return worst

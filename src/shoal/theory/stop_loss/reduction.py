@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.brackets import UNIT, Bracket, FloatArray, log_sum
+from shoal.theory.brackets import UNIT, Bracket, FloatArray, IntArray, log_sum
 
 _MARGIN = 1e-9
 """Slack, in logarithms, kept on the safe side of both cuts."""
@@ -181,7 +181,7 @@ class Draw(NamedTuple):
             return cls(np.log(np.maximum(y, 0.0)), np.log(np.maximum(-y, 0.0)), np.log(w))
 
 
-def compositions(n: int, parts: int) -> npt.NDArray[np.int64]:
+def compositions(n: int, parts: int) -> IntArray:
     """List all ways to divide n draws among `parts` atoms, one row each.
 
     >>> compositions(2, 2).tolist()
@@ -203,7 +203,7 @@ def few_outcomes(n: int, parts: int) -> bool:
 
 
 def outcome_chances(
-    counts: npt.NDArray[np.int64], log_weight: FloatArray, blur: FloatArray | float = 0.0
+    counts: IntArray, log_weight: FloatArray, blur: FloatArray | float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
     """Multinomial probability of each row, and a bound on its relative error."""
     n = int(counts[0].sum())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Promise:
+class _PlannedPromise:
     """The arguments of `plan`."""
 
     crowd_size: int | None = cli.CROWD
@@ -82,7 +82,7 @@ class _Files:
 def plan(
     *,
     survey: Survey = cli.SURVEY,
-    promise: _Promise,
+    promise: _PlannedPromise,
     within: float | None = opt(
         "Instead of --crowd: how many people know every share within this, such as 2%.", "PART"
     ),
@@ -126,7 +126,7 @@ def plan(
 
 
 def _people_needed(
-    survey: Survey, within: float, share: float | None, level: float, promise: _Promise
+    survey: Survey, within: float, share: float | None, level: float, promise: _PlannedPromise
 ) -> tuple[PeopleNeeded, int]:
     from shoal.planning.costs import people_needed  # it loads SciPy
 

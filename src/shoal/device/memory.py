@@ -20,6 +20,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.device.randomize import flip
@@ -164,8 +165,7 @@ class DeviceMemory:
         # The second flips fall on the permanent vector as the first fell on the truth.
         again = OriginalVector(permanent.value, permanent.bits)
         sent = flip(plan.memory.q2, again, random_bits=random_bits)
-        sent.simulated |= permanent.simulated
-        return sent
+        return replace(sent, simulated=sent.simulated or permanent.simulated)
 
     def digest(self, plan: Plan, original: OriginalVector) -> str:
         """Return the name under which a ledger counts this answer's permanent vector.

@@ -6,25 +6,23 @@ differing bits; a vector with two options set differs from others in more, and n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.questions import Question, QuestionPart
 from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
 
 
+@dataclass(frozen=True, repr=False)
 class _Vector:
-    """Plain classes: a tool that makes one report would spend 1 ms on dataclasses."""
+    value: int
+    bits: int
+    cohort: int | None = None
 
-    def __init__(self, value: int, bits: int, cohort: int | None = None) -> None:
-        if value < 0 or value >> bits:
-            raise InputError(f"a vector of {bits} bits is a number below 2^{bits}.")
-        self.value, self.bits, self.cohort = value, bits, cohort
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.value, self.bits, self.cohort))
+    def __post_init__(self) -> None:
+        if self.value < 0 or self.value >> self.bits:
+            raise InputError(f"a vector of {self.bits} bits is a number below 2^{self.bits}.")
 
     @property
     def row(self) -> bytes:
@@ -32,6 +30,7 @@ class _Vector:
         return self.value.to_bytes(row_bytes(self.bits), "little")
 
 
+@dataclass(frozen=True, repr=False)
 class OriginalVector(_Vector):
     r"""One vector before randomizing: it exists on the device and nowhere else.
 
@@ -47,17 +46,14 @@ class OriginalVector(_Vector):
         return f"OriginalVector({self.bits} bits, not shown)"
 
 
+@dataclass(frozen=True, repr=False)
 class SyntheticVector(_Vector):
     """One vector after randomizing, which may leave the device.
 
     `simulated` marks a vector whose noise came from a seeded generator, and gives no protection.
     """
 
-    def __init__(
-        self, value: int, bits: int, cohort: int | None = None, simulated: bool = False
-    ) -> None:
-        super().__init__(value, bits, cohort)
-        self.simulated = simulated
+    simulated: bool = False
 
     def __repr__(self) -> str:
         mark = ", simulated: not for release" if self.simulated else ""

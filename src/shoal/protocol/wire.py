@@ -67,11 +67,13 @@ Field = tuple[str, str] | tuple[str, str, tuple[int]]
 """A field of a record as NumPy spells it: name, type and, for several bytes, how many."""
 
 
+@dataclass(frozen=True)
 class Reports:
     """Reports of one plan as they travel: one behind the other, `length` bytes each."""
 
-    def __init__(self, plan_id: str, length: int, content: bytes) -> None:
-        self.plan_id, self.length, self.content = plan_id, length, content
+    plan_id: str
+    length: int
+    content: bytes
 
     def __len__(self) -> int:
         return len(self.content) // self.length

@@ -142,12 +142,12 @@ class Store:
 
     def _move(
         self, plan_id: str, wanted: State, certificate: bytes | None, never_published: bool
-    ) -> Change:
+    ) -> CrowdChange:
         plan = self._plans.get(plan_id)
         assert plan is not None
         if not may_become(plan.state, wanted):  # another process was faster
             raise StorageError(f"another process changed the plan; it is now {plan.state}.")
-        change, time = Change(plan_id), self._time(plan.plan)
+        change, time = CrowdChange(plan_id), self._time(plan.plan)
         if plan.state == "draft" and wanted == "published":
             if certificate is None:
                 raise InputError("a plan is published with its certificate.")
@@ -156,7 +156,7 @@ class Store:
             plan.open_crowds(time)
         if wanted == "closed":
             released = plan.release_crowds(time)
-            change = Change(plan_id, released, plan.discard_crowds("closed"))
+            change = CrowdChange(plan_id, released, plan.discard_crowds("closed"))
             plan.forget_windows()
         if wanted == "destroyed":
             plan.destroy()
@@ -179,7 +179,7 @@ class Store:
             return plan, plan.release_crowds(self._time(plan.plan))
 
         plan, released = self.database.run("release crowds", work, new_key=True)
-        tell([Change(plan_id, released)], self._released, self._discarded)
+        tell([CrowdChange(plan_id, released)], self._released, self._discarded)
         return plan
 
     def progress(self, plan_id: str) -> int:
@@ -250,7 +250,7 @@ class Store:
         changes = self.database.run("sweep", self._sweep, new_key=True, scrub=True)
         tell(changes, self._released, self._discarded)
 
-    def _sweep(self) -> list[Change]:
+    def _sweep(self) -> list[CrowdChange]:
         plans = {plan_id: self._plans.get(plan_id) for plan_id in self._records.plans_with_crowds()}
         return sweep_plans(self.database, plans, self._clock, self._deadline_days)
 
@@ -275,7 +275,7 @@ def accept_by_plan(
     return plans.database.run("accept reports", work, exclusive=False)
 
 
-class Change(NamedTuple):
+class CrowdChange(NamedTuple):
     """The crowds of a plan that a transaction ended."""
 
     plan_id: str
@@ -284,7 +284,7 @@ class Change(NamedTuple):
 
 
 def tell(
-    changes: Iterable[Change],
+    changes: Iterable[CrowdChange],
     released: Callable[[str, int], None],
     discarded: Callable[[str, IncompleteCrowd], None],
 ) -> None:
@@ -297,7 +297,7 @@ def tell(
 
 def sweep_plans(
     database: Database, plans: Mapping[str, Any], clock: Callable[[], float], deadline_days: int
-) -> list[Change]:
+) -> list[CrowdChange]:
     """End the crowds of plans that are complete or too old, and prepare the next commits."""
     changes = []
     if isinstance(clock, GuardedClock):  # so that a restart can tell whether the clock has jumped
@@ -309,7 +309,7 @@ def sweep_plans(
         ended = plan.expire(time, deadline_days) if destroys else []
         plan.open_crowds(time)
         plan.make_room()
-        changes.append(Change(plan_id, released, ended))
+        changes.append(CrowdChange(plan_id, released, ended))
     return changes
 
 

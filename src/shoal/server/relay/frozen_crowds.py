@@ -15,7 +15,7 @@ from shoal.protocol.encryption import CrowdKey
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.relay.encrypted_pool import read_rows, remove_rows
 from shoal.server.storage.database import Database, StorageError, storage_errors
-from shoal.server.storage.store import Change
+from shoal.server.storage.store import CrowdChange
 from shoal.server.storage.windows import IncompleteCrowd
 
 _ROWS_AT_ONCE = 2000
@@ -234,7 +234,7 @@ class FrozenCrowds:
         self._database.keys.forget(plan_id, "crowd", number)
         return bool(changed)
 
-    def discard_late(self, before_day: int) -> list[Change]:
+    def discard_late(self, before_day: int) -> list[CrowdChange]:
         """Discard, in a transaction, crowds that the analyzer has not taken in time."""
         old = self._connection.execute(
             "SELECT number, plan, place FROM crowds"
@@ -244,7 +244,9 @@ class FrozenCrowds:
         for number, _, _ in old:
             self._end(number, "discarded")
             self._connection.execute("INSERT INTO untold VALUES (?)", (number,))
-        return [Change(plan_id, (), [IncompleteCrowd(place, 100)]) for _, plan_id, place in old]
+        return [
+            CrowdChange(plan_id, (), [IncompleteCrowd(place, 100)]) for _, plan_id, place in old
+        ]
 
     def tidy(self) -> bool:
         """Remove some unneeded rows; return whether there may be more."""

@@ -216,13 +216,15 @@ class TestSending:
         clock.now -= 10 * 365 * 86_400
         assert outbox.send_due()[0].state == "sent"
 
-    def test_damaged_records_are_kept_aside(self, tmp_path):
+    @pytest.mark.parametrize("field", ["batch", "version", "reason"])
+    def test_damaged_records_are_kept_aside(self, tmp_path, field):
         collector = Collector()
         outbox = box(tmp_path, collector)
         outbox.answer(PLAN, ANSWER)
         (file,) = tmp_path.glob("*.waiting")
         content = json.loads(file.read_bytes())
-        content["batch"] = content["batch"][:-8] + "AAAAAAA="
+        changed = {"batch": content["batch"][:-8] + "AAAAAAA=", "version": 3, "reason": 5}
+        content[field] = changed[field]
         file.write_text(json.dumps(content))
         assert outbox.send_due() == []
         (ticket,) = outbox.tickets()

@@ -38,7 +38,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Flags
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import Database, StorageError, transaction
+from shoal.server.storage.database import StorageError, transaction
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.records import STATES, CrowdRecord, Reason, State
 from shoal.server.storage.store import Store
@@ -208,7 +208,7 @@ class Modelled:
 
 
 @contextmanager
-def fault_at(when: str, database: Database) -> Iterator[None]:
+def fault_at(when: str) -> Iterator[None]:
     """Let the next transaction fail before or after its commit."""
 
     @contextmanager
@@ -221,7 +221,7 @@ def fault_at(when: str, database: Database) -> Iterator[None]:
             raise Fault
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[type(database).__module__], "transaction", failing)
+        patch.setattr("shoal.server.storage.database.transaction", failing)
         yield
 
 
@@ -448,7 +448,7 @@ class Life(RuleBasedStateMachine):
 
     def _happens(self, fault: str, action) -> bool:
         """Do something that may fail; tell whether it happened all the same."""
-        with fault_at(fault, self.store.database):
+        with fault_at(fault):
             if fault == "none":
                 action()
                 return True

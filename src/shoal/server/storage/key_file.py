@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
@@ -178,30 +180,21 @@ def _date(moment: int) -> str | None:
     return time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(moment)) if moment else None
 
 
-def signing_public(secret: bytes) -> bytes:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    return Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-
-
-def oblivious_public(secret: bytes) -> bytes:
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-
-
-_PUBLIC_OF = {SIGNING_FILE: signing_public, OBLIVIOUS_FILE: oblivious_public}
+_PRIVATE_OF: dict[str, type[Ed25519PrivateKey] | type[X25519PrivateKey]] = {
+    SIGNING_FILE: Ed25519PrivateKey,
+    OBLIVIOUS_FILE: X25519PrivateKey,
+}
 
 
 def open_keys(folder: Path, name: str, clock: Callable[[], float] = time.time) -> KeyFile:
     """Return the keys in one of the files of a folder, made if it is missing."""
-    return KeyFile(folder / name, _PUBLIC_OF[name], clock)
+    private = _PRIVATE_OF[name].from_private_bytes
+    return KeyFile(folder / name, lambda raw: private(raw).public_key().public_bytes_raw(), clock)
 
 
 def change_key(folder: Path, name: str = SIGNING_FILE, *, overlap_days: int) -> KeyFile:
     """Rotate a key of a service that is not running; return its keys."""
-    with data_lock(_with_key(folder, name)):
-        keys = open_keys(folder, name)
+    with _stopped(folder, name) as keys:
         pending = PENDING_SECONDS if name == OBLIVIOUS_FILE and overlap_days else 0
         keys.rotate(overlap_days * DAY, pending)
     return keys
@@ -209,16 +202,18 @@ def change_key(folder: Path, name: str = SIGNING_FILE, *, overlap_days: int) -> 
 
 def end_overlap(folder: Path, name: str = SIGNING_FILE) -> KeyFile:
     """Expire the former key of a service that is not running, at once; return its keys."""
-    with data_lock(_with_key(folder, name)):
-        keys = open_keys(folder, name)
+    with _stopped(folder, name) as keys:
         keys.end_overlap()
     return keys
 
 
-def _with_key(folder: Path, name: str) -> Path:
+@contextmanager
+def _stopped(folder: Path, name: str) -> Iterator[KeyFile]:
+    """Yield the keys in a folder that no service uses."""
     if not (folder / name).exists():
         raise InputError(f"there is no {name} in {folder}.")
-    return folder
+    with data_lock(folder):
+        yield open_keys(folder, name)
 
 
 class Signer:

@@ -26,7 +26,7 @@ from shoal.server.storage.database import (
 from shoal.server.storage.records import PlanRecord, Records
 from shoal.server.storage.sqlite import open_data
 from shoal.server.storage.store import (
-    Change,
+    CrowdChange,
     accept_by_plan,
     add_plan,
     may_destroy,
@@ -107,7 +107,7 @@ class RelayStore:
     def close_plan(self, plan_id: str) -> bool:
         """Take no more reports of a plan, and discard its open crowds; complete ones still go."""
 
-        def work() -> list[Change]:
+        def work() -> list[CrowdChange]:
             plan = self._plans.get(plan_id)
             if plan is None or plan.state != "published":
                 return []
@@ -115,7 +115,7 @@ class RelayStore:
             ended = plan.discard_crowds("closed")
             plan.forget_windows()
             self._set_state(plan_id, "closed")
-            return [Change(plan_id, frozen, ended)]
+            return [CrowdChange(plan_id, frozen, ended)]
 
         changes = self.database.run("close a plan", work, new_key=True, scrub=True)
         tell(changes, self._released, self._discarded)
@@ -226,9 +226,9 @@ class RelayStore:
     def discard(self, ended: Wanted) -> bool:
         """Discard an open crowd that has ended at the analyzer; return whether it was open."""
 
-        def work() -> Change:
+        def work() -> CrowdChange:
             plan = self._plans.get(ended.plan_id)
-            return Change(ended.plan_id, (), [] if plan is None else plan.discard(ended))
+            return CrowdChange(ended.plan_id, (), [] if plan is None else plan.discard(ended))
 
         change = self.database.run("discard a crowd", work, new_key=True, scrub=True)
         tell([change], self._released, self._discarded)
@@ -277,7 +277,7 @@ class RelayStore:
         changes = self.database.run("sweep", self._sweep, new_key=True, scrub=True)
         tell(changes, self._released, self._discarded)
 
-    def _sweep(self) -> list[Change]:
+    def _sweep(self) -> list[CrowdChange]:
         changes = sweep_plans(self.database, self._taking(), self._clock, self._deadline_days)
         if self._deadline_days and may_destroy(self.database, self._clock):
             oldest = int(self._clock() // DAY) - self._deadline_days + 1

@@ -374,3 +374,4 @@ async def test_every_answer_of_the_console_is_safe_to_open(world: World) -> None
         assert (answer.headers["cache-control"] == "no-store") is not is_static
         assert answer.headers["referrer-policy"] == "no-referrer"
         assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert not {"set-cookie", "server", "date", "etag"} & set(answer.headers)

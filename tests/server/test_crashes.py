@@ -121,6 +121,24 @@ class TestKills:
                 assert found[1].to_json() == document
         print(f"{kills} kills, {sum(map(len, made))} reports in {crowds} crowds")
 
+    def test_a_stop_under_load_loses_nothing_either(self, tmp_path: Path):
+        with Served(tmp_path / "data", WIDE) as served:
+            devices = [Devices(served, seed) for seed in (4, 5)]
+            for one in devices:
+                one.start()
+            for _ in range(2):
+                served.start()
+                time.sleep(0.4)
+                assert served.stop() == 0
+            served.start()
+            for one in devices:
+                one.finish()
+            made = all_made(devices)
+            made.append(filled_up(WIDE, made))
+            assert served.post(made[-1]) == (202, "")
+            assert served.stop() == 0
+        check_total(served.folder, WIDE, made)
+
     def test_killed_while_a_secret_is_written(self, tmp_path: Path, monkeypatch):
         class Killed(BaseException):
             pass

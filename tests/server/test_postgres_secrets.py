@@ -93,7 +93,8 @@ class TestRemnants:
             plain += [batch.ids.tobytes(), batch.rows.tobytes(), crowd.key]
             window_key = open_plan._seen[0]._key
             digest = blake2b(batch.ids.tobytes(), digest_size=16, key=window_key).digest()[:8]
-            plain += [digest, window_key, store.database.keys._root.current()]
+            root = store.database.keys._root.current()
+            plain += [digest, window_key, root, root.hex().encode()]
             query = "SELECT numbers FROM counts WHERE plan = ?"
             ciphertexts += [row[0] for row in store.database.execute(query, (WIDE.id,))]
             query = "SELECT kind, wrapped FROM wrapped_keys WHERE plan = ? AND number = 1"

@@ -734,7 +734,7 @@ class TestFile:
         with pytest.raises(StorageError):
             Store(tmp_path)
 
-    @pytest.mark.parametrize("version", [99, 2])
+    @pytest.mark.parametrize("version", [99, 1])
     def test_data_of_another_version_are_refused(self, tmp_path: Path, version: int):
         store = Store(tmp_path)
         store.database.execute("UPDATE facts SET value = ?", (b"as another version has it",))
@@ -756,3 +756,19 @@ class TestFile:
         store.database.execute("PRAGMA query_only = ON")
         with pytest.raises(StorageError):
             store.database.check()
+
+
+def test_crowds_of_one(tmp_path: Path):
+    plan = make_plan(crowd=1)
+    store = published(tmp_path, plan)
+    store.accept([upload(plan, 20, 1)])
+    assert [one.reports for one in released(store, plan)] == [1] * 20
+
+
+def test_a_complete_crowd_is_released_before_its_plan_is_closed(tmp_path: Path):
+    store = published(tmp_path, FLAGS)
+    whole = upload(FLAGS, 50, 1)
+    store.accept([whole])
+    store.move(FLAGS.id, "closed")
+    assert released(store, FLAGS) == [tally_of(FLAGS, whole)]
+    assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["released", "discarded"]

@@ -156,8 +156,8 @@ class TestKeys:
 
     @pytest.mark.parametrize(
         "changes",
-        [{"relay": "x"}, {"relay": 5}, {"relay": "A" * 20}, {"deadline_days": -1}, {"more": 1},
-         {"deadline_days": True}, {"deadline_days": 10**9}],
+        [{"relay": "x"}, {"relay": 5}, {"relay": "relay-data\n"}, {"relay": "A" * 20},
+         {"deadline_days": -1}, {"more": 1}, {"deadline_days": True}, {"deadline_days": 10**9}],
     )  # fmt: skip
     @told(beside_analyzer, WHOLE)
     async def test_what_is_not_asked_for(self, changes: dict[str, Any], relay: FakeRelay):

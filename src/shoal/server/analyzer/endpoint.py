@@ -66,6 +66,10 @@ class KeyRequest(Struct, frozen=True, forbid_unknown_fields=True):
     relay: Annotated[str, Meta(pattern="^[0-9a-z-]{8,64}$")]
     deadline_days: Annotated[int, Meta(ge=0, le=10**6)]
 
+    def __post_init__(self) -> None:
+        if self.relay.endswith("\n"):  # which $ lets through
+            raise ValueError("a relay's name has no line break")
+
     def fits(self, deadline_days: int) -> bool:
         """Whether the relay has forwarded or discarded every crowd before its key is destroyed.
 

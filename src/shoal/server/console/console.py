@@ -237,13 +237,15 @@ class Console(ServiceHandlers):
         if search.question not in (None, *texts) or (search.question is None and len(texts) > 1):
             raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
         options = msgspec.structs.asdict(search)
+        candidates = options.pop("candidates")
+
+        def work() -> Json:
+            return decode(release.plan, release.tally, candidates, **options).to_json()
+
         try:
-            found = await self.compute(
-                decode, release.plan, release.tally, options.pop("candidates"), **options
-            )
+            return await self.compute(work)
         except InputError as error:
             raise Refusal(problems.BAD_PARAMETER.about("candidates")) from error
-        return found.to_json()
 
     # Tokens, actions, backups
 

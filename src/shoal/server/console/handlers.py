@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -27,7 +28,7 @@ from shoal.server.console.planning import MAX_REQUEST_SIZE, PlanRequestError
 from shoal.server.console.schemas import Json
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
-from shoal.server.core.openapi import read_as, read_document, signed_response
+from shoal.server.core.openapi import json_response, read_as, read_document, signed_response
 from shoal.server.storage.records import Declaration, State
 
 LARGEST_ORIGINS = 64 << 10
@@ -118,15 +119,17 @@ async def _release_fields(console: Console, release: CrowdRelease) -> Json:
     return document | {"screening": screening.to_json()}
 
 
-async def estimates(console: Console, request: Request) -> Response | Json:
+async def estimates(console: Console, request: Request) -> Response:
     level, interval = schemas.LEVEL.read(request), schemas.INTERVAL.read(request)
     kind = schemas.FORMAT.read(request)
     release = await console.release_of(request)
 
-    def work() -> Response | Json:
+    def work() -> Response:
         found = estimate(release.plan, release.tally)
         document = found.to_json(level, interval)  # type: ignore[arg-type]
-        return document if kind == "json" else _table(document, kind)
+        if kind != "json":
+            return _table(document, kind)
+        return json_response(msgspec.convert(document, schemas.EstimatesDocument))
 
     return await console.compute(work)
 

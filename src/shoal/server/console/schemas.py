@@ -224,9 +224,8 @@ class EstimatesDocument(JsonObject):
     notes: list[str]
 
 
-class MeanDocument(JsonObject):
+class NumberEstimateDocument(JsonObject):
     value: float
-    sigma: float
     low: float
     high: float
     level: float
@@ -242,7 +241,9 @@ class QuantileDocument(JsonObject):
 
 class NumberDocument(JsonObject):
     level: float
-    mean: MeanDocument | None
+    limits: list[float] | None
+    mean: NumberEstimateDocument | None
+    variance: NumberEstimateDocument | None
     quantiles: list[QuantileDocument]
 
 

@@ -269,7 +269,7 @@ async def drafts(console: Console, request: Request) -> Response:
 async def add_draft(console: Console, request: Request) -> Response:
     form = await read_form(request, LARGEST_DOCUMENT)
     try:
-        document = strict_json(form["plan"])
+        document = strict_json(form["plan"].encode())
     except ValueError as error:
         raise Refusal(problems.MALFORMED_PLAN) from error
     record = await console.add_draft(request, document)
@@ -375,17 +375,19 @@ async def begin_session(console: Console, request: Request) -> Response:
     token = console.collector.tokens.find(form["token"])
     if token is None or not token.may("viewer"):
         return render("sign_in", "Sign in", status=401, next=wanted, failed=True)
-    return _with_session(console, request, wanted, console.sessions.begin(token))
+    # The old session ends first, so that its place is free.
+    console.sessions.end(cookie(dict(request.scope["headers"]), COOKIE))
+    return _redirect(wanted, console.sessions.begin(token))
 
 
 async def end_session(console: Console, request: Request) -> Response:
     check_same_origin(request)
-    return _with_session(console, request, "/sign-in", "")
-
-
-def _with_session(console: Console, request: Request, path: str, secret: str) -> Response:
-    """End the session of a request, set or remove the cookie, and redirect."""
     console.sessions.end(cookie(dict(request.scope["headers"]), COOKIE))
+    return _redirect("/sign-in", "")
+
+
+def _redirect(path: str, secret: str) -> Response:
+    """Set or remove the cookie, and redirect."""
     return RedirectResponse(path, 303, {"Set-Cookie": cookie_header(secret)})
 
 

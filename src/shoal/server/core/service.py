@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
@@ -23,6 +24,7 @@ from shoal.server.storage.database import (
     StorageError,
     StorageTimeout,
     data_lock,
+    storage_errors,
     transaction,
 )
 from shoal.server.storage.key_file import KeyFile, Signer, private_file
@@ -53,6 +55,11 @@ class Party:
     service: Service
     store: Any
 
+    @cached_property
+    def _needed(self) -> dict[str, int]:
+        """The reports of a crowd, by the id of its plan, which never changes under it."""
+        return {}
+
     async def __aenter__(self) -> Self:
         raise NotImplementedError
 
@@ -81,9 +88,12 @@ class Party:
         LOG.warning("crowd discarded", extra={"facts": about})
 
     def _reports_needed(self, plan_id: str) -> int:
-        query = "SELECT document FROM plans WHERE id = ?"
-        (document,) = self.store.database.execute(query, (plan_id,)).fetchone()
-        return read_plan(plan_id, document).reports_needed
+        if plan_id not in self._needed:
+            query = "SELECT document FROM plans WHERE id = ?"
+            with storage_errors():
+                (document,) = self.store.database.execute(query, (plan_id,)).fetchone()
+            self._needed[plan_id] = read_plan(plan_id, document).reports_needed
+        return self._needed[plan_id]
 
     def after_sweep(self) -> None:
         """Wake the party's other tasks, on the event loop."""

@@ -36,8 +36,12 @@ class FrozenCrowd:
     plan_id: str
     window: int
     place: int
-    key: CrowdKey
+    document: bytes
     chunks: int | None
+
+    @property
+    def key(self) -> CrowdKey:
+        return CrowdKey.from_bytes(self.document)
 
 
 class FrozenCrowds:
@@ -66,10 +70,7 @@ class FrozenCrowds:
                 "SELECT crowds.number, plan, window, place, document, chunks FROM crowds"  # noqa: S608  fixed
                 f" {which} ORDER BY crowds.number"
             ).fetchall()
-        return [
-            FrozenCrowd(number, plan_id, window, place, CrowdKey.from_bytes(document), chunks)
-            for number, plan_id, window, place, document, chunks in rows
-        ]
+        return [FrozenCrowd(*row) for row in rows]
 
     def told(self, crowd: FrozenCrowd) -> None:
         self._change("note a told crowd", "DELETE FROM untold WHERE number = ?", crowd.number)

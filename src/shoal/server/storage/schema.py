@@ -14,7 +14,7 @@ from pathlib import Path
 from shoal.errors import InputError
 from shoal.server.storage.database import SqlConnection, read_fact, write_fact
 
-VERSION = 1
+VERSION = 2
 """The version of the tables. Data of another version are refused."""
 
 SHARED_TABLES = """
@@ -275,7 +275,7 @@ def other_version(version: int) -> str:
     Examples
     --------
     >>> other_version(99)
-    'data have version 99; this Shoal reads version 1 only'
+    'data have version 99; this Shoal reads version 2 only'
     """
     return f"data have version {version}; this Shoal reads version {VERSION} only"
 

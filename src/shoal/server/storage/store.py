@@ -228,7 +228,10 @@ class Store:
 
     def signed_release(self, plan_id: str, number: int) -> SignedRelease | None:
         """Return the tally of a crowd with its signature, which was verified."""
-        release = self._records.release(plan_id, number)
+        # Reading checks first that a shared database is this one, and not behind.
+        release = self.database.read(
+            "read a release", lambda: self._records.release(plan_id, number)
+        )
         if release is None:
             self._release_complete(plan_id)
             release = self._records.release(plan_id, number)

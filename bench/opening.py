@@ -28,7 +28,7 @@ from shoal.protocol.encryption import (
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.random_bits import SystemBits
-from shoal.server.analyzer.decryption import Stop, open_crowd
+from shoal.server.analyzer.decryption import Stop, decrypt_crowd
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd, Receipt
 
@@ -71,10 +71,10 @@ def _rows(name: str, fragments: int, options: Options) -> Iterator[list[object]]
         assert whole is not None
         ways: dict[str, Callable[[], object]] = {
             f"**Shoal**, {name}, one process": (
-                lambda: open_crowd(whole, store.scratch, 1, Stop())
+                lambda: decrypt_crowd(whole, store.scratch, 1, Stop())
             ),
             f"**Shoal**, {name}, {CORES} processes": (
-                lambda: open_crowd(whole, store.scratch, CORES, Stop())
+                lambda: decrypt_crowd(whole, store.scratch, CORES, Stop())
             ),
             f"{LIMIT}{name}, HPKE opens on one core, nothing counted": (
                 lambda: _open(whole, crowd.messages)

@@ -54,7 +54,7 @@ def measure(options: Options) -> Table:
         rows,
         "A crowd of 80,000 messages of 40-bit reports. Receiving is a chunk that is written to the"
         " disk, synced and noted, without HTTP and signature. Opening includes the start of the"
-        " processes, the search for messages that came twice, and the tally.",
+        " processes, the search for messages that arrived twice, and the tally.",
         [
             "A message takes one HPKE open, whatever is in it. So a million devices a day that send"
             " 40 fragments each take 40 times the work of whole reports, and this table says how"

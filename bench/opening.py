@@ -28,7 +28,7 @@ from shoal.protocol.encryption import (
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.random_bits import SystemBits
-from shoal.server.analyzer.decryption import Stop, open_crowd
+from shoal.server.analyzer.decryption import Stop, decrypt_crowd
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd, Receipt
 
@@ -54,7 +54,7 @@ def measure(options: Options) -> Table:
         rows,
         "A crowd of 80,000 messages of 40-bit reports. Receiving is a chunk that is written to the"
         " disk, synced and noted, without HTTP and signature. Opening includes the start of the"
-        " processes, the search for messages that came twice, and the tally.",
+        " processes, the search for messages that arrived twice, and the tally.",
         [
             "A message takes one HPKE open, whatever is in it. So a million devices a day that send"
             " 40 fragments each take 40 times the work of whole reports, and this table says how"
@@ -71,10 +71,10 @@ def _rows(name: str, fragments: int, options: Options) -> Iterator[list[object]]
         assert whole is not None
         ways: dict[str, Callable[[], object]] = {
             f"**Shoal**, {name}, one process": (
-                lambda: open_crowd(whole, store.scratch, 1, Stop())
+                lambda: decrypt_crowd(whole, store.scratch, 1, Stop())
             ),
             f"**Shoal**, {name}, {CORES} processes": (
-                lambda: open_crowd(whole, store.scratch, CORES, Stop())
+                lambda: decrypt_crowd(whole, store.scratch, CORES, Stop())
             ),
             f"{LIMIT}{name}, HPKE opens on one core, nothing counted": (
                 lambda: _open(whole, crowd.messages)

@@ -23,7 +23,7 @@ from tests.server.console_help import browser
 from tests.server.screenshots import SCHEMES, SIZES
 
 BUILT = ROOT / "docs" / "_build" / "html"
-LOOKED_AT = ("index", "which-way", "tutorials", "tutorial-analyst", "tutorial-engineer",
+LOOKED_AT = ("index", "trust-models", "tutorials", "tutorial-analyst", "tutorial-engineer",
              "tutorial-researcher", "benchmarks", "threats", "beside", "api", "views")  # fmt: skip
 
 

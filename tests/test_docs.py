@@ -175,8 +175,8 @@ def test_the_benchmarks_page_is_that_of_the_results():
     assert len(re.findall(r"\*\*.+?\*\*", opening)) == 3, "three sentences"
 
 
-def test_which_way_has_the_numbers_of_the_command():
-    text = (DOCS / "which-way.md").read_text("utf-8")
+def test_trust_models_has_the_numbers_of_the_command():
+    text = (DOCS / "trust-models.md").read_text("utf-8")
     survey = Survey("answer", (Flags("answer", tuple("12345")),))
     costs = compare(survey, crowd_size=20_000, epsilon=1, delta="1e-6")
     found = re.findall(r"<!-- sigma ([a-z]+) -->([\d,]+)<!-- -->", text)

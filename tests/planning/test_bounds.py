@@ -266,7 +266,7 @@ class TestObservers:
         reader = rows["reader of a release"]
         assert (reader["holds"], reader["epsilon"]) == ("theorem", 1.0)
         assert 9e-7 < reader["delta"] <= 1e-6
-        for who in ("analyzer of anonymized reports", "collector", "several of them together"):
+        for who in ("analyzer of anonymized reports", "collector", "any of these colluding"):
             assert (rows[who]["holds"], rows[who]["delta"]) == ("local", 0.0)
             assert AGREED.local_epsilon <= rows[who]["epsilon"] < 1.01 * AGREED.local_epsilon
             assert "An observer of a single report learns the answer" in rows[who]["assumption"]

@@ -38,7 +38,7 @@ from shoal.protocol.encryption import (
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES, Rows, padding_mask, row_bytes
-from shoal.server.analyzer.decryption import Stop, open_crowd
+from shoal.server.analyzer.decryption import Stop, decrypt_crowd
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, Receipt
 from shoal.server.relay.open_plan import Document
@@ -213,7 +213,7 @@ def analyzer(plan: Plan, folder: Path) -> Work:
         with meter:
             whole = kept.next_complete()
             assert whole is not None
-            opened = open_crowd(whole, kept.scratch, 1, Stop())
+            opened = decrypt_crowd(whole, kept.scratch, 1, Stop())
             assert kept.release_crowd(whole, opened)
     return meter.work("messages received, decrypted and counted", "message", total, grown)
 

@@ -66,7 +66,7 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
     reader of a release | theorem | 1.0
     analyzer of anonymized reports | local | 23.0
     collector | local | 23.0
-    several of them together | local | 23.0
+    any of these colluding | local | 23.0
     """
     proven = certificate.delta(epsilon=epsilon).high
     counts = certificate.view == "counts"
@@ -85,7 +85,7 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
         reader,
         _analyzer(certificate, epsilon, proven),
         _alone(certificate, "collector", "each report as it arrives"),
-        _alone(certificate, "several of them together", "each report and its sender"),
+        _alone(certificate, "any of these colluding", "each report and its sender"),
     ]
 
 

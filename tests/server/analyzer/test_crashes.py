@@ -26,7 +26,7 @@ from shoal import Flags, Plan
 from shoal.analysis.report_files import Batch
 from shoal.protocol.encryption import CHUNK_TYPE, Chunk, CrowdKey
 from shoal.protocol.signatures import key_text
-from shoal.server.analyzer.decryption import Stop, open_crowd
+from shoal.server.analyzer.decryption import Stop, decrypt_crowd
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, ArrivedChunks, Receipt
 from shoal.server.storage.database import StorageError
@@ -82,7 +82,7 @@ def states(store: AnalyzerStore, chunks: list[Chunk]) -> list[str]:
 def seal_next(store: AnalyzerStore) -> bool:
     crowd = store.next_complete()
     assert crowd is not None
-    return store.release_crowd(crowd, open_crowd(crowd, store.scratch, 1, Stop()))
+    return store.release_crowd(crowd, decrypt_crowd(crowd, store.scratch, 1, Stop()))
 
 
 @pytest.mark.parametrize("plan", [WHOLE, COUNTS], ids=lambda plan: plan.view)
@@ -177,7 +177,7 @@ def test_a_damaged_chunk_is_not_counted(tmp_path: Path):
         for other in (content[:-1], content[:-1] + bytes([content[-1] ^ 1]), None):
             path.unlink() if other is None else path.write_bytes(other)
             with pytest.raises(DamagedCrowd, match="chunk 1"):
-                open_crowd(crowd, store.scratch, 2, Stop())
+                decrypt_crowd(crowd, store.scratch, 2, Stop())
         assert store.note_damage(COUNTS.id, 1, [1])
         store.sweep()
         assert store.next_complete() is None
@@ -194,7 +194,7 @@ def test_a_worker_that_dies_is_tried_again(tmp_path: Path, monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", "/bin/false")
             with pytest.raises(StorageError):
-                open_crowd(crowd, store.scratch, 1, Stop())
+                decrypt_crowd(crowd, store.scratch, 1, Stop())
         assert seal_next(store)
 
 

@@ -15,7 +15,7 @@ from shoal.analysis.report_files import Batch
 from shoal.errors import InputError
 from shoal.protocol.encryption import Chunk, CrowdKey
 from shoal.server.analyzer.counting import Messages, Spilling, first_of_each
-from shoal.server.analyzer.decryption import Stop, open_crowd
+from shoal.server.analyzer.decryption import Stop, decrypt_crowd
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd
 from shoal.server.core import problems
@@ -71,7 +71,7 @@ def test_nothing_readable_is_written_while_a_crowd_is_opened(
             return first_of_each(messages)
 
         monkeypatch.setattr("shoal.server.analyzer.decryption.first_of_each", look)
-        open_crowd(crowd, store.scratch, 1, Stop())
+        decrypt_crowd(crowd, store.scratch, 1, Stop())
         assert len(looked) == 1
         assert not any(content[:16] in looked[0] for content in contents)
         assert not store.scratch.exists()

@@ -45,7 +45,7 @@ class Stop:
         self._processes: set[subprocess.Popen[str]] = set()
 
     def ask(self) -> None:
-        """End all processes that open chunks."""
+        """End all processes that decrypt chunks."""
         with self._lock:
             self._asked = True
             for process in self._processes:
@@ -72,15 +72,15 @@ class Stop:
                 self._processes.discard(process)
 
 
-def open_crowd(crowd: CompleteCrowd, scratch: Path, processes: int, stop: Stop) -> OpenedCrowd:
-    """Open all messages of a crowd and tally them."""
+def decrypt_crowd(crowd: CompleteCrowd, scratch: Path, processes: int, stop: Stop) -> OpenedCrowd:
+    """Decrypt all messages of a crowd and tally them."""
     plan = crowd.plan
     spilling = Spilling.new(plan.reports_needed * plan.messages, content_bytes(plan))
     keys = Keys(crowd.secret, crowd.info, message_bytes(plan), spilling)
     wanted = min(processes or os.cpu_count() or 1, len(crowd.chunks))
     with _folder_of_its_own(scratch) as folder:
         targets = [folder / str(chunk) for chunk in range(len(crowd.chunks))]
-        answers = _open_chunks(crowd, keys, targets, wanted, stop)
+        answers = _decrypt_chunks(crowd, keys, targets, wanted, stop)
         counting = counting_for(plan)
         unopened = sum(answer["unopened"] for answer in answers)
         repeated = sum(answer["repeated"] for answer in answers)
@@ -107,7 +107,7 @@ def _folder_of_its_own(scratch: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _open_chunks(
+def _decrypt_chunks(
     crowd: CompleteCrowd, keys: Keys, targets: list[Path], processes: int, stop: Stop
 ) -> list[dict[str, Any]]:
     """Return the workers' results for each chunk."""
@@ -127,7 +127,7 @@ def _open_chunks(
 def _run_worker(
     keys: Keys, waiting: SimpleQueue[tuple[int, str, str, str]], stop: Stop
 ) -> list[dict[str, Any]]:
-    """Let one process open chunks as long as there are any."""
+    """Let one process decrypt chunks as long as there are any."""
     answers: list[dict[str, Any]] = []
     with (
         subprocess.Popen(

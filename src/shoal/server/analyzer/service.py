@@ -10,7 +10,7 @@ from typing import Self
 from shoal.protocol.encryption import Chunk
 from shoal.protocol.plan import Plan
 from shoal.server.analyzer.counting import OpenedCrowd
-from shoal.server.analyzer.decryption import DamagedCrowd, Stop, Stopped, open_crowd
+from shoal.server.analyzer.decryption import DamagedCrowd, Stop, Stopped, decrypt_crowd
 from shoal.server.analyzer.endpoint import KeyRequest, RelayEndpoint
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd, Receipt, damaged_chunks
@@ -189,7 +189,7 @@ class Analyzer(Party):
         scratch, processes = self.store.scratch, self.settings.opening_processes
         try:
             opened = await self._opening_thread.run(
-                open_crowd, crowd, scratch, processes, self._stop_opening
+                decrypt_crowd, crowd, scratch, processes, self._stop_opening
             )
         except DamagedCrowd:
             if not await self._find_damage(crowd):

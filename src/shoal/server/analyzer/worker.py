@@ -45,8 +45,10 @@ class Keys(NamedTuple):
         return cls(secret, info, length, Spilling(width, partitions, (low, high), key))
 
 
-def open_chunk(keys: Keys, chunk: int, source: Path, digest: str, target: Path) -> dict[str, Any]:
-    """Open the messages of a chunk into a file; return how many could not be read, and why.
+def decrypt_chunk(
+    keys: Keys, chunk: int, source: Path, digest: str, target: Path
+) -> dict[str, Any]:
+    """Decrypt the messages of a chunk into a file; return how many could not be read, and why.
 
     `repeated` are those whose identifier another message of the chunk has.
     """
@@ -78,7 +80,7 @@ def _work(lines: TextIO, answers: TextIO) -> None:
     for line in lines:
         chunk, source, digest, target = json.loads(line)
         try:
-            answer = open_chunk(keys, chunk, Path(source), digest, Path(target))
+            answer = decrypt_chunk(keys, chunk, Path(source), digest, Path(target))
         except OSError as error:  # of the disk
             answer = {"failed": error.strerror}
         print(json.dumps(answer), file=answers, flush=True)

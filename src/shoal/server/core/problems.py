@@ -208,8 +208,7 @@ UNSIGNED = Problem(
 OTHER_CHUNK = Problem(
     409,
     "other-chunk",
-    "The chunk does not fit the chunks that came before, or other bytes came for it; nothing"
-    " changed.",
+    "The chunk does not fit the earlier chunks, or other bytes arrived for it; nothing changed.",
 )
 CROWD_NOT_DUE = Problem(
     409, "crowd-not-due", "It is too early for a key of this window, or of so late a crowd."
@@ -242,10 +241,10 @@ NOT_KNOWN_YET = Problem(
 PAUSED = Problem(503, "paused", "The plan is paused; try again later.", 3600)
 UNAVAILABLE = Problem(503, "storage-unavailable", "The data cannot be written now.", 30)
 NO_KEY = Problem(
-    503, "no-key", "The analyzer's key for the next crowd has not come yet; try again soon.", 10
+    503, "no-key", "The analyzer's key for the next crowd has not arrived yet; try again soon.", 10
 )
 ANALYZER_SILENT = Problem(
-    503, "analyzer-silent", "The analyzer has not answered the relay yet; try again later.", 60
+    503, "analyzer-silent", "The analyzer has not responded to the relay yet; try again later.", 60
 )
 FORWARD_STALLED = Problem(
     503,

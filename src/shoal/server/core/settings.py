@@ -123,7 +123,7 @@ class Settings(SenderLimits, ServiceSettings):
         "PostgreSQL database that several collectors share: postgresql://...",
     )
     workers: int = setting(
-        1, "Processes that take reports; more than one need a database.", lowest=1, highest=64
+        1, "Processes that accept reports; more than one need a database.", lowest=1, highest=64
     )
     ingest: str = setting(
         "open",

@@ -299,7 +299,7 @@ class TestRestore:
             restore(tmp_path / "kept", tmp_path / "new", clock=clock)
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
-    @pytest.mark.parametrize("version", [99, 2])
+    @pytest.mark.parametrize("version", [99, 1])
     def test_another_version(self, data: Path, tmp_path: Path, version: int):
         """Neither is it backed up, nor is a backup of it restored."""
         made = back_up(data, tmp_path / "kept")

@@ -197,6 +197,15 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
         "one bit",
         changed(Certificate, "epsilon", lambda real, self, **k: 0.99 * real(self, **k)),
     ),
+    "q a thousandth too large": ("one bit", value(Certificate, "_q", lambda _, q: q * 1.001)),
+    "counts of one bit less that differs": (
+        "counts of a crowd",
+        proven_counts(lambda real, d, *rest: real(d - 1, *rest)),
+    ),
+    "one release of a person fewer": (
+        "releases of one person",
+        changed(Certificate, "compose", lambda real, self, k: real(self, max(k - 1, 1))),
+    ),
     "one bit less that differs": (
         "small world",
         value(Survey, "differing_bits", lambda _, bits: bits - 1),

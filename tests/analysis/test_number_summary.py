@@ -191,3 +191,15 @@ def test_only_numbers_have_one() -> None:
     tally = counted(agreed, [50, 50], np.random.default_rng(1))
     with pytest.raises(InputError, match="not a number"):
         number_summary(estimate(agreed, tally), "c")
+
+
+def test_the_interval_has_the_unit_of_the_grid() -> None:
+    """However small that is: the same counts give the same interval in steps."""
+    widths = []
+    for high in ("1", "1e-20"):
+        agreed = plan(Survey("s", (Number("age", low=0, high=high, points=11),)), q="0.1")
+        mean = summary(agreed, [200] * 11, 5).mean
+        assert mean is not None
+        widths.append((mean.high - mean.low) / float(high))
+    assert widths[0] == pytest.approx(widths[1], rel=1e-6)
+    assert widths[0] > 0.01

@@ -24,7 +24,7 @@ from shoal import Choice, Flags, Number, Plan, ShoalError, Survey, Text, YesNo, 
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode, set_bits
-from shoal.errors import AnswerError, InputError
+from shoal.errors import AnswerError, InputError, SurveyError
 from shoal.support.table_format import TableFormat
 from tests.strategies import answers, bounded, surveys
 
@@ -545,7 +545,7 @@ def test_rounding_keeps_the_mean(number: float, mean: float):
     question = GRID["n"]
     assert isinstance(question, Number)
     draws = (np.arange(1000) + 0.5) / 1000
-    places = [set_bits(question, number, lambda name, value, u=u: u) for u in draws]  # type: ignore[misc]
+    places = [set_bits(question, number, lambda place, u=u: u) for u in draws]  # type: ignore[misc]
     points = np.array([float(question.grid[place]) for (place,) in places])
     assert points.mean() == pytest.approx(mean, abs=1e-3)
     assert (np.abs(points - mean) < 1).all()
@@ -572,13 +572,13 @@ def test_rounding_costs_no_privacy():
     question, q = Number("n", low=0, high=2, points=3), Fraction(1, 4)
 
     def report_law(number: Fraction) -> dict[tuple[int, ...], Fraction]:
-        place = Fraction(question.position(float(number)))
-        low = int(place)
+        """Set bits by the device's own code, for each of twelve draws."""
         law: dict[tuple[int, ...], Fraction] = {}
-        for point, share in ((low, 1 - place + low), (low + 1, place - low)):
-            for report in product((0, 1), repeat=3) if share else ():
-                flipped = sum(bit != (at == point) for at, bit in enumerate(report))
-                chance = share * q**flipped * (1 - q) ** (3 - flipped)
+        for draw in range(12):
+            bits = set_bits(question, float(number), lambda place, u=(draw + 0.5) / 12: u)  # type: ignore[misc]
+            for report in product((0, 1), repeat=3):
+                flipped = sum(bit != (at in bits) for at, bit in enumerate(report))
+                chance = q**flipped * (1 - q) ** (3 - flipped) / 12
                 law[report] = law.get(report, Fraction(0)) + chance
         return law
 
@@ -632,3 +632,15 @@ class TestFuzz:
             encode(SURVEY, GOOD | answer)
         except ShoalError:
             return
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"low": 10**17, "high": 10**17 + 1, "whole": True},
+        {"low": 1, "high": "1.000000000000000000000000000001", "points": 2},
+    ],
+)
+def test_points_that_floats_cannot_tell_apart_are_refused(limits: dict[str, Any]):
+    with pytest.raises(SurveyError, match="too close"):
+        Number("n", **limits)

@@ -564,8 +564,9 @@ def test_a_number_is_rounded_the_same_way_every_time(tmp_path):
     for _ in range(64):
         device.report(agreed, encode(agreed, {"n": 0.5}, rounding=device.rounding))
     assert list(device.counts().values()) == [1]
-    numbers = [n / 100 for n in range(100)]
-    draws = [[memory.rounding("n", number) for number in numbers] for memory in (device, other)]
+    with pytest.raises(InputError, match=r"rounding=memory\.rounding"):
+        encode(agreed, {"n": 0.5})
+    draws = [[memory.rounding(place) for place in range(100)] for memory in (device, other)]
     assert draws[0] != draws[1]
     assert all(0 <= drawn < 1 for drawn in draws[0])
     assert 0.3 < np.mean(draws[0]) < 0.7  # seven sigma

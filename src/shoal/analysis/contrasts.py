@@ -87,7 +87,7 @@ def total(
     if kind == "normal":
         low, high = parts.normal(value, level)
     else:
-        low, high = _sum_limits(_total_limits(estimates), miss)
+        low, high = total_limits(estimates, 1 - miss)
     return Combination(value, parts.sigma, low, high, level, kind)
 
 
@@ -199,9 +199,11 @@ def _total_limits(estimates: Sequence[Estimate]) -> list[Limits]:
     return [_limits(sum(o.ones for o in some), some[0], len(some)) for some in groups]
 
 
-def _sum_limits(parts: Sequence[Limits], miss: float) -> tuple[float, float]:
-    """Return the limits of a sum: each part's at its share of the miss, as misses at most add."""
-    lows, highs = zip(*(part.ends(miss / 2 / len(parts)) for part in parts), strict=True)
+def total_limits(estimates: Sequence[Estimate], level: float) -> tuple[float, float]:
+    """Return exact limits of a total: each part's at its share of the miss; misses at most add."""
+    parts = _total_limits(estimates)
+    miss = (1 - level) / 2 / len(parts)
+    lows, highs = zip(*(part.ends(miss) for part in parts), strict=True)
     return sum(lows), sum(highs)
 
 

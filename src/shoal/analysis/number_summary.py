@@ -12,7 +12,7 @@ convex, so the pair of points that is worst bounds every pair of numbers (theore
   |T(m)| <= z sigma(m) (Fieller 1954: also right where people may leave the number out, and the mean
   is a ratio). sigma(m)^2 adds the flips, known exactly, and for a crowd the rounding, at most h^2/4
   each, or for a population the sampled and rounded numbers, as counted plus one standard deviation.
-  Approximate: normal, with a variance that is not too small.
+  Approximate: normal, for many reports.
 * The *variance* of X exceeds that of the numbers by 0 to h^2/4. Approximate.
 * A *quantile* of X is within h of that of the numbers, since rounding moves each by less than h.
 
@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from shoal.analysis.contrasts import total
+from shoal.analysis.contrasts import total_limits
 from shoal.analysis.estimates import Estimate, Estimates
 from shoal.errors import InputError
 from shoal.protocol.questions import Number
@@ -42,6 +42,9 @@ from shoal.support.checks import check_level
 from shoal.theory.randomized_response import count_sigma, normal_factor
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+_MAX_TESTS = 128
+"""Edges that are tested; a fine grid has more."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,11 @@ class NumberSummary:
         Each person at a point adds at most `of_crowd`, by rounding, or `of_population`, as one of
         a sample.
         """
-        weights = of_crowd if self.ranges[0].target == "crowd" else of_population
-        return max(sum(self._sum(weights)), 0.0)
+        if self.ranges[0].target == "crowd":
+            return max(sum(self._sum(of_crowd)), 0.0)
+        # As in Wilson's interval: a sample may show none of a rare group that is there.
+        floor = normal_factor(self.level) ** 2 * float(of_population.max()) / 4
+        return max(sum(self._sum(of_population)), floor)
 
     @cached_property
     def mean(self) -> NumberEstimate | None:
@@ -135,7 +141,8 @@ class NumberSummary:
 
             if beyond(outer) <= 0 or beyond(inside) > 0:
                 return outer if beyond(outer) <= 0 else inside
-            return float(brentq(beyond, inside, outer))
+            # In the unit of the grid, which may be tiny.
+            return float(brentq(beyond, inside, outer, xtol=1e-12 * (high - low), rtol=1e-15))
 
         return NumberEstimate(value, end(1, low), end(-1, high), self.level)
 
@@ -185,17 +192,22 @@ class NumberSummary:
         with the reports. Otherwise those below and those above are both uncertain: misses add.
         """
         number, reports = len(self.ranges), self.ranges[0].reports
-        inner = []
-        for n in range(1, number):
-            if self.question.missing is None:
-                below = total(self.ranges[:n], self.level)
-                inner.append((below.low / reports, below.high / reports))
+        tested = sorted({round(n) for n in np.linspace(1, number - 1, min(number - 1, _MAX_TESTS))})
+        found = {0: (0.0, 0.0), number: (1.0, 1.0)}
+        for n in tested:
+            if self.missing is None:
+                low, high = total_limits(self.ranges[:n], self.level)
+                found[n] = low / reports, high / reports
             else:
                 level = (1 + self.level) / 2
-                below, above = total(self.ranges[:n], level), total(self.ranges[n:], level)
-                low, high = _part(below.low, above.high, 0.0), _part(below.high, above.low, 1.0)
-                inner.append((low, high))
-        return [(0.0, 0.0), *inner, (1.0, 1.0)]
+                low, high = total_limits(self.ranges[:n], level)
+                low_above, high_above = total_limits(self.ranges[n:], level)
+                found[n] = _part(low, high_above, 0.0), _part(high, low_above, 1.0)
+        # The part below an edge rises with the edge: edges in between have limits of tested ones.
+        places = np.array([0, *tested, number])
+        before = places[np.searchsorted(places, range(number + 1), side="right") - 1]
+        after = places[np.searchsorted(places, range(number + 1))]
+        return [(found[a][0], found[b][1]) for a, b in zip(before, after, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -140,8 +140,9 @@ class Budget:
 
     def to_json(self) -> dict[str, Any]:
         """Return the budget's state as plain JSON values, decimals as text."""
-        file, epsilon = self._named, self._epsilon
-        return {"file": file, "epsilon": epsilon, "spent": self.spent, "left": self.left}
+        spent = _total(self.releases)  # read once: another process may spend meanwhile
+        amounts = {"spent": _text(spent), "left": _text(_exact(self._epsilon) - spent)}
+        return {"file": self._named, "epsilon": self._epsilon} | amounts
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -192,14 +192,14 @@ def read_columns(
     if source.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"data come as .csv or .parquet, got {source.name!r}.")
     rows, chunks = 0, {name: list[Any]() for name in wanted}
-    for table, problems in read_table(source, wanted or None, table_format):
+    for table, count, problems in read_table(source, wanted, table_format):
         if wanted and problems and table_format.invalid == "error":
             first = min(problems)
             where = "" if first.column is None else f" of column {first.column!r}"
             raise InputError(f"row {rows + first.row + 1}{where} {first.why}.")
         for name, column in chunks.items():
             column.append(_plain(table.column(name)))
-        rows += table.num_rows
+        rows += count
     columns = {
         name: pa.chunked_array(column) if column else pa.chunked_array([], pa.null())
         for name, column in chunks.items()

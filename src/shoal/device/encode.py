@@ -101,8 +101,14 @@ def encode(
         if table_format is not None:
             raise InputError("table_format is for tables and lists; an answer is a mapping.")
         cohort = None if asked.cohorts is None else draw_below(asked.cohorts, source)
-        uniform = rounding or fresh_rounding(source)
-        value = sum(1 << bit for bit in answer_bits(asked, answers, cohort, uniform))
+        if rounding is None:
+            if isinstance(survey, Plan) and survey.memory is not None and asked.has_grids:
+                raise InputError(
+                    "with memory a number is rounded the same way every time; pass"
+                    " rounding=memory.rounding of the device's memory."
+                )
+            rounding = fresh_rounding(source)
+        value = sum(1 << bit for bit in answer_bits(asked, answers, cohort, rounding))
         return OriginalVector(value, asked.bits, cohort)
     is_list = isinstance(answers, Sequence) and not isinstance(answers, (str, bytes))
     is_table = hasattr(answers, "__arrow_c_stream__") or hasattr(answers, "__arrow_c_array__")
@@ -121,13 +127,13 @@ def encode(
 
 MAX_TEXT = 1 << 16
 
-Rounding = Callable[[str, float], float]
-"""Gives the uniform draw from [0, 1) that rounds a number of a question to its grid."""
+Rounding = Callable[[int], float]
+"""Gives the uniform draw from [0, 1) that rounds a number to its grid, by its question's place."""
 
 
 def fresh_rounding(random_bits: RandomBits) -> Rounding:
     """Return a rounding that draws anew for every number."""
-    return lambda question, number: draw_below(1 << 53, random_bits) * 2.0**-53
+    return lambda place: draw_below(1 << 53, random_bits) * 2.0**-53
 
 
 LEFT_OUT = object()
@@ -191,12 +197,14 @@ def bits_of(
             raise AnswerError(f"question {question.name!r} has no answer.")
         answer = None
     if not isinstance(question, Text):
-        return set_bits(question, answer, rounding)
+        return set_bits(question, answer, rounding, survey.place_of(question.name))
     assert cohort is not None
     return text_bits(survey, question, answer, cohort)
 
 
-def set_bits(question: Question, answer: object, rounding: Rounding | None = None) -> list[int]:
+def set_bits(
+    question: Question, answer: object, rounding: Rounding | None = None, place: int = 0
+) -> list[int]:
     """Return which bits of a question other than text an answer sets, each once.
 
     A number is rounded to its grid by `rounding`, by default with random bits of the system.
@@ -216,7 +224,7 @@ def set_bits(question: Question, answer: object, rounding: Rounding | None = Non
         if question.edges:
             return [sum(float(edge) <= number for edge in question.edges)]
         position = question.position(number)
-        drawn = (rounding or fresh_rounding(SystemBits()))(question.name, number)
+        drawn = (rounding or fresh_rounding(SystemBits()))(place)
         return [int(position) + (drawn < position % 1)]
     if isinstance(question, YesNo):
         yes = _is_yes(question, answer)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from shoal.device.ledger import Ledger
 
-_MAGIC, _VERSION = b"SHOALMEM", 1
+_MAGIC, _VERSION = b"SHOALMEM", 2
 _NONCE, _PAGE = 12, 4096
 
 
@@ -116,10 +116,13 @@ class DeviceMemory:
     def __repr__(self) -> str:
         return f"DeviceMemory({str(self.path)!r}, key not shown)"
 
-    def rounding(self, question: str, number: float) -> float:
-        """Return the draw that rounds a number to its grid: the same one every time."""
-        message = f"{question}\0{number.hex()}".encode()
-        drawn = hmac.new(self._rounding_key, message, hashlib.sha256).digest()
+    def rounding(self, place: int) -> float:
+        """Return the draw that rounds the numbers of one question to their grid, always the same.
+
+        The question is known by its place in the survey, so that a new name draws nothing anew. One
+        draw for all its numbers: a number that drifts does not go back and forth between points.
+        """
+        drawn = hmac.new(self._rounding_key, str(place).encode(), hashlib.sha256).digest()
         return (int.from_bytes(drawn[:8], "little") >> 11) * 2.0**-53
 
     def remember(

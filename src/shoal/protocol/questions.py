@@ -48,7 +48,7 @@ MISSING = "(missing)"
 OTHER = "(other)"
 """The label of the option that `other = true` adds."""
 
-MAX_POINTS = 10_001
+MAX_POINTS = 1001
 """The most points of a number's grid."""
 
 _BETWEEN = " x "
@@ -226,6 +226,12 @@ class Number(AskedQuestion):
         what = f"points of question {self.name!r}"
         counted = check_integer(what, points, lowest=2, highest=MAX_POINTS, error=SurveyError)
         _keep(self, low=low, high=high, points=counted, whole=False)
+        different = {float(point) for point in self.grid}
+        if len(different) < counted or len(set(self.labels)) < len(self.labels):
+            raise SurveyError(
+                f"question {self.name!r}: the points of its grid are too close to each other for"
+                " numbers of 16 digits."
+            )
 
     @cached_property
     def grid(self) -> tuple[Fraction, ...]:
@@ -557,7 +563,13 @@ def _check_switch(question: Question, name: str, value: object) -> None:
 
 
 def _short_decimal(number: Fraction) -> str:
-    """Write a point of a grid in full, or to 12 digits where that does not end."""
+    """Write a point of a grid in full, or to 12 digits where it has more than 30 places."""
+    for places in range(31):
+        scaled = number * 10**places
+        if scaled.denominator == 1:
+            digits = str(abs(scaled.numerator)).zfill(places + 1)
+            whole, fraction = digits[: len(digits) - places], digits[len(digits) - places :]
+            return "-" * (number < 0) + whole + ("." + fraction if places else "")
     return f"{float(number):.12g}"
 
 

@@ -167,6 +167,15 @@ class Survey:
         """The question and the label of each bit, in order."""
         return tuple((q.name, label) for q in self.questions for label in q.labels)
 
+    def place_of(self, name: str) -> int:
+        """Return the place of a question among all questions, from 0."""
+        return next(place for place, one in enumerate(self.questions) if one.name == name)
+
+    @property
+    def has_grids(self) -> bool:
+        """Whether devices round numbers to the points of a grid."""
+        return any(isinstance(one, Number) and one.points is not None for one in self.questions)
+
     def slice_of(self, question: str) -> slice:
         """Return where the bits of a question stand."""
         self[question]

@@ -31,6 +31,7 @@ class TableBatch(NamedTuple):
     """Consecutive rows of a table as an Arrow record batch, and why some cannot be read."""
 
     table: Any
+    rows: int
     problems: Sequence[RowProblem] = ()
 
 
@@ -62,7 +63,7 @@ def _read_csv(
         names = read_header(path, table_format, error=error)
     for rows in read_csv(path, list(names), table_format, error=error):
         columns = {name: pa.array(cells, pa.string()) for name, cells in rows.columns.items()}
-        yield TableBatch(pa.record_batch(columns), rows.problems)
+        yield TableBatch(pa.record_batch(columns), rows.rows, rows.problems)
 
 
 def _read_parquet(
@@ -73,7 +74,8 @@ def _read_parquet(
         found = file.schema_arrow.names
         wanted = list(found if names is None else names)
         check_columns(path, found, wanted, error=error)
-        yield from map(TableBatch, file.iter_batches(_ROWS, columns=wanted))
+        for batch in file.iter_batches(_ROWS, columns=wanted):
+            yield TableBatch(batch, batch.num_rows)
 
 
 def _read_arrow(
@@ -87,7 +89,7 @@ def _read_arrow(
             batch = reader.get_batch(place).select(wanted)
             for column in batch.columns:  # Arrow itself would read beyond a buffer that is short
                 _with_bytes(column).validate(full=True)
-            yield TableBatch(batch)
+            yield TableBatch(batch, batch.num_rows)
 
 
 Reader = Callable[

@@ -48,7 +48,7 @@ def read_answers(
             originals = _read_ndjson(survey, path, encoder)
         else:
             batches = read_table(path, table_columns(survey), table_format, error=AnswerError)
-            originals = (encoder.table(*batch) for batch in batches)
+            originals = (encoder.table(batch.table, batch.problems) for batch in batches)
         for original in originals:
             nobody = nobody and not len(original)
             if not encoder.errors.total:

@@ -107,7 +107,8 @@ def infer_survey(
         cells = _first_rows(path, read_table(path, None, found or TableFormat()), max_rows + 1)
         called = name or " ".join(path.stem.split()) or "survey"
     else:
-        batches = map(TableBatch, pa.table(source).slice(0, max_rows + 1).to_batches())
+        given = pa.table(source).slice(0, max_rows + 1).to_batches()
+        batches = (TableBatch(batch, batch.num_rows) for batch in given)
         cells, called = _first_rows("the table", batches, max_rows + 1), name or "survey"
     rows = len(next(iter(cells.values()), []))
     if not rows:
@@ -153,13 +154,13 @@ def _first_rows(source: object, batches: Iterable[TableBatch], count: int) -> di
     """Return about `count` rows of a table, column by column, or all if there are fewer."""
     cells: dict[str, list[str]] = {}
     rows = 0
-    for table, problems in batches:
+    for table, count_here, problems in batches:
         if problems:
             first = min(problems)
             raise InputError(f"row {rows + first.row + 1} of {source} {first.why}.")
         for name, column in zip(table.schema.names, table.columns, strict=True):
             cells.setdefault(name, []).extend(_texts(column))
-        rows += table.num_rows
+        rows += count_here
         if rows >= count:
             break
     return cells

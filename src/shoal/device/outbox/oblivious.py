@@ -71,6 +71,10 @@ class ObliviousTransport(HttpTransport):
         self._key = None if keys is None else KeyConfiguration.read_list(keys)[0]
         self._direct = HttpTransport(base_url, **options)
 
+    def fetch_crowd_key(self, plan_id: str, window: int) -> Any:
+        """Refuse: the relay of such a plan hides the sender already, and a fetch would not."""
+        raise InputError("a plan with a relay and an analyzer is not sent by Oblivious HTTP.")
+
     def _fetch(self, what: str, path: str) -> bytes:
         """Fetch documents from the collector itself."""
         return self._direct._fetch(what, path)

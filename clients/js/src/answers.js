@@ -38,7 +38,7 @@ const YES_NO = ["yes", "no", "true", "false", "1", "0"];
  * @param {[Map<string, Block>, bits: number, ...rest: unknown[]]} layout of the survey
  * @param {Record<string, any>} answers by question; crossed questions follow from the others
  * @param {number} cohort 0 where there is none
- * @param {(place: number) => Bytes | Promise<Bytes>} [rounding] eight bytes that round a number
+ * @param {(start: number) => Bytes | Promise<Bytes>} [rounding] eight bytes that round a number
  */
 export const encode = async (survey, [blocks, bits], answers, cohort, rounding = () => draw(8)) => {
   for (const name in answers)
@@ -64,8 +64,8 @@ export const encode = async (survey, [blocks, bits], answers, cohort, rounding =
         : optionPlaces(question, given[name], bits);
     // A number between two points of its grid is rounded at random, so that its mean is kept.
     if (places[0] % 1 > 0) {
-      const word = new DataView((await rounding([...blocks.keys()].indexOf(name))).buffer).getUint32(0);
-      places[0] += +(word < (places[0] % 1) * 2 ** 32) - (places[0] % 1);
+      const [word] = new Uint32Array((await rounding(start)).buffer);
+      places[0] = Math.floor(places[0] + 1 - word / 2 ** 32);
     }
     must(
       places.every((place, at) => place >= 0 && places.indexOf(place) == at) &&

@@ -263,10 +263,10 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
       const window = length && (now / length) | 0;
       const cohort = cohorts ? below(cohorts) : 0;
       // With memory the numbers of a question are rounded with the same draw every time.
-      const rounding =
-        memory &&
-        (async (/** @type {number} */ place) =>
-          permanent(plan, blocks, await sha256("shoal-rounding\0", `${place}`), 8));
+      const rounding = memory
+        ? async (/** @type {number} */ start) =>
+            permanent(plan, blocks, await sha256(`rounding ${start}`), 8)
+        : undefined;
       let vector = await encode(plan.survey, [blocks, bits], answers, cohort, rounding);
       if (memory)
         vector = randomize(vector, bits, q1, await permanent(plan, blocks, vector, fairBytes(bits, q1)));

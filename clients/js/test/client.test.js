@@ -296,6 +296,30 @@ test("a crowd's key must be signed and for this plan and window", async () => {
   }
 });
 
+test("a number is rounded afresh, and with memory always the same way", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  const survey = {
+    name: "n",
+    questions: [{ kind: "number", name: "n", low: "0", high: "1", points: 2 }],
+  };
+  const rows = async (server, options, times) => {
+    for (let time = 0; time < times; time++) {
+      const client = open(server, options);
+      await client.answer({ n: 0.5 });
+      await client.send();
+      t.mock.timers.tick(DAY);
+    }
+    return new Set(posts(server).map(({ body }) => body.at(-1)));
+  };
+  // Flips are so rare that none is seen. One row of 64 only has a probability of 2^-63.
+  const q = [1, 50];
+  assert.deepEqual([...(await rows(await collector({ ...LOCAL, survey, q }), { limit: 200 }, 64))].sort(), [1, 2]);
+  const memory = { q1: q, q2: q };
+  const server = await collector({ ...LOCAL, survey, memory, window: 86400 });
+  assert.equal((await rows(server, { store: memoryStore(), limit: 200 }, 64)).size, 1);
+  assert.equal(posts(server).length, 64);
+});
+
 test("with memory a plan is answered in each window, on permanent flips", async (t) => {
   t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
   const options = Array.from({ length: 100 }, (_, place) => `${place}`);

@@ -195,7 +195,7 @@ class NumberSummary:
         tested = sorted({round(n) for n in np.linspace(1, number - 1, min(number - 1, _MAX_TESTS))})
         found = {0: (0.0, 0.0), number: (1.0, 1.0)}
         for n in tested:
-            if self.missing is None:
+            if self.question.missing is None:
                 low, high = total_limits(self.ranges[:n], self.level)
                 found[n] = low / reports, high / reports
             else:

@@ -208,6 +208,7 @@ def _show(document: dict[str, Any], name: str) -> out.Pieces:
     yield out.statements(_rows(document))
     if document.get("promise_kept") is False:
         yield "[bold red]The plan does not keep its promise.[/bold red]"
+    yield from out.warnings(document["warnings"])
     yield from _observers(document["observers"])
     if "statements" in document:
         yield from out.over_time(document["statements"])

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from shoal.errors import InputError
-from shoal.support.checks import exact_fields, listed, shown, whole_digits
+from shoal.support.checks import check_one_of, exact_fields, shown, whole_digits
 from shoal.support.files import read_toml
 
 ENCODINGS = ("utf-8", "iso-8859-1", "iso-8859-15", *(f"windows-125{n}" for n in range(9)))
@@ -35,11 +35,6 @@ COMMA_NUMBER = re.compile(
 """A number with a decimal comma; points may separate its thousands."""
 AMBIGUOUS = re.compile(r"[-+]?[1-9][0-9]{0,2}[.][0-9]{3}")
 """Where 3,5 is a number, 1.678 can be 1678 or 1,678."""
-
-
-def _check_one_of(name: str, value: object, allowed: Iterable[str]) -> None:
-    if value not in tuple(allowed):
-        raise InputError(f"{name} must be one of {listed(allowed)}, got {shown(value)}.")
 
 
 @dataclass(frozen=True)
@@ -75,10 +70,10 @@ class TableFormat:
     invalid: Literal["error", "missing"] = "error"
 
     def __post_init__(self) -> None:
-        _check_one_of("encoding", self.encoding, ENCODINGS)
-        _check_one_of("delimiter", self.delimiter, tuple(DELIMITERS))
-        _check_one_of("decimal", self.decimal, (".", ","))
-        _check_one_of("invalid", self.invalid, ("error", "missing"))
+        check_one_of("encoding", self.encoding, ENCODINGS)
+        check_one_of("delimiter", self.delimiter, tuple(DELIMITERS))
+        check_one_of("decimal", self.decimal, (".", ","))
+        check_one_of("invalid", self.invalid, ("error", "missing"))
         markers = self.missing
         if not isinstance(markers, (list, tuple)) or not all(isinstance(m, str) for m in markers):
             raise InputError(f"missing must be a list of texts, got {shown(markers)}.")
@@ -91,7 +86,11 @@ class TableFormat:
     def from_json(cls, document: object) -> TableFormat:
         """Read a format from plain JSON values, or from the [table] section of a TOML file."""
         known = {field.name for field in fields(cls)}
-        return cls(**exact_fields("[table]", document, set(), known))
+        given = exact_fields("[table]", document, set(), known)
+        try:
+            return cls(**given)
+        except InputError as error:
+            raise InputError(f"[table] {error}") from error
 
     @classmethod
     def from_toml(cls, path: Path) -> TableFormat:

@@ -295,7 +295,7 @@ def _check_sizes(plan: Plan, tally: Tally) -> None:
     if tally.reports < needed:
         raise PrivacyRefusal(
             f"the plan needs a crowd of {needed:,} reports, but the tally has"
-            f" {tally.reports:,}; wait for the whole crowd, or {replanning(plan, tally.reports)}"
+            f" {tally.reports:,}; wait for the whole crowd{replanning(plan, tally.reports)}"
         )
 
 

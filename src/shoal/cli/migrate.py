@@ -12,7 +12,7 @@ from shoal.cli.options import arg, opt
 from shoal.support.rounding import text_near
 
 
-@cli.command("shoal migrate params.csv --crowd 1000000 -o plan.json")
+@cli.command("shoal migrate params.csv --crowd 1000000 --delta 1e-9 -o plan.json")
 def migrate(
     parameters: Path = arg("PARAMS.csv"),
     crowd_size: int | None = cli.CROWD,

@@ -489,8 +489,8 @@ def small_crowd(plan: Plan, reports: int) -> str:
     from shoal.planning.plan import replanning
 
     return (
-        f"\nThe plan needs a crowd of {plan.reports_needed:,} reports; wait for more, or"
-        f" {replanning(plan, reports)}"
+        f"\nThe plan needs a crowd of {plan.reports_needed:,} reports; wait for"
+        f" more{replanning(plan, reports)}"
     )
 
 

@@ -180,7 +180,9 @@ def _honest(part: object) -> str | None:
 
 
 def replanning(old: Plan, reports: int) -> str:
-    """Say how to plan for fewer reports, of which as large a part is honest as in a plan."""
+    """Say how to plan for fewer reports, with the same honest part; not for very few of them."""
+    if 10 * reports < old.reports_needed:
+        return ""
     crowd = honest_crowd(reports, old.honest_fraction)
     promise, command = old.promise, "shoal plan" if old.memory is None else "shoal plan over-time"
     options = {
@@ -194,7 +196,7 @@ def replanning(old: Plan, reports: int) -> str:
     }
     given = [f"--{name} {value}" for name, value in options.items() if value is not None]
     return (
-        f"plan for {reports:,} reports and, if none has left, randomize the answers again:"
+        f", or plan for {reports:,} reports and, if none has left, randomize the answers again:"
         f" {command} SURVEY.toml {' '.join(given)}"
     )
 

@@ -139,6 +139,11 @@ class TestTooFewRows:
         assert run([*command[1:], "-o", "fits.json"]) == 0
         assert Plan.read("fits.json").reports_needed == 95
 
+    def test_for_very_few_a_plan_is_not_suggested(self, capsys: pytest.CaptureFixture[str]):
+        Path("people.csv").write_text("age,brand,features\n" + "20,old,sync\n" * 9, "utf-8")
+        assert run(["randomize", "plan.json", "people.csv", "-o", "s.parquet"]) == 0
+        assert "needs a crowd of 100 reports; wait for more.\n" in capsys.readouterr().out
+
     @pytest.mark.parametrize(("honest", "crowd"), [(None, 95), ("0.9", 85), ("1", 95), ("50%", 47)])
     def test_planning_for_a_table(
         self, honest: str | None, crowd: int, capsys: pytest.CaptureFixture[str]

@@ -180,9 +180,9 @@ def _honest(part: object) -> str | None:
 
 
 def replanning(old: Plan, reports: int) -> str:
-    """Say how to plan for fewer reports, with the same honest part; not for very few of them."""
+    """End a sentence with how to plan for fewer reports with the same honest part."""
     if 10 * reports < old.reports_needed:
-        return ""
+        return "."
     crowd = honest_crowd(reports, old.honest_fraction)
     promise, command = old.promise, "shoal plan" if old.memory is None else "shoal plan over-time"
     options = {

@@ -113,8 +113,8 @@ class TestSealing:
     def test_the_sealing_is_told_once_and_after_the_commit(self, tmp_path: Path):
         told: list[tuple[str, int, bool]] = []
 
-        def sealed(plan_id: str, number: int) -> None:
-            told.append((plan_id, number, store.release(plan_id, number) is not None))
+        def sealed(plan: Plan, number: int) -> None:
+            told.append((plan.id, number, store.release(plan.id, number) is not None))
 
         store = published(tmp_path, FLAGS, released=sealed)
         store.accept([upload(FLAGS, 120, 1)])

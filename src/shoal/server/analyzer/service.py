@@ -150,15 +150,15 @@ class Analyzer(Party):
         if healed:
             LOG.warning("damaged chunks were repaired", extra={"facts": {"chunks": healed}})
 
-    def _opened(self, plan_id: str, number: int, crowd: OpenedCrowd, released: bool) -> None:
+    def _opened(self, plan: Plan, number: int, crowd: OpenedCrowd, released: bool) -> None:
         self.metrics.unreadable(crowd.unreadable)
         if released:
             self.metrics.released(crowd.tally.reports)
-            LOG.info("crowd released", extra={"facts": {"plan": plan_id, "crowd": number}})
+            LOG.info("crowd released", extra={"facts": {"plan": plan.id, "crowd": number}})
         else:
-            self.discarded(plan_id, IncompleteCrowd(number, 100))
+            self.discarded(plan, IncompleteCrowd(number, 100))
         if crowd.unreadable or crowd.excess:
-            facts = {"plan": plan_id, "crowd": number, "unopened": crowd.unopened}
+            facts = {"plan": plan.id, "crowd": number, "unopened": crowd.unopened}
             facts |= {"out_of_range": crowd.out_of_range, "repeated": crowd.repeated}
             LOG.warning(
                 "%d messages could not be read",

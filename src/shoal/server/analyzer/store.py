@@ -53,7 +53,7 @@ class AnalyzerStore(Store):
     """Plans, keys of crowds, chunks and releases of an analyzer, in one folder.
 
     `spare` is how many bytes of the disk chunks leave free. `opened` is called when a crowd was
-    opened: with its plan's id, its number, what was in it, and whether it was released.
+    opened: with its plan, its number, what was in it, and whether it was released.
     `damaged` is called with how many chunks were found damaged and how many of them are whole
     again.
     """
@@ -65,7 +65,7 @@ class AnalyzerStore(Store):
         folder: Path,
         *,
         spare: int = 0,
-        opened: Callable[[str, int, OpenedCrowd, bool], None] = lambda *about: None,
+        opened: Callable[[Plan, int, OpenedCrowd, bool], None] = lambda *about: None,
         damaged: Callable[[int, int], None] = lambda found, healed: None,
         **options: Any,
     ) -> None:
@@ -239,7 +239,7 @@ class AnalyzerStore(Store):
             "discard a crowd", lambda: known.discard(number, "relay"), new_key=True, scrub=True
         )
         self._sweep_files()
-        self._discarded(plan_id, ended)
+        self._discarded(plan.plan, ended)
         return "discarded"
 
     def move(self, plan_id: str, wanted: State, *more: Any, **options: Any) -> bool:
@@ -267,7 +267,7 @@ class AnalyzerStore(Store):
         was_there = self.database.run("release a crowd", work, new_key=True, scrub=True)
         self._sweep_files()
         if was_there:
-            self._tell_opened(plan_id, number, opened, release is not None)
+            self._tell_opened(crowd.plan, number, opened, release is not None)
         return was_there
 
     def sweep(self) -> None:

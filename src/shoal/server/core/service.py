@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
@@ -24,15 +23,15 @@ from shoal.server.storage.database import (
     StorageError,
     StorageTimeout,
     data_lock,
-    storage_errors,
     transaction,
 )
 from shoal.server.storage.key_file import KeyFile, Signer, private_file
-from shoal.server.storage.records import STATES, read_plan
+from shoal.server.storage.records import STATES
 from shoal.server.storage.recovery import check_role, check_signer, check_whole
 from shoal.server.storage.sqlite import LONGEST_LOG, log_size
 
 if TYPE_CHECKING:
+    from shoal.protocol.plan import Plan
     from shoal.server.core.ingest import Committer
     from shoal.server.storage.windows import IncompleteCrowd
 
@@ -55,11 +54,6 @@ class Party:
     service: Service
     store: Any
 
-    @cached_property
-    def _needed(self) -> dict[str, int]:
-        """The reports of a crowd, by the id of its plan, which never changes under it."""
-        return {}
-
     async def __aenter__(self) -> Self:
         raise NotImplementedError
 
@@ -75,25 +69,16 @@ class Party:
         """Bring the data in order before the end, on the store's thread."""
         self.store.sweep()
 
-    def released(self, plan_id: str, number: int) -> None:
+    def released(self, plan: Plan, number: int) -> None:
         """Count and log a crowd that was released; called by the store."""
-        self.service.metrics.released(self._reports_needed(plan_id))
-        LOG.info("crowd released", extra={"facts": {"plan": plan_id, "crowd": number}})
+        self.service.metrics.released(plan.reports_needed)
+        LOG.info("crowd released", extra={"facts": {"plan": plan.id, "crowd": number}})
 
-    def discarded(self, plan_id: str, ended: IncompleteCrowd) -> None:
+    def discarded(self, plan: Plan, ended: IncompleteCrowd) -> None:
         """Count and log a crowd that was discarded; called by the store."""
-        reports = self._reports_needed(plan_id) * ended.progress // 100
-        self.service.metrics.discarded(reports)
-        about = {"plan": plan_id, "crowd": ended.number, "progress": ended.progress}
+        self.service.metrics.discarded(plan.reports_needed * ended.progress // 100)
+        about = {"plan": plan.id, "crowd": ended.number, "progress": ended.progress}
         LOG.warning("crowd discarded", extra={"facts": about})
-
-    def _reports_needed(self, plan_id: str) -> int:
-        if plan_id not in self._needed:
-            query = "SELECT document FROM plans WHERE id = ?"
-            with storage_errors():
-                (document,) = self.store.database.execute(query, (plan_id,)).fetchone()
-            self._needed[plan_id] = read_plan(plan_id, document).reports_needed
-        return self._needed[plan_id]
 
     def after_sweep(self) -> None:
         """Wake the party's other tasks, on the event loop."""

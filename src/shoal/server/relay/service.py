@@ -202,9 +202,9 @@ class Relay(Party):
     def after_commit(self) -> None:
         self.cache.note_keys()
 
-    def released(self, plan_id: str, number: int) -> None:
-        self.metrics.released(self._reports_needed(plan_id))
-        LOG.info("crowd complete", extra={"facts": {"plan": plan_id}})
+    def released(self, plan: Plan, number: int) -> None:
+        self.metrics.released(plan.reports_needed)
+        LOG.info("crowd complete", extra={"facts": {"plan": plan.id}})
 
     # Housekeeping
 

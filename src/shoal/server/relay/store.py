@@ -49,8 +49,8 @@ class RelayStore:
     """Plans, open crowds and crowds on their way (`frozen`) of a relay.
 
     A crowd that is incomplete, or that the analyzer does not take, is discarded after
-    `deadline_days`; 0 for never. `released` is called with a plan's id and the number of a crowd
-    that was frozen, `discarded` with a plan's id and a discarded crowd. For the others see `Store`.
+    `deadline_days`; 0 for never. `released` is called with a plan and the number of a crowd that
+    was frozen, `discarded` with a plan and a discarded crowd. For the others see `Store`.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class RelayStore:
         timeout: float = 10.0,
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
-        released: Callable[[str, int], None] = lambda plan_id, number: None,
-        discarded: Callable[[str, IncompleteCrowd], None] = lambda plan_id, ended: None,
+        released: Callable[[Plan, int], None] = lambda plan, number: None,
+        discarded: Callable[[Plan, IncompleteCrowd], None] = lambda plan, ended: None,
     ) -> None:
         self.folder, self._clock, self._deadline_days = folder, clock, deadline_days
         self._released, self._discarded = released, discarded
@@ -115,7 +115,7 @@ class RelayStore:
             ended = plan.discard_crowds("closed")
             plan.forget_windows()
             self._set_state(plan_id, "closed")
-            return [CrowdChange(plan_id, frozen, ended)]
+            return [CrowdChange(plan.plan, frozen, ended)]
 
         changes = self.database.run("close a plan", work, new_key=True, scrub=True)
         tell(changes, self._released, self._discarded)
@@ -226,13 +226,14 @@ class RelayStore:
     def discard(self, ended: Wanted) -> bool:
         """Discard an open crowd that has ended at the analyzer; return whether it was open."""
 
-        def work() -> CrowdChange:
+        def work() -> list[CrowdChange]:
             plan = self._plans.get(ended.plan_id)
-            return CrowdChange(ended.plan_id, (), [] if plan is None else plan.discard(ended))
+            discarded = [] if plan is None else plan.discard(ended)
+            return [CrowdChange(plan.plan, (), discarded)] if plan and discarded else []
 
-        change = self.database.run("discard a crowd", work, new_key=True, scrub=True)
-        tell([change], self._released, self._discarded)
-        return bool(change.discarded)
+        changes = self.database.run("discard a crowd", work, new_key=True, scrub=True)
+        tell(changes, self._released, self._discarded)
+        return bool(changes)
 
     def open_crowd(self, wanted: Wanted, signed: Document) -> bool:
         """Open a crowd whose key has come; return whether it is still wanted."""
@@ -278,7 +279,9 @@ class RelayStore:
         tell(changes, self._released, self._discarded)
 
     def _sweep(self) -> list[CrowdChange]:
-        changes = sweep_plans(self.database, self._taking(), self._clock, self._deadline_days)
+        changes = sweep_plans(
+            self.database, self._taking().values(), self._clock, self._deadline_days
+        )
         if self._deadline_days and may_destroy(self.database, self._clock):
             oldest = int(self._clock() // DAY) - self._deadline_days + 1
             changes += self.frozen.discard_late(oldest)

@@ -195,7 +195,7 @@ def test_origins_are_in_a_backup(tmp_path: Path) -> None:
         return made
 
     async def look(world: World) -> tuple[str, ...]:
-        record = world.collector.administration.plan(FLAGS_PLAN.id)
+        record = world.collector.administration.plans.get(FLAGS_PLAN.id)
         assert record is not None
         return record.origins
 

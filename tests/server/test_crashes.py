@@ -421,7 +421,7 @@ class TestStorageInProcess:
             with pytest.raises(StorageError):
                 await collector.administration.move_plan(WIDE.id, "closed")
             monkeypatch.undo()
-            kept = collector.administration.plan(WIDE.id)
+            kept = collector.administration.plans.get(WIDE.id)
             assert kept is not None
             assert kept.state == "closed"
             assert await post(upload(WIDE, 1, 1)) == (410, "plan-closed")

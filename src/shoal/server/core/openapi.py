@@ -10,7 +10,6 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
@@ -222,11 +221,8 @@ def guarded(
 
     async def allowed(request: Request) -> Response:
         if operation.role is not None:
-            token = check_token(tokens, request, operation.role, sessions)
-            request.state.token = token
-            if tokens.is_unused_today(token):
-                with suppress(StorageError):  # a full disk must not block reads
-                    await service.in_store(tokens.mark_used, token)
+            request.state.token = check_token(tokens, request, operation.role, sessions)
+            tokens.note_use(request.state.token)
         result = await operation.handler(handlers, request)
         return result if isinstance(result, Response) else operation.respond_with(result)
 

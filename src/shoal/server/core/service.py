@@ -230,12 +230,16 @@ class Service:
             await asyncio.wait(tasks, timeout=0.2)
         if not self._store_failed:
             with suppress(StorageError):  # the next start does the rest
-                await self._within(self._time_left / 2, self._party.last_sweep)
+                await self._within(self._time_left / 2, self._sweep_at_the_end)
         self._database.connection.interrupt()
         for thread in self._threads:
             self.is_stuck |= not await thread.end(max(self._time_left, 0.1))
         if not self.is_stuck:
             self._held.close()
+
+    def _sweep_at_the_end(self) -> None:
+        self._party.last_sweep()
+        self.tokens.store_uses()
 
     # Work on threads
 
@@ -318,6 +322,7 @@ class Service:
                 self._log_failures()
                 self._forget_expired_keys()
                 await self.on_store_thread(self._party.sweep)
+                await self.on_store_thread(self.tokens.store_uses)
                 self._party.after_sweep()
             except Exception as error:
                 LOG.error("housekeeping failed", exc_info=error)

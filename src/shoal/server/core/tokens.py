@@ -114,6 +114,7 @@ class Tokens:
         """How many requests had an unknown secret, or that of an expired token."""
         self._kept: dict[str, tuple[Token, bytes]]
         self._used: dict[str, int]
+        self._in_use: set[str] = set()
         self.reload()
 
     def reload(self) -> None:
@@ -164,22 +165,27 @@ class Tokens:
 
         When an application sent reports is not stored: it would tell something of an open crowd.
         """
-        day = self._used.get(token.id)
+        day = self._today if token.id in self._in_use else self._used.get(token.id)
         return None if day is None else _EPOCH + timedelta(days=day)
 
-    def is_unused_today(self, token: Token) -> bool:
-        """Whether a use of a token today is still to be stored."""
-        return self._used.get(token.id) != self._today
+    def note_use(self, token: Token) -> None:
+        """Note that a token is used at the console; the next sweep stores the day."""
+        self._in_use.add(token.id)
 
     @property
     def _today(self) -> int:
         return int(self._clock() // 86_400)
 
-    def mark_used(self, token: Token) -> None:
-        today = self._today
-        with transaction(self._database):
-            self._database.execute("UPDATE tokens SET used_day = ? WHERE id = ?", (today, token.id))
-        self._used[token.id] = today
+    def store_uses(self) -> None:
+        """Store the day on which tokens were used."""
+        today, used = self._today, list(self._in_use)
+        new = {token_id: today for token_id in used if self._used.get(token_id) != today}
+        if new:
+            with transaction(self._database):
+                statement = "UPDATE tokens SET used_day = ? WHERE id = ?"
+                self._database.executemany(statement, [(today, token_id) for token_id in new])
+        self._used |= new
+        self._in_use.difference_update(used)
 
     def has_ended(self, token: Token) -> bool:
         if token.expires is None:

@@ -307,7 +307,7 @@ class TestEndedCrowds:
                 while (await world.key(WHOLE)).crowd != 4:
                     await asyncio.sleep(0.01)
             found = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
-            assert {one.place: one.state for one in found[:3]} == (
+            assert {one.crowd: one.state for one in found[:3]} == (
                 dict.fromkeys((1, 2, 3), "discarded")
             )
 

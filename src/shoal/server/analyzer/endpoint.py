@@ -31,7 +31,7 @@ from shoal.server.core.http import (
 )
 from shoal.server.core.ingest import ReportPlans
 from shoal.server.core.observability import LOG
-from shoal.server.core.openapi import INVALID, Integer, Operation
+from shoal.server.core.openapi import INVALID, Operation, Parameter
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Service
@@ -89,11 +89,11 @@ class DiscardRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _PATH = tuple(
-    Integer(name, "path", text, lowest, _LAST)
-    for name, text, lowest in (
-        ("window", "The window, 0 where the plan has none.", 0),
-        ("crowd", "The number of the crowd in the window.", 1),
-        ("chunk", "The number of the chunk.", 0),
+    Parameter[int](name, "path", text, kind)
+    for name, text, kind in (
+        ("window", "The window, 0 where the plan has none.", Window),
+        ("crowd", "The number of the crowd in the window.", CrowdNumber),
+        ("chunk", "The number of the chunk.", Window),
     )
 )
 

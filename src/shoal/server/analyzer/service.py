@@ -18,11 +18,11 @@ from shoal.server.console.app import make_console
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration, publish
 from shoal.server.core.http import App
-from shoal.server.core.listeners import Listener, leave, run
+from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
 from shoal.server.core.public import make_public
-from shoal.server.core.service import Party, Service
+from shoal.server.core.service import Party
 from shoal.server.core.settings import AnalyzerSettings
 from shoal.server.storage.records import Declaration
 from shoal.server.storage.windows import IncompleteCrowd
@@ -72,16 +72,18 @@ class Analyzer(Party):
         *,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.settings = settings or AnalyzerSettings()
-        self.metrics = AnalyzerMetrics()
-        self.service = Service(
-            folder, self.settings, role="analyzer", metrics=self.metrics, clock=clock
-        )
+        self.settings, self.metrics = settings or AnalyzerSettings(), AnalyzerMetrics()
+        super().__init__(folder, self.settings, self.metrics, clock, role="analyzer")
 
     async def __aenter__(self) -> Self:
         self._complete, self._stop_opening = asyncio.Event(), Stop()
         self._complete.set()  # a crowd may have been waiting when the process ended
-        self.store = self.service.open(self._make_store)
+        self.store = self.open_store(
+            AnalyzerStore,
+            spare=self.settings.min_free_megabytes << 20,
+            opened=self._opened,
+            damaged=self._note_damage,
+        )
         self._opening_thread = self.service.add_thread("opening")
         self.administration = Administration(self.service, self.store, self.settings)
         endpoint = RelayEndpoint(self.service, self.administration, self)
@@ -94,17 +96,6 @@ class Analyzer(Party):
         self._stop_opening.ask()
         self._complete.set()
         await super().__aexit__(*error)
-
-    def _make_store(self) -> AnalyzerStore:
-        return AnalyzerStore(
-            self.service.folder,
-            spare=self.settings.min_free_megabytes << 20,
-            opened=self._opened,
-            damaged=self._note_damage,
-            deadline_days=self.settings.deadline_days,
-            clock=self.service.clock,
-            discarded=self.discarded,
-        )
 
     # What relays ask for
 
@@ -201,9 +192,7 @@ class Analyzer(Party):
     # Housekeeping
 
     def sweep(self) -> None:
-        if self.service.was_late:
-            self.administration.reload_all()
-            self.service.was_late = False
+        self.administration.keep_up()
         super().sweep()
 
     def after_sweep(self) -> None:
@@ -239,9 +228,6 @@ def serve_analyzer(
         for plan in plans:
             await publish(analyzer.administration, plan, declaration)
 
-    listeners = [
-        Listener("public", settings.public, lambda: analyzer.public),
-        Listener("console", settings.console, lambda: analyzer.console),
-    ]
+    listeners = {"public": settings.public, "console": settings.console}
     run(analyzer, listeners, begin=begin, ready=ready)
     leave(analyzer)

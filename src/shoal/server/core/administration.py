@@ -133,8 +133,14 @@ class Administration:
         if record is not None:
             self.plans = dict(sorted((self.plans | {plan_id: record}).items()))
 
+    def keep_up(self) -> None:
+        """Reread what others, or work that was given up, may have changed; before a sweep."""
+        if self.service.is_shared or self.service.was_late:
+            self.reload_all()
+            self.service.was_late = False
+
     def reload_all(self) -> None:
-        """Reread plans and tokens, which others may have changed, on the store's thread."""
+        """Reread plans and tokens, on the store's thread."""
         self.plans = {record.plan.id: record for record in self.store.plans()}
         self.tokens.reload()
 

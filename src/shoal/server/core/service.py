@@ -48,11 +48,36 @@ S = TypeVar("S")
 class Party:
     """A collector, a relay or an analyzer: an asynchronous context.
 
-    Its `service` does what all parties need, its `store` has the data.
+    Its `service` does what all parties need, its `store` has the data. Its apps are attributes.
     """
 
-    service: Service
     store: Any
+
+    def __init__(
+        self,
+        folder: Path | str,
+        settings: ServiceSettings,
+        metrics: Metrics,
+        clock: Callable[[], float] | None,
+        role: str = "collector",
+    ) -> None:
+        self.service = Service(folder, settings, role=role, metrics=metrics, clock=clock)
+
+    def open_store(self, kind: Callable[..., S], **more: Any) -> S:
+        """Open the party's data, and start the service's threads."""
+        service, settings = self.service, self.service.settings
+        return service.open(
+            lambda: kind(
+                service.folder,
+                url=getattr(settings, "database", ""),
+                timeout=settings.store_timeout,
+                deadline_days=settings.deadline_days,
+                clock=service.clock,
+                released=self.released,
+                discarded=self.discarded,
+                **more,
+            )
+        )
 
     async def __aenter__(self) -> Self:
         raise NotImplementedError
@@ -111,7 +136,7 @@ class Service:
     """The part of a running party that does not depend on what it collects.
 
     One service at a time uses the folder, which is created if needed. `role` says whose data it
-    holds. `is_shared` says that the data are in a database that others use too.
+    holds.
     """
 
     tokens: Tokens
@@ -127,11 +152,11 @@ class Service:
         role: str,
         metrics: Metrics,
         clock: Callable[[], float] | None = None,
-        is_shared: bool = False,
     ) -> None:
         self.folder, self.settings, self.metrics = Path(folder), settings, metrics
         self.clock = GuardedClock() if clock is None else clock
-        self.is_shared, self._role = is_shared, role
+        self.is_shared, self._role = bool(getattr(settings, "database", "")), role
+        """Whether the data are in a database that others use too."""
         self._end_by: float | None = None
         self._store_failed, self._last_answer = False, 0.0
         self.was_late = False

@@ -44,6 +44,9 @@ class ServiceSettings:
     """The settings of every service; a subclass adds its own, as fields made by `setting`."""
 
     min_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
+    deadline_days: int = setting(
+        90, "Days after which an incomplete crowd is discarded; 0 for never."
+    )
     max_connections: int = setting(
         2000, "Maximum connections per listener; the slowest is closed for a new one.", lowest=1
     )
@@ -138,9 +141,6 @@ class Settings(SenderLimits, ServiceSettings):
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
-    deadline_days: int = setting(
-        90, "Days after which an incomplete crowd is discarded; 0 for never."
-    )
     max_queued_reports: int = setting(200_000, "Maximum reports that wait for the disk.", lowest=1)
 
 
@@ -156,9 +156,6 @@ class AnalyzerSettings(ServiceSettings):
     console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
-    )
-    deadline_days: int = setting(
-        90, "Days after which an incomplete crowd is discarded; 0 for never."
     )
     opening_processes: int = setting(
         0, "Processes that open a crowd; 0 for one per core.", highest=1024

@@ -13,11 +13,11 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
 from shoal.server.core.http import App
-from shoal.server.core.ingest import Committer, DeviceIngest
-from shoal.server.core.listeners import Listener, leave, run
+from shoal.server.core.ingest import Committer
+from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
-from shoal.server.core.service import Party, Service
+from shoal.server.core.service import Party
 from shoal.server.core.settings import RelaySettings
 from shoal.server.relay.analyzer_client import (
     AnalyzerClient,
@@ -25,7 +25,13 @@ from shoal.server.relay.analyzer_client import (
     HttpAnalyzerTransport,
 )
 from shoal.server.relay.chunk_files import ShuffledChunks, crowd_bytes
-from shoal.server.relay.endpoints import FORMAT, kilobytes, make_ops, make_public
+from shoal.server.relay.endpoints import (
+    FORMAT,
+    EncryptedIngest,
+    kilobytes,
+    make_ops,
+    make_public,
+)
 from shoal.server.relay.forwarding import Forwarder, RelayMetrics
 from shoal.server.relay.key_prefetch import KeyPrefetcher
 from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
@@ -78,16 +84,8 @@ class Relay(Party):
         token_file: Path | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.settings = settings or RelaySettings()
-        self.metrics = RelayMetrics()
-        self.service = Service(
-            folder,
-            self.settings,
-            role="collector",
-            metrics=self.metrics,
-            clock=clock,
-            is_shared=bool(self.settings.database),
-        )
+        self.settings, self.metrics = settings or RelaySettings(), RelayMetrics()
+        super().__init__(folder, self.settings, self.metrics, clock)
         if isinstance(analyzer, str):
             analyzer = HttpAnalyzerTransport(analyzer, self.settings.forward_timeout)
         self._transport: AnalyzerTransport = analyzer
@@ -96,7 +94,7 @@ class Relay(Party):
 
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
-        self.store = store = service.open(self._make_store)
+        self.store = store = self.open_store(RelayStore)
         pinned = store.pinned_key() if self._given_key is None else self._given_key
         if service.is_shared and pinned is not None:
             store.pin_key(pinned, True)  # other relays need not be told the key
@@ -118,7 +116,7 @@ class Relay(Party):
         committer = Committer(
             service.accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
         )
-        ingest = DeviceIngest(service, settings, self, committer, FORMAT)
+        ingest = EncryptedIngest(service, settings, self, committer, FORMAT)
         self.public, self.ops = make_public(self, ingest), make_ops(self)
         if service.is_shared:
             self.public = refresh_on_miss(self.public, self.cache, service)
@@ -130,17 +128,6 @@ class Relay(Party):
         self.forwarder.stop()
         self.client.stop()
         await super().__aexit__(*error)
-
-    def _make_store(self) -> RelayStore:
-        return RelayStore(
-            self.service.folder,
-            url=self.settings.database,
-            timeout=self.settings.store_timeout,
-            deadline_days=self.settings.deadline_days,
-            clock=self.service.clock,
-            released=self.released,
-            discarded=self.discarded,
-        )
 
     def _pin(self, key: bytes, is_first: bool) -> bytes:
         return self.service.wait_for_store(self.store.pin_key, key, is_first)
@@ -299,13 +286,9 @@ def serve_relay(
             await relay.publish(plan, never_published=never_published)
         await relay.check_deadlines()
 
-    listeners = [
-        Listener("public", settings.listen, lambda: relay.public),
-        Listener("ops", settings.ops, lambda: relay.ops),
-    ]
     run(
         relay,
-        listeners,
+        {"public": settings.listen, "ops": settings.ops},
         begin=begin,
         ready=lambda urls: ready(urls | {"key": relay.service.signer.public_key}),
     )

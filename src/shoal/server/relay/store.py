@@ -40,7 +40,7 @@ class RelayCrowd(NamedTuple):
     """A crowd; of an open one only the progress is told, in per cent."""
 
     window: int
-    place: int
+    crowd: int
     state: str
     progress: int
 

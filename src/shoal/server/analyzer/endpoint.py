@@ -21,13 +21,16 @@ from shoal.server.analyzer.plan import Place
 from shoal.server.core import problems
 from shoal.server.core.http import (
     JSON,
+    NO_STORE,
     BodyBudget,
     Headers,
     Receive,
     Refusal,
     Scope,
     media_type,
+    problem_of,
     read_body,
+    send_response,
 )
 from shoal.server.core.ingest import ReportPlans
 from shoal.server.core.observability import LOG
@@ -36,7 +39,7 @@ from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Service
 from shoal.server.core.tokens import Token, bearer_token
-from shoal.server.storage.database import StorageError, StorageFull
+from shoal.server.storage.database import StorageError
 from shoal.support.files import canonical_json, strict_json
 
 if TYPE_CHECKING:
@@ -71,11 +74,9 @@ class KeyRequest(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a relay's name has no line break")
 
     def fits(self, deadline_days: int) -> bool:
-        """Whether the relay has forwarded or discarded every crowd before its key is destroyed.
-
-        A relay discards a crowd that is not complete after its deadline, and one that is complete
-        but not accepted after the same time again; 0 means no deadline.
-        """
+        """Whether the relay has forwarded or discarded every crowd before its key is destroyed."""
+        # A relay discards an incomplete crowd after its deadline, and a complete one that was not
+        # accepted after the same time again; 0 means no deadline.
         return deadline_days == 0 or 0 < 2 * self.deadline_days <= deadline_days
 
 
@@ -150,18 +151,16 @@ class RelayEndpoint:
         answer: bytes | Problem
         try:
             answer = await respond(matched, scope, receive)
-        except Refusal as refusal:
-            answer = refusal.problem
-        except StorageFull:
-            answer = problems.STORAGE_FULL
-        except StorageError as error:
-            LOG.error("a relay's request failed", exc_info=error)
-            answer = problems.UNAVAILABLE
+        except (Refusal, StorageError) as error:
+            answer = problem_of(error)
+            if answer is problems.UNAVAILABLE:
+                LOG.error("a relay's request failed", exc_info=error)
         if isinstance(answer, Problem):
             self._service.refused(answer)
             await answer.send(send, last=True)  # the rest of the body is not read
         else:
-            await self._send_signed(answer, send)
+            signed = self._service.signer.raw_headers(answer)
+            await send_response(send, 200, answer, [(b"content-type", JSON), NO_STORE, *signed])
         return True
 
     def _check_head(
@@ -209,16 +208,6 @@ class RelayEndpoint:
                 raise Refusal(problems.MALFORMED_CHUNK)
             receipt = _no_problem(await self._crowds.keep_chunk(place, chunk, body))
         return canonical_json(receipt.document)
-
-    async def _send_signed(self, document: bytes, send: Send) -> None:
-        headers = [
-            (b"content-type", JSON),
-            (b"content-length", b"%d" % len(document)),
-            (b"cache-control", b"no-store"),
-            *self._service.signer.raw_headers(document),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": document})
 
 
 def _no_problem(found: T | Problem) -> T:

@@ -87,11 +87,7 @@ class AnalyzerStore(Store):
     # Keys
 
     def crowd_key(self, plan_id: str, place: Place, relay: str) -> bytes | Problem:
-        """Return the document with the key of a crowd, made now if need be, or why there is none.
-
-        `relay` names the data that ask. It is the key of the next free crowd if the one that is
-        asked for takes no reports of these data; see `AnalyzerPlan.crowd_key`.
-        """
+        """Return the document of `AnalyzerPlan.crowd_key`; `relay` names the data that ask."""
 
         def work() -> bytes | Problem:
             plan = self._plan(plan_id)
@@ -105,11 +101,7 @@ class AnalyzerStore(Store):
     # Chunks
 
     def keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
-        """Keep a chunk, or return why not; when this returns it is on the disk.
-
-        `content` are the bytes that came. A chunk that came before gets the same answer again, and
-        takes the place of a damaged file.
-        """
+        """Keep a chunk, durably, or return why not; a repeated one replaces a damaged file."""
         digest = hashlib.sha256(content)
         with storage_errors():
             plan = self._plan(chunk.plan_id)
@@ -155,10 +147,8 @@ class AnalyzerStore(Store):
         )
 
     def note_damage(self, plan_id: str, number: int, chunks: Sequence[int]) -> bool:
-        """Note that chunks of a complete crowd are damaged; return whether it still waits for them.
-
-        The relay sends them again if it has not been told that the crowd is complete.
-        """
+        """Note damaged chunks of a complete crowd; return whether it still waits for them."""
+        # The relay sends them again if it has not been told that the crowd is complete.
 
         def work() -> set[int] | None:
             plan = self._plan(plan_id)
@@ -223,10 +213,7 @@ class AnalyzerStore(Store):
         return CompleteCrowd(plan.plan, number, window, secret, info, chunks)
 
     def discard(self, plan_id: str, place: Place) -> str | Problem:
-        """Discard a crowd that its relay has discarded; return its state then.
-
-        A crowd that has arrived complete stays: the relay is behind.
-        """
+        """Discard a crowd that its relay discarded, unless it is complete; return its state."""
         with storage_errors():
             plan = self._plan(plan_id)
             crowd = None if plan is None else plan.find(place)

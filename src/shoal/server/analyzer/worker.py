@@ -48,10 +48,7 @@ class Keys(NamedTuple):
 def decrypt_chunk(
     keys: Keys, chunk: int, source: Path, digest: str, target: Path
 ) -> dict[str, Any]:
-    """Decrypt the messages of a chunk into a file; return how many could not be read, and why.
-
-    `repeated` are those whose identifier another message of the chunk has.
-    """
+    """Decrypt the messages of a chunk into a file; return how many could not be read, and why."""
     content = source.read_bytes() if source.exists() else b""
     if hashlib.sha256(content).hexdigest() != digest:
         return {"damaged": chunk}

@@ -144,10 +144,8 @@ class Console(ServiceHandlers):
         return await self.compute(_screening, release.plan, release.content)
 
     async def screenings(self, plan: Plan, numbers: Sequence[int]) -> dict[int, Screening]:
-        """Return the traces of fake reports in several released crowds, by number.
-
-        A release that does not match its signature is left out; a request for it is refused.
-        """
+        """Return the traces of fake reports in several released crowds, by number."""
+        # A release that does not match its signature is left out; a request for it is refused.
 
         def read() -> dict[int, bytes]:
             found = {}

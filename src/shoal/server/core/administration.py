@@ -208,11 +208,9 @@ async def publish(
 
 
 def objection(plan: Plan, settings: PlanSettings, others: Iterable[Plan]) -> Problem | None:
-    """Return why a plan is refused beside others that accept reports, or None.
-
-    This computes its promise again. A plan that protects less than another one of the same survey
-    is refused while the other is open, since the same people would answer both.
-    """
+    """Return why a plan is refused beside others that accept reports, or None."""
+    # A plan that protects less than another one of the same survey is refused while the other is
+    # open, since the same people would answer both.
     if plan.crowd_size is None or plan.crowd_size < settings.min_crowd:
         return problems.CROWD_TOO_SMALL
     if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
@@ -233,11 +231,9 @@ def objection(plan: Plan, settings: PlanSettings, others: Iterable[Plan]) -> Pro
 
 
 def certificate(plan: Plan, settings: PlanSettings) -> bytes:
-    """Return the certificate of a plan as JSON; a plan that breaks its promise has none.
-
-    The promise holds for the honest fraction. So the certificate also states the limits for
-    senders that this collector enforces on the day of publication.
-    """
+    """Return the certificate of a plan as JSON; a plan that breaks its promise has none."""
+    # The promise holds for the honest fraction. So the certificate also states the limits for
+    # senders that this collector enforces on the day of publication.
     check_promise(plan)
     audited = certify(plan)
     promised = audited.to_json(epsilon=float(plan.promise.epsilon))

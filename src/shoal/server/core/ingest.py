@@ -20,18 +20,20 @@ from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.http import (
     JSON,
+    NO_STORE,
     BodyBudget,
     Headers,
     Receive,
     Scope,
     media_type,
+    problem_of,
     read_body,
 )
 from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.service import Service
 from shoal.server.core.settings import SenderLimits, Settings
 from shoal.server.core.tokens import Token, Tokens, bearer_token
-from shoal.server.storage.database import StorageError, StorageFull
+from shoal.server.storage.database import StorageError
 
 _WITHOUT_BODY = ("GET", "HEAD")
 UNREAD = (problems.TOO_LARGE, problems.TOO_MANY_AT_ONCE, problems.BUSY)
@@ -45,7 +47,6 @@ AT_ONCE = 4 << 10
 BUDGET_OF_DEVICES = 64 << 20
 """Bytes that requests without a relay's token may have together beyond their small bodies."""
 
-NO_STORE = (b"cache-control", b"no-store")
 _EMPTY = [(b"content-length", b"0"), NO_STORE]
 _ACCEPTED = {"type": "http.response.start", "status": 202, "headers": _EMPTY}
 _ACCEPTED_LAST = {"type": "http.response.start", "status": 202, "headers": [*_EMPTY, CLOSE]}
@@ -238,16 +239,7 @@ class ReportLimits(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, settings: SenderLimits) -> ReportLimits:
-        """Return the limits that the settings set for a plan.
-
-        >>> from shoal import Flags, Survey
-        >>> from shoal.protocol.flip_probability import FlipProbability
-        >>> from shoal.protocol.plan import Promise
-        >>> survey = Survey("s", (Flags("f", ("a",)),))
-        >>> plan = Plan(survey, FlipProbability(1, 2), Promise("local", "9"), crowd_size=50_000)
-        >>> ReportLimits.of(plan, Settings())
-        ReportLimits(of_request=100, of_connection=500)
-        """
+        """Return the limits that the settings set for a plan."""
         share = max(plan.reports_needed * settings.max_share_percent // 100, 1)
         return cls(min(settings.reports_per_request, share), share)
 
@@ -304,12 +296,10 @@ class Sender:
         return self._allowance
 
     def room(self, plan_id: str, limits: ReportLimits) -> int:
-        """Return how many reports of a plan the connection may still send, at least one.
-
-        The answer to the last of them closes the connection in an orderly way. So a proxy that
-        passes the requests of many people over one connection opens another, and a device that
-        sends one report is never refused.
-        """
+        """Return how many reports of a plan the connection may still send, at least one."""
+        # The answer to the last of them closes the connection in an orderly way. So a proxy that
+        # passes the requests of many people over one connection opens another, and a device that
+        # sends one report is never refused.
         return limits.of_connection - self._reports.get(plan_id, 0)
 
     def charge(self, plan_id: str, count: int) -> None:
@@ -446,10 +436,8 @@ class Committer(Generic[U]):
         self._watching = loop.call_later(_WATCH, self._watch)
         try:
             answers = await self._accept([one.upload for one in group])
-        except StorageFull:
-            answers = [problems.STORAGE_FULL] * len(group)
-        except StorageError:
-            answers = [problems.UNAVAILABLE] * len(group)
+        except StorageError as error:
+            answers = [problem_of(error)] * len(group)
         except Exception:
             answers = [problems.INTERNAL] * len(group)
         finally:

@@ -28,11 +28,7 @@ def run(
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
     stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a party until a signal stops it; the process then calls `leave`.
-
-    `begin` is called when the party runs, before it can be reached, `ready` with the URLs of the
-    listeners by their names, and `stopping` when a signal arrives.
-    """
+    """Run a party until a signal stops it; `begin` is called before it can be reached."""
     log_to(party.service.settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(_serve(party, listeners, begin, ready, stopping))

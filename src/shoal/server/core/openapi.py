@@ -248,11 +248,7 @@ def make_app(
     endpoint: Callable[[Operation], Endpoint],
     refused: Callable[[Problem], None],
 ) -> Starlette:
-    """Return the app of some operations; `endpoint` returns the function that serves one.
-
-    `refused` is called with each problem that is returned. A path with an extra slash at its end is
-    not found: a redirect would repeat the request's host.
-    """
+    """Return the app of some operations; `refused` is called with each problem that is returned."""
 
     def problem_response(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
@@ -271,7 +267,7 @@ def make_app(
         routes=[_route(path, by_method) for path, by_method in by_path.items()],
         exception_handlers=dict.fromkeys(kinds, problem_response),
     )
-    app.router.redirect_slashes = False
+    app.router.redirect_slashes = False  # a redirect would repeat the request's host
     return app
 
 
@@ -390,9 +386,7 @@ def read_as(kind: type[S], document: object) -> S:
 
 
 def invalid_field(kind: type[msgspec.Struct], error: Exception) -> str | None:
-    """Return the field of a Struct that an error is about; None for an unknown field.
-
-    The error repeats unknown fields and values of the request, so only names of fields count.
-    """
+    """Return the field of a Struct that an error is about; None for an unknown field."""
+    # The error repeats unknown fields and values of the request, so only names of fields count.
     found = _FIELD.search(str(error))
     return found[1] if found is not None and found[1] in kind.__struct_fields__ else None

@@ -239,10 +239,7 @@ class Service:
         return max(self._end_by - asyncio.get_running_loop().time(), 0.0)
 
     async def stop(self) -> None:
-        """End all tasks, sweep once more, and end the threads, in the time that is left.
-
-        Work on data that do not respond is interrupted first, and the next start does the rest.
-        """
+        """End all tasks, sweep once more, and end the threads, in the time that is left."""
         tasks = self._tasks
         if self._queue is not None:
             self._queue.stop()
@@ -269,11 +266,9 @@ class Service:
     # Work on threads
 
     async def in_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run work of a request on the store's thread, after the work running there now.
-
-        If it does not end within `store_timeout` seconds, `StorageTimeout` is raised. Work that has
-        not begun by then never does; work that has begun continues in the background.
-        """
+        """Run work of a request on the store's thread; `StorageTimeout` if it takes too long."""
+        # Work that has not begun by then never does; work that has begun continues in the
+        # background.
         return await self._within(self.settings.store_timeout, lambda: work(*args, **kwargs))
 
     async def _within(self, seconds: float, work: Callable[[], R]) -> R:
@@ -419,11 +414,8 @@ class Service:
         self.has_space = self.free_bytes >= spare and log <= LONGEST_LOG
 
     async def obstacle(self) -> Problem | None:
-        """Return why reports cannot be accepted now; it writes to the disk to find out.
-
-        It waits for `READY_SECONDS`. If much other work waits too, it is enough that the data
-        respond to that.
-        """
+        """Return why reports cannot be accepted now; it writes to the disk to find out."""
+        # If much other work waits too, it is enough that the data respond to that.
         began = time.monotonic()
         try:
             await self._within(READY_SECONDS, self._database.check)
@@ -439,10 +431,7 @@ class Service:
         return problems.CLOCK_HELD if self.clock_is_held else None
 
     def metrics_text(self, states: Iterable[str], more_bytes: int = 0) -> bytes:
-        """Return the metrics of this moment.
-
-        `states` are those of all plans; `more_bytes` is the size of data outside the database.
-        """
+        """Return the metrics; `states` are those of all plans, `more_bytes` lie in files."""
         counted = list(states)
         return self.metrics.text(
             plans={state: counted.count(state) for state in STATES},

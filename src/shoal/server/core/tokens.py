@@ -161,10 +161,8 @@ class Tokens:
         return None if token is None or self.has_ended(token) else token
 
     def last_used(self, token: Token) -> date | None:
-        """Return the last day on which a token was used at the console.
-
-        When an application sent reports is not stored: it would tell something of an open crowd.
-        """
+        """Return the last day on which a token was used at the console."""
+        # When an application sent reports is not stored: it would tell something of an open crowd.
         day = self._today if token.id in self._in_use else self._used.get(token.id)
         return None if day is None else _EPOCH + timedelta(days=day)
 
@@ -204,11 +202,9 @@ class Tokens:
         return secret
 
     def remove(self, token_id: str) -> Problem | None:
-        """Revoke a token, or return why not.
-
-        The check for the last admin is in the transaction: of two removals at a time each would see
-        the other's token.
-        """
+        """Revoke a token, or return why not."""
+        # The check for the last admin is in the transaction: of two removals at a time each would
+        # see the other's token.
         with transaction(self._database):
             # One removal at a time, at all collectors: the row of the probe serves as a lock.
             self._database.execute("UPDATE facts SET value = value WHERE name = 'probe'")
@@ -343,10 +339,8 @@ def cookie(headers: Headers, name: str) -> str:
 def check_token(
     tokens: Tokens, request: Request, role: Role, sessions: Sessions | None = None
 ) -> Token:
-    """Return the token of a request; refuse one that does not allow the operation.
-
-    A token that is limited to some plans does not allow operations that concern all plans.
-    """
+    """Return the token of a request; refuse one that does not allow the operation."""
+    # A token that is limited to some plans does not allow operations that concern all plans.
     token = _find_token(tokens, request, sessions)
     if token is None:
         raise Refusal(problems.NO_TOKEN)
@@ -378,9 +372,7 @@ def _find_token(tokens: Tokens, request: Request, sessions: Sessions | None) -> 
 
 
 def check_same_origin(request: Request) -> None:
-    """Refuse requests that a page of another origin, another port included, made a browser send.
-
-    Every browser that accepts the cookie sends this header, and no page can change it.
-    """
+    """Refuse requests that a page of another origin, another port included, made a browser send."""
+    # Every browser that accepts the cookie sends this header, and no page can change it.
     if request.headers.get("sec-fetch-site") != "same-origin":
         raise Refusal(problems.CROSS_SITE)

@@ -104,10 +104,7 @@ class AnalyzerClient:
         return self._signed("certificate", "GET", f"/v1/plans/{plan_id}/certificate")
 
     def keys(self) -> Document:
-        """Return the analyzer's list of its keys, and pin the new key if there is one.
-
-        `signer` names the keys that sign now. The list itself has no signature.
-        """
+        """Return the analyzer's list of its keys, which has no signature, and pin a new key."""
         reply = self._ask("GET", "/v1/keys")
         if len(reply.content) > LARGEST_KEYS:
             raise TransportError("the analyzer's list of its keys is too long.")
@@ -135,10 +132,7 @@ class AnalyzerClient:
     # Crowds
 
     def crowd_key(self, wanted: Wanted, relay: str, deadline_days: int) -> Document:
-        """Return the key of a crowd, or of a later one of its window if that one is taken.
-
-        `relay` is the name of the relay's data, and `deadline_days` its deadline for crowds.
-        """
+        """Return the key of a crowd for the data named `relay`, or of a later crowd."""
         asked = {"window": wanted.window, "crowd": wanted.place}
         body = canonical_json(asked | {"relay": relay, "deadline_days": deadline_days})
         path = f"/v1/plans/{wanted.plan_id}/crowd-keys"

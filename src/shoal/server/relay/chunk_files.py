@@ -101,10 +101,7 @@ class ShuffledChunks:
         return self._path(crowd.number, number).read_bytes()
 
     def keep_only(self, *less: int, numbers: Collection[int] | None = None) -> None:
-        """Remove the files of some crowds, or of all but some.
-
-        Names that are not a crowd's are left alone, and logged once.
-        """
+        """Remove the files of some crowds, or of all but some; foreign names are logged once."""
         if not self._folder.is_dir():
             return
         for path in list(self._folder.iterdir()):

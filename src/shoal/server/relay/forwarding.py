@@ -181,10 +181,7 @@ class Forwarder:
                 del known[number]
 
     async def _send(self, crowd: FrozenCrowd) -> bool:
-        """Send the chunks that are not signed for; return when the analyzer has all of them.
-
-        Return False if the crowd was shuffled elsewhere: those chunks are sent, and not ours.
-        """
+        """Send the chunks that are not signed for; False if the crowd was shuffled elsewhere."""
         key = await self._in_store(self._store.frozen.crowd_key, crowd)
         chunks = crowd.chunks
         if chunks is None:

@@ -83,10 +83,7 @@ class FrozenCrowds:
         )
 
     def claim(self, crowd: FrozenCrowd) -> FrozenCrowd | None:
-        """Claim a crowd for this process; return its current state.
-
-        None says that another process has it under way, or that it has ended.
-        """
+        """Claim a crowd and return its state; None if another process has it, or it ended."""
         if not self._database.is_shared:
             return crowd
         if not self._database.claim(_claim(crowd)):
@@ -123,10 +120,7 @@ class FrozenCrowds:
     # Shuffles
 
     def begin_attempt(self, crowd: FrozenCrowd) -> bool:
-        """Begin to shuffle a crowd into rows, after attempts that did not come to their end.
-
-        Some of their chunks are removed; return whether there may be more, to do it again.
-        """
+        """Begin to shuffle a crowd; remove some chunks of earlier attempts, if there are any."""
         self._attempts[crowd.number] = SystemBits().draw(16)
 
         def work() -> bool:
@@ -161,10 +155,7 @@ class FrozenCrowds:
         return bytes(rows[0][0])
 
     def shuffled(self, crowd: FrozenCrowd, chunks: int) -> bool:
-        """State that a crowd's chunks are stored: only they are forwarded from now on.
-
-        Return False if it was shuffled elsewhere: then other chunks are forwarded, or were.
-        """
+        """State that a crowd's chunks are stored, to be forwarded; False if others are, or were."""
         number, attempt = crowd.number, self._attempts.pop(crowd.number, None)
         statement = (
             "UPDATE crowds SET state = 'shuffled', chunks = ?, attempt = ?"
@@ -211,10 +202,7 @@ class FrozenCrowds:
     # The end
 
     def end(self, crowd: FrozenCrowd, *, forwarded: bool) -> bool:
-        """Destroy a crowd here: the analyzer has it, or refused it for good.
-
-        Return whether it had not ended before.
-        """
+        """Destroy a crowd that the analyzer has, or refused for good; False if it had ended."""
         state = "forwarded" if forwarded else "discarded"
         changes = self._database.run(
             "end a crowd", lambda: self._end(crowd.number, state), new_key=True, scrub=True

@@ -121,12 +121,11 @@ def refresh_on_miss(
     service: Service,
     clock: Callable[[], float] = time.monotonic,
 ) -> App:
-    """Return an app that reads the cache again before it responds, where it may be out of date.
-
-    Another relay on the same database may have published a plan: see `Lookups`. It may have filled
-    the crowd whose key is shown here. So the keys are read again when somebody asks for one, at
-    most once a second; a report for an old key is refused with 412, and its sender asks again.
-    """
+    """Return an app that reads the cache again before it responds, where it may be out of date."""
+    # Another relay on the same database may have published a plan: see `Lookups`. It may have
+    # filled the crowd whose key is shown here. So the keys are read again when somebody asks for
+    # one, at most once a second; a report for an old key is refused with 412, and its sender asks
+    # again.
     lookups, looked = Lookups(service, clock), [clock()]
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

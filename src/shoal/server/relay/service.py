@@ -160,10 +160,8 @@ class Relay(Party):
             )
 
     async def check_deadlines(self) -> None:
-        """Raise an error if the analyzer says that its deadline does not fit this relay's.
-
-        If the analyzer does not respond, the relay starts and asks again, and /readyz reports it.
-        """
+        """Raise an error if the analyzer says that its deadline does not fit this relay's."""
+        # If the analyzer does not respond, the relay starts and asks again, and /readyz reports it.
         with suppress(TimeoutError):
             await asyncio.wait_for(self.prefetcher.asked.wait(), _FIRST_ANSWER)
         if self.prefetcher.misfits:

@@ -88,11 +88,7 @@ class RelayStore:
         return self._records.plans()
 
     def publish(self, plan: Plan, *, never_published: bool = False) -> None:
-        """Take reports of a plan from now on; a plan that was closed stays so.
-
-        After a restore, a plan that is new here may have been forgotten: one without a window is
-        published only on a declaration that it never was before.
-        """
+        """Take reports of a plan from now on; a plan that was closed stays so."""
         add_plan(self.database, plan)
 
         def work() -> None:
@@ -152,11 +148,7 @@ class RelayStore:
         return None if stored is None else check_public_key(stored)
 
     def pin_key(self, key: bytes, is_first: bool = False) -> bytes:
-        """Pin the analyzer's key, for good or until a signed link leads to another.
-
-        Return the key that counts: of two processes that see the analyzer for the first time, that
-        of the one that was faster.
-        """
+        """Pin the analyzer's key; at the first contact, return the one that was first."""
 
         def work() -> bytes:
             known = self.pinned_key()
@@ -270,11 +262,9 @@ class RelayStore:
     # Crowds
 
     def sweep(self) -> None:
-        """Freeze complete crowds, close expired windows, discard crowds past their deadline.
-
-        The key of the data is changed and the log emptied each time, whether or not there is
-        anything to do: otherwise response times would reveal it.
-        """
+        """Freeze complete crowds, close expired windows, discard crowds past their deadline."""
+        # The key of the data is changed and the log emptied each time, whether or not there is
+        # anything to do: otherwise response times would reveal it.
         changes = self.database.run("sweep", self._sweep, new_key=True, scrub=True)
         tell(changes, self._released, self._discarded)
 

@@ -245,11 +245,9 @@ def storage_errors() -> Iterator[None]:
 
 @contextmanager
 def data_lock(folder: Path, name: str = "lock") -> Iterator[None]:
-    """Hold the data for one process; the lock goes with the process, however it ends.
-
-    The lock file can be deleted by mistake, the database cannot. So a collector holds both; SQLite
-    locks ranges of its file, which is another kind of lock and does not get in the way.
-    """
+    """Hold the data for one process; the lock goes with the process, however it ends."""
+    # The lock file can be deleted by mistake, the database cannot. So a collector holds both;
+    # SQLite locks ranges of its file, which is another kind of lock and does not get in the way.
     try:
         handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -378,10 +378,7 @@ class OpenCrowd:
         return self.changes()
 
     def changes(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the blocks that changed since the last call, to be written.
-
-        The length of each is the same whatever was counted.
-        """
+        """Yield the blocks that changed since the last call, each as long whatever was counted."""
         for block in sorted(self._changed):
             yield block, self._numbers_of(block).astype(self._kind).tobytes()
         self._changed.clear()

@@ -301,10 +301,7 @@ class Signature(NamedTuple):
 
 
 def signed_release(plan_id: str, number: int, unreadable: int | None, release: bytes) -> bytes:
-    """Return the bytes that are signed for a release; no document begins like that.
-
-    `unreadable` counts messages that an analyzer could not read; it is None at a collector.
-    """
+    """Return the bytes that are signed for a release; no document begins like that."""
     about = {"plan": plan_id, "number": number, "unreadable": unreadable}
     return b"shoal release\0" + canonical_json(about | {"sha256": _sha256(release)})
 

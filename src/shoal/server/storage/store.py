@@ -80,11 +80,9 @@ class Store:
     # Reports
 
     def accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
-        """Count the reports of several uploads; when this returns they are on the disk.
-
-        Each upload is accepted or refused as a whole, with a problem. A repeated report is accepted
-        and not counted again, at the same cost.
-        """
+        """Count the reports of several uploads; when this returns they are on the disk."""
+        # Each upload is accepted or refused as a whole. A repeated report is accepted and not
+        # counted again, at the same cost.
         return accept_by_plan(self._plans, uploads, self._clock)
 
     @property
@@ -244,12 +242,10 @@ class Store:
         return plan.plan, Tally.from_json(json.loads(release), plan.plan)
 
     def sweep(self) -> None:
-        """Release complete crowds, close expired windows, discard crowds past their deadline.
-
-        Windows only go forward: once forgotten, a window stays closed though the clock went back.
-        The key of the data is changed and the log emptied each time, whether or not there is
-        anything to do: otherwise response times would reveal it.
-        """
+        """Release complete crowds, close expired windows, discard crowds past their deadline."""
+        # Windows only go forward: once forgotten, a window stays closed though the clock went back.
+        # The key of the data is changed and the log emptied each time, whether or not there is
+        # anything to do: otherwise response times would reveal it.
         changes = self.database.run("sweep", self._sweep, new_key=True, scrub=True)
         tell(changes, self._released, self._discarded)
 

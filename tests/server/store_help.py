@@ -49,8 +49,7 @@ PLANS = {
     "thirteen bits": make_plan(_FLAGS),
     "choice": make_plan(Choice("c", tuple("uvwxyz"))),
     "joint": make_plan(
-        _FLAGS,
-        joint=((("f", "a"), ("f", "m")), (("f", "k"), ("f", "b"), ("f", "c"))),
+        _FLAGS, joint=((("f", "a"), ("f", "m")), (("f", "k"), ("f", "b"), ("f", "c")))
     ),
     "joint of few bits": make_plan(joint=((("f", "e"), ("f", "a")),)),
     "text": make_plan(Text("t", bits=20, hashes=2, cohorts=7)),

@@ -203,11 +203,7 @@ def whole(answer: httpx.Response) -> bytes:
 
 
 def history(
-    base: Base,
-    folder: Path,
-    contents: Contents,
-    readers: list[str] | None = None,
-    steps: int = 10,
+    base: Base, folder: Path, contents: Contents, readers: list[str] | None = None, steps: int = 10
 ) -> list[Seen]:
     """Live through all steps with these contents, and look around after each of the first ones."""
     clock, chosen = Clock(), list(base.readers) if readers is None else readers

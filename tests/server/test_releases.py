@@ -108,10 +108,7 @@ async def test_texts_are_found_from_candidates(world: World) -> None:
     assert answer.status_code == 200
     assert "2 of 4 candidates were found" in answer.text
     assert "at most 10 % of the texts found are wrong" in answer.text
-    assert re.findall(r'<th scope="row"><bdi>(tea|coffee|cocoa)', answer.text) == [
-        "tea",
-        "coffee",
-    ]
+    assert re.findall(r'<th scope="row"><bdi>(tea|coffee|cocoa)', answer.text) == ["tea", "coffee"]
     api = f"/v1/plans/{PLAN.id}/crowds/1/decode"
     body = json.dumps({"candidates": ["tea", "coffee", "cocoa", "<b>"], "fdr": 0.1}).encode()
     typed = reader | {"content-type": "application/json"}

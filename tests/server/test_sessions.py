@@ -82,10 +82,7 @@ async def test_another_port_changes_nothing(site: str, world: World) -> None:
             answer = await post(world, path, {"confirm": "yes", "token": "x"}, headers)
             assert answer.status_code == 403, path
             assert "set-cookie" not in answer.headers
-    for method, path in (
-        ("POST", f"/v1/plans/{FLAGS_PLAN.id}/close"),
-        ("DELETE", "/v1/tokens/x"),
-    ):
+    for method, path in (("POST", f"/v1/plans/{FLAGS_PLAN.id}/close"), ("DELETE", "/v1/tokens/x")):
         answer = await world.ask("console", method, path, headers)
         assert answer.json()["type"] == "urn:shoal:problem:cross-site"
     record = world.collector.administration.plans.get(FLAGS_PLAN.id)

@@ -135,11 +135,7 @@ class RelayEndpoint:
         self._budget = BodyBudget(CHUNKS_AT_ONCE * LARGEST_CHUNK)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        routes = (
-            (_KEYS, self._give_key),
-            (_CHUNKS, self._keep_chunk),
-            (_DISCARD, self._discard),
-        )
+        routes = ((_KEYS, self._give_key), (_CHUNKS, self._keep_chunk), (_DISCARD, self._discard))
         found = [
             (respond, matched)
             for path, respond in routes

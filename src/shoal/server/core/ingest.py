@@ -350,11 +350,7 @@ class Committer(Generic[U]):
     """
 
     def __init__(
-        self,
-        accept: Accept[U],
-        max_queued_reports: int,
-        size: Callable[[U], int],
-        timeout: float,
+        self, accept: Accept[U], max_queued_reports: int, size: Callable[[U], int], timeout: float
     ) -> None:
         self._accept, self._max_queued, self._size = accept, max_queued_reports, size
         self._timeout = timeout

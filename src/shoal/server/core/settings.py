@@ -122,8 +122,7 @@ class Settings(SenderLimits, ServiceSettings):
     public: str = setting("127.0.0.1:8400", "Address for reports: host:port.", is_address=True)
     console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
     database: str = setting(
-        "",
-        "PostgreSQL database that several collectors share: postgresql://...",
+        "", "PostgreSQL database that several collectors share: postgresql://..."
     )
     workers: int = setting(
         1, "Processes that accept reports; more than one need a database.", lowest=1, highest=64

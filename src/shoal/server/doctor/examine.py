@@ -117,9 +117,7 @@ def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bo
 
 
 def _settings(
-    file: Path | None,
-    environment: Mapping[str, str],
-    table: type[Settings] | type[RelaySettings],
+    file: Path | None, environment: Mapping[str, str], table: type[Settings] | type[RelaySettings]
 ) -> tuple[Settings | RelaySettings, list[Finding]]:
     try:
         settings = table.read(environment, file)

@@ -20,13 +20,7 @@ from shoal.protocol.wire import ENCRYPTED_TYPE
 from shoal.server.core import problems
 from shoal.server.core.http import App, Refusal, read_origins
 from shoal.server.core.ingest import DeviceIngest, ReportFormat
-from shoal.server.core.openapi import (
-    Operation,
-    Parameter,
-    ServiceHandlers,
-    guarded_app,
-    openapi,
-)
+from shoal.server.core.openapi import Operation, Parameter, ServiceHandlers, guarded_app, openapi
 from shoal.server.core.problems import Problem
 from shoal.server.core.public import AN_HOUR, PLAN, public_app
 from shoal.server.core.tokens import token_of

@@ -116,10 +116,7 @@ _PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(/crowd-key)?(?:/|$)")
 
 
 def refresh_on_miss(
-    public: App,
-    cache: RelayPlans,
-    service: Service,
-    clock: Callable[[], float] = time.monotonic,
+    public: App, cache: RelayPlans, service: Service, clock: Callable[[], float] = time.monotonic
 ) -> App:
     """Return an app that reads the cache again before it responds, where it may be out of date."""
     # Another relay on the same database may have published a plan: see `Lookups`. It may have

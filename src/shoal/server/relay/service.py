@@ -25,13 +25,7 @@ from shoal.server.relay.analyzer_client import (
     HttpAnalyzerTransport,
 )
 from shoal.server.relay.chunk_files import ShuffledChunks, crowd_bytes
-from shoal.server.relay.endpoints import (
-    FORMAT,
-    EncryptedIngest,
-    kilobytes,
-    make_ops,
-    make_public,
-)
+from shoal.server.relay.endpoints import FORMAT, EncryptedIngest, kilobytes, make_ops, make_public
 from shoal.server.relay.forwarding import Forwarder, RelayMetrics
 from shoal.server.relay.key_prefetch import KeyPrefetcher
 from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss

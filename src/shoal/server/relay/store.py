@@ -16,13 +16,7 @@ from shoal.server.core.problems import Problem
 from shoal.server.relay.frozen_crowds import FrozenCrowds
 from shoal.server.relay.open_plan import Document, RelayPlan, Wanted
 from shoal.server.relay.schema import ANALYZER_KEY, DATA_NAME, RELAY
-from shoal.server.storage.database import (
-    Database,
-    OpenPlans,
-    read_fact,
-    storage_errors,
-    write_fact,
-)
+from shoal.server.storage.database import Database, OpenPlans, read_fact, storage_errors, write_fact
 from shoal.server.storage.records import PlanRecord, Records
 from shoal.server.storage.sqlite import open_data
 from shoal.server.storage.store import (

@@ -83,8 +83,7 @@ class OpenPlan(WindowedPlan):
         if key is None:
             raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
         rows = self._connection.execute(
-            "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
-            (self.plan.id, number),
+            "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?", (self.plan.id, number)
         )
         blocks = {part: decrypt(key, content, self._about(number, part)) for part, content in rows}
         return _Crowd(number, window, key, OpenCrowd(self.plan, blocks))

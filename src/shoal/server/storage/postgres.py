@@ -18,13 +18,7 @@ from typing import Any, TypeVar
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.core.clock import SETTLING, STEP, GuardedClock, read_moment
-from shoal.server.storage.database import (
-    NAME,
-    Database,
-    SqlConnection,
-    data_lock,
-    read_fact,
-)
+from shoal.server.storage.database import NAME, Database, SqlConnection, data_lock, read_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE, Keyring
 from shoal.server.storage.postgres_connection import PostgresConnection
 from shoal.server.storage.ratchet import Ratchet

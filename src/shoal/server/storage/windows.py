@@ -68,12 +68,7 @@ class WindowedPlan(ABC):
     """
 
     def __init__(
-        self,
-        database: Database,
-        plan: Plan,
-        state: State,
-        oldest_window: int,
-        records: Records,
+        self, database: Database, plan: Plan, state: State, oldest_window: int, records: Records
     ) -> None:
         self._database, self._connection, self._keys = database, database.connection, database.keys
         self.plan, self.state, self.oldest_window = plan, state, oldest_window

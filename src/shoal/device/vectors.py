@@ -14,7 +14,7 @@ from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class _Vector:
     value: int
     bits: int

@@ -145,11 +145,7 @@ class Settings(SenderLimits, ServiceSettings):
 
 @dataclass(frozen=True)
 class AnalyzerSettings(ServiceSettings):
-    """Settings of an analyzer.
-
-    >>> AnalyzerSettings.read({"SHOAL_OPENING_PROCESSES": "2"}).opening_processes
-    2
-    """
+    """Settings of an analyzer."""
 
     public: str = setting("127.0.0.1:8400", "Address for relays: host:port.", is_address=True)
     console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
@@ -163,11 +159,7 @@ class AnalyzerSettings(ServiceSettings):
 
 @dataclass(frozen=True)
 class RelaySettings(SenderLimits, ServiceSettings):
-    """Settings of a relay.
-
-    >>> RelaySettings.read({"SHOAL_MAX_SHARE_PERCENT": "2"}, request_timeout=5).max_share_percent
-    2
-    """
+    """Settings of a relay."""
 
     listen: str = setting(
         "127.0.0.1:8410", "Address for encrypted reports: host:port.", is_address=True

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from socket import SHUT_RDWR, socket
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.protocol.encryption import CHUNK_TYPE, CrowdKey
@@ -155,10 +155,8 @@ class AnalyzerClient:
         if {name: receipt.get(name) for name in about} != about:
             raise TransportError("the analyzer's receipt is for something else.")
 
-    def send_chunk(
-        self, crowd: FrozenCrowd, number: int, content: bytes
-    ) -> Literal["receiving", "complete"]:
-        """Send a chunk; return the state of the crowd from the analyzer's signed receipt."""
+    def send_chunk(self, crowd: FrozenCrowd, number: int, content: bytes) -> object:
+        """Send a chunk; return the signed state of the crowd, "receiving" or "complete"."""
         path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/chunks/{number}"
         headers = {"Content-Type": CHUNK_TYPE, **self._signer.headers(content)}
         receipt = _json(self._signed("receipt", "PUT", path, content, headers).content, "receipt")
@@ -172,11 +170,9 @@ class AnalyzerClient:
         }
         if {name: receipt.get(name) for name in expected} != expected:
             raise TransportError("the analyzer's receipt is for something else.")
-        if state == "complete":
-            return "complete"
-        if state == "receiving":
-            return "receiving"
-        raise TransportError("the analyzer's receipt has no state of the crowd.")
+        if state not in ("receiving", "complete"):
+            raise TransportError("the analyzer's receipt has no state of the crowd.")
+        return state
 
     # Signatures
 

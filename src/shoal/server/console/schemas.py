@@ -161,15 +161,7 @@ class CrowdLine(JsonObject):
 
 def crowd_fields(plan: Plan, crowd: CrowdRecord) -> Json:
     """Return the values of a crowd's line."""
-    line = {
-        "number": crowd.number,
-        "window": crowd.window,
-        "state": crowd.state,
-        "progress": crowd.progress,
-        "reports": crowd.reports,
-        "unreadable": crowd.unreadable,
-        "reason": crowd.reason,
-    }
+    line = dict(vars(crowd))
     if plan.window is not None:
         for name, edge in (("from", crowd.window), ("until", crowd.window + 1)):
             moment = time.gmtime(edge * plan.window)

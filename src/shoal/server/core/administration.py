@@ -98,9 +98,12 @@ class Administration:
                 await self.in_store(self.reload_all)
             problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
         if problem is None:
-            LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id, "by": by}})
-            await self.in_store(self.actions.add, by, f"plan {wanted}", plan_id)
+            await self._record(by, f"plan {wanted}", plan_id)
         return problem
+
+    async def _record(self, by: str, action: str, plan_id: str) -> None:
+        LOG.info(action, extra={"facts": {"plan": plan_id, "by": by}})
+        await self.in_store(self.actions.add, by, action, plan_id)
 
     async def _move_plan(
         self, plan_id: str, wanted: State, declaration: Declaration
@@ -162,8 +165,7 @@ class Administration:
             return
         await self.in_store(self.store.set_origins, plan_id, origins)
         await self.reload(plan_id)
-        LOG.info("origins set", extra={"facts": {"plan": plan_id, "by": by}})
-        await self.in_store(self.actions.add, by, "origins set", plan_id)
+        await self._record(by, "origins set", plan_id)
 
     # Backups
 

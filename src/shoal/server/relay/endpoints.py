@@ -121,14 +121,14 @@ class OpsHandlers(ServiceHandlers):
         token = token_of(request)
         lines = [
             {"id": record.plan.id, "survey": record.plan.survey.name, "state": record.state}
-            for record in self._relay.cache.plans()
+            for record in self._relay.cache.plans.values()
             if token.covers(record.plan.id)
         ]
         return {"plans": lines}
 
     def _plan_id(self, request: Request) -> str:
         plan_id: str = request.path_params["plan_id"]
-        if self._relay.cache.plan(plan_id) is None:
+        if self._relay.cache.plans.get(plan_id) is None:
             raise Refusal(problems.UNKNOWN_PLAN)
         return plan_id
 

@@ -168,7 +168,7 @@ class Relay(Party):
 
     def plan_for_reports(self, plan_id: str) -> Plan | Problem:
         """Return a plan whose reports can be stored; the transaction checks the plan's state."""
-        record = self.cache.plan(plan_id)
+        record = self.cache.plans.get(plan_id)
         if record is None:
             return problems.UNKNOWN_PLAN
         return record.plan if self._has_room(record.plan) else problems.STORAGE_FULL
@@ -204,7 +204,7 @@ class Relay(Party):
         problem = await self.service.obstacle()
         if problem is not None:
             return problem
-        accepting = [one.plan for one in self.cache.plans() if one.state == "published"]
+        accepting = [one.plan for one in self.cache.plans.values() if one.state == "published"]
         if not all(map(self._has_room, accepting)):
             return problems.STORAGE_FULL
         documents = (self.cache.document(f"plan {plan.id}") for plan in accepting)
@@ -220,7 +220,7 @@ class Relay(Party):
     def _plans_without_key(self) -> int:
         return sum(
             self.cache.crowd_key(record.plan.id, self._window(record.plan)) == problems.NO_KEY
-            for record in self.cache.plans()
+            for record in self.cache.plans.values()
             if record.state == "published"
         )
 
@@ -235,7 +235,7 @@ class Relay(Party):
             self.metrics.without_key.set(self._plans_without_key())
 
     def metrics_text(self) -> bytes:
-        states = (record.state for record in self.cache.plans())
+        states = (record.state for record in self.cache.plans.values())
         return self.service.metrics_text(states, self._files.size)
 
 

@@ -48,16 +48,8 @@ class Analyzer(Party):
     """Makes the keys of crowds, opens the crowds that relays forward, and releases them.
 
     Use it as an asynchronous context. `public` and `console` are its two ASGI apps,
-    `administration` its plans, `store` its data.
-
-    Parameters
-    ----------
-    folder
-        The data folder, created if needed; one analyzer at a time uses it.
-    settings
-        The settings.
-    clock
-        Seconds since 1970; by default one that does not jump.
+    `administration` its plans, `store` its data. One analyzer at a time uses the folder. `clock`
+    returns seconds since 1970; by default it does not jump.
     """
 
     public: App
@@ -210,16 +202,8 @@ def serve_analyzer(
 ) -> None:
     """Run an analyzer until it is told to stop.
 
-    Parameters
-    ----------
-    folder, settings
-        Where its data are, and its settings.
-    plans
-        Plans to publish at the start, if they are not yet.
-    declaration
-        What is stated about these plans when they are published.
-    ready
-        Called with the two addresses, as URLs by the names `public` and `console`.
+    `plans` are published at the start, with a `declaration` about them, if they are not yet.
+    `ready` is called with the two addresses, as URLs by the names `public` and `console`.
     """
     settings = settings or AnalyzerSettings()
     analyzer = Analyzer(folder, settings)

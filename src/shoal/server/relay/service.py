@@ -43,24 +43,12 @@ buckets are in the folder if the data are in a database."""
 class Relay(Party):
     """Accepts encrypted reports for plans with two parties and forwards complete crowds, shuffled.
 
-    Use it as an asynchronous context; `public` and `ops` are its two ASGI apps.
-
-    Parameters
-    ----------
-    folder
-        The data folder, created if needed; one relay at a time uses it.
-    analyzer
-        The analyzer's URL, or a transport of requests to it.
-    settings
-        The settings.
-    analyzer_key
-        The analyzer's Ed25519 key, 32 bytes or their base64url; by default the one that was pinned
-        before, or else the one at the first contact.
-    token_file
-        A file with the relay's token at the analyzer; by default `analyzer-token` in the folder. It
-        is read for every request, so that it can be replaced.
-    clock
-        Seconds since 1970; by default one that does not jump.
+    Use it as an asynchronous context; `public` and `ops` are its two ASGI apps. One relay at a time
+    uses the folder. `analyzer` is the analyzer's URL, or a transport of requests to it.
+    `analyzer_key` is its Ed25519 key, 32 bytes or their base64url; by default the one that was
+    pinned before, or else the one at the first contact. `token_file` has the relay's token there;
+    by default `analyzer-token` in the folder. It is read for every request, so that it can be
+    replaced. `clock` returns seconds since 1970; by default it does not jump.
     """
 
     public: App
@@ -251,23 +239,12 @@ def serve_relay(
     never_published: bool = False,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
-    """Run a relay until it is told to stop.
+    """Run a relay until it is told to stop; for the analyzer's key and the token file see `Relay`.
 
-    Parameters
-    ----------
-    folder, analyzer, settings
-        Where its data are, the analyzer's URL, and its settings.
-    plans
-        Plans whose reports it takes.
-    analyzer_key, token_file
-        The analyzer's signing key, and a file with the relay's token there.
-    allow_plain
-        Reach the analyzer over http on other machines too, where the network is trusted.
-    never_published
-        After a restore: states that these plans were not published before.
-    ready
-        Called with the two addresses, as URLs by the names `public` and `ops`, and the relay's own
-        signing key by the name `key`.
+    It takes reports of `plans`; after a restore, `never_published` states that they were not
+    published before. With `allow_plain` it reaches the analyzer over http on other machines too.
+    `ready` is called with the two addresses, as URLs by the names `public` and `ops`, and the
+    relay's own signing key by the name `key`.
     """
     settings = settings or RelaySettings()
     transport = HttpAnalyzerTransport(analyzer, settings.forward_timeout, allow_plain=allow_plain)

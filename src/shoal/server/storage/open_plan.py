@@ -372,10 +372,6 @@ class OpenCrowd:
                 start = self._table.cohorts_start + cohort * width
                 self._touch(start, start + width)
 
-    def all_blocks(self) -> Iterator[tuple[int, bytes]]:
-        self._touch(0, self._table.numbers.size)
-        return self.changes()
-
     def changes(self) -> Iterator[tuple[int, bytes]]:
         """Yield the blocks that changed since the last call, each as long whatever was counted."""
         for block in sorted(self._changed):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.analysis.report_files import Batch
-from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
@@ -234,12 +233,6 @@ class Store:
             self._release_complete(plan_id)
             release = self._records.release(plan_id, number)
         return release
-
-    def tally(self, plan_id: str, number: int) -> tuple[Plan, Tally] | None:
-        plan, release = self.plan(plan_id), self.release(plan_id, number)
-        if plan is None or release is None:
-            return None
-        return plan.plan, Tally.from_json(json.loads(release), plan.plan)
 
     def sweep(self) -> None:
         """Release complete crowds, close expired windows, discard crowds past their deadline."""

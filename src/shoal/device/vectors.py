@@ -16,6 +16,8 @@ from shoal.protocol.wire import row_bytes
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class _Vector:
+    """A vector before or after randomizing."""
+
     value: int
     bits: int
     cohort: int | None = None

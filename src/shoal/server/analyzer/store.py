@@ -18,9 +18,8 @@ from shoal.protocol.plan import Plan
 from shoal.server.analyzer.counting import OpenedCrowd
 from shoal.server.analyzer.plan import AnalyzerPlan, Place
 from shoal.server.core import problems
-from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import StorageFull, storage_errors
+from shoal.server.storage.database import StorageFull, own_files, storage_errors
 from shoal.server.storage.open_plan import release_bytes
 from shoal.server.storage.records import State
 from shoal.server.storage.schema import ANALYZER
@@ -343,22 +342,11 @@ class ArrivedChunks:
             raise StorageFull("no space is left for a crowd's chunks.")
 
     def sweep(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """Remove the chunks of all crowds except some: crowds that have ended, or never began.
-
-        Names that are not a crowd's are left alone, and logged once.
-        """
+        """Remove the chunks of all crowds except some: crowds that have ended, or never began."""
         kept = {self._crowd(*crowd) for crowd in wanted}
         with storage_errors():
-            if not self._folder.exists():
-                return
-            for path in list(self._folder.iterdir()):
-                if _CROWD_NAME.fullmatch(path.name) is None:
-                    if path.name not in self._foreign:
-                        self._foreign.add(path.name)
-                        LOG.warning(
-                            "a foreign file is left alone", extra={"facts": {"path": str(path)}}
-                        )
-                elif path not in kept:
+            for path, _ in own_files(self._folder, _CROWD_NAME, self._foreign):
+                if path not in kept:
                     shutil.rmtree(path)
 
     def clear_scratch(self) -> None:

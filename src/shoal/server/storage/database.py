@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -199,6 +201,19 @@ class Database(ABC):
             self.plans.forget(*self.plans.touched)
             error.add_note(f"The transaction was: {name}.")
             raise
+
+
+def own_files(
+    folder: Path, name: re.Pattern[str], foreign: set[str]
+) -> Iterator[tuple[Path, re.Match[str]]]:
+    """Yield the files of a folder that have such a name; others are left alone, and logged once."""
+    for path in list(folder.iterdir()) if folder.is_dir() else ():
+        if (matched := name.fullmatch(path.name)) is not None:
+            yield path, matched
+        elif path.name not in foreign:
+            foreign.add(path.name)
+            log = logging.getLogger("shoal.server")
+            log.warning("a foreign file is left alone", extra={"facts": {"path": str(path)}})
 
 
 def read_fact(connection: SqlConnection, name: str) -> str | None:

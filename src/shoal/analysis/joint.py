@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,6 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross, Flags, Survey, YesNo
 from shoal.protocol.wire import Rows
 from shoal.support.checks import check_integer
-
-if TYPE_CHECKING:
-    pass
 
 MAX_JOINT_BITS = 16  # 65,536 counts
 COUNTS_ONLY = (

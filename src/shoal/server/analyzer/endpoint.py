@@ -28,7 +28,6 @@ from shoal.server.core.http import (
     Refusal,
     Scope,
     media_type,
-    problem_of,
     read_body,
     send_response,
 )
@@ -39,7 +38,7 @@ from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Service
 from shoal.server.core.tokens import Token, bearer_token
-from shoal.server.storage.database import StorageError
+from shoal.server.storage.database import StorageError, StorageFull
 from shoal.support.files import canonical_json, strict_json
 
 if TYPE_CHECKING:
@@ -147,10 +146,13 @@ class RelayEndpoint:
         answer: bytes | Problem
         try:
             answer = await respond(matched, scope, receive)
-        except (Refusal, StorageError) as error:
-            answer = problem_of(error)
-            if answer is problems.UNAVAILABLE:
-                LOG.error("a relay's request failed", exc_info=error)
+        except Refusal as refusal:
+            answer = refusal.problem
+        except StorageFull:
+            answer = problems.STORAGE_FULL
+        except StorageError as error:
+            LOG.error("a relay's request failed", exc_info=error)
+            answer = problems.UNAVAILABLE
         if isinstance(answer, Problem):
             self._service.refused(answer)
             await answer.send(send, last=True)  # the rest of the body is not read

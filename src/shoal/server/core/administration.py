@@ -137,7 +137,7 @@ class Administration:
             self.plans = dict(sorted((self.plans | {plan_id: record}).items()))
 
     def keep_up(self) -> None:
-        """Reread what others, or work that was given up, may have changed; before a sweep."""
+        """Reread plans and tokens if others, or late work, may have changed them."""
         if self.service.is_shared or self.service.was_late:
             self.reload_all()
             self.service.was_late = False

@@ -26,14 +26,13 @@ from shoal.server.core.http import (
     Receive,
     Scope,
     media_type,
-    problem_of,
     read_body,
 )
 from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.service import Service
 from shoal.server.core.settings import SenderLimits, Settings
 from shoal.server.core.tokens import Token, Tokens, bearer_token
-from shoal.server.storage.database import StorageError
+from shoal.server.storage.database import StorageError, StorageFull
 
 _WITHOUT_BODY = ("GET", "HEAD")
 UNREAD = (problems.TOO_LARGE, problems.TOO_MANY_AT_ONCE, problems.BUSY)
@@ -432,8 +431,10 @@ class Committer(Generic[U]):
         self._watching = loop.call_later(_WATCH, self._watch)
         try:
             answers = await self._accept([one.upload for one in group])
-        except StorageError as error:
-            answers = [problem_of(error)] * len(group)
+        except StorageFull:
+            answers = [problems.STORAGE_FULL] * len(group)
+        except StorageError:
+            answers = [problems.UNAVAILABLE] * len(group)
         except Exception:
             answers = [problems.INTERNAL] * len(group)
         finally:

@@ -97,7 +97,7 @@ class Records:
 
     @cached_property
     def _public_keys(self) -> dict[str, bytes]:
-        """The keys that may have signed, by their text: they change while no service runs."""
+        """The keys that may have signed, by their text; they change only while no service runs."""
         return {key.text: key.public for key in self._signer.keys.all}
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:

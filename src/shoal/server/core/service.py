@@ -431,7 +431,7 @@ class Service:
         return problems.CLOCK_HELD if self.clock_is_held else None
 
     def metrics_text(self, states: Iterable[str], more_bytes: int = 0) -> bytes:
-        """Return the metrics; `states` are those of all plans, `more_bytes` are outside the database."""
+        """Return the metrics; `states` of all plans, `more_bytes` of data in other files."""
         counted = list(states)
         return self.metrics.text(
             plans={state: counted.count(state) for state in STATES},

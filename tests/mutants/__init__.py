@@ -441,7 +441,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a false claim of a paper agrees",
-        "shoal.lab.papers:Paper.claim",
+        "shoal.lab.papers:claim",
         "if not broken:",
         "if len(broken) < 2:",
         "lab/test_papers.py::test_claimed_maxima_are_exceeded_by_certified_ends",

@@ -10,6 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.cli import run
 from shoal.cli.paper import markdown_table
@@ -18,6 +20,7 @@ from shoal.lab.papers import Case, PaperFinding, claim, findings, number
 from shoal.lab.papers import sdp_ratio as rows
 from shoal.lab.papers.figures import FIGURES, plot_figures
 from shoal.theory.brackets import Bracket
+from shoal.theory.randomized_response import phi
 from shoal.theory.sufficient import three_sigma_q
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
@@ -79,6 +82,12 @@ def test_the_misprinted_q_belongs_to_ten_thousand(found):
     for crowd, is_solution in ((crowds[0] - 1, False), (10_000, True), (crowds[-1] + 1, False)):
         low, high = (mean_plus_three_sigma(5, crowd, q) for q in (0.17785, 0.17775))
         assert (low <= 2 <= high) is is_solution
+
+
+@given(st.floats(1e-6, 0.5))
+def test_q_from_phi_undoes_phi(q):
+    # near 1/2 phi is flat: its rounding moves q by a square root
+    assert rows.q_from_phi(phi(q)) == pytest.approx(q, rel=1e-7)
 
 
 def test_claimed_maxima_are_exceeded_by_certified_ends(found):

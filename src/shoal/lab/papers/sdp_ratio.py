@@ -18,8 +18,8 @@ from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.enumeration import AnswerPair, channel, histogram_pmf, largest_ratio
 from shoal.theory.homogeneous import eta
-from shoal.theory.randomized_response import phi, q_from_phi
-from shoal.theory.sufficient import gap_312, gap_313, gap_315, three_sigma_q
+from shoal.theory.randomized_response import phi
+from shoal.theory.sufficient import gap_312, three_sigma_q
 
 _claim, _number = partial(papers.claim, "SDP"), partial(papers.number, "SDP")
 _QS = (Fraction(1, 10), Fraction(1, 5), Fraction(1, 4), Fraction(2, 5))
@@ -150,6 +150,31 @@ def _moments() -> Findings:
     yield _claim("3.1", "E R(S) and Var R(S)", whole, how)
 
 
+def _gap(first: float, second: float, crowd: int, lam: float) -> float:
+    inside = first / crowd + (second - first**2) / crowd**2
+    return 1.0 + first / crowd + 3.0 * math.sqrt(max(inside, 0.0)) - lam
+
+
+def _gap_313(q: float, bits: int, crowd: int, lam: float) -> float:
+    """Left side less right side of (3.13), which drops the terms in 1/N of (3.12)."""
+    p = 1.0 - q
+    # SDP prints (pq)^4 in the derivation below (3.13); (pq)^2 is right.
+    return _gap(
+        ((p**3 + q**3) / (p * q)) ** bits, ((p**5 + q**5) / (p * q) ** 2) ** bits, crowd, lam
+    )
+
+
+def _gap_315(value: float, bits: int, crowd: int, lam: float) -> float:
+    """Left side less right side of (3.15), a function of phi; equal to (3.13)."""
+    return _gap(value**bits, ((value + 1.0) ** 2 - value - 2.0) ** bits, crowd, lam)
+
+
+def q_from_phi(value: float) -> float:
+    """Flip probability with the given ``phi >= 1`` (3.16)."""
+    # (phi+1)^2 - 4 = (phi-1)(phi+3): no cancellation near phi = 1, that is near q = 1/2.
+    return 1.0 / (1.0 + ((value + 1.0) + math.sqrt((value - 1.0) * (value + 3.0))) / 2.0)
+
+
 def _algebra() -> Findings:
     """Check the steps from (3.12) to (3.16)."""
     grid = [Fraction(i, 40) for i in range(1, 20)]
@@ -178,7 +203,7 @@ def _algebra() -> Findings:
         "3.2, (3.13)",
         "(3.13) is tighter than (3.12)",
         [
-            Case(f"{row.where}, q = {q}", gap_312(*at), gap_313(*at))
+            Case(f"{row.where}, q = {q}", gap_312(*at), _gap_313(*at))
             for row, q in points
             for at in [(q, BITS, row.crowd, math.exp(row.epsilon))]
         ],
@@ -189,7 +214,7 @@ def _algebra() -> Findings:
         "3.2, (3.15)",
         "(3.13) = (3.15)",
         [
-            Case((row.where, q), gap_313(q, *at), gap_315(phi(q), *at))
+            Case((row.where, q), _gap_313(q, *at), _gap_315(phi(q), *at))
             for row, q in points
             for at in [(BITS, row.crowd, 1.0)]
         ],

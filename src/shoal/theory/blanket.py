@@ -49,7 +49,7 @@ from shoal.theory.brackets import UNIT, Bracket, FloatArray, IntArray, binomial_
 from shoal.theory.domains import Block, Domain, check_domain
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import log_theta
-from shoal.theory.stop_loss import stop_loss_of
+from shoal.theory.stop_loss import delta_of_draws, stop_loss_of
 from shoal.theory.stop_loss.reduction import Draw
 
 _MAX_ATOMS = 20_000
@@ -433,7 +433,7 @@ def blanket_delta(
         return Bracket(0.0, 0.0)
     draws = blanket_draws(domain, q, epsilon)
     if len(draws) == 1:
-        return stop_loss_of(draws[0], N, rtol).times(1.0 / N).capped(1.0)
+        return delta_of_draws(draws[0], N, rtol)
     rough = [stop_loss_of(draw, N, max(rtol, 0.02), 1 << 14) for draw in draws]
     floor = max(bracket.low for bracket in rough)
     low = high = 0.0

@@ -58,6 +58,11 @@ def stop_loss_of(draw: Draw, n: int, rtol: float = 1e-4, max_terms: int = MAX_TE
     return Bracket(min(max(result.low, 0.0), high), high)
 
 
+def delta_of_draws(draw: Draw, n: int, rtol: float = 1e-4, max_terms: int = MAX_TERMS) -> Bracket:
+    """Bracket ``(1/n) E[(Y_1 + ... + Y_n)_+]``, which is a delta if Y is a difference of ratios."""
+    return stop_loss_of(draw, n, rtol, max_terms).times(1.0 / n).capped(1.0)
+
+
 def _known(problem: Reduced, extra: float = 0.0) -> Bracket:
     """Bracket the part that was settled exactly, and more of the kind."""
     linear = safe_exp(problem.log_linear) + extra

@@ -4,12 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.theory.randomized_response import (
-    count_sigma,
-    local_epsilon,
-    local_q,
-    log_theta,
-)
+from shoal.theory.randomized_response import count_sigma, local_epsilon, local_q, log_theta
 
 
 @given(st.floats(1e-6, 0.5), st.integers(1, 40))

@@ -27,13 +27,7 @@ from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
 from shoal.theory.domains import Domain, Triple, differing_bits
 from shoal.theory.proven import proven_delta
-from shoal.theory.worlds import (
-    CollectionPair,
-    SearchQuestion,
-    World,
-    homogeneous_best,
-    world_of,
-)
+from shoal.theory.worlds import CollectionPair, SearchQuestion, World, homogeneous_best, world_of
 
 Measure = Literal["delta", "eta"]
 

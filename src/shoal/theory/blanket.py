@@ -324,12 +324,6 @@ def _exact(block: Block, size: int, size_other: int, q: float) -> Ratios:
     return merged(towards, away, base + floor * log_theta(q), doubt)
 
 
-def _tables(block: Block, q: float) -> list[Ratios]:
-    """One table per class of pairs that may be the worst; see the module."""
-    sizes = range(block.lowest, block.highest + 1)
-    return [_exact(block, s, t, q) for s, t in itertools.product(sizes, repeat=2)]
-
-
 def _wants_exact(block: Block, q: float) -> bool:
     if block.lowest == block.highest:
         return True
@@ -372,7 +366,9 @@ def _forms(blocks: Sequence[Block], q: float) -> list[tuple[list[Ratios], int]]:
             gains = narrow or copies * _log_gain(block, q) > _LEAST_GAIN
             if classes * kinds <= max_classes and gains and _wants_exact(block, q):
                 classes *= kinds
-                forms.append((_tables(block, q), copies))
+                sizes = range(block.lowest, block.highest + 1)
+                pairs = itertools.product(sizes, repeat=2)  # that may be the worst
+                forms.append(([_exact(block, s, t, q) for s, t in pairs], copies))
             elif 2 * block.highest <= block.bits:
                 loose += copies * block.highest
             else:

@@ -85,7 +85,7 @@ class World:
         for name in names:
             telemetry.record(command=name)
         telemetry.flush()
-        assert telemetry.problem is None
+        assert telemetry._error is None
         return telemetry
 
     def say_yes(self) -> World:

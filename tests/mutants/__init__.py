@@ -111,12 +111,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "events are deleted before their report is stored",
         "shoal.device.telemetry.worker:TelemetryWorker._report",
-        "        answer = merge(plan.survey, read_events(mine.read_bytes()))",
+        "        merged = merge(plan.survey, read_events(mine.read_bytes()))",
         (
             "        content = mine.read_bytes()\n"
             "        mine.unlink()\n"
             "        mine.touch()\n"
-            "        answer = merge(plan.survey, read_events(content))"
+            "        merged = merge(plan.survey, read_events(content))"
         ),
         "device/test_telemetry_worker.py::TestCrashes::test_killed_anywhere",
     ),

@@ -13,18 +13,20 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.device.ledger import Ledger
+from shoal.device.ledger import Account, Ledger
 from shoal.device.outbox.queue import ReportQueue, Ticket
 from shoal.device.telemetry import state
 from shoal.device.telemetry.describe import Terms, report_in_words, terms_in_words
 from shoal.device.telemetry.environment import switch_name
 from shoal.device.telemetry.log import Log, LoggedRequest
-from shoal.device.telemetry.worker import NOTE, QUIET, WORKING
+from shoal.device.telemetry.worker import QUIET, WORKING
 from shoal.errors import InputError, ShoalError
+from shoal.protocol.flip_probability import local_epsilon
 from shoal.support.disk import Disk
 
 if TYPE_CHECKING:
@@ -50,27 +52,36 @@ def status(telemetry: Telemetry) -> str:
     """Show whether telemetry is on, why, its questions, and the privacy loss so far."""
     why, folder = telemetry.why_off(), telemetry.folder
     agreement = telemetry.agreement()
+    terms = Terms.read(agreement)
     said = "not asked" if folder is None else state.read_choice(folder, agreement)
-    is_on = why is None and said == "yes"
-    because = f": {why}" if why else ""
-    lines = [f"Telemetry of {telemetry.tool} is {'on' if is_on else 'off'}{because}. {_SAID[said]}"]
-    lines += terms_in_words(Terms.read(agreement))
+    account = Account() if folder is None else Ledger(Path(folder) / "ledger.json").read()
+    stands = "off" if why or said != "yes" else "over" if _is_used_up(terms, account) else "on"
+    because = f": {why}" if why else ": the limit is reached" if stands == "over" else ""
+    lines = [f"Telemetry of {telemetry.tool} is {stands}{because}. {_SAID[said]}"]
+    lines += terms_in_words(terms)
     if folder is not None:
-        lines += _state(Path(folder), agreement, telemetry.limit)
+        lines += _state(Path(folder), agreement, terms, account)
     return "\n".join(lines)
 
 
-def _state(folder: Path, agreement: bytes, limit: object) -> list[str]:
+def _is_used_up(terms: Terms, account: Account) -> bool:
+    """Whether one more report would pass the limit; with memory that depends on its answer."""
+    if terms.limit is None or terms.plan.memory is not None:
+        return False
+    one_more = local_epsilon(terms.plan.survey.differing_bits, terms.plan.q)
+    return account.epsilon + one_more > Decimal(terms.limit)
+
+
+def _state(folder: Path, agreement: bytes, terms: Terms, account: Account) -> list[str]:
     within = Path(state.agreement_folder(str(folder), agreement))
     states = [ticket.state for ticket in _tickets(within)]
-    epsilon = Ledger(folder / "ledger.json").read().epsilon
-    within_limit = "" if limit is None else f" (limit {limit})"
+    within_limit = "" if terms.limit is None else f" (limit {terms.limit})"
     lines = [
         f"Reports: {states.count('sent')} sent, {states.count('waiting')} waiting. All that were"
-        f" made reveal at most a local epsilon of {epsilon.normalize():f}{within_limit}.",
+        f" made reveal at most a local epsilon of {account.epsilon.normalize():f}{within_limit}.",
         f"Files: {folder}",
     ]
-    note = state.read_file(str(within), NOTE)
+    note = state.read_file(str(within), state.NOTE)
     return lines if note is None else [*lines, f"Last problem: {note.decode('utf-8', 'replace')}"]
 
 
@@ -197,7 +208,7 @@ def _request_text(number: int, request: LoggedRequest, plans: dict[str, Plan]) -
         lines.append(f"  and {len(request.body)} bytes: {request.body.hex()}")
         plan = next((plan for name, plan in plans.items() if f"/{name}/" in head[0]), None)
         if plan is not None:
-            lines += report_in_words(plan, request)
+            lines += report_in_words(plan, request.body)
     return "\n".join(lines)
 
 
@@ -232,7 +243,9 @@ def add_commands(telemetry: Telemetry, parser: ArgumentParser) -> None:
 
     >>> from shoal.device.telemetry import Telemetry
     >>> parser = ArgumentParser("mytool")
-    >>> add_commands(Telemetry("mytool", plan=b"", to="", folder="/nowhere/at/all"), parser)
+    >>> to = "https://telemetry.example.org"
+    >>> telemetry = Telemetry("mytool", plan="plan.json", to=to, folder="/nowhere/at/all")
+    >>> add_commands(telemetry, parser)
     >>> options = parser.parse_args(["show"])
     >>> options.run(options)
     Nothing has left this machine.

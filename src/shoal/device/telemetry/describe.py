@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from shoal.device.outbox.http import HttpTransport
-from shoal.device.outbox.plan_policy import check_plan
-from shoal.device.telemetry.log import LoggedRequest
-from shoal.errors import InputError, PlanError, ReportError
+from shoal.device.outbox.plan_policy import check_plan, check_promise
+from shoal.errors import InputError, PlanError, PrivacyRefusal, ReportError, require
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Question
 from shoal.protocol.survey import Flags, Number, Text, YesNo
-from shoal.protocol.wire import row_bytes, split_batch
+from shoal.protocol.wire import ID_BYTES, MAGIC, row_bytes, split_batch
 from shoal.support.files import first_line, strict_json
 from shoal.support.rounding import float_up, text_up
 
@@ -29,31 +29,54 @@ def terms_in_words(terms: Terms) -> list[str]:
     asked = [f"  {question.name}: {_asked(question)}" for question in plan.survey.asked]
     revealed = _revealed(plan)
     often, span = _span(terms.window)
-    limits = terms.limit is not None and plan.memory is None
     limit = f"No report is made once all of them would pass a local epsilon of {terms.limit}."
     return [
         "Asked:",
         *asked,
         f"Sent: one report {often}, about the last {span} before in which you used it."
-        f" Each of its {plan.bits} bits is flipped with probability"
-        f" {float(plan.q.fraction):.4g} before it leaves this machine. It has no id that"
-        " a second report would share.",
+        f" Each of its {plan.bits} bits is flipped with probability {_q(plan)} before"
+        " it leaves this machine. It has no id that a second report would share.",
         *revealed,
-        *([limit] if limits else []),
+        *([] if terms.limit is None else [limit]),
         f"To: {terms.to}. Its operator sees the network address of each sender.",
     ]
 
 
-def report_in_words(plan: Plan, request: LoggedRequest) -> list[str]:
-    """Return the content of a request after the flips, a line for each question."""
+def report_in_words(plan: Plan, body: bytes) -> list[str]:
+    """Return every byte of a sent report and its meaning, then its content after the flips."""
     try:
-        reports = split_batch(plan, request.body)
+        reports = split_batch(plan, body)
     except ReportError:
         return ["This is no report in the open form; its bytes are above."]
-    value = int.from_bytes(reports.content[-row_bytes(plan.bits) :], "little")
-    lines = [f"  {one.name}: {_set_options(plan, one, value)}" for one in plan.survey]
-    flips = f"each bit may have been flipped, with probability {float(plan.q.fraction):.4g}"
-    return [f"It said, where {flips}:", *lines, f"  window: {reports.windows[0]}"]
+    size = row_bytes(plan.bits)
+    value = int.from_bytes(reports.content[-size:], "little")
+    window = reports.windows[0]
+    cohort = [] if plan.cohorts is None else [(2, "cohort, drawn by the device")]
+    meanings = [
+        (len(MAGIC), f"format: {MAGIC[:-1].decode()}, version {MAGIC[-1]}"),
+        (32, "id of the plan; everybody sends the same"),
+        (4, "number of reports, 1"),
+        (ID_BYTES, "id of this report, drawn at random; no other report has it"),
+        (4, f"window: {window}"),
+        *cohort,
+        (size, f"the {plan.bits} answer bits, each flipped with probability {_q(plan)}"),
+    ]
+    lines, place = [], 0
+    for length, meaning in meanings:
+        lines += _bytes_and_meaning(body[place : place + length], meaning)
+        place += length
+    said = [f"  {one.name}: {_set_options(plan, one, value)}" for one in plan.survey]
+    return [*lines, "These bits say, though each may have been flipped:", *said]
+
+
+def _bytes_and_meaning(content: bytes, meaning: str) -> list[str]:
+    """Return lines of 16 bytes in hexadecimal; the meaning is below them."""
+    rows = [content[place : place + 16] for place in range(0, len(content), 16)]
+    return [*(f"  {row.hex(' ')}" for row in rows), f"    {meaning}"]
+
+
+def _q(plan: Plan) -> str:
+    return f"{float(plan.q.fraction):.4g}"
 
 
 def _asked(question: Question) -> str:
@@ -150,5 +173,33 @@ class Terms:
                 " --window."
             )
         check_plan(plan, limit=terms.limit)
-        HttpTransport(terms.to, public_key=terms.public_key)  # whether it is an address at all
+        transport = HttpTransport(terms.to, public_key=terms.public_key)  # an address, and a key
+        terms._check_confirmable()
+        if plan.parties is not None:
+            from shoal.device.encryption import check_parties  # most plans have one collector
+
+            check_parties(plan.parties, transport)
         return terms
+
+    def _check_confirmable(self) -> None:
+        """Refuse a promise that devices could not confirm; a limit makes that unnecessary."""
+        kind = self.plan.promise.kind
+        if kind == "local" or self.limit is not None:
+            return
+        if self.public_key is None or kind == "three-sigma":
+            raise PrivacyRefusal(
+                f"the plan's promise ({kind}) needs a crowd, and a person's device cannot confirm"
+                " it; give limit=, the largest local epsilon that all reports together may reveal,"
+                " or plan with --promise local"
+                f"{'' if kind == 'three-sigma' else ', or give public_key= of the collector'}."
+            )
+
+    def check_here(self) -> None:
+        """Raise `MissingExtraError` if this machine has not all that the plan needs."""
+        if self.plan.memory is not None or self.plan.parties is not None:
+            require("cryptography", purpose="this telemetry")
+
+    def check_promise(self) -> None:
+        """Compute a proven promise where SciPy is installed, or refuse the plan."""
+        if self.plan.promise.kind == "proven" and find_spec("scipy") is not None:
+            check_promise(self.plan)

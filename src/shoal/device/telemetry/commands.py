@@ -122,17 +122,17 @@ def _drop_waiting(box: ReportQueue) -> None:
 
 def show(telemetry: Telemetry) -> str:
     """Show every request that left, byte for byte and in words."""
-    requests = _requests(telemetry)
-    if not requests:
+    sent = requests(telemetry)
+    if not sent:
         return "Nothing has left this machine."
     plans = dict(_plans(_folder(telemetry)))
     return "\n\n".join(
-        _request_text(number, request, plans) for number, request in enumerate(requests, 1)
+        _request_text(number, request, plans) for number, request in enumerate(sent, 1)
     )
 
 
 def show_json(telemetry: Telemetry) -> str:
-    return json.dumps([request.to_json() for request in _requests(telemetry)], indent=1)
+    return json.dumps([request.to_json() for request in requests(telemetry)], indent=1)
 
 
 def delete(telemetry: Telemetry) -> str:
@@ -195,7 +195,7 @@ def _plans(folder: Path) -> Iterator[tuple[str, Plan]]:
         yield plan.id, plan
 
 
-def _requests(telemetry: Telemetry) -> list[LoggedRequest]:
+def requests(telemetry: Telemetry) -> list[LoggedRequest]:
     return Log(_folder(telemetry) / "log", time.time).requests()
 
 
@@ -205,10 +205,9 @@ def _request_text(number: int, request: LoggedRequest, plans: dict[str, Plan]) -
     head = request.sent.partition(b"\r\n\r\n")[0].decode("latin-1").splitlines()
     lines = [f"{number}. {when}, to {request.to}; {answer}.", *(f"  {line}" for line in head)]
     if request.body:
-        lines.append(f"  and {len(request.body)} bytes: {request.body.hex()}")
+        lines.append("    head; the same for all who use this version of Shoal and this plan")
         plan = next((plan for name, plan in plans.items() if f"/{name}/" in head[0]), None)
-        if plan is not None:
-            lines += report_in_words(plan, request.body)
+        lines += report_in_words(plan, request.body)
     return "\n".join(lines)
 
 

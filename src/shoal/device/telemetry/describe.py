@@ -42,12 +42,14 @@ def terms_in_words(terms: Terms) -> list[str]:
     ]
 
 
-def report_in_words(plan: Plan, body: bytes) -> list[str]:
+def report_in_words(plan: Plan | None, body: bytes) -> list[str]:
     """Return every byte of a sent report and its meaning, then its content after the flips."""
     try:
+        if plan is None:
+            raise ReportError("its plan is not known here any more.")
         reports = split_batch(plan, body)
     except ReportError:
-        return ["This is no report in the open form; its bytes are above."]
+        return _bytes_and_meaning(body, "encrypted, or of a plan that is not here any more")
     size = row_bytes(plan.bits)
     value = int.from_bytes(reports.content[-size:], "little")
     window = reports.windows[0]

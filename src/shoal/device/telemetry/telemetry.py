@@ -55,6 +55,8 @@ class Telemetry:
         must be local, or certified with `public_key`.
     public_key
         The collector's key, for plans and certificates that must be signed.
+    why
+        A sentence of the maintainer for the person who is asked: what the reports are for.
     ask
         Whether `flush` may ask at a terminal. Without it, only ``mytool telemetry on`` turns it on.
     worker
@@ -87,6 +89,7 @@ class Telemetry:
         to: str,
         limit: object = None,
         public_key: str | None = None,
+        why: str | None = None,
         ask: bool = True,
         worker: Sequence[str] | None = None,
         environ: Mapping[str, str] | None = None,
@@ -95,7 +98,7 @@ class Telemetry:
     ) -> None:
         self.tool, self.to, self.limit, self.public_key = tool, to, limit, public_key
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
-        self.clock = clock
+        self.clock, self.why = clock, why
         self.folder = state.state_folder(tool, self.environ) if folder is None else folder
         self.ask = ask
         self._plan, self._worker = plan, worker
@@ -140,12 +143,12 @@ class Telemetry:
             return self._error
         try:
             from shoal.device.telemetry.describe import Terms
-            from shoal.device.telemetry.worker import merge, read_events
+            from shoal.device.telemetry.worker import dropped, read_events
 
             survey = Terms.read(self.agreement()).plan.survey
-            merged = merge(survey, read_events(b"".join(self._recorded)))
+            problems = dropped(survey, read_events(b"".join(self._recorded)))
             note = b"" if self.folder is None else state.read_file(self._within(), state.NOTE)
-            return " ".join(merged.problems) or (note or b"").decode("utf-8", "replace") or None
+            return " ".join(problems) or (note or b"").decode("utf-8", "replace") or None
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 

@@ -221,6 +221,23 @@ def merge(survey: Survey, events: Iterable[Event]) -> Merged:
     >>> merge(survey, [("record", {"commands": "deploy"})]).problems
     ["Question 'commands': a value that does not fit it was dropped."]
     """
+    given, sums, problems = _collect(survey, events)
+    answer = {
+        question.name: _merged(question, given[question.name], sums[question.name])
+        for question in survey.asked
+    }
+    return Merged(answer, problems)
+
+
+def dropped(survey: Survey, events: Iterable[Event]) -> list[str]:
+    """Return a sentence about each question with values that no answer will have."""
+    return _collect(survey, events)[2]
+
+
+def _collect(
+    survey: Survey, events: Iterable[Event]
+) -> tuple[dict[str, list[object]], dict[str, float], list[str]]:
+    """Return the values that were recorded, the sums that were counted, and the problems."""
     given: dict[str, list[object]] = {question.name: [] for question in survey.asked}
     sums = dict.fromkeys(given, 0.0)
     problems: dict[str, None] = {}
@@ -238,11 +255,7 @@ def merge(survey: Survey, events: Iterable[Event]) -> Merged:
     for question in survey.asked:
         if (overwritten := _overwritten(question, given[question.name])) is not None:
             problems[f"Question {question.name!r}: {overwritten}"] = None
-    answer = {
-        question.name: _merged(question, given[question.name], sums[question.name])
-        for question in survey.asked
-    }
-    return Merged(answer, list(problems))
+    return given, sums, list(problems)
 
 
 def _overwritten(question: Question, given: list[object]) -> str | None:

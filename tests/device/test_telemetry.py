@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,6 +24,7 @@ from shoal.device.encode import encode
 from shoal.device.telemetry import Telemetry, commands, state
 from shoal.device.telemetry.describe import Terms
 from shoal.device.telemetry.environment import CI_VARIABLES
+from shoal.device.telemetry.words import catalogue, width_of
 from shoal.device.telemetry.worker import Event, merge, read_events
 from shoal.errors import AnswerError, InputError, MissingExtraError, ShoalError
 from shoal.protocol.flip_probability import FlipProbability
@@ -38,6 +40,7 @@ from tests.device.telemetry_help import (
     run_tool,
     tool_command,
     wait_for,
+    world_of,
     world_of_tools,
 )
 
@@ -235,8 +238,8 @@ class TestMerging:
                 self.telemetry().check(**{name: value})
         self.telemetry().check(f="a;b", c="x", n=2, y=True, t="words")
 
-    def telemetry(self) -> Telemetry:
-        plan = Plan(self.SURVEY, PLAN.q, PLAN.promise, window=3600)
+    def telemetry(self, window: int = 3600) -> Telemetry:
+        plan = Plan(self.SURVEY, PLAN.q, PLAN.promise, window=window)
         return Telemetry("mytool", plan=plan, to="https://x.example", folder="/nowhere")
 
     def test_a_choice_that_nobody_made(self):
@@ -526,58 +529,95 @@ class TestTerminal:
 
     SCRIPT = "import os\nos.open(os.ttyname(0), os.O_RDWR)  # our terminal now\n" + TOOL
 
-    def answer(self, folder: Path, to: str, typed: bytes, **environ: str) -> bytes:
+    def answer(self, folder: Path, to: str, *typed: str, columns: int = 80, **environ: str) -> str:
+        """Return what a terminal shows while a person types a line at each prompt."""
         pty = pytest.importorskip("pty", reason="no terminals here")
+        fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
         ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         command = tool_command(folder, to, "c1")
         command[2] = self.SCRIPT
         process = subprocess.Popen(
             command,
-            env=a_persons_environment(folder, TERM="xterm", **environ),
+            env=a_persons_environment(folder, TERM="xterm", PYTHONUTF8="1", **environ),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
         )
         os.close(theirs)
-        shown, answered = b"", False
+        shown, lines = b"", list(typed)
         try:
             while piece := os.read(ours, 4096):
                 shown += piece
-                if b"[y/N]" in shown and not answered:
-                    os.write(ours, typed)
-                    answered = True
+                if lines and shown.count(b"/N/?]") > len(typed) - len(lines):
+                    os.write(ours, lines.pop(0).encode())
         except OSError:  # how a terminal ends
             pass
         os.close(ours)
         assert process.wait(60) == 0, shown
-        return shown
+        return shown.decode().replace("\r\n", "\n")
 
     def test_yes(self, tmp_path: Path, server: Server):
-        shown = self.answer(tmp_path, server.url, b"y\n")
-        assert b"Send these reports? [y/N]" in shown
-        assert b"which of c0, c1" in shown
-        assert server.url.encode() in shown
+        shown = self.answer(tmp_path, server.url, "y\n")
+        assert "Send these reports? [y/N/?]" in shown
+        assert "Thank you." in shown
         folder = tmp_path / ".local/state/mytool/telemetry"
         (file,) = folder.glob("*/events.*")
         assert read_events(file.read_bytes()) == [
             ("record", {"command": "c1", "platform": "linux"})
         ]
-        assert b"Send these" not in self.answer(tmp_path, server.url, b"")
+        assert "Send these" not in self.answer(tmp_path, server.url)
         assert server.connections == []
 
-    @pytest.mark.parametrize("typed", [b"\n", b"n\n", b"what?\n", b"\x04", b"\x03"])
-    def test_anything_else_is_no(self, tmp_path: Path, server: Server, typed: bytes):
-        assert b"Nothing will be sent" in self.answer(tmp_path, server.url, typed)
+    @pytest.mark.parametrize(
+        "typed", ["\n", "n\n", "what?\n", "j\n", "yes please\n", "\x04", "\x03"]
+    )
+    def test_anything_else_is_no(self, tmp_path: Path, server: Server, typed: str):
+        assert "Nothing will be sent" in self.answer(tmp_path, server.url, typed)
         folder = tmp_path / ".local/state/mytool/telemetry"
         assert everything(folder) == ["off"]
-        assert b"Send these" not in self.answer(tmp_path, server.url, b"y\n")
+        assert "Send these" not in self.answer(tmp_path, server.url, "y\n")
         assert server.connections == []
 
+    def test_the_details_before_an_answer(self, tmp_path: Path, server: Server):
+        shown = self.answer(tmp_path, server.url, "?\n", "?\n", "yes\n")
+        assert shown.count("which of c0, c1") == 2
+        assert server.url in shown
+        assert "by a factor of at most e^" in " ".join(shown.split())
+        assert "Thank you." in shown
+
+    @pytest.mark.parametrize("language", ["en", "de", "fr", "es", "ja"])
+    @pytest.mark.parametrize("columns", [40, 80, 120])
+    def test_every_language_fits_every_terminal(self, tmp_path, server, language, columns):
+        """Asked, told the details, and answered with the last yes word of the language."""
+        words = catalogue()[language]
+        environ = {"LC_ALL": "", "LC_MESSAGES": f"{language}_XX.UTF-8", "LANG": "en_US.UTF-8"}
+        typed = words["yes"][0].upper() + "\n"
+        shown = self.answer(tmp_path, server.url, "?\n", typed, columns=columns, **environ)
+        flat = "".join(shown.split())
+        for key in ("prompt", "thanks", "asked", "several"):
+            assert "".join(words[key].split()) in flat, key
+        assert max(map(width_of, shown.splitlines())) <= columns
+        assert (tmp_path / ".local/state/mytool/telemetry").exists()
+        telemetry = world_of(tmp_path, server.url).tool()
+        assert telemetry.choice() == "yes"
+
     def test_nobody_is_asked_where_it_is_off(self, tmp_path: Path, server: Server):
-        for environ in ({"CI": "1"}, {"DO_NOT_TRACK": "1"}, {"MYTOOL_TELEMETRY": "0"}):
-            assert b"Send these" not in self.answer(tmp_path, server.url, b"y\n", **environ)
+        for name, value in (("CI", "1"), ("DO_NOT_TRACK", "1"), ("MYTOOL_TELEMETRY", "0")):
+            environ: dict[str, Any] = {name: value}
+            assert "Send these" not in self.answer(tmp_path, server.url, "y\n", **environ)
         assert not (tmp_path / ".local").exists()
+
+    def test_a_shell_without_a_terminal_is_not_asked_and_keeps_a_yes(self, tmp_path, server):
+        done = run_tool(tmp_path, server.url, "c1")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert not (tmp_path / ".local").exists()
+        self.answer(tmp_path, server.url, "y\n")
+        done = run_tool(tmp_path, server.url, "c2")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        (file,) = (tmp_path / ".local/state/mytool/telemetry").glob("*/events.*")
+        assert b"c2" in file.read_bytes()
 
 
 class TestCommands:

@@ -132,6 +132,7 @@ class _Trial:
 def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
     """Send one report of a tool's telemetry to a collector that exists for this only."""
     from shoal.device.telemetry import commands
+    from shoal.device.telemetry.consent import Consent
     from shoal.device.telemetry.describe import Terms
     from shoal.device.telemetry.worker import TelemetryWorker
     from shoal.lab.demo import running_collector
@@ -152,6 +153,7 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
                 to=urls["public"],
                 limit=terms.limit,
                 why=subject.why,
+                translations=subject.translations,
                 environ=os.environ | dict.fromkeys(_silenced(tool), ""),
                 folder=str(folder / "person"),
                 clock=lambda: moment[0],
@@ -166,7 +168,8 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
                 worker.work()
 
         first = run()
-        prompt = commands.question_text(first)
+        consent = Consent(first, sys.stdout)
+        prompt = f"{consent.text()}\n\n{consent.details()}"
         first.turn_on()
         first.record(**recorded)
         moment[0] += terms.window
@@ -179,9 +182,7 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
             raise ShoalError(f"nothing was sent: {last.problem or first.problem}")
         shown = commands.show(last)
         (status,) = (one for one in commands.status(last).splitlines() if "Reports: " in one)
-        return _Trial(
-            tool, plan, prompt.strip(), recorded, sent, shown, status, again, last.problem
-        )
+        return _Trial(tool, plan, prompt, recorded, sent, shown, status, again, last.problem)
 
 
 def _silenced(tool: str) -> Iterator[str]:

@@ -1,13 +1,11 @@
-"""The commands ``mytool telemetry status|on|off|show|delete``, and the consent prompt.
+"""The commands ``mytool telemetry status|on|off|show|delete``.
 
-`click_group` and `add_commands` give the commands to a tool made with click or argparse. The prompt
-appears once, on a terminal; no answer means no.
+`click_group` and `add_commands` give the commands to a tool made with click or argparse.
 """
 
 from __future__ import annotations
 
 import json
-import select
 import shutil
 import sys
 import time
@@ -22,8 +20,8 @@ from shoal.device.ledger import Account, Ledger
 from shoal.device.outbox.queue import ReportQueue, Ticket
 from shoal.device.telemetry import state
 from shoal.device.telemetry.describe import Terms, report_in_words, terms_in_words
-from shoal.device.telemetry.environment import switch_name
 from shoal.device.telemetry.log import Log, LoggedRequest
+from shoal.device.telemetry.words import fitted
 from shoal.device.telemetry.worker import QUIET, WORKING
 from shoal.errors import InputError, ShoalError
 from shoal.protocol.flip_probability import local_epsilon
@@ -214,7 +212,7 @@ def _request_text(number: int, request: LoggedRequest, plans: dict[str, Plan]) -
 def _run(telemetry: Telemetry, name: str, as_json: bool) -> str:
     """Run a command; its caller is not prompted in this run."""
     telemetry.ask = False
-    return show_json(telemetry) if as_json else COMMANDS[name][1](telemetry)
+    return show_json(telemetry) if as_json else fitted(COMMANDS[name][1](telemetry))
 
 
 def click_group(telemetry: Telemetry) -> click.Group:
@@ -267,42 +265,3 @@ def add_commands(telemetry: Telemetry, parser: ArgumentParser) -> None:
         if name == "show":
             command.add_argument("--json", action="store_true", help=_JSON_HELP)
         command.set_defaults(run=partial(run, name))
-
-
-PATIENCE = 60.0
-"""Seconds to wait at the prompt. Then the answer is no."""
-
-
-def question_text(telemetry: Telemetry) -> str:
-    tool = telemetry.tool
-    changed = telemetry.choice() == "changed"
-    first = (
-        f"{tool} asks different questions than those you said yes to."
-        if changed
-        else f"{tool} would like to report how it is used. Nothing was sent so far."
-    )
-    last = (
-        f"See every byte that left with `{tool} telemetry show`. Turn it off with `{tool} telemetry"
-        f" off`, {switch_name(tool)}=0 or DO_NOT_TRACK=1."
-    )
-    lines = [first, *terms_in_words(Terms.read(telemetry.agreement())), last]
-    return "\n".join(["", *lines, "Send these reports? [y/N] "])
-
-
-def ask(telemetry: Telemetry) -> None:
-    """Show the prompt and keep the answer; anything but yes is no."""
-    try:
-        sys.stderr.write(question_text(telemetry))
-        sys.stderr.flush()
-        ready, _, _ = select.select([sys.stdin], [], [], PATIENCE)
-        answer = sys.stdin.readline() if ready else ""
-    except KeyboardInterrupt:
-        answer = ""
-    if answer.strip().lower() in ("y", "yes"):
-        telemetry.turn_on()
-        sys.stderr.write("Thank you.\n")
-    else:
-        assert telemetry.folder is not None
-        state.say_no(telemetry.folder)
-        newline = "" if answer.endswith("\n") else "\n"
-        sys.stderr.write(f"{newline}Nothing will be sent, and you will not be asked again.\n")

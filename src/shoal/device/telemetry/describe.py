@@ -8,38 +8,39 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 
 from shoal.device.outbox.http import HttpTransport
 from shoal.device.outbox.plan_policy import check_plan, check_promise
+from shoal.device.telemetry.words import Words, english
 from shoal.errors import InputError, PlanError, PrivacyRefusal, ReportError, require
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan
-from shoal.protocol.questions import Question
+from shoal.protocol.questions import MISSING, OTHER, Question
 from shoal.protocol.survey import Flags, Number, Text, YesNo
 from shoal.protocol.wire import ID_BYTES, MAGIC, row_bytes, split_batch
 from shoal.support.files import first_line, strict_json
 from shoal.support.rounding import float_up, text_up
 
-_SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"))
+_SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"), (1, "second"))
 
 
-def terms_in_words(terms: Terms) -> list[str]:
+def terms_in_words(terms: Terms, words: Words | None = None) -> list[str]:
     """Describe the questions, the reports and their privacy loss, one line each."""
-    plan = terms.plan
-    asked = [f"  {question.name}: {_asked(question)}" for question in plan.survey.asked]
-    revealed = _revealed(plan)
-    often, span = _span(terms.window)
-    limit = f"No report is made once all of them would pass a local epsilon of {terms.limit}."
-    return [
-        "Asked:",
-        *asked,
-        f"Sent: one report {often}, about the last {span} before in which you used it."
-        f" Each of its {plan.bits} bits is flipped with probability {_q(plan)} before"
-        " it leaves this machine. It has no id that a second report would share.",
-        *revealed,
-        *([] if terms.limit is None else [limit]),
-        f"To: {terms.to}. Its operator sees the network address of each sender.",
+    plan, words = terms.plan, english() if words is None else words
+    asked = [
+        "  " + words["question"].format(name=question.name, text=_asked(question, words))
+        for question in plan.survey.asked
     ]
+    sent = words["sent"].format(
+        often=often(terms.window, words),
+        about=words["about"][_unit(terms.window)],
+        bits=plan.bits,
+        q=probability(plan),
+    )
+    limit = [] if terms.limit is None else [words["limit"].format(limit=terms.limit)]
+    to = words["to"].format(to=terms.to)
+    return [words["asked"], *asked, sent, *_revealed(plan, words), *limit, to]
 
 
 def report_in_words(plan: Plan | None, body: bytes) -> list[str]:
@@ -61,7 +62,7 @@ def report_in_words(plan: Plan | None, body: bytes) -> list[str]:
         (ID_BYTES, "id of this report, drawn at random; no other report has it"),
         (4, f"window: {window}"),
         *cohort,
-        (size, f"the {plan.bits} answer bits, each flipped with probability {_q(plan)}"),
+        (size, f"the {plan.bits} answer bits, each flipped with probability {probability(plan)}"),
     ]
     lines, place = [], 0
     for length, meaning in meanings:
@@ -77,56 +78,64 @@ def _bytes_and_meaning(content: bytes, meaning: str) -> list[str]:
     return [*(f"  {row.hex(' ')}" for row in rows), f"    {meaning}"]
 
 
-def _q(plan: Plan) -> str:
+def probability(plan: Plan) -> str:
     return f"{float(plan.q.fraction):.4g}"
 
 
-def _asked(question: Question) -> str:
-    if isinstance(question, Number):
-        return f"how much, in one of {', '.join(question.labels)}"
+def _asked(question: Question, words: Words) -> str:
     if isinstance(question, Text):
-        return f"a text, as {question.bits} bits of its hashes"
+        return str(words["text"].format(bits=question.bits))
     if isinstance(question, YesNo):
-        return "yes or no"
-    options = ", ".join(question.labels)
+        return str(words["yes or no"])
+    labels = words["separator"].join(_labels(question, words))
     if isinstance(question, Flags):
-        return f"{f'up to {question.at_most}' if question.at_most else 'which'} of {options}"
-    return f"one of {options}"
+        key = "at most" if question.at_most else "flags"
+        return str(words[key].format(labels=labels, count=question.at_most))
+    return str(words["number" if isinstance(question, Number) else "one"].format(labels=labels))
 
 
-def _span(seconds: int) -> tuple[str, str]:
-    """Return "a week" and "week", or "in 3 days" and "3 days"."""
-    for length, name in _SPANS:
-        if seconds % length == 0:
-            many = f"{seconds // length} {name}s"
-            return (f"a {name}", name) if seconds == length else (f"in {many}", many)
-    return f"in {seconds} seconds", f"{seconds} seconds"
+def _labels(question: Question, words: Words) -> list[str]:
+    """Return the options in the person's language, where they are words of ours."""
+    ours = {OTHER: words["other"], MISSING: words["missing"]}
+    labels = list(question.labels)
+    if isinstance(question, Number) and question.edges:
+        edges = question.edges
+        between = [words["between"].format(*pair) for pair in pairwise(edges)]
+        ends = words["below"].format(edges[0]), words["above"].format(edges[-1])
+        labels = [ends[0], *between, ends[1], *labels[len(edges) + 1 :]]
+    return [ours.get(label, label) for label in labels]
 
 
-def _revealed(plan: Plan) -> list[str]:
+def often(seconds: int, words: Words) -> str:
+    """Return "one report a week", or "one report every 3 days"."""
+    length, name = next(span for span in _SPANS if seconds % span[0] == 0)
+    count = seconds // length
+    unit = name if count == 1 and name in words["often"] else f"{name}s"
+    return str(words["often"][unit].format(count=count))
+
+
+def _unit(seconds: int) -> str:
+    return dict(_SPANS[:3]).get(seconds, "period")
+
+
+def _revealed(plan: Plan, words: Words) -> list[str]:
     """State the privacy loss of a report to an observer who knows its sender; a theorem."""
     epsilon = plan.local_epsilon
-    first = (
-        f"One report shifts the odds between two answers by a factor of at most {_factor(epsilon)}"
-        f" (local epsilon {text_up(epsilon)}; proven, against everyone who sees it)."
-    )
-    several = "The factors of several reports multiply."
+    factor = _factor(epsilon, words)
+    lines = [words["odds"].format(factor=factor, epsilon=text_up(epsilon)), words["several"]]
     if plan.memory is not None:
         differing = plan.survey.differing_bits
-        largest = _factor(float_up(local_epsilon(differing, plan.memory.q1, places=EXACT)))
-        several = f"However often the same answer is sent, that factor stays below {largest}."
-    lines = [first, several]
+        largest = float_up(local_epsilon(differing, plan.memory.q1, places=EXACT))
+        lines[1] = words["memory"].format(factor=_factor(largest, words))
     if plan.promise.kind != "local":
-        lines.append(
-            f"In a crowd of {plan.crowd_size} the plan {plan.promise.in_words}. Your device does"
-            " not rely on it."
-        )
+        promise = plan.promise.in_words.partition(": ")[2]
+        lines.append(words["crowd"].format(size=plan.crowd_size, promise=promise))
     return lines
 
 
-def _factor(epsilon: float) -> str:
+def _factor(epsilon: float, words: Words) -> str:
     if epsilon > 30:
-        return f"e^{text_up(epsilon)}: it may say the answer itself"
+        return str(words["bare"].format(epsilon=text_up(epsilon)))
     return text_up(math.nextafter(math.exp(epsilon), math.inf), 3)
 
 

@@ -8,6 +8,7 @@ the constructor; the condition of a person's machine never raises.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -56,7 +57,10 @@ class Telemetry:
     public_key
         The collector's key, for plans and certificates that must be signed.
     why
-        A sentence of the maintainer for the person who is asked: what the reports are for.
+        What the reports are for: a sentence for the person who is asked, or one per language.
+    translations
+        More languages for the prompt: a mapping like the package's ``catalogue.json``, or the path
+        of a JSON file.
     ask
         Whether `flush` may ask at a terminal. Without it, only ``mytool telemetry on`` turns it on.
     worker
@@ -89,7 +93,8 @@ class Telemetry:
         to: str,
         limit: object = None,
         public_key: str | None = None,
-        why: str | None = None,
+        why: str | Mapping[str, str] | None = None,
+        translations: str | os.PathLike[str] | Mapping[str, Mapping[str, object]] | None = None,
         ask: bool = True,
         worker: Sequence[str] | None = None,
         environ: Mapping[str, str] | None = None,
@@ -98,7 +103,7 @@ class Telemetry:
     ) -> None:
         self.tool, self.to, self.limit, self.public_key = tool, to, limit, public_key
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
-        self.clock, self.why = clock, why
+        self.clock, self.why, self.translations = clock, why, translations
         self.folder = state.state_folder(tool, self.environ) if folder is None else folder
         self.ask = ask
         self._plan, self._worker = plan, worker
@@ -189,9 +194,9 @@ class Telemetry:
             if self._held and self.ask and environment.can_be_asked():
                 self.ask = False
                 if self.choice() in ("not asked", "changed"):
-                    from shoal.device.telemetry.commands import ask
+                    from shoal.device.telemetry.consent import Consent
 
-                    ask(self)
+                    Consent(self, sys.stderr).ask()
             if self.choice() == "yes":
                 self._start_worker()
         except Exception as error:  # telemetry never disturbs the tool
@@ -220,8 +225,10 @@ class Telemetry:
         computed where SciPy is installed.
         """
         from shoal.device.telemetry.describe import Terms
+        from shoal.device.telemetry.words import read_translations
         from shoal.device.telemetry.worker import check_answers
 
+        read_translations(self.translations)
         terms = Terms.read(self.agreement())
         terms.check_here()
         terms.check_promise()

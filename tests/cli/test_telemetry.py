@@ -23,7 +23,7 @@ class TestTry:
     def test_every_byte_is_shown(self, capsys: pytest.CaptureFixture[str]):
         assert run(["telemetry", "try", PLAN_FILE, "--limit", "60"]) == 0
         shown = capsys.readouterr().out
-        rows = re.findall(r"^  ((?:[0-9a-f]{2} ?)+)$", shown, re.M)
+        rows = re.findall(r"^  ((?:[0-9a-f]{2})+)$", shown, re.M)
         reports = split_batch(Plan.read(EXAMPLE / "plan.json"), bytes.fromhex("".join(rows)))
         assert len(reports) == 1
         assert "the answer was 202" in shown

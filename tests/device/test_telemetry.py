@@ -434,7 +434,7 @@ class TestSimulation:
         assert first.problems == ()
         report = split_batch(PLAN, first.body)
         assert report.windows == [3001]
-        assert f"{report.content[:16].hex(' ')}" in str(first)
+        assert f"  {report.content[:16].hex()}\n" in str(first)
         assert "command: set: c1, c3" in str(first)
         telemetry.record(command="c9", platform="other")
         second = telemetry.simulate_next_window()

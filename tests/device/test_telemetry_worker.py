@@ -345,7 +345,7 @@ class TestShow:
         assert base64.b64decode(shown["sent"]) == b"".join(wire)
         assert shown["status"] == 202
         text = commands.show(world.tool())
-        rows = re.findall(r"^  ((?:[0-9a-f]{2} ?)+)$", text, re.M)
+        rows = re.findall(r"^  ((?:[0-9a-f]{2})+)$", text, re.M)
         assert bytes.fromhex("".join(rows)) == b"".join(wire).partition(b"\r\n\r\n")[2]
         assert "User-Agent: shoal/" in text
         assert "command: set: c1, c3" in text

@@ -114,8 +114,10 @@ class _Trial:
     problem: str | None
 
     def pieces(self) -> out.Pieces:
+        from shoal.device.telemetry.words import wrapped
+
         yield out.bold("1. Consent: the person is asked once, and says yes")
-        yield out.Plain(self.prompt)
+        yield out.Plain(wrapped(self.prompt, out.printer().width))
         yield out.bold("\n2. Record: what the tool noted in a window; it stays on the device")
         for name, value in self.recorded.items():
             yield out.Plain(f"  {name}: {value}")

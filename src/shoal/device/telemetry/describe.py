@@ -75,7 +75,7 @@ def report_in_words(plan: Plan | None, body: bytes) -> list[str]:
 def _bytes_and_meaning(content: bytes, meaning: str) -> list[str]:
     """Return lines of 16 bytes in hexadecimal; the meaning is below them."""
     rows = [content[place : place + 16] for place in range(0, len(content), 16)]
-    return [*(f"  {row.hex(' ')}" for row in rows), f"    {meaning}"]
+    return [*(f"  {row.hex()}" for row in rows), f"    {meaning}"]
 
 
 def probability(plan: Plan) -> str:

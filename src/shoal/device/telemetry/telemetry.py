@@ -51,9 +51,9 @@ class Telemetry:
     limit
         The largest local epsilon that all reports of this tool on this device may reveal together,
         over all windows and all plans that the tool has shipped. Each report adds its own local
-        epsilon; with memory, each different answer does. The report that would pass the limit is
-        not made, nor any after it. Without a limit there is no such end, and the plan's promise
-        must be local, or certified with `public_key`.
+        epsilon; with memory, each different answer does. A report that would pass the limit is not
+        made. Without a limit there is no such end, and the plan's promise must be local, or
+        certified with `public_key`.
     public_key
         The collector's key, for plans and certificates that must be signed.
     why

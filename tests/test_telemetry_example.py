@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal import Plan, Survey
+from shoal.cli import run
 from shoal.device.telemetry import Telemetry
 from tests.device.telemetry_help import a_persons_environment
 
@@ -40,3 +41,8 @@ def test_its_plan_is_that_of_its_survey():
     telemetry = Telemetry("wordy", plan=plan, to="https://telemetry.example.org", limit=60)
     for command in ("count", "longest", "common"):
         telemetry.check(command=command, platform=sys.platform, runs=1)
+
+
+def test_its_documents_are_current(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(HERE)
+    assert run(["telemetry", "docs", "wordy:telemetry", "--check"]) == 0

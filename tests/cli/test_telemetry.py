@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,88 @@ class TestTry:
         error = capsys.readouterr().err
         assert told in error
         assert error.count("\n") == 1
+
+
+NUMBERS = itertools.count()
+TOOL = """
+from shoal import Telemetry
+telemetry = Telemetry("mytool", plan=PLAN, to="https://a.example", limit=LIMIT)
+def main(words):
+    telemetry.record(command="count", platform=words)
+    telemetry.count(runs=1)
+"""
+
+
+class TestDocs:
+    @pytest.fixture
+    def tool(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+        monkeypatch.chdir(tmp_path)
+        return Tool(tmp_path)
+
+    def test_written_and_checked(self, tool: Tool, capsys: pytest.CaptureFixture[str]):
+        tool.write()
+        assert tool.docs() == 0
+        assert sorted(path.name for path in (tool.folder / "privacy").iterdir()) == [
+            "CNIL.md",
+            "DPIA.md",
+            "PRIVACY.md",
+            "privacy-label.html",
+            "privacy-label.svg",
+        ]
+        assert tool.docs("--check") == 0
+        assert "code, plan and privacy agree" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ({"limit": "30"}, "+- No report is made once all of them would pass"),
+            ({"plan": "other.json"}, "Computed from the plan"),
+            ({"code": TOOL.replace("command=", "comand=")}, "question 'comand' is not asked"),
+            ({"code": TOOL.replace('"count"', '"cuont"')}, "is not one of its options"),
+            ({"code": TOOL.replace(".count(runs", ".count(platform")}, "'runs' of the plan"),
+        ],
+    )
+    def test_what_differs(self, tool: Tool, capsys, change: dict[str, str], told: str):
+        tool.write()
+        assert tool.docs() == 0
+        tool.write(**change)
+        capsys.readouterr()
+        assert tool.docs("--check") == 2
+        assert told in capsys.readouterr().out
+        assert tool.docs("--check", "--json") == 2
+        assert told in " ".join(json.loads(capsys.readouterr().out)["differences"])
+
+    def test_code_that_contradicts_the_plan_gets_no_documents(self, tool: Tool, capsys):
+        tool.write(code=TOOL.replace("command=", "comand="))
+        assert tool.docs() == 2
+        assert "line 5: question 'comand' is not asked" in capsys.readouterr().err
+        assert not (tool.folder / "privacy").exists()
+
+    def test_of_a_plan_alone(self, tmp_path: Path, capsys):
+        words = ["telemetry", "docs", PLAN_FILE, "--limit", "60", "-o", str(tmp_path)]
+        assert run(words) == 0
+        assert run([*words, "--check"]) == 0
+        capsys.readouterr()
+        assert run([*words[:4], "66", *words[5:], "--check"]) == 2
+
+
+class Tool:
+    """A package whose code a test changes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._name = folder, ""
+        plan = Plan.read(EXAMPLE / "plan.json")
+        plan.write(folder / "plan.json")
+        replace(plan, crowd_size=2000).write(folder / "other.json")
+
+    def write(self, code: str = TOOL, limit: str = "60", plan: str = "plan.json") -> None:
+        """Write the tool as a new package: Python imports a module once."""
+        self._name = f"tool{next(NUMBERS)}"
+        package = self.folder / self._name
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        text = code.replace("PLAN", repr(str(self.folder / plan))).replace("LIMIT", limit)
+        (package / "cli.py").write_text(text)
+
+    def docs(self, *words: str) -> int:
+        return run(["telemetry", "docs", f"{self._name}.cli:telemetry", *words])

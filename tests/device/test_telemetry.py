@@ -24,12 +24,13 @@ from shoal.device.encode import encode
 from shoal.device.telemetry import Telemetry, commands, state
 from shoal.device.telemetry.describe import Terms
 from shoal.device.telemetry.environment import CI_VARIABLES
-from shoal.device.telemetry.words import catalogue, width_of
+from shoal.device.telemetry.words import catalogue
 from shoal.device.telemetry.worker import Event, merge, read_events
 from shoal.errors import AnswerError, InputError, MissingExtraError, ShoalError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.wire import split_batch
+from shoal.support.wrapping import width_of
 from tests.device.outbox_help import Server
 from tests.device.telemetry_help import (
     PLAN,

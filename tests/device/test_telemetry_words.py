@@ -17,11 +17,10 @@ from shoal.device.telemetry.words import (
     english,
     language_of,
     read_translations,
-    width_of,
     words_for,
-    wrapped,
 )
 from shoal.errors import InputError
+from shoal.support.wrapping import width_of, wrapped
 from tests.device.telemetry_help import World
 
 LANGUAGES = ("en", "de", "fr", "es", "ja")

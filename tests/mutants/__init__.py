@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the factor shown to a person is rounded down",
-        "shoal.device.telemetry.describe:_factor",
+        "shoal.device.telemetry.describe:odds_factor",
         "text_up(math.nextafter(math.exp(epsilon), math.inf), 3)",
         "f'{math.exp(epsilon) * 0.99:.3g}'",
         "device/test_telemetry.py::test_the_factor_that_is_shown_by_enumeration",

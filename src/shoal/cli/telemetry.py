@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,16 @@ from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import arg, opt
 from shoal.device.telemetry import Telemetry
-from shoal.errors import InputError, ShoalError, require
+from shoal.errors import AnswerError, InputError, ShoalError, require
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Number, Question, Text
 
 if TYPE_CHECKING:
     from shoal.device.telemetry.log import LoggedRequest
+    from shoal.reports.telemetry import TelemetryFacts, WorkedExample
+
+_SEED, _WINDOW = 2017, 2900
+"""Of the worked example in the documents."""
 
 
 @click.group(cls=cli.InOrder)
@@ -114,7 +119,7 @@ class _Trial:
     problem: str | None
 
     def pieces(self) -> out.Pieces:
-        from shoal.device.telemetry.words import wrapped
+        from shoal.support.wrapping import wrapped
 
         yield out.bold("1. Consent: the person is asked once, and says yes")
         yield out.Plain(wrapped(self.prompt, out.printer().width))
@@ -217,3 +222,143 @@ def _example(question: Question) -> object:
     if isinstance(question, Number):
         return float(question.edges[0] if question.edges else question.low or 0)
     return "example" if isinstance(question, Text) else question.labels[0]
+
+
+@cli.command("shoal telemetry docs mytool.cli:telemetry", group=telemetry)
+def docs(
+    source: _Source,
+    output: cli.OutFolder = opt(
+        "Folder of the documents.", names="-o --output", default=Path("privacy")
+    ),
+    check: bool = opt("Write nothing; fail if code, plan and documents differ."),
+) -> out.Result:
+    """Write the privacy documents of a tool, computed from its plan.
+
+    PRIVACY.md is for its users, the label (.svg and .html) for its page, DPIA.md is the draft of an
+    impact assessment, and CNIL.md a self-check. None of them is legal advice. Text outside the
+    marks in a document is yours, and stays. With --check the exit code is 2 if anything differs:
+    put it into your tests.
+    """
+    from shoal.reports.telemetry import differences, documents, write_documents
+
+    subject = source.load()
+    found = list(_in_code(source.source, subject)) if ":" in source.source else []
+    made = documents(_facts(subject))
+    if check:
+        found += differences(made, output)
+        text = "\n".join(found) or f"code, plan and {output} agree"
+        return out.Result({"differences": found}, text, 2 if found else 0)
+    if found:
+        raise InputError(" ".join(found))
+    changed = write_documents(made, output)
+    files = [str(output / name) for name in made]
+    document = {"files": files, "changed": [str(output / name) for name in changed]}
+    lines = [f"{file}{'' if file in document['changed'] else ' (unchanged)'}" for file in files]
+    return out.Result(document, "\n".join(["written to", *lines]))
+
+
+def _facts(subject: Telemetry) -> TelemetryFacts:
+    """Collect what the documents say: the device's own sentences, and a worked example."""
+    from shoal.device.telemetry.describe import (
+        Terms,
+        asked_in_words,
+        odds_factor,
+        often,
+        revealed_in_words,
+    )
+    from shoal.device.telemetry.environment import switch_name
+    from shoal.device.telemetry.words import english
+    from shoal.reports.telemetry import TelemetryFacts
+
+    terms = Terms.read(subject.agreement())
+    words, why = english(), subject.why
+    if isinstance(why, Mapping):
+        why = why.get("en") or next(iter(why.values()), None)
+    return TelemetryFacts(
+        tool=subject.tool,
+        plan=terms.plan,
+        to=terms.to,
+        limit=terms.limit,
+        why=why,
+        switch=switch_name(subject.tool),
+        often=often(terms.window, words),
+        asked=tuple((one.name, asked_in_words(one, words)) for one in terms.plan.survey.asked),
+        revealed=tuple(revealed_in_words(terms, words)),
+        factor=odds_factor(terms.plan.local_epsilon, words),
+        example=_worked_example(terms.plan),
+    )
+
+
+def _worked_example(plan: Plan) -> WorkedExample:
+    """Return the report of a made-up answer, the same each time."""
+    from shoal.device.arrays.simulation_bits import SimulationBits
+    from shoal.device.encode import encode
+    from shoal.device.randomize import flip
+    from shoal.device.telemetry.describe import report_in_words
+    from shoal.protocol.wire import ID_BYTES, Reports, join_report, report_bytes
+    from shoal.reports.telemetry import WorkedExample
+
+    bits = SimulationBits(_SEED)
+    answer = _made_up(plan)
+    original = encode(plan, answer, random_bits=bits)
+    synthetic = flip(plan, original, random_bits=bits)
+    report_id = bytearray(ID_BYTES)
+    bits.fill(report_id)
+    report = join_report(bytes(report_id), _WINDOW, synthetic.cohort, synthetic.row)
+    body = Reports(plan.id, report_bytes(plan), report).to_bytes()
+    rows = []
+    for question in plan.survey:
+        places = [
+            bit
+            for part in plan.survey.slices_of(question.name)
+            for bit in range(part.start, part.stop)
+        ]
+        before, after = (
+            "".join(str(vector.value >> bit & 1) for bit in places)
+            for vector in (original, synthetic)
+        )
+        rows.append((question.name, str(answer.get(question.name, "follows")), before, after))
+    return WorkedExample(tuple(rows), tuple(report_in_words(plan, body)), _SEED)
+
+
+def _in_code(source: str, subject: Telemetry) -> Iterator[str]:
+    """Yield what a tool's code records otherwise than the plan asks, one sentence each."""
+    from shoal.device.telemetry.describe import Terms
+    from shoal.device.telemetry.worker import check_answers
+
+    module, _, name = source.partition(":")
+    survey = Terms.read(subject.agreement()).plan.survey
+    recorded: set[str] = set()
+    for file, call in _calls(Path(str(sys.modules[module].__file__)), module, name):
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                recorded |= {question.name for question in survey.asked}  # **answers: unknown
+                continue
+            recorded.add(keyword.arg)
+            value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+            try:
+                check_answers(survey, {keyword.arg: value} if value is not None else {})
+                if keyword.arg not in {question.name for question in survey.asked}:
+                    raise AnswerError(f"question {keyword.arg!r} is not asked; leave it out.")
+            except AnswerError as error:
+                yield f"{os.path.relpath(file)}, line {call.lineno}: {error}"
+    for question in survey.asked:
+        if question.name not in recorded:
+            yield f"question {question.name!r} of the plan is recorded nowhere in the code."
+
+
+def _calls(file: Path, module: str, name: str) -> Iterator[tuple[Path, ast.Call]]:
+    """Yield the calls of `record` and `count` of an object, in the module's whole package."""
+    files = [file]
+    if "." in module or file.name == "__init__.py":
+        top = file
+        for _ in module.split(".")[1:]:
+            top = top.parent
+        files = sorted((top if top.is_dir() else top.parent).rglob("*.py"))
+    for one in files:
+        for node in ast.walk(ast.parse(one.read_text("utf-8"), str(one))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = node.func.value
+                named = getattr(owner, "id", None) or getattr(owner, "attr", None)
+                if node.func.attr in ("record", "count") and named == name and not node.args:
+                    yield one, node

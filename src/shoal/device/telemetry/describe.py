@@ -29,7 +29,7 @@ def terms_in_words(terms: Terms, words: Words | None = None) -> list[str]:
     """Describe the questions, the reports and their privacy loss, one line each."""
     plan, words = terms.plan, english() if words is None else words
     asked = [
-        "  " + words["question"].format(name=question.name, text=_asked(question, words))
+        "  " + words["question"].format(name=question.name, text=asked_in_words(question, words))
         for question in plan.survey.asked
     ]
     sent = words["sent"].format(
@@ -38,9 +38,8 @@ def terms_in_words(terms: Terms, words: Words | None = None) -> list[str]:
         bits=plan.bits,
         q=probability(plan),
     )
-    limit = [] if terms.limit is None else [words["limit"].format(limit=terms.limit)]
     to = words["to"].format(to=terms.to)
-    return [words["asked"], *asked, sent, *_revealed(plan, words), *limit, to]
+    return [words["asked"], *asked, sent, *revealed_in_words(terms, words), to]
 
 
 def report_in_words(plan: Plan | None, body: bytes) -> list[str]:
@@ -82,7 +81,7 @@ def probability(plan: Plan) -> str:
     return f"{float(plan.q.fraction):.4g}"
 
 
-def _asked(question: Question, words: Words) -> str:
+def asked_in_words(question: Question, words: Words) -> str:
     if isinstance(question, Text):
         return str(words["text"].format(bits=question.bits))
     if isinstance(question, YesNo):
@@ -118,22 +117,24 @@ def _unit(seconds: int) -> str:
     return dict(_SPANS[:3]).get(seconds, "period")
 
 
-def _revealed(plan: Plan, words: Words) -> list[str]:
-    """State the privacy loss of a report to an observer who knows its sender; a theorem."""
-    epsilon = plan.local_epsilon
-    factor = _factor(epsilon, words)
+def revealed_in_words(terms: Terms, words: Words) -> list[str]:
+    """State the privacy loss of reports to an observer who knows their sender; a theorem."""
+    plan, epsilon = terms.plan, terms.plan.local_epsilon
+    factor = odds_factor(epsilon, words)
     lines = [words["odds"].format(factor=factor, epsilon=text_up(epsilon)), words["several"]]
     if plan.memory is not None:
         differing = plan.survey.differing_bits
         largest = float_up(local_epsilon(differing, plan.memory.q1, places=EXACT))
-        lines[1] = words["memory"].format(factor=_factor(largest, words))
+        lines[1] = words["memory"].format(factor=odds_factor(largest, words))
     if plan.promise.kind != "local":
         promise = plan.promise.in_words.partition(": ")[2]
         lines.append(words["crowd"].format(size=plan.crowd_size, promise=promise))
+    if terms.limit is not None:
+        lines.append(words["limit"].format(limit=terms.limit))
     return lines
 
 
-def _factor(epsilon: float, words: Words) -> str:
+def odds_factor(epsilon: float, words: Words) -> str:
     if epsilon > 30:
         return str(words["bare"].format(epsilon=text_up(epsilon)))
     return text_up(math.nextafter(math.exp(epsilon), math.inf), 3)

@@ -121,6 +121,30 @@ MUTANTS: tuple[Mutant, ...] = (
         "device/test_telemetry_worker.py::TestCrashes::test_killed_anywhere",
     ),
     Mutant(
+        "each plan of a tool has a limit of its own",
+        "shoal.device.telemetry.worker:TelemetryWorker._outbox",
+        "ledger.set_limit(terms.limit)",
+        "pass",
+        (
+            "device/test_telemetry_worker.py::TestWindows::"
+            "test_the_limit_is_on_the_reports_of_all_plans_together"
+        ),
+    ),
+    Mutant(
+        "a yes of another language turns telemetry on",
+        "shoal.device.telemetry.consent:is_yes",
+        "plain in words['yes']",
+        "plain in ('y', 'yes', *words['yes'])",
+        "device/test_telemetry_words.py::TestYes::test_words_of_another_language",
+    ),
+    Mutant(
+        "more reports are stated than the limit allows",
+        "shoal.reports.telemetry:TelemetryFacts.max_reports",
+        "int(Decimal(self.limit) // one)",
+        "round(Decimal(self.limit) / one)",
+        "reports/test_telemetry.py::TestContent::test_how_many_reports_a_limit_allows",
+    ),
+    Mutant(
         "the factor shown to a person is rounded down",
         "shoal.device.telemetry.describe:odds_factor",
         "text_up(math.nextafter(math.exp(epsilon), math.inf), 3)",

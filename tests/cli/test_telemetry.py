@@ -124,6 +124,9 @@ class TestDocs:
 
     def test_of_a_plan_alone(self, tmp_path: Path, capsys):
         words = ["telemetry", "docs", PLAN_FILE, "--limit", "60", "-o", str(tmp_path)]
+        assert run(words) == 2
+        assert "need --to" in capsys.readouterr().err
+        words += ["--to", "https://a.example"]
         assert run(words) == 0
         assert run([*words, "--check"]) == 0
         capsys.readouterr()

@@ -274,6 +274,7 @@ class TestMerging:
         telemetry = world.tool()
         for _ in range(4):
             telemetry.count(**{"x" * (1 << 18): 1})
+            assert (telemetry.problem or "").endswith("more are dropped.") is (_ == 3)
         (file,) = world.home.glob("*/events.*")
         assert file.stat().st_size < 1 << 20
 
@@ -446,6 +447,13 @@ class TestSimulation:
         assert split_batch(PLAN, second.body).windows == [3002]
         assert everything(tmp_path) == []
 
+    def test_many_counts_and_values(self, world: World):
+        telemetry = world.tool()
+        for number in range(5000):
+            telemetry.count(runs=1)
+            telemetry.record(command=f"c{number % 64}")
+        assert telemetry.simulate_next_window().answer["runs"] == 5000.0
+
     def test_what_would_not_be_sent(self, world: World):
         with pytest.raises(AnswerError, match="nothing was recorded"):
             world.tool().simulate_next_window()
@@ -530,14 +538,29 @@ class TestTerminal:
 
     SCRIPT = "import os\nos.open(os.ttyname(0), os.O_RDWR)  # our terminal now\n" + TOOL
 
-    def answer(self, folder: Path, to: str, *typed: str, columns: int = 80, **environ: str) -> str:
+    TYPED_AHEAD = """
+print("/N/?]", flush=True)  # the test types now
+import select
+select.select([0], [], [])
+telemetry.flush()
+"""
+
+    def answer(
+        self,
+        folder: Path,
+        to: str,
+        *typed: str,
+        columns: int = 80,
+        script: str = SCRIPT,
+        **environ: str,
+    ) -> str:
         """Return what a terminal shows while a person types a line at each prompt."""
         pty = pytest.importorskip("pty", reason="no terminals here")
         fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         command = tool_command(folder, to, "c1")
-        command[2] = self.SCRIPT
+        command[2] = script
         process = subprocess.Popen(
             command,
             env=a_persons_environment(folder, TERM="xterm", PYTHONUTF8="1", **environ),
@@ -603,6 +626,13 @@ class TestTerminal:
         assert (tmp_path / ".local/state/mytool/telemetry").exists()
         telemetry = world_of(tmp_path, server.url).tool()
         assert telemetry.choice() == "yes"
+
+    def test_what_was_typed_before_is_no_answer(self, tmp_path: Path, server: Server):
+        """A person types ahead for the shell while the tool works."""
+        script = self.SCRIPT.replace("telemetry.flush()", self.TYPED_AHEAD)
+        shown = self.answer(tmp_path, server.url, "y\n", "n\n", script=script)
+        assert "Nothing will be sent" in shown
+        assert everything(tmp_path / ".local/state/mytool/telemetry") == ["off"]
 
     def test_nobody_is_asked_where_it_is_off(self, tmp_path: Path, server: Server):
         for name, value in (("CI", "1"), ("DO_NOT_TRACK", "1"), ("MYTOOL_TELEMETRY", "0")):

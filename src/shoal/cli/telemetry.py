@@ -45,9 +45,13 @@ class _Source:
     limit: str | None = opt("With a plan: limit on the local epsilon of all reports.", "E")
     why: str | None = opt("With a plan: why you ask, in one sentence.", "TEXT")
 
+    @property
+    def is_code(self) -> bool:
+        return not self.source.endswith(".json")
+
     def load(self) -> Telemetry:
         """Return the object that the tool's code makes, or one like it."""
-        if not self.source.endswith(".json"):
+        if self.is_code:
             if any(one is not None for one in (self.tool, self.to, self.limit, self.why)):
                 raise InputError("--tool, --to, --limit and --why go with a plan, not with code.")
             return _import(self.source)
@@ -64,13 +68,14 @@ def _import(source: str) -> Telemetry:
         raise InputError(
             f"{source!r} is neither a plan (.json) nor code, such as mytool.cli:telemetry."
         )
-    sys.path.insert(0, os.getcwd())
+    here = os.getcwd()
+    sys.path.insert(0, here)
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as problem:
         raise InputError(f"cannot import {source}: {problem}.") from problem
     finally:
-        sys.path.remove(os.getcwd())
+        sys.path.remove(here)
     if not isinstance(found, Telemetry):
         raise InputError(f"{source} is not a Telemetry object.")
     return found
@@ -241,8 +246,10 @@ def docs(
     """
     from shoal.reports.telemetry import differences, documents, write_documents
 
+    if not source.is_code and source.to is None:
+        raise InputError("the documents of a plan need --to: the address that reports go to.")
     subject = source.load()
-    found = list(_in_code(source.source, subject)) if ":" in source.source else []
+    found = list(_in_code(source.source, subject)) if source.is_code else []
     made = documents(_facts(subject))
     if check:
         found += differences(made, output)
@@ -329,7 +336,7 @@ def _in_code(source: str, subject: Telemetry) -> Iterator[str]:
     module, _, name = source.partition(":")
     survey = Terms.read(subject.agreement()).plan.survey
     recorded: set[str] = set()
-    for file, call in _calls(Path(str(sys.modules[module].__file__)), module, name):
+    for file, call in _calls(module, name):
         for keyword in call.keywords:
             if keyword.arg is None:
                 recorded |= {question.name for question in survey.asked}  # **answers: unknown
@@ -347,14 +354,13 @@ def _in_code(source: str, subject: Telemetry) -> Iterator[str]:
             yield f"question {question.name!r} of the plan is recorded nowhere in the code."
 
 
-def _calls(file: Path, module: str, name: str) -> Iterator[tuple[Path, ast.Call]]:
+def _calls(module: str, name: str) -> Iterator[tuple[Path, ast.Call]]:
     """Yield the calls of `record` and `count` of an object, in the module's whole package."""
-    files = [file]
-    if "." in module or file.name == "__init__.py":
-        top = file
-        for _ in module.split(".")[1:]:
-            top = top.parent
-        files = sorted((top if top.is_dir() else top.parent).rglob("*.py"))
+    top = sys.modules[module.partition(".")[0]]
+    folders = map(Path, getattr(top, "__path__", ()))
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    if not files:
+        files = [Path(str(top.__file__))]
     for one in files:
         for node in ast.walk(ast.parse(one.read_text("utf-8"), str(one))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

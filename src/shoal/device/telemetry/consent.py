@@ -71,8 +71,11 @@ class Consent:
 
     def ask(self) -> None:
         """Show the prompt and keep the answer."""
+        import termios  # not on Windows, where nobody is asked
+
         self._terms.check_here()  # before anybody is bothered
         answer = None
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # typed before it was asked
         try:
             self._show(f"\n{self.text()}")
             while (answer := self._read()) is not None and answer.strip() in ("?", "？"):

@@ -180,15 +180,16 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def append_event(folder: str, window: int, line: bytes) -> None:
-    """Write an event into its window's file, unless it is there already."""
+def append_event(folder: str, window: int, line: bytes) -> bool:
+    """Write an event into its window's file, unless it is there already; False if it is full."""
     path = os.path.join(folder, f"{PREFIX}{window}")
     known = read_file(path) or b""
-    if len(known) + len(line) > MAX_EVENT_BYTES:
-        return
     if not line.startswith(b"('count'") and (known.startswith(line) or b"\n" + line in known):
-        return
+        return True
+    if len(known) + len(line) > MAX_EVENT_BYTES:
+        return False
     _write(path, os.O_APPEND, line)
+    return True
 
 
 def event_windows(folder: str) -> Iterator[int]:

@@ -108,7 +108,7 @@ class Telemetry:
         self.ask = ask
         self._plan, self._worker = plan, worker
         self._held: list[bytes] = []
-        self._recorded: list[bytes] = []
+        self._recorded: dict[bytes, int] = {}
         self._simulated = 0
         self._child: int | None = None
         self._error: str | None = None
@@ -172,10 +172,8 @@ class Telemetry:
     def _note(self, kind: str, values: Mapping[str, object]) -> None:
         try:
             line = state.event_line(kind, values)
-            if len(self._recorded) < _MAX_REMEMBERED and (
-                kind == "count" or line not in self._recorded
-            ):
-                self._recorded.append(line)
+            if line in self._recorded or len(self._recorded) < _MAX_REMEMBERED:
+                self._recorded[line] = self._recorded.get(line, 0) + 1
             choice = self.choice()
             if choice == "yes":
                 self._write([line])
@@ -245,9 +243,10 @@ class Telemetry:
         from shoal.device.telemetry.simulate import simulate
 
         terms = Terms.read(self.agreement())
-        found = simulate(terms, b"".join(self._recorded), self.clock(), self._simulated + 1)
+        events = b"".join(line * times for line, times in self._recorded.items())
+        found = simulate(terms, events, self.clock(), self._simulated + 1)
         self._simulated += 1
-        self._recorded = []
+        self._recorded = {}
         return found
 
     def click_group(self) -> click.Group:
@@ -300,7 +299,8 @@ class Telemetry:
         window = state.agreed_window(self.folder, self.agreement())
         if window is not None:
             for line in lines:
-                state.append_event(self._within(), int(self.clock() // window), line)
+                if not state.append_event(self._within(), int(self.clock() // window), line):
+                    self._error = "the events of this window take a mebibyte; more are dropped."
 
     def _within(self) -> str:
         assert self.folder is not None

@@ -71,7 +71,7 @@ class EntropyError(ShoalError, RuntimeError):
 
 _EXTRAS = {
     "cli": ("click", "rich"),
-    "analysis": ("jinja2", "numpy", "pyarrow", "scipy"),
+    "analysis": ("jinja2", "numpy", "openpyxl", "pyarrow", "scipy"),
     "server": ("httptools", "msgspec", "prometheus_client", "starlette"),
     "postgres": ("psycopg",),
     "curator": ("opendp",),

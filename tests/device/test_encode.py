@@ -203,16 +203,18 @@ class TestMoreKinds:
 
     def test_columns_that_are_neither(self):
         survey = Survey("s", (YesNo("a"),))
-        with pytest.raises(AnswerError, match="row 2, question 'a': 2 is not yes or no"):
+        with pytest.raises(AnswerError, match="row 2, question 'a': the answer is not yes or no"):
             encode(survey, pa.table({"a": [1, 2]}))
-        with pytest.raises(AnswerError, match=r"row 1, question 'a': 0\.5 is not yes or no"):
+        with pytest.raises(AnswerError, match="row 1, question 'a': the answer is not yes or no"):
             encode(survey, pa.table({"a": [0.5, 0.0]}))
         with pytest.raises(AnswerError, match="row 3, question 'a': the answer is missing"):
             encode(survey, pa.table({"a": [True, False, None]}))
         number = Survey("s", (Number("x", ("1",)),))
-        with pytest.raises(AnswerError, match="row 2, question 'x': nan is not a finite number"):
+        with pytest.raises(
+            AnswerError, match="row 2, question 'x': the answer is not a finite number"
+        ):
             encode(number, pa.table({"x": [1.0, float("nan")]}))
-        with pytest.raises(AnswerError, match="question 'x': True is not a number"):
+        with pytest.raises(AnswerError, match="row 1, question 'x': the answer is not a number"):
             encode(number, pa.table({"x": [True, False]}))
 
     @pytest.mark.parametrize(
@@ -271,22 +273,19 @@ class TestMoreKinds:
 
 
 BAD: list[tuple[str, Any, str]] = [
-    ("features", ["sync", "tabs"], "'tabs' is not one of its options"),
+    ("features", ["sync", "tabs"], "is not one of its options"),
     ("features", ["sync", "sync"], "names an option twice"),
-    ("features", "sync;", "'' is not one of its options"),
-    ("features", "sync;;vpn", "'' is not one of its options"),
-    ("features", [None], "None is not an option's name"),
-    ("features", ["Sync"], "'Sync' is not one of its options"),
-    ("languages", "en;fr;de", "sets 3 options, at most 2 are allowed"),
-    ("channel", "alpha", "'alpha' is not one of its options"),
+    ("features", [None], "is not an option's name"),
+    ("features", ["tab"], "is not one of its options"),
+    ("languages", "en;fr;de", "sets too many options, at most 2 are allowed"),
+    ("channel", "alpha", "is not one of its options"),
     ("channel", None, "the answer is missing"),
     ("channel", "", "the answer is missing"),
-    ("channel", "(missing)", "is not one of its options"),
-    ("system", "windows", "'windows' is not one of its options"),
+    ("channel", "other", "is not one of its options"),
+    ("system", "windows", "is not one of its options"),
     ("age", None, "the answer is missing"),
-    ("age", "old", "'old' is not a number"),
-    ("age", "nan", "is not a finite number"),
-    ("age", "-inf", "is not a finite number"),
+    ("age", "old", "is not a number"),
+    ("age", "-inf", "is not a number"),
     ("age", "1_000", "is not a number"),
     ("age", "0x10", "is not a number"),
 ]
@@ -295,9 +294,9 @@ BAD: list[tuple[str, Any, str]] = [
 ONLY_VALUES: list[tuple[str, Any, str]] = [
     ("features", 5.5, "is not a list of options"),
     ("features", {"sync": True}, "is not a list of options"),
-    ("features", [1], "'1' is not one of its options"),
-    ("features", [1.5], "1.5 is not an option's name"),
-    ("channel", 1, "'1' is not one of its options"),
+    ("features", [1], "is not one of its options"),
+    ("features", [1.5], "is not an option's name"),
+    ("channel", 1, "is not one of its options"),
     ("channel", True, "is not one option's name"),
     ("channel", ["beta"], "is not one option's name"),
     ("channel", float("nan"), "is not one option's name"),
@@ -315,10 +314,12 @@ ONLY_VALUES: list[tuple[str, Any, str]] = [
 
 class TestBadAnswers:
     @pytest.mark.parametrize(("question", "value", "why"), BAD + ONLY_VALUES)
-    def test_row_question_and_value_are_named(self, question: str, value: object, why: str):
+    def test_row_and_question_are_named_and_not_the_value(
+        self, question: str, value: object, why: str
+    ):
         with pytest.raises(AnswerError) as caught:
             encode(SURVEY, [GOOD, GOOD, GOOD | {question: value}])
-        assert str(caught.value).startswith(f"row 3, question {question!r}: ")
+        assert str(caught.value).startswith(f"row 3, question {question!r}: the answer ")
         assert why in str(caught.value)
 
     @pytest.mark.parametrize(("question", "value", "why"), BAD)
@@ -339,7 +340,7 @@ class TestBadAnswers:
     @pytest.mark.parametrize(
         ("answer", "why"),
         [
-            ({}, "^question 'features' has no answer"),
+            ({}, "^question 'features': the answer is left out"),
             ({"features": []}, "^question 'channel': the answer is missing"),
             (GOOD | {"colour": "red"}, "^question 'colour' is not asked"),
             (GOOD | {1: 2}, "question 1 is not asked"),
@@ -497,7 +498,9 @@ class TestOneByOneAndTables:
         survey = Survey("s", (Choice("c", ("x", "y")),))
         column = ["x"] * 70_000
         column[68_999] = "z"
-        with pytest.raises(AnswerError, match="row 69000, question 'c': 'z'"):
+        with pytest.raises(
+            AnswerError, match="row 69000, question 'c': the answer is not one of its"
+        ):
             encode(survey, pa.table({"c": column}))
 
     def test_more_columns_than_questions(self):
@@ -510,7 +513,9 @@ class TestOneByOneAndTables:
         rows = [{"x": "0,5"}, {"x": "1,5"}, {"x": "-"}]
         for given_ in (rows, pa.Table.from_pylist(rows), pd.DataFrame(rows)):
             assert encode(survey, given_, table_format=declared).rows.tolist() == [[1], [2], [4]]
-        with pytest.raises(AnswerError, match=r"row 1, question 'x': '0\.5' is not a number"):
+        with pytest.raises(
+            AnswerError, match="row 1, question 'x': the answer has another decimal sign"
+        ):
             encode(survey, [{"x": "0.5"}], table_format=declared)
         with pytest.raises(InputError, match="for tables and lists"):
             encode(survey, rows[0], table_format=declared)

@@ -56,7 +56,7 @@ def test_a_survey_file_with_a_wrong_format(tmp_path: Path):
     [
         *(("3", 3, 3), (" -4.25 ", -4.25, None), ("-4,25", None, -4.25)),
         *(("1.234,50", None, 1234.5), ("1.234.567", None, 1234567), ("1.678", 1.678, None)),
-        *(("1e3", 1000, None), ("1e999", None, None), ("nan", None, None), ("1_0", None, None)),
+        *(("1e3", 1000, 1000), ("1e999", None, None), ("nan", None, None), ("1_0", None, None)),
         *(("٣", None, None), ("", None, None)),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import unicodedata
@@ -20,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Choice, Flags, Number, Plan, ShoalError, Survey, Text, YesNo, plan
+from shoal import Choice, Date, Flags, Number, Plan, ShoalError, Survey, Text, YesNo, plan
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode, set_bits
@@ -649,3 +650,62 @@ class TestFuzz:
 def test_points_that_floats_cannot_tell_apart_are_refused(limits: dict[str, Any]):
     with pytest.raises(SurveyError, match="too close"):
         Number("n", **limits)
+
+
+class TestDates:
+    def test_one_answer_and_many(self):
+        survey = Survey(
+            "s", (Date("m", "month"), Date("d", "weekday"), Date("w", "week", "option"))
+        )
+        assert survey.bits == 12 + 7 + 54
+        day = datetime.date(2026, 12, 31)  # a Thursday in ISO week 53
+        answers = [
+            dict.fromkeys("mdw", one)
+            for one in (
+                day,
+                datetime.datetime(2026, 12, 31, 5),
+                "2026-12-31",
+                " 2026-12-31T23:59Z ",
+            )
+        ]
+        expected = (1 << 11) | (1 << 15) | (1 << (19 + 52))
+        assert {encode(survey, one).value for one in answers} == {expected}
+        packed = [row.tobytes() for row in encode(survey, answers).rows]
+        assert set(packed) == {expected.to_bytes(10, "little")}
+        frame = pd.DataFrame(dict.fromkeys("mdw", pd.to_datetime(["2026-12-31"])))
+        column = pa.array([day])
+        for table in (frame, pa.table(dict.fromkeys("mdw", column))):
+            assert encode(survey, table).rows[0].tobytes() == packed[0]
+        with pytest.raises(AnswerError, match=r"'31\.12\.2026' is not a date such as 2026-03-31"):
+            encode(survey, dict.fromkeys("mdw", "31.12.2026"))
+        for absent in (pd.NaT, 5, ["2026-12-31"]):
+            with pytest.raises(AnswerError, match="is not a date"):
+                encode(survey, dict.fromkeys("mdw", absent))
+
+    def test_a_part_that_is_none(self):
+        for by in ("year", 5, ["month"], None):
+            with pytest.raises(SurveyError, match="by of question 'd' must be one of 'month'"):
+                Date("d", by)  # type: ignore[arg-type]
+
+
+def test_other_flags():
+    survey = Survey("s", (Flags("f", ("a", "b"), other=True, at_most=2),))
+    assert survey["f"].labels == ("a", "b", "(other)")
+    for answer, bits in (("a;x", 5), (["x", "y"], 4), ("", 0), ("a;b", 3), ([7, 8, "b"], 6)):
+        assert encode(survey, {"f": answer}).value == bits
+        assert encode(survey, [{"f": answer}]).rows.tolist() == [[bits]]
+    lists = pa.table({"f": [["a", "x"], ["x", "y"], None]})
+    assert encode(survey, lists).rows.tolist() == [[5], [4], [0]]
+    with pytest.raises(AnswerError, match="too many"):
+        encode(survey, {"f": "a;b;x"})
+    with pytest.raises(AnswerError, match="twice"):
+        encode(survey, {"f": "a;a"})
+
+
+def test_plain_numbers_are_read_alike_in_columns_and_cells():
+    """Arrow reads a column of plain numbers, the format each cell."""
+    texts = ["1", "-2.5", "007", "1e3", ".5", "5.", "+3", "1E-2", "9007199254740993", "0.1"]
+    question = Number("n", tuple(str(edge) for edge in (-2, 0.05, 0.4, 0.5, 1, 3, 6, 8, 1000, 10**15)))
+    survey = Survey("s", (question,))
+    whole = encode(survey, pa.table({"n": texts})).rows
+    assert (whole == encode(survey, [{"n": text} for text in texts]).rows).all()

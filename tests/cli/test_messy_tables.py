@@ -181,8 +181,8 @@ def test_problems_of_all_columns_in_one_run(tmp_path: Path, monkeypatch, capsys)
         " column (rows 1, 2, 3, ...)",
         "  question 'pay': 9 cells are a usual text for no answer; add \"n/a\" to missing of the"
         " column (rows 4, 104, 204, ...)",
-        "  question 'city': 3 cells are not one of its options; set other = true in the question"
-        " if it may be (rows 3, 303, 603)",
+        "  question 'city': 3 cells are not one of its options; if others are allowed, set other"
+        " = true in the question (rows 3, 303, 603)",
         "Columns are declared in [table.columns.NAME] of the survey file.",
     ]
 

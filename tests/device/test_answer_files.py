@@ -358,8 +358,8 @@ class TestAnswers:
         assert lines == [
             "15 answers are not allowed, so nothing was written:",
             "  question 'n': 10 cells are not a number (rows 21, 22, 23, ...)",
-            "  question 'c': 4 cells are not one of its options; set other = true in the question"
-            " if it may be (rows 8, 10, 30,001, ...)",
+            "  question 'c': 4 cells are not one of its options; if others are allowed, set other ="
+            " true in the question (rows 8, 10, 30,001, ...)",
             "  question 'n': 1 cell is missing; declare missing = \"option\" in the survey if that"
             " may happen (row 10)",
         ]

@@ -705,7 +705,9 @@ def test_other_flags():
 def test_plain_numbers_are_read_alike_in_columns_and_cells():
     """Arrow reads a column of plain numbers, the format each cell."""
     texts = ["1", "-2.5", "007", "1e3", ".5", "5.", "+3", "1E-2", "9007199254740993", "0.1"]
-    question = Number("n", tuple(str(edge) for edge in (-2, 0.05, 0.4, 0.5, 1, 3, 6, 8, 1000, 10**15)))
+    question = Number(
+        "n", tuple(str(edge) for edge in (-2, 0.05, 0.4, 0.5, 1, 3, 6, 8, 1000, 10**15))
+    )
     survey = Survey("s", (question,))
     whole = encode(survey, pa.table({"n": texts})).rows
     assert (whole == encode(survey, [{"n": text} for text in texts]).rows).all()

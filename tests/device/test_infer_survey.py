@@ -144,7 +144,7 @@ def test_typing_errors_in_numbers_are_missing():
     found = kind("age", cells)
     assert (found.kind, found.declared) == ("number", {"invalid": "missing"})
     assert found.question.missing == "option"
-    assert "24 are no numbers and taken as missing: '4o'" in found.seen
+    assert "not numbers, so taken as missing: 24 ('4o')" in found.seen
     assert kind("size", column(lambda g, row: g.choice(["12", "large", "small"]))).kind == "choice"
 
 

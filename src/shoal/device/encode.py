@@ -206,7 +206,8 @@ def bits_of(
     """Return which bits of a question an answer sets, each once; text needs a cohort."""
     if answer is LEFT_OUT:
         if isinstance(question, (Flags, Text)):
-            raise InvalidAnswerError(question, "is left out; give an empty one if nothing is set")
+            why = "is left out; give an empty one if nothing is set"
+            raise _refused(question, "the answer", why)
         answer = None
     if not isinstance(question, Text):
         return set_bits(question, answer, rounding, survey.place_of(question.name))
@@ -272,7 +273,7 @@ def missing_bit(question: Question) -> int:
     assert isinstance(question, (Choice, Date, Number, YesNo))
     if question.missing is None:
         why = 'is missing; declare missing = "option" in the survey if that may happen'
-        raise InvalidAnswerError(question, why)
+        raise _refused(question, "the answer", why)
     return question.bits - 1
 
 
@@ -281,16 +282,12 @@ def is_missing(answer: object) -> bool:
     return answer is None or (isinstance(answer, str) and not answer.strip())
 
 
-class InvalidAnswerError(AnswerError):
-    """One answer is outside its question's domain; `why` tells nothing of the answer."""
-
-    def __init__(self, question: Question, why: str, answer: str = "the answer") -> None:
-        super().__init__(f"question {question.name!r}: {answer} {why}.")
-        self.why = why
+def wrong_answer(question: Question, answer: object, why: str) -> AnswerError:
+    return _refused(question, shown(answer), why)
 
 
-def wrong_answer(question: Question, answer: object, why: str) -> InvalidAnswerError:
-    return InvalidAnswerError(question, why, shown(answer))
+def _refused(question: Question, answer: str, why: str) -> AnswerError:
+    return AnswerError(f"question {question.name!r}: {answer} {why}.", why)
 
 
 def _named_options(question: Flags, answer: object) -> list[str]:

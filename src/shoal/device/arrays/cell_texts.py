@@ -115,7 +115,7 @@ def _explain_options(
             return f"contains {sign}; set separator = {sign} {HOW_TO_DECLARE}"
     if all(folded(one) in options for one in named):
         return "differs from an option in case or blanks; set fold = true in the question"
-    return f"{why}; set other = true in the question if it may be"
+    return f"{why}; if others are allowed, set other = true in the question"
 
 
 def _explain_number(text: str, table_format: TableFormat, why: str) -> str:

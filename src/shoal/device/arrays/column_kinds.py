@@ -250,7 +250,7 @@ class _Column:
         some = ", ".join(f"{text[:20]!r}" for text in wrong[:_SHOWN])
         more = ", ..." if len(wrong) > _SHOWN else ""
         cells = sum(self.counts[text] for text in wrong)
-        return f"; {cells:,} are no {what} and taken as missing: {some}{more}", {
+        return f"; not {what}, so taken as missing: {cells:,} ({some}{more})", {
             "invalid": "missing"
         }
 
@@ -356,7 +356,7 @@ class _Column:
             return _left_out(f'{several}, too many for options; ask it as kind = "text" if needed')
         fold = len(spelled) < len(counts)
         spelling = ", upper and lower case taken as one" if fold else ""
-        left = f"; rare ones, of {rest:,} people in all, are (other)" if rest else ""
+        left = f"; rare ones are (other): {rest:,} in all" if rest else ""
         other = bool(rest) or not self.whole
         choice = Choice(**self._option(), options=options, other=other, fold=fold)
         return choice, f"{several}{spelling}{left}{self._gaps}", {}

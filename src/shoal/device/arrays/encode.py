@@ -19,7 +19,6 @@ from shoal.device.arrays.cell_texts import HOW_TO_DECLARE, explain
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.encode import (
     LEFT_OUT,
-    InvalidAnswerError,
     bits_of,
     check_names,
     fresh_rounding,
@@ -222,7 +221,7 @@ class TableEncoder:
         try:
             answer = _read_cell(question, cell, written)
             return bits_of(self._survey, question, answer, cohort, self._rounding)
-        except InvalidAnswerError as error:
+        except AnswerError as error:
             if written.invalid == "error":
                 return explain(question, cell, written, error.why)
             return bits_of(self._survey, question, None, cohort, self._rounding)
@@ -335,7 +334,7 @@ def _read_or_missing(question: AskedQuestion, cell: Any, table_format: TableForm
         if isinstance(question, Number):
             return None if is_missing(answer) else number_of(question, answer)
         set_bits(question, answer)
-    except InvalidAnswerError:
+    except AnswerError:
         if table_format.invalid == "error":
             raise
         return None

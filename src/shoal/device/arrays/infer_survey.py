@@ -274,8 +274,8 @@ def _notes(read: _Rows, whole: bool, rows: int) -> tuple[str, ...]:
     if read.blank:
         notes.append(f"{read.blank:,} blank row{'s' * (read.blank > 1)} skipped.")
     if written.skip_last:
-        rows_are = "row is" if written.skip_last == 1 else f"{written.skip_last} rows are"
-        notes.append(f"The last {rows_are} totals or remarks, and skipped.")
+        which = "row is" if written.skip_last == 1 else f"{written.skip_last} rows are"
+        notes.append(f"The last {which} skipped: totals or remarks.")
     if read.problems:
         notes.append(
             f"Rows that cannot be read: {len(read.problems):,}, the first is row"

@@ -319,7 +319,7 @@ class TestRefusals:
             monkeypatch.setitem(sys.modules, "opendp.prelude", None)
             refused: tuple[type, str] = InputError, "pip install 'shoal\\[curator\\]'"
         else:
-            monkeypatch.setattr(noise, "_opendp", lambda *_: (lambda values: values, 1.0000001))
+            monkeypatch.setattr(noise, "_laplace", lambda *_: (lambda values: values, 1.0000001))
             refused = PrivacyRefusal, "nothing was released"
         budget = Budget(1)
         with pytest.raises(refused[0], match=refused[1]):

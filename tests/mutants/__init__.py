@@ -495,7 +495,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "intervals of many numbers are those of one",
-        "shoal.curator.release:Release.accuracy",
+        "shoal.curator.query:Release.accuracy",
         "count = max(len(self.values), 1)",
         "count = 1",
         "curator/test_curator.py::TestAccuracy::test_statements",

@@ -33,7 +33,7 @@ from shoal.curator.noise import (
     on_lattice,
     sum_sensitivity,
 )
-from shoal.curator.release import Query, Release
+from shoal.curator.query import Query, Release
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal, check_number, check_text
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat

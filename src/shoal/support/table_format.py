@@ -60,6 +60,8 @@ class TableFormat:
     invalid
         The treatment of a cell or row that cannot be read: ``error`` stops before anything is
         written, ``missing`` treats it as a cell, or a row of cells, without a value.
+    inferred
+        Whether the survey beside this format was inferred from a table.
 
     Examples
     --------
@@ -73,12 +75,15 @@ class TableFormat:
     decimal: str = "."
     missing: Sequence[str] = ()
     invalid: Literal["error", "missing"] = "error"
+    inferred: bool = False
 
     def __post_init__(self) -> None:
         _check_one_of("encoding", self.encoding, ENCODINGS)
         _check_one_of("delimiter", self.delimiter, tuple(DELIMITERS))
         _check_one_of("decimal", self.decimal, (".", ","))
         _check_one_of("invalid", self.invalid, ("error", "missing"))
+        if not isinstance(self.inferred, bool):
+            raise InputError(f"inferred is true or false, got {shown(self.inferred)}.")
         markers = self.missing
         if not isinstance(markers, (list, tuple)) or not all(isinstance(m, str) for m in markers):
             raise InputError(f"missing must be a list of texts, got {shown(markers)}.")
@@ -107,7 +112,10 @@ class TableFormat:
 
     def to_json(self) -> dict[str, Any]:
         """Return the format as plain JSON values."""
-        return asdict(self) | {"missing": list(self.missing)}
+        document = asdict(self) | {"missing": list(self.missing)}
+        if not self.inferred:
+            del document["inferred"]
+        return document
 
     def to_toml(self) -> str:
         r"""Return the format as the [table] section of a TOML file.

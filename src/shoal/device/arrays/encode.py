@@ -48,15 +48,25 @@ class AnswerErrors:
     def __init__(self) -> None:
         self.total = 0
         self._named: list[tuple[int, str]] = []
+        self._first_question: tuple[int, str | None] | None = None
 
-    def add(self, row: int, message: str) -> None:
+    def add(self, row: int, message: str, question: str | None = None) -> None:
         self.total += 1
+        if self._first_question is None or row < self._first_question[0]:
+            self._first_question = row, question
         self._named.append((row, message))
         if len(self._named) > 4 * _MAX_NAMED:
             self._named = self._first()
 
     def _first(self) -> list[tuple[int, str]]:
         return sorted(self._named, key=lambda one: one[0])[:_MAX_NAMED]
+
+    @property
+    def place(self) -> str:
+        """The first row that has one, and its question if it is known; nothing of its content."""
+        assert self._first_question is not None
+        row, question = self._first_question
+        return f"row {row}" if question is None else f"row {row}, question {question!r}"
 
     def raise_first(self) -> None:
         """Raise the error of the first row that has one."""
@@ -77,6 +87,8 @@ class TableEncoder:
     """Encodes tables of answers part by part; rows are numbered from 1 through all parts.
 
     Answers that are not allowed go to `errors`. The caller raises them before it uses any row.
+    With `keep_positions` the numbers of a grid are not rounded and set no bit: `positions` has
+    where they are on their grid, by question and part, NaN where one is missing.
     """
 
     def __init__(
@@ -84,12 +96,16 @@ class TableEncoder:
         survey: Survey,
         table_format: TableFormat | None = None,
         random_bits: RandomBits | None = None,
+        *,
+        keep_positions: bool = False,
     ) -> None:
         self._survey, self._format = survey, table_format or DEFAULT_FORMAT
         self._random_bits = random_bits or SystemBits()
         self._rounding = fresh_rounding(self._random_bits)
         check_format(survey, self._format)
         self.errors = AnswerErrors()
+        kept = [one for one in survey.asked if isinstance(one, Number) and one.grid]
+        self.positions = {one.name: list[NDArray[np.float64]]() for one in kept * keep_positions}
         self._row = 1
 
     def table(self, table: Any, problems: Sequence[RowProblem] = ()) -> Original:
@@ -143,6 +159,9 @@ class TableEncoder:
             for question in survey.asked:
                 block = vectors[:, survey.slice_of(question.name)]
                 column = columns[question.name][part]
+                if isinstance(question, Number) and question.name in self.positions:
+                    self._keep_positions(question, column, start, unreadable)
+                    continue
                 if not isinstance(column, list):
                     column = _plain(question, column.combine_chunks())
                     if _encode_column(question, column, block, self._format, self._random_bits):
@@ -179,10 +198,40 @@ class TableEncoder:
                 if key is not None:
                     known[key] = bits
             if isinstance(bits, AnswerError):
-                row = self._row + start + index
-                self.errors.add(row, f"row {row}, {bits}")
+                self._refuse(question, start + index, bits)
             else:
                 out[index, bits] = True
+
+    def _keep_positions(
+        self, question: Number, column: Any, start: int, unreadable: Collection[int]
+    ) -> None:
+        """Keep where a column's numbers are on their grid; cell by cell if one does not fit."""
+        positions = np.full(len(column), np.nan)
+        self.positions[question.name].append(positions)
+        if not isinstance(column, list):
+            column = _plain(question, column.combine_chunks())
+            try:
+                numbers, missing = _numbers(question, column, self._format)
+            except (AnswerError, pa.ArrowException, UnicodeDecodeError):
+                numbers, missing = np.array([np.nan]), np.array([False])
+            if np.isfinite(numbers).all():
+                positions[~missing] = question.position(numbers[~missing])
+                return
+            column = python_cells(column)
+        for index, cell in enumerate(column):
+            if start + index in unreadable or cell is LEFT_OUT:
+                continue
+            try:
+                answer = _read_cell(question, cell, self._format)
+                if not is_missing(answer):
+                    positions[index] = question.position(number_of(question, answer))
+            except AnswerError as error:
+                if self._format.invalid == "error":
+                    self._refuse(question, start + index, error)
+
+    def _refuse(self, question: AskedQuestion, place: int, error: AnswerError) -> None:
+        row = self._row + place
+        self.errors.add(row, f"row {row}, {error}", question.name)
 
     def _bits(
         self, question: AskedQuestion, cell: Any, cohort: int | None

@@ -36,6 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -118,6 +119,7 @@ def gaussian_mechanism(
     return Mechanism(scale, True, measurement)
 
 
+@lru_cache(64)
 def gaussian_scale(squared: Fraction, epsilon: str, delta: str) -> float:
     """Return the smallest scale of Gaussian noise that OpenDP's map allows, up to 1e-9 of it."""
     loss, wanted = float(epsilon), Fraction(Decimal(delta))

@@ -14,7 +14,7 @@ from shoal.theory import discrete_gaussian
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 7.5, 40.0])
 def test_tail_and_radius(sigma: float):
     def mass(k: int) -> mpmath.mpf:
-        return mpmath.exp(-mpmath.mpf(k) ** 2 / (2 * mpmath.mpf(sigma) ** 2))
+        return mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * mpmath.mpf(sigma) ** 2))
 
     far = math.ceil(12 * sigma) + 3
     total = 2 * mpmath.fsum(mass(k) for k in range(1, far)) + 1

@@ -83,7 +83,7 @@ class _Page:
         "Write a survey's page (.html), table (.csv, .md) or data (.json, .parquet, .arrow).",
         names="-o --output",
     )
-    delta: str | None = opt("Delta that a survey may spend too, for less noise.", "D")
+    delta: str | None = cli.DELTA.when("With a survey")
     options_are_public: bool = opt("Declare that inferred options and limits are public.")
     title: str | None = opt("Title of the page.  [default: the survey's name]", "TEXT")
     date: str | None = opt("Date in the citation, printed as given.", "TEXT")

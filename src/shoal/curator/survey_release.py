@@ -35,8 +35,8 @@ from shoal.protocol.questions import MISSING, Number, Question
 from shoal.protocol.survey import Survey
 from shoal.reports.page import PageText, markdown, page
 from shoal.reports.protection import OBSERVER_HEADS, Fact, ratio_in_words
-from shoal.reports.publication import MAX_CELLS, write_document
-from shoal.reports.sections import Table, TableRow
+from shoal.reports.publication import write_document
+from shoal.reports.sections import MAX_CELLS, Table, TableRow
 from shoal.reports.tables import csv_text
 from shoal.support.checks import check_level, check_text, listed
 from shoal.support.rounding import text_up

@@ -362,6 +362,12 @@ class TestRelease:
         lenient = TableFormat(invalid="missing")
         assert release(SURVEY, table, table_format=lenient, **terms).rows == 400
 
+    def test_blank_rows_are_not_skipped_where_the_number_of_rows_is_public(self):
+        skipping: dict[str, Any] = {"table_format": TableFormat(skip_blank=True), "epsilon": 1}
+        with pytest.raises(PrivacyRefusal, match="skip_blank"):
+            release(SURVEY, people(), neighbours="replace", **skipping)
+        release(SURVEY, people(), neighbours="add-remove", **skipping)
+
     def test_text_is_left_out(self, quiet: Seeded):
         word = Text("word", bits=64, hashes=2, cohorts=8)
         survey = Survey("s", (Choice("brand", ("old", "new")), word))

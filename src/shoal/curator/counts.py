@@ -45,7 +45,7 @@ from shoal.curator.noise import Neighbours
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.encode import TableEncoder
 from shoal.device.arrays.randomize import Original
-from shoal.errors import AnswerError, InputError
+from shoal.errors import InputError
 from shoal.protocol.questions import AskedQuestion, CrossSide, Flags, Number, Text
 from shoal.protocol.survey import Cross, Survey
 from shoal.support.table_format import TableFormat
@@ -93,18 +93,10 @@ def count_table(survey: Survey, table: Path | str | Any, table_format: TableForm
     encoder = TableEncoder(asked, table_format, keep_positions=True)
     unit, rows = unit_of(survey), 0
     total = np.zeros(survey.bits, np.int64)
-    try:
-        for original in _originals(asked, table, table_format, encoder):
-            rows += len(original)
-            total += _Part(asked, original, encoder).counts(survey, int(1 / unit))
-    except AnswerError:
-        if not encoder.errors.total:
-            raise
-    if encoder.errors.total:
-        raise InputError(
-            f"{encoder.errors.place}: the answer is not allowed, so nothing was released; correct"
-            ' it, or declare invalid = "missing" (--invalid missing) to leave such cells out.'
-        )
+    for original in _originals(asked, table, table_format, encoder):
+        rows += len(original)
+        total += _Part(asked, original, encoder).counts(survey, int(1 / unit))
+    encoder.errors.raise_all()
     return TableCounts(rows, tuple(total.tolist()), unit)
 
 

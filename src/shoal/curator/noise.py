@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 from shoal.errors import InputError, PrivacyRefusal, missing_extra
 from shoal.support.checks import check_decimal
 from shoal.support.files import first_line
+from shoal.support.table_format import TableFormat
 from shoal.theory.calibration import smallest
 
 _MAX_WHOLE = 2**62
@@ -229,6 +230,15 @@ def check_neighbours(value: object) -> Neighbours:
             f" or add-remove (one row comes or goes), got {value!r}."
         )
     return value  # type: ignore[return-value]
+
+
+def check_public_rows(neighbours: Neighbours, table_format: TableFormat) -> None:
+    """Refuse to skip rows by their content where the number of rows is public."""
+    if neighbours == "replace" and table_format.skip_blank:
+        raise PrivacyRefusal(
+            "with skip_blank = true a person's row decides whether it is counted, but under replace"
+            " the number of rows is public; set it to false, or use add-remove."
+        )
 
 
 def check_epsilon(value: object) -> str:

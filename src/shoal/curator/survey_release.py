@@ -29,6 +29,7 @@ from shoal.curator.noise import (
     check_delta,
     check_epsilon,
     check_neighbours,
+    check_public_rows,
 )
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.questions import MISSING, Number, Question
@@ -111,6 +112,7 @@ def release(
             " them; check them and delete inferred = true from its [table] section, or declare"
             " that they are public (--options-are-public, options_are_public=True)."
         )
+    check_public_rows(relation, written)
     check_level(level)
     for name, text in (("title", title), ("date", date)):
         if text is not None:

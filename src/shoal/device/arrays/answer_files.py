@@ -33,7 +33,7 @@ def read_answers(
     table_format: TableFormat = DEFAULT_FORMAT,
     encoder: TableEncoder | None = None,
 ) -> Iterator[Original]:
-    """Encode the answers in a CSV, NDJSON, Arrow or Parquet file, or take originals in Parquet.
+    """Encode the answers in a file of a suffix in `ANSWER_SUFFIXES`, or take originals in Parquet.
 
     Each row is encoded by itself, as the format says. Originals are only taken for the survey that
     they were encoded for. A file without answers is an error: it is rarely intended. An `encoder`
@@ -41,7 +41,9 @@ def read_answers(
     """
     suffix, encoder = path.suffix.lower(), encoder or TableEncoder(survey, table_format)
     if suffix not in ANSWER_SUFFIXES:
-        raise AnswerError(f"answers come as .csv, .ndjson, .arrow or .parquet, got {path.name!r}.")
+        raise AnswerError(
+            f"answers come as .csv, .xlsx, .ndjson, .arrow or .parquet, got {path.name!r}."
+        )
     nobody = True
     with file_errors(path, AnswerError):
         if suffix == ".parquet" and (schema := pq.read_schema(path)).names == ["original"]:

@@ -453,30 +453,39 @@ def _plot(plot: OutFile | None = opt("Save a chart: .png, .svg or .pdf.")) -> Pa
 PLOT = made_by(_plot)
 
 
-def _table_format(
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is written: as a file declares it, with changes."""
+
     declared: Path | None = opt(
         "Take the format of the table from [table] in this file, such as the survey.",
         "FILE.toml",
         "--table-format",
-    ),
-    encoding: str | None = opt("Encoding of a .csv file.  [default: utf-8]", "NAME"),
-    delimiter: str | None = opt("Between cells: , ; | or tab.  [default: ,]", "SIGN"),
-    decimal: str | None = opt("Decimal sign in text: . or ,  [default: .]", "SIGN"),
+    )
+    encoding: str | None = opt("Encoding of a .csv file.  [default: utf-8]", "NAME")
+    delimiter: str | None = opt("Between cells: , ; | or tab.  [default: ,]", "SIGN")
+    decimal: str | None = opt("Decimal sign in text: . or ,  [default: .]", "SIGN")
     missing: tuple[str, ...] = opt(
         "A cell with this text has no value, like an empty one; repeatable.", "TEXT"
-    ),
+    )
     invalid: Literal["error", "missing"] | None = opt(
         "Stop at a cell that cannot be read, or treat it as missing.  [default: error]"
-    ),
-) -> TableFormat:
-    base = TableFormat() if declared is None else TableFormat.from_toml(declared)
-    return base.replaced(
-        encoding=encoding,
-        delimiter="\t" if delimiter == "tab" else delimiter,
-        decimal=decimal,
-        missing=missing or None,
-        invalid=invalid,
     )
+
+    def table_format(self, otherwise: TableFormat) -> TableFormat:
+        """Return the declared format, or else another one, with the changes."""
+        base = otherwise if self.declared is None else TableFormat.from_toml(self.declared)
+        return base.replaced(
+            encoding=self.encoding,
+            delimiter="\t" if self.delimiter == "tab" else self.delimiter,
+            decimal=self.decimal,
+            missing=self.missing or None,
+            invalid=self.invalid,
+        )
+
+
+def _table_format(given: TableOptions) -> TableFormat:
+    return given.table_format(TableFormat())
 
 
 TABLE_FORMAT = made_by(_table_format)

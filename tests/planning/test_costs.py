@@ -144,7 +144,7 @@ class TestEdges:
         assert plot_costs(found).axes
 
     def test_unknown_kind(self, five: Comparison):
-        with pytest.raises(InputError, match="choose one of local, proven"):
+        with pytest.raises(InputError, match="choose one of 'local', 'proven'"):
             five["oracle"]
 
     @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from shoal.protocol.plan import (
     View,
 )
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_decimal, check_integer, seconds
+from shoal.support.checks import check_decimal, check_integer, seconds, takes
 from shoal.support.rounding import text_up
 from shoal.theory import sufficient
 from shoal.theory.binomial import min_messages
@@ -37,6 +37,7 @@ from shoal.theory.binomial import min_messages
 __all__ = ["plan"]
 
 
+@takes(survey=Survey)
 def plan(
     survey: Survey,
     *,

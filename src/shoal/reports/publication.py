@@ -20,11 +20,12 @@ from shoal.errors import InputError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross
-from shoal.reports.page import markdown, notebook_html, page
+from shoal.reports.page import markdown, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
 from shoal.reports.tables import csv_text, write_table
-from shoal.support.checks import check_level, check_text
+from shoal.support.checks import check_level, check_text, takes
 from shoal.support.files import write_json, write_text, write_whole
+from shoal.support.results import Result, Section, TableExport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,8 +38,8 @@ MAX_CELLS = 100
 """Cells of a cross that are shown as a matrix with shares; a larger one is a list of counts."""
 
 
-@dataclass(frozen=True)
-class Publication:
+@dataclass(frozen=True, repr=False)
+class Publication(Result, TableExport):
     """Estimates with the plan they rest on and the certificate of its promise.
 
     `certificate` is None where the promise is local and needs no crowd.
@@ -130,10 +131,18 @@ class Publication:
             text = {".html": self.to_html, ".csv": self.to_csv, ".md": self.to_markdown}[kind]()
             write_text(target, text)
 
-    def _repr_html_(self) -> str:
-        return notebook_html(self.estimates, self.level, self.interval, self._document)
+    def _headline(self) -> str:
+        words = self.estimates._headline(self.level, self.interval)
+        return words if self.title is None else f"{self.title}; {words}"
+
+    def _sections(self) -> Iterable[Section]:
+        return self.estimates._sections(self.level, self.interval)
+
+    def _remarks(self) -> list[str]:
+        return [*self.estimates.notes, self._document["promise"]["short"]]
 
 
+@takes(plan=Plan, tally=Tally)
 def publish(
     plan: Plan,
     tally: Tally,

@@ -28,6 +28,7 @@ from shoal.errors import InputError
 from shoal.protocol.survey import Survey, Text
 from shoal.support.csv_rows import read_header
 from shoal.support.files import explain_wrong_file, kind_of
+from shoal.support.results import Result, Section, first_rows
 from shoal.support.table_files import TableBatch, file_errors, read_table
 from shoal.support.table_format import COMMA_NUMBER, DELIMITERS, POINT_NUMBER, TableFormat
 
@@ -42,8 +43,8 @@ _NOT_WINDOWS = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
 """Bytes that Windows-1252 does not use."""
 
 
-@dataclass(frozen=True)
-class SurveyProposal:
+@dataclass(frozen=True, repr=False)
+class SurveyProposal(Result):
     """A survey inferred from a table, and the kind inferred for each column."""
 
     survey: Survey
@@ -51,6 +52,18 @@ class SurveyProposal:
     rows: int
     notes: tuple[str, ...]
     table_format: TableFormat | None = None
+
+    def _headline(self) -> str:
+        questions = len(self.survey.questions)
+        return f"{self.survey.name}: {questions} questions proposed from {self.rows:,} rows"
+
+    def _sections(self) -> list[Section]:
+        columns, left_out = first_rows(self.columns)
+        rows = [(one.column, one.kind or "left out", one.seen) for one in columns]
+        return [Section(("column", "kind", "seen"), rows, left_out=left_out)]
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.notes
 
     def to_toml(self) -> str:
         """Return the survey as TOML, with the format that its CSV file seems to have.

@@ -29,7 +29,7 @@ from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.certificate import certify
 from shoal.planning.costs import survey_costs
 from shoal.planning.plan_diff import plan_diff
-from shoal.support.results import MAX_ROWS, Result, Section, TableExport, plain_table
+from shoal.support.results import MAX_ROWS, Displayed, Section, TableExport, plain_table
 from tests.doc_pages import ROOT
 from tests.reports.test_publication import HOSTILE, check_harmless
 
@@ -249,7 +249,7 @@ def test_columns_that_do_not_fit_follow_below():
 
 
 def test_control_characters_do_not_reach_the_terminal():
-    class Odd(Result):
+    class Odd(Displayed):
         def _headline(self) -> str:
             return "a\x1b[2Jb"
 

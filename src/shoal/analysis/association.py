@@ -35,7 +35,7 @@ from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_level, takes
-from shoal.support.results import Result, Section, TableExport, arrow_rows, first_rows
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 from shoal.theory.randomized_response import normal_factor
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Association(Result, TableExport):
+class Association(Displayed, TableExport):
     """The estimated table of two answers: ``association["beta", "sync"]`` is a cell."""
 
     plan: Plan

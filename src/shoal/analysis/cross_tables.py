@@ -28,7 +28,7 @@ from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross, Survey
 from shoal.support.checks import check_level, did_you_mean, listed, takes
-from shoal.support.results import Result, Section, TableExport, arrow_rows, first_rows
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ _MAX_SLICES = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CrossTable(Result, TableExport):
+class CrossTable(Displayed, TableExport):
     """The cells of crossed questions: ``table["young", "new"]`` is the estimate of one.
 
     `questions` are their names and `values` their categories; `cells` has an axis for each.
@@ -142,7 +142,7 @@ class CrossTable(Result, TableExport):
     def _answers(self, name: str) -> list[Estimate]:
         """Return the estimate of each value of a crossed question, from its own bits."""
         (side,) = (side for side in self.cross.sides if side.name == name)
-        own = list(self.estimates[side.question.name].values())
+        own = list(self.estimates[side.question.name].options.values())
         if side.bit is None:
             return own
         yes = own[side.bit]
@@ -282,7 +282,7 @@ def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd")
     order = list(range(len(sides)))
     if list(names) != [cross.name]:
         order = [sides.index(name) for name in names]
-    cells = np.array([*estimates[cross.name].values()], object).reshape(cross.sizes)
+    cells = np.array([*estimates[cross.name].options.values()], object).reshape(cross.sizes)
     questions = tuple(sides[axis] for axis in order)
     values = tuple(cross.sides[axis].values for axis in order)
     return CrossTable(estimates, cross, questions, values, {}, cells.transpose(order))

@@ -18,9 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.crowds import repeat_remedy
-from shoal.analysis.intervals import IntervalKind, Target, check_target
+from shoal.analysis.intervals import (
+    Interval,
+    IntervalKind,
+    Target,
+    check_target,
+    interval,
+    sigma,
+)
 from shoal.analysis.joint import JointEstimates, check_links, check_view, estimate_joint
-from shoal.analysis.question_estimates import Estimate as Estimate
 from shoal.analysis.question_estimates import QuestionEstimates
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, PrivacyRefusal, TallyError
@@ -29,7 +35,7 @@ from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Question, Text
 from shoal.support.checks import check_level, check_number, takes
-from shoal.support.results import Result, Section, TableExport
+from shoal.support.results import Displayed, Section, TableExport
 from shoal.theory.calibration import smallest
 from shoal.theory.randomized_response import normal_factor
 
@@ -43,7 +49,73 @@ _MIN_FLIPS = 25  # variance, in reports, from which on a count is taken as norma
 
 
 @dataclass(frozen=True, repr=False)
-class Estimates(Result, TableExport, Mapping[str, QuestionEstimates]):
+class Estimate:
+    """How many people's bit is set: one option of one question.
+
+    `count` is unbiased, `sigma` its standard deviation; `constrained` is the nearest count that
+    fits the question (between 0 and the number of reports; choices that add up).
+    """
+
+    question: Question
+    label: str
+    ones: int
+    reports: int
+    q: FlipProbability
+    target: Target
+    constrained: float
+
+    def __repr__(self) -> str:
+        return (
+            f"Estimate({self.question.name!r}, {self.label!r}, count={self.count:.1f},"
+            f" sigma={self.sigma:.1f}, share={self.share:.4f}, reports={self.reports},"
+            f" target={self.target!r})"
+        )
+
+    @property
+    def count(self) -> float:
+        """The unbiased count (M - qN) / (p - q), SDP 4."""
+        q = float(self.q)
+        return (self.ones - q * self.reports) / (1 - 2 * q)
+
+    @property
+    def share(self) -> float:
+        """The unbiased count as a share of the reports."""
+        return self.count / self.reports
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the count; for a population it is itself an estimate."""
+        return sigma(self.ones, self.reports, float(self.q), self.target)
+
+    def interval(self, level: float = 0.95, kind: IntervalKind = "exact") -> Interval:
+        """Return an interval for the count."""
+        return interval(
+            self.ones,
+            self.reports,
+            float(self.q),
+            level=level,
+            kind=kind,
+            target=self.target,
+            options=self.question.bits,
+        )
+
+    def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
+        """Return the numbers as plain JSON values, low and high in counts."""
+        bounds = self.interval(level, kind)
+        count = self.count
+        row = {
+            "count": count,
+            "share": count / self.reports,
+            "sigma": self.sigma,
+            "low": bounds.low,
+            "high": bounds.high,
+            "constrained": self.constrained,
+        }
+        return row if bounds.compatible else row | {"incompatible": True}
+
+
+@dataclass(frozen=True, repr=False)
+class Estimates(Displayed, TableExport, Mapping[str, QuestionEstimates]):
     """Estimates of every option of every question: ``estimates["features"]["sync"]``.
 
     ``estimates["age"]`` are those of one question; of a number it has `mean` and `quantile`.
@@ -138,7 +210,9 @@ class Estimates(Result, TableExport, Mapping[str, QuestionEstimates]):
             "target": self.target,
             "simulated": self.tally.simulated,
             "questions": {
-                each.question.name: {label: one.to_json(level, kind) for label, one in each.items()}
+                each.question.name: {
+                    label: one.to_json(level, kind) for label, one in each.options.items()
+                }
                 for each in questions
             },
             "notes": list(self.notes),

@@ -23,7 +23,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross, Flags, Survey, YesNo
 from shoal.protocol.wire import Rows
 from shoal.support.checks import check_integer
-from shoal.support.results import Result, Section, TableExport, arrow_rows, first_rows
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ class JointCell:
 
 
 @dataclass(frozen=True, repr=False)
-class JointEstimates(Result, TableExport):
+class JointEstimates(Displayed, TableExport):
     """Estimates of every combination of chosen bits: ``joint[1, 0]`` is set, not set."""
 
     bits: tuple[tuple[str, str], ...]

@@ -39,7 +39,7 @@ from shoal.analysis.estimates import Estimate, Estimates
 from shoal.errors import InputError
 from shoal.protocol.questions import Number
 from shoal.support.checks import check_level, takes
-from shoal.support.results import Result, Section
+from shoal.support.results import Displayed, Section
 from shoal.support.rounding import text_near
 from shoal.theory.randomized_response import count_sigma, normal_factor
 
@@ -88,7 +88,7 @@ class _WeightedSum(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class NumberSummary(Result):
+class NumberSummary(Displayed):
     """Statements about the numbers themselves; `ranges` are the estimates of points or bins."""
 
     question: Number
@@ -270,7 +270,7 @@ def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> Numb
     question = estimates.plan.survey[name]
     if not isinstance(question, Number):
         raise InputError(f"question {name!r} is not a number; only numbers have a mean.")
-    options = list(estimates[name].values())
+    options = list(estimates[name].options.values())
     missing = options.pop() if question.missing else None
     return NumberSummary(question, tuple(options), level, missing)
 

@@ -1,4 +1,4 @@
-"""Estimates of one option, and of all options of one question."""
+"""Estimates of all options of one question; a number also has a mean and quantiles."""
 
 from __future__ import annotations
 
@@ -7,89 +7,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.analysis.intervals import Interval, IntervalKind, Target, interval, sigma
+from shoal.analysis.intervals import IntervalKind
 from shoal.errors import InputError
-from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.questions import Number
 from shoal.protocol.survey import Question, unknown_option
-from shoal.support.results import Result, Section, TableExport, first_rows
+from shoal.support.results import Displayed, Section, TableExport, first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-    from shoal.analysis.estimates import Estimates
+    from shoal.analysis.estimates import Estimate, Estimates
     from shoal.analysis.number_summary import NumberEstimate, NumberSummary, Quantile
 
 
-@dataclass(frozen=True, repr=False)
-class Estimate:
-    """How many people's bit is set: one option of one question.
-
-    `count` is unbiased, `sigma` its standard deviation; `constrained` is the nearest count that
-    fits the question (between 0 and the number of reports; choices that add up).
-    """
-
-    question: Question
-    label: str
-    ones: int
-    reports: int
-    q: FlipProbability
-    target: Target
-    constrained: float
-
-    def __repr__(self) -> str:
-        return (
-            f"Estimate({self.question.name!r}, {self.label!r}, count={self.count:.1f},"
-            f" sigma={self.sigma:.1f}, share={self.share:.4f}, reports={self.reports},"
-            f" target={self.target!r})"
-        )
-
-    @property
-    def count(self) -> float:
-        """The unbiased count (M - qN) / (p - q), SDP 4."""
-        q = float(self.q)
-        return (self.ones - q * self.reports) / (1 - 2 * q)
-
-    @property
-    def share(self) -> float:
-        """The unbiased count as a share of the reports."""
-        return self.count / self.reports
-
-    @property
-    def sigma(self) -> float:
-        """The standard deviation of the count; for a population it is itself an estimate."""
-        return sigma(self.ones, self.reports, float(self.q), self.target)
-
-    def interval(self, level: float = 0.95, kind: IntervalKind = "exact") -> Interval:
-        """Return an interval for the count."""
-        return interval(
-            self.ones,
-            self.reports,
-            float(self.q),
-            level=level,
-            kind=kind,
-            target=self.target,
-            options=self.question.bits,
-        )
-
-    def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
-        """Return the numbers as plain JSON values, low and high in counts."""
-        bounds = self.interval(level, kind)
-        count = self.count
-        row = {
-            "count": count,
-            "share": count / self.reports,
-            "sigma": self.sigma,
-            "low": bounds.low,
-            "high": bounds.high,
-            "constrained": self.constrained,
-        }
-        return row if bounds.compatible else row | {"incompatible": True}
-
-
 @dataclass(frozen=True, repr=False, eq=False)
-class QuestionEstimates(Result, TableExport, Mapping[str, Estimate]):
+class QuestionEstimates(Displayed, TableExport, Mapping[str, "Estimate"]):
     """Estimates of the options of one question: ``estimates["features"]["sync"]``.
 
     A number also has a `mean`, a `variance` and any `quantile`.

@@ -31,7 +31,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.questions import QuestionPart
 from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_number, takes
-from shoal.support.results import Result
+from shoal.support.results import Displayed
 from shoal.support.rounding import round_down, round_up, text_up
 from shoal.theory.calibration import largest
 from shoal.theory.honest_crowds import (
@@ -66,7 +66,7 @@ _SHOWN = 3  # traces of each family
 
 
 @dataclass(frozen=True, repr=False)
-class Screening(Result):
+class Screening(Displayed):
     """The result: an honest crowd has a `p_value` of at most a with probability at most a.
 
     `suspicious` says that it is at most `alarm`. `smallest_share_of_fakes` is a lower bound of the

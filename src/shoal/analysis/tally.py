@@ -33,7 +33,7 @@ from shoal.protocol.plan import Plan, View
 from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_rows, row_bytes
 from shoal.support.checks import takes
 from shoal.support.files import explain_wrong_file, read_json, write_json
-from shoal.support.results import Result, Section, first_rows
+from shoal.support.results import Displayed, Section, first_rows
 
 Counts = NDArray[np.int64]
 SMALL_VECTOR = 12  # bits, up to which vectors are always counted one by one: 4096 counts at most
@@ -51,7 +51,7 @@ class CohortCounts:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tally(Result):
+class Tally(Displayed):
     """Counts of the synthetic vectors of one plan.
 
     `by_set_bits` is None if the plan's view is `counts`; then nothing else links bits of a report.

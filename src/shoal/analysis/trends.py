@@ -17,7 +17,7 @@ from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_level, listed, takes
-from shoal.support.results import Result, Section, TableExport, arrow_rows, first_rows
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Trend(Result, TableExport):
+class Trend(Displayed, TableExport):
     """The same questions in several crowds, in their order."""
 
     crowds: tuple[Estimates, ...]
@@ -102,7 +102,7 @@ def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
 
 
 @dataclass(frozen=True, repr=False)
-class CrowdDifference(Result, TableExport):
+class CrowdDifference(Displayed, TableExport):
     """How the shares of two crowds, perhaps of two plans, differ: first minus second."""
 
     first: Estimates
@@ -126,12 +126,6 @@ class CrowdDifference(Result, TableExport):
             for label, row in options.items()
         ]
         return arrow_rows(["question", "option"], rows, level=self.level)
-
-    def plot(self) -> Figure:
-        """Draw the difference of each option on its interval; needs matplotlib."""
-        from shoal.reports.plots.results import plot_difference
-
-        return plot_difference(self)
 
     def _headline(self) -> str:
         first, second = self.first.tally, self.second.tally

@@ -31,7 +31,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Flags
 from shoal.support.checks import check_integer, check_level
-from shoal.support.results import Result
+from shoal.support.results import Displayed
 from shoal.theory.binomial import binomial_window, pmf, tails
 
 __all__ = ["Pipeline", "PipelineVerdict", "inspect_pipeline"]
@@ -44,7 +44,7 @@ _PARTS = 8
 
 
 @dataclass(frozen=True, repr=False)
-class PipelineVerdict(Result):
+class PipelineVerdict(Displayed):
     """The result of a test of a pipeline.
 
     `delta_refuted` is the largest delta, at the certificate's epsilon, that the runs rule out.

@@ -28,7 +28,7 @@ from shoal.device.arrays.simulation_bits import fresh_seed, simulation_generator
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import exact_fraction
 from shoal.support.checks import check_integer, check_level
-from shoal.support.results import Result
+from shoal.support.results import Displayed
 from shoal.theory.randomized_response import local_epsilon
 
 __all__ = ["BitRate", "Verdict", "inspect_pairs", "inspect_randomizer"]
@@ -51,7 +51,7 @@ class BitRate:
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict(Result):
+class Verdict(Displayed):
     """The result of a test of a randomizer.
 
     `epsilon_refuted` is a lower bound of the local epsilon at the confidence: every claim below it

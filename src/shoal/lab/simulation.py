@@ -23,7 +23,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_integer, takes
-from shoal.support.results import Result, Section, TableExport
+from shoal.support.results import Displayed, Section, TableExport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ _NOBODY = "say how many users to simulate, or give their answers."
 
 
 @dataclass(frozen=True, repr=False)
-class Simulation(Result, TableExport):
+class Simulation(Displayed, TableExport):
     """Estimates from simulated reports, and the true counts, which are unknown in practice.
 
     `texts` are the true counts of each text of each text question, where they are known.
@@ -58,7 +58,7 @@ class Simulation(Result, TableExport):
                 (label, f"{self.true_count(name, label):,}", *cells)
                 for label, (_, *cells) in zip(self.estimates[name], table.rows, strict=False)
             ]
-            sections.append(table._replace(heads=heads, rows=rows))
+            sections.append(Section(heads, rows, left_out=table.left_out))
         return sections
 
     def _remarks(self) -> tuple[str, ...]:

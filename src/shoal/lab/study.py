@@ -34,7 +34,7 @@ from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_integer, check_level, takes
-from shoal.support.results import Result, Section, TableExport, arrow_rows, first_rows
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 from shoal.theory.binomial import tails
 from shoal.theory.calibration import NoValueError, smallest
 
@@ -117,7 +117,7 @@ class StudyPoint:
 
 
 @dataclass(frozen=True, repr=False)
-class Study(Result, TableExport):
+class Study(Displayed, TableExport):
     """What repeating the path showed at every point of a grid. All of it is simulated."""
 
     plan: Plan

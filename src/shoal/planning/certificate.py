@@ -32,7 +32,7 @@ from shoal.protocol.plan import VIEWS, Memory, Parties, Plan, View
 from shoal.protocol.promise import ComputedPromise, refusal_of
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number, takes
-from shoal.support.results import Result, Section
+from shoal.support.results import Displayed, Section
 from shoal.support.rounding import round_up, text_up
 from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
@@ -128,7 +128,7 @@ def check_crowd_hides(plan: Plan) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class Certificate(Result):
+class Certificate(Displayed):
     """What a flip probability and a crowd promise for a survey.
 
     Brackets are ``(low, high)``; the promise is the high end. With several reports per person the

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_number
-from shoal.support.results import Result, Section
+from shoal.support.results import Displayed, Section
 from shoal.support.rounding import round_up
 from shoal.theory import composition as theory
 from shoal.theory.calibration import smallest_epsilon
@@ -36,7 +36,7 @@ _SMALL_DELTA = 1e-14
 
 
 @dataclass(frozen=True, repr=False)
-class Composition(Result):
+class Composition(Displayed):
     """The joint promise of `releases` releases under one certificate."""
 
     certificate: Certificate

@@ -36,7 +36,7 @@ from shoal.support.checks import (
     listed,
     takes,
 )
-from shoal.support.results import Result, Section, TableExport, arrow_rows, first_rows
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 from shoal.theory import laplace
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
@@ -92,7 +92,7 @@ class Cost:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Result, TableExport):
+class Comparison(Displayed, TableExport):
     """The cost of every trust model for one survey and one promise."""
 
     survey: Survey
@@ -429,7 +429,7 @@ class QuestionCost:
 
 
 @dataclass(frozen=True, repr=False)
-class SurveyCosts(Result, TableExport):
+class SurveyCosts(Displayed, TableExport):
     """What each question adds to the noise of all counts."""
 
     survey: Survey

@@ -34,7 +34,7 @@ from shoal.protocol.flip_probability import FlipProbability, local_epsilon
 from shoal.protocol.plan import MIN_WINDOW, Plan, PromiseKind, View
 from shoal.protocol.survey import Number, Survey, Text
 from shoal.protocol.wording import Wording, encoding_rules, permanent_key
-from shoal.support.results import Result, Section
+from shoal.support.results import Displayed, Section
 from shoal.support.rounding import float_up, text_up
 
 DiffKind = Literal["same", "label", "new plan", "forbidden"]
@@ -84,7 +84,7 @@ class Change:
 
 
 @dataclass(frozen=True, repr=False)
-class PlanDiff(Result):
+class PlanDiff(Displayed):
     """The meaning of the step from one plan to another, with reasons in sentences.
 
     `changes` are the guarantees that differ, computed if both surveys have the same name. With

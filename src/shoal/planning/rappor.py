@@ -36,7 +36,7 @@ from shoal.protocol.plan import MAX_CROWD, Memory, Plan
 from shoal.protocol.survey import Survey, Text
 from shoal.support.checks import check_decimal, check_integer, exact_fields, shown
 from shoal.support.files import unique_keys
-from shoal.support.results import Result, Section
+from shoal.support.results import Displayed, Section
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.binomial import smallest_cohort
 
@@ -46,7 +46,7 @@ Odds = float | Fraction
 
 
 @dataclass(frozen=True, repr=False)
-class Migration(Result):
+class Migration(Displayed):
     """RAPPOR's parameters, and a plan that is at least as private."""
 
     parameters: RapporParameters

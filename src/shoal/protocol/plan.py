@@ -36,7 +36,7 @@ from shoal.support.files import (
     strict_json,
     write_json,
 )
-from shoal.support.results import Result, Section
+from shoal.support.results import Displayed, Section
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -126,7 +126,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Plan(Result):
+class Plan(Displayed):
     """The agreement between those who ask and those who answer.
 
     Parameters

@@ -29,7 +29,7 @@ from shoal.protocol.questions import (
 from shoal.protocol.text_hash import Pairs, TextHash
 from shoal.support.checks import check_text, did_you_mean, exact_fields, listed, shown
 from shoal.support.files import canonical_json
-from shoal.support.results import Result, Section, first_rows
+from shoal.support.results import Displayed, Section, first_rows
 
 __all__ = [
     "AskedQuestion",
@@ -47,7 +47,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, repr=False)
-class Survey(Result):
+class Survey(Displayed):
     """Questions asked together and answered in one report.
 
     >>> survey = Survey("browser", (

@@ -15,7 +15,7 @@ from shoal.analysis.trends import CrowdDifference, Trend
 from shoal.reports.charts import WIDTHS, chart, difference_chart, page_layout, trend_chart
 from shoal.reports.page import render
 from shoal.reports.publication import Publication
-from shoal.support.results import MAX_ROWS, Result
+from shoal.support.results import MAX_ROWS, Displayed
 
 Charts = Iterator[tuple[int, Markup]]
 """Charts, each with the place of the table that it stands above."""
@@ -25,7 +25,7 @@ _WIDE = WIDTHS["wide"]
 _numbers = count(1)
 
 
-def notebook_html(result: Result) -> str:
+def notebook_html(result: Displayed) -> str:
     """Return a piece of HTML that needs nothing else: no style sheet, no script, no request."""
     name, _, about = result._headline().partition(": ")
     return render(
@@ -38,7 +38,7 @@ def notebook_html(result: Result) -> str:
     )
 
 
-def _charts(result: Result) -> Charts:
+def _charts(result: Displayed) -> Charts:
     match result:
         case Publication():
             yield from _intervals(result.estimates, result.level, result.interval)

@@ -25,7 +25,7 @@ from shoal.reports.protection import assumptions, citation, plain_promise, promi
 from shoal.reports.tables import csv_text, write_table
 from shoal.support.checks import check_level, check_text, takes
 from shoal.support.files import write_json, write_text, write_whole
-from shoal.support.results import Result, Section, TableExport
+from shoal.support.results import Displayed, Section, TableExport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ MAX_CELLS = 100
 
 
 @dataclass(frozen=True, repr=False)
-class Publication(Result, TableExport):
+class Publication(Displayed, TableExport):
     """Estimates with the plan they rest on and the certificate of its promise.
 
     `certificate` is None where the promise is local and needs no crowd.

@@ -1,15 +1,14 @@
 """How results show themselves: one line, a text, HTML in a notebook, and data frames.
 
-A class that is a `Result` says its `_headline` and the tables of its `_sections`. Everything that
-people see of it is made from these, so that a terminal and a notebook show the same.
+A class that is `Displayed` says its `_headline` and the tables of its `_sections`. Everything that
+people see is made from these, so that a terminal and a notebook show the same.
 """
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.errors import InputError
 
@@ -28,18 +27,24 @@ _WIDTH = 80  # columns of a terminal
 T = TypeVar("T")
 
 
-class Section(NamedTuple):
+class Section:
     """A table of a result, in words and numbers for people.
 
     `left_out` is how many more rows there are. The rows of `prose` are sentences: a terminal shows
-    each as a paragraph.
+    each as a paragraph. Devices load this module, and a plain class is made fastest.
     """
 
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    title: str = ""
-    left_out: int = 0
-    prose: bool = False
+    def __init__(
+        self,
+        heads: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        title: str = "",
+        left_out: int = 0,
+        *,
+        prose: bool = False,
+    ) -> None:
+        self.heads, self.rows, self.title = heads, rows, title
+        self.left_out, self.prose = left_out, prose
 
     @property
     def numeric(self) -> tuple[bool, ...]:
@@ -62,7 +67,7 @@ def first_rows(items: Iterable[T], most: int = MAX_ROWS) -> tuple[list[T], int]:
     return every[:most], max(len(every) - most, 0)
 
 
-class Result:
+class Displayed:
     """Shows itself: `repr` is one line, `print` a compact text, a notebook shows HTML."""
 
     def _headline(self) -> str:
@@ -86,7 +91,7 @@ class Result:
         return f"{type(self).__name__}({shortened(line, _MAX_LINE)})"
 
     def __str__(self) -> str:
-        parts = [textwrap.fill(printable(self._headline()), _WIDTH)]
+        parts = [_paragraph(printable(self._headline()), 0)]
         parts += ["\n".join(_lines(section)) for section in self._sections()]
         remarks = [_paragraph(f"- {printable(one)}", 2) for one in self._remarks()]
         return "\n\n".join((*parts, *(["\n".join(remarks)] if remarks else [])))
@@ -112,7 +117,9 @@ def _lines(section: Section) -> Iterator[str]:
 
 
 def _paragraph(text: str, indent: int) -> str:
-    return textwrap.fill(text, _WIDTH, subsequent_indent=" " * indent)
+    from textwrap import fill  # a device shows nothing
+
+    return fill(text, _WIDTH, subsequent_indent=" " * indent)
 
 
 def _written(value: object) -> str:

@@ -27,14 +27,14 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.text_hash import PADDING
 from shoal.support.checks import check_integer, check_number, takes
-from shoal.support.results import Result, Section, TableExport, arrow_rows, first_rows
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True, repr=False)
-class Discovery(Result, TableExport):
+class Discovery(Displayed, TableExport):
     """The words found, by falling count, with the pairs and candidates that led to them."""
 
     plan: Plan

@@ -34,7 +34,7 @@ from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.rappor import RapporParameters
 from shoal.support.checks import shown
-from shoal.support.results import Result, Section, TableExport
+from shoal.support.results import Displayed, Section, TableExport
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.randomized_response import normal_factor
 
@@ -55,7 +55,7 @@ class PersonalPromise:
 
 
 @dataclass(frozen=True, repr=False)
-class RapporDecoded(Result, TableExport):
+class RapporDecoded(Displayed, TableExport):
     """The texts of a RAPPOR collection, and what was promised to the people who sent them."""
 
     parameters: RapporParameters

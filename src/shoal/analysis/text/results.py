@@ -16,7 +16,7 @@ from shoal.analysis.text.inference import Regression
 from shoal.errors import InputError
 from shoal.protocol.text_hash import normal_text
 from shoal.support.checks import did_you_mean
-from shoal.support.results import Result, Section, TableExport, arrow_rows, first_rows
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class DecodedText:
 
 
 @dataclass(frozen=True, repr=False)
-class DecodedTexts(Result, TableExport, Sequence[DecodedText]):
+class DecodedTexts(Displayed, TableExport, Sequence[DecodedText]):
     """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
 
     `unexplained` is how many reports the texts found do not account for: people who answered

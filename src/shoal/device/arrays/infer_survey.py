@@ -28,7 +28,7 @@ from shoal.errors import InputError
 from shoal.protocol.survey import Survey, Text
 from shoal.support.csv_rows import read_header
 from shoal.support.files import explain_wrong_file, kind_of
-from shoal.support.results import Result, Section, first_rows
+from shoal.support.results import Displayed, Section, first_rows
 from shoal.support.table_files import TableBatch, file_errors, read_table
 from shoal.support.table_format import COMMA_NUMBER, DELIMITERS, POINT_NUMBER, TableFormat
 
@@ -44,7 +44,7 @@ _NOT_WINDOWS = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
 
 
 @dataclass(frozen=True, repr=False)
-class SurveyProposal(Result):
+class SurveyProposal(Displayed):
     """A survey inferred from a table, and the kind inferred for each column."""
 
     survey: Survey

@@ -9,7 +9,7 @@ About a survey, over the size of the crowd
     needs), `plot_bounds` (the q that each published bound needs).
 
 Of results, in `results`; each has a method `plot`
-    `plot_estimates`, `plot_cross`, `plot_trend`, `plot_difference`, `plot_texts`, `plot_costs`
+    `plot_estimates`, `plot_cross`, `plot_trend`, `plot_texts`, `plot_costs`
     (what each kind of trust costs), `plot_study` (bias, sigma and coverage).
 
 Each returns a matplotlib `Figure`; `save` writes it as PNG, SVG or PDF. matplotlib is optional:

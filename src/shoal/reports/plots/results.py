@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.cross_tables import CrossTable
-from shoal.analysis.question_estimates import Estimate, QuestionEstimates
+from shoal.analysis.estimates import Estimate
+from shoal.analysis.question_estimates import QuestionEstimates
 from shoal.analysis.text.results import DecodedTexts
-from shoal.analysis.trends import CrowdDifference, Trend
+from shoal.analysis.trends import Trend
 from shoal.errors import InputError
 from shoal.planning.costs import Comparison
 from shoal.protocol.questions import Number
@@ -254,28 +255,6 @@ def plot_trend(found: Trend) -> Figure:
         axes.set_xlabel("crowd", fontsize=canvas.SMALL)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=canvas.SMALL,
                     frameon=False)  # fmt: skip
-    return panels.figure
-
-
-def plot_difference(found: CrowdDifference) -> Figure:
-    """Draw the difference of each option's shares on its interval, a panel for each question."""
-    questions = {
-        name: [_Mark(label, row["low"], row["difference"], row["high"])
-               for label, row in list(options.items())[:_MAX_LIST]]
-        for name, options in list(found.to_json()["questions"].items())[:_MAX_PANELS]
-    }  # fmt: skip
-    panels = _Panels(
-        f"{found.first.plan.survey.name}: first crowd minus second",
-        f"{found.first.tally.in_words} minus {found.second.tally.in_words}; exact intervals at"
-        f" {found.level:g}, all of a question at once",
-        [0.25 * len(marks) + 0.3 for marks in questions.values()],
-        0.22,
-    )
-    for axes, (name, marks) in zip(panels.axes, questions.items(), strict=True):
-        _list_intervals(axes, marks)
-        axes.axvline(0, color=canvas.GREY, linewidth=1)
-        axes.xaxis.set_major_formatter(_percent)
-        axes.set_title(literal(name), fontsize=canvas.USUAL, loc="left")
     return panels.figure
 
 

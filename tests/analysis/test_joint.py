@@ -44,7 +44,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise, View
 from shoal.protocol.survey import Question
 from shoal.protocol.wire import Synthetic
-from shoal.reports.protection import release_note
+from shoal.reports.formatting import release_note
 
 BITS = [("f", "a"), ("f", "b"), ("f", "c"), ("f", "d")]
 

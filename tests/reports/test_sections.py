@@ -17,7 +17,7 @@ from shoal.analysis.text.decode import decode
 from shoal.analysis.trends import trend
 from shoal.cli import run
 from shoal.errors import InputError
-from shoal.reports import publication
+from shoal.reports import sections
 from shoal.reports.formatting import whole_shares
 from shoal.reports.page import site
 from tests.reports.test_publication import HOSTILE, check_harmless, counted
@@ -75,7 +75,7 @@ class TestSections:
             assert quantile["label"] in page.said("dd")
 
     def test_many_cells_are_a_list(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(publication, "MAX_CELLS", 5)
+        monkeypatch.setattr(sections, "MAX_CELLS", 5)
         made = publish(PLAN, counted(PLAN, 2000))
         assert made.to_json()["crosses"] == {}
         assert "channel x smokes: shares that add to 100 %" in made.to_html()

@@ -28,10 +28,8 @@ from shoal.support.results import Displayed, Section, TableExport, arrow_rows, f
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shoal.analysis.tally import Tally
-
 MAX_JOINT_BITS = 16  # 65,536 counts
-_COUNTS_ONLY = (
+COUNTS_ONLY = (
     "the plan's view is counts: a tally holds how many reports set each bit and nothing that links"
     " the bits of one report"
 )
@@ -182,25 +180,11 @@ def plan_groups(plan: Plan) -> list[Bits]:
     return [checked_bits(group, plan.bits) for group in groups]
 
 
-def check_view(plan: Plan, tally: Tally) -> None:
-    """Refuse a tally that holds more than its plan allows, or less."""
-    if plan.view == tally.view:
-        return
-    if plan.view == "counts":
-        raise PrivacyRefusal(
-            f"{_COUNTS_ONLY}, but this one counts set bits; count its reports again."
-        )
-    raise TallyError(
-        "the plan's view is reports, but the tally holds only the counts of single bits; count the"
-        " reports again."
-    )
-
-
 def check_links(plan: Plan, what: str, bits: Iterable[int] = ()) -> None:
     """Refuse counts that link bits of one report under view counts; suggest a cross of `bits`."""
     if plan.view == "counts":
         raise PrivacyRefusal(
-            f"{_COUNTS_ONLY}, so it has no {what}; {suggest_cross(plan.survey, bits)}"
+            f"{COUNTS_ONLY}, so it has no {what}; {suggest_cross(plan.survey, bits)}"
         )
 
 

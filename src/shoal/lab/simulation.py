@@ -164,7 +164,13 @@ def simulate(
     people_texts = texts_for(plan.survey, texts)
     given = None if answers is None else _encoded(plan, answers, noise)
     if through == "distribution":
-        tally, truth = _drawn(plan, users, people_texts, generator, progress)
+        from shoal.lab.tally_distributions import draw_tally
+
+        if users is None:
+            raise InputError(_NOBODY)
+        tally, truth = draw_tally(plan, users, people_texts, generator)
+        if progress is not None:
+            progress(users)
     else:
         originals = people(plan.survey, users, given, generator, people_texts)
         tally, truth = _reported(plan, originals, noise, progress)
@@ -178,23 +184,6 @@ def _encoded(plan: Plan, answers: object, noise: SimulationBits) -> Any:
     if many or isinstance(answers, (Original, Iterator)):
         return answers
     return encode(plan, answers, random_bits=noise)
-
-
-def _drawn(
-    plan: Plan,
-    users: int | None,
-    texts: Mapping[str, Texts],
-    generator: np.random.Generator,
-    progress: Callable[[int], None] | None,
-) -> tuple[Tally, NDArray[np.int64]]:
-    from shoal.lab.tally_distributions import draw_tally
-
-    if users is None:
-        raise InputError(_NOBODY)
-    drawn_tally = draw_tally(plan, users, texts, generator)
-    if progress is not None:
-        progress(users)
-    return drawn_tally
 
 
 def _reported(

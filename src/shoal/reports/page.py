@@ -26,9 +26,10 @@ from shoal.reports.formatting import (
     flip_in_words,
     level_in_words,
     possible_answers,
+    release_note,
     sum_note,
 )
-from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
+from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd
 from shoal.reports.sections import (
     Table,
     TableRow,

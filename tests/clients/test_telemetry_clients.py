@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from shoal import Plan
 from shoal.audit import inspect_randomizer
-from shoal.device.telemetry import Telemetry, state
+from shoal.device.telemetry import Telemetry, consent, state
 from shoal.device.telemetry.environment import CI_VARIABLES
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.wire import split_batch
@@ -105,6 +106,12 @@ def test_the_shared_vectors_and_its_form() -> None:
     for system in ("linux", "darwin", "windows"):
         go("vet", "./...", GOOS=system)
     assert (CLIENT / "example" / "plan.json").read_bytes() == EXAMPLE.read_bytes()
+
+
+def test_all_clients_speak_the_same_words() -> None:
+    ours = Path(consent.__file__).with_name("catalogue.json").read_bytes()
+    assert (CLIENT / "catalogue.json").read_bytes() == ours
+    assert (CLIENTS / "js" / "src" / "node" / "catalogue.json").read_bytes() == ours
 
 
 def test_10_000_random_surveys_and_answers_give_equal_originals(driver: Path) -> None:
@@ -334,3 +341,40 @@ def test_go_adds_little_to_a_program_that_speaks_http(tmp_path: Path) -> None:
     )
     go("build", "-o", str(tmp_path / "plain"), str(source))
     assert (tmp_path / "wordy").stat().st_size - (tmp_path / "plain").stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize(("typed", "choice"), [(b"?\nja\n", "agreed"), (b"y\n", "off")])
+def test_a_person_is_asked_once_in_their_language(
+    wordy: Tool, tmp_path: Path, typed: bytes, choice: str
+) -> None:
+    """At a terminal; a yes of another language is no yes."""
+    pty = pytest.importorskip("pty", reason="no terminals here")
+    person = Person(wordy, tmp_path, "https://telemetry.example.org")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", IN_TERMINAL, *wordy.command, "count", str(EXAMPLE)]
+    environ = person.environ | {"TERM": "xterm", "LC_ALL": "de_DE.UTF-8"}
+    process = subprocess.Popen(
+        command, env=environ, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    shown, answers = b"", typed.splitlines(keepends=True)
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+            if shown.count(b"[j/N/?] ") > len(typed.splitlines()) - len(answers) and answers:
+                os.write(ours, answers.pop(0))
+    except OSError:  # how a terminal ends
+        pass
+    os.close(ours)
+    assert process.wait(PATIENCE) == 0, shown
+    assert (b"Gefragt:" in shown or b"DO_NOT_TRACK" in shown) == typed.startswith(b"?"), shown
+    assert "We want to know which commands deserve our time." in shown.decode()
+    assert [path.name for path in person.folder.rglob("*") if path.name in ("agreed", "off")] == [
+        choice
+    ]
+
+
+IN_TERMINAL = (
+    "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Makes the terminal that of the process, as a shell does."""

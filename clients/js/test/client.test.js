@@ -204,7 +204,7 @@ const REFUSED = [
   ["q of zero", { q: [0, 1] }, {}, /bounds/],
   ["a short window", { window: HOUR - 1 }, {}, /bounds/],
   ["cohorts without text", { cohorts: 4 }, {}, /bounds/],
-  ["a kind of the future", { survey: { name: "s", questions: [{ kind: "drawing", name: "d" }] } }, {}, /bounds/],
+  ["a kind of the future", { survey: { name: "s", questions: [{ kind: "date", name: "d", by: "month" }] } }, {}, /kind date is not known/],
   ["too many bits", { survey: { name: "s", questions: [{ kind: "text", name: "d", bits: 65537, hashes: 1, cohorts: 1 }] }, cohorts: 1 }, { limit: 99 }, /bounds/],
   ["a relay without a key", { parties: { relay: "https://to.example", analyzer: "https://a.example", messages: 1 } }, {}, /needs a key/],
   ["a relay of another name", { parties: { relay: "https://r.example", analyzer: "https://a.example", messages: 1 } }, { key: "ours" }, /the relay https:\/\/r.example/],

@@ -8,9 +8,9 @@ import { join } from "node:path";
 import test from "node:test";
 
 import { canonical } from "../src/bytes.js";
-import { wrapped } from "../src/node/consent.js";
+import { catalogue, details, isYes, questionText, widthOf, wordsFor, wrapped } from "../src/node/consent.js";
 import { agreementFolder, agreements, agreementText } from "../src/node/files.js";
-import { merge, work } from "../src/node/worker.js";
+import { merge, readTerms, work } from "../src/node/worker.js";
 import { openTelemetry, ShoalError } from "../telemetry.js";
 
 const DAY = 86_400;
@@ -215,7 +215,18 @@ test("a broken file makes no second report", async (t) => {
   assert.deepEqual(p.bodies, []);
 });
 
-test("lines fit the terminal", () => {
-  const text = wrapped("  " + "word ".repeat(60), 40);
-  for (const line of text.split("\n")) assert.ok(line.trimEnd().length <= 40);
+test("the question fits the terminal, in every language", async () => {
+  const { read } = await readTerms(JSON.stringify(planOf(["a", "b"])), "100");
+  const options = { tool: "tool", to: "https://example.org", limit: "100", why: "" };
+  for (const [language, words] of Object.entries(catalogue)) {
+    assert.ok(isYes(` ${words.yes[0].toUpperCase()}`, words) && !isYes("", words) && !isYes("n", words));
+    const text = [questionText(options, read, words, true), ...details(options, read, words)].join("\n");
+    assert.doesNotMatch(text, /[{}]|undefined/, language);
+    for (const columns of [40, 80, 120])
+      for (const line of wrapped(text, columns).split("\n"))
+        assert.ok(widthOf(line) <= columns || !line.trim().includes(" "), `${language} ${columns} ${line}`);
+  }
+  assert.equal(wordsFor({ LANG: "de_DE.UTF-8" }), catalogue.de);
+  for (const environ of [{}, { LC_ALL: "C", LANG: "de_DE.UTF-8" }, { LANG: "xx.UTF-8" }, { LANG: "ja_JP.eucJP" }])
+    assert.equal(wordsFor(environ), catalogue.en);
 });

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 import { encode } from "../answers.js";
 import { ShoalError } from "../bytes.js";
-import { ask, details } from "./consent.js";
+import { ask, details, wordsFor } from "./consent.js";
 import { canBeAsked, whyOff } from "./environment.js";
 import {
   agreementFolder, agreements, agreementText, appendEvent, isOthers, names, readChoice, readText, sayNo,
@@ -230,7 +230,7 @@ export class Telemetry {
     const count = (/** @type {string} */ state) => states.filter((one) => one == state).length;
     return [
       `Telemetry of ${tool} is ${!why && choice == "yes" ? "on" : "off"}${why ? `: ${why}` : ""}. ${SAID[choice]}`,
-      ...details(this.#options, this.#read),
+      ...details(this.#options, this.#read, wordsFor(this.#options.environ)),
       `Reports: ${count("sent")} sent, ${count("waiting") + count("new")} waiting, ${count("expired")} expired. All that` +
         ` were made reveal at most a local epsilon of ${(costs(home) + 5e-5).toFixed(4)}${limit && ` (limit ${limit})`}.`,
       `Files: ${home}`,
@@ -243,7 +243,7 @@ export class Telemetry {
     const why = whyOff(tool, environ);
     if (why) throw new ShoalError(`telemetry stays off: ${why}.`);
     this.turnOn();
-    return [`Telemetry of ${tool} is on.`, ...details(this.#options, this.#read)].join("\n");
+    return [`Telemetry of ${tool} is on.`, ...details(this.#options, this.#read, wordsFor(this.#options.environ))].join("\n");
   }
 
   /** Keep a no, and delete events and unsent reports. That a window's report was made is kept. */

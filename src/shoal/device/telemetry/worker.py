@@ -28,7 +28,7 @@ from shoal.device.telemetry import environment, state
 from shoal.device.telemetry.describe import Terms
 from shoal.device.telemetry.log import Log, LoggedTransport
 from shoal.errors import AnswerError, PlanError, PrivacyRefusal, ShoalError
-from shoal.protocol.survey import Choice, Flags, Number, Question, Survey, Text, YesNo
+from shoal.protocol.survey import Choice, Date, Flags, Number, Question, Survey, Text, YesNo
 from shoal.protocol.wire import current_window
 from shoal.support.checks import shown
 from shoal.support.disk import Disk
@@ -326,7 +326,7 @@ def _merged(question: Question, given: list[object], total: float) -> object:
         return "yes" if any(0 in set_bits(question, value) for value in given) else "no"
     if isinstance(question, Text):
         return given[0] if given else ""
-    assert isinstance(question, Choice)
+    assert isinstance(question, (Choice, Date))
     if not given and question.missing is None:
         raise AnswerError(f"nothing was recorded for question {question.name!r} in this window.")
     return given[0] if given else None

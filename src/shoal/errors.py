@@ -8,6 +8,7 @@ from the package is a bug.
     ShoalError
     ├── InputError (ValueError)      what was given cannot be used            exit code 2
     │   ├── SurveyError              a survey or one of its questions
+    │   │   └── UnknownNameError     a question or an option that is not there (KeyError)
     │   ├── PlanError                a plan, its fields or its id
     │   ├── AnswerError              an answer outside its question's domain
     │   ├── ReportError              a report, a batch or a file of them
@@ -35,6 +36,12 @@ class InputError(ShoalError, ValueError):
 
 class SurveyError(InputError):
     """A survey, or one of its questions, is not well formed."""
+
+
+class UnknownNameError(SurveyError, KeyError):
+    """No question or option has this name."""
+
+    __str__ = Exception.__str__  # a KeyError would show the sentence in quotes
 
 
 class PlanError(InputError):

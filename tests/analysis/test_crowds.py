@@ -421,7 +421,7 @@ class TestEstimates:
         declared = estimate(made, crowds_of(made, 3).of_different_people())
         assert "declared with the tally, not checked" in declared.notes[0]
         assert estimate(made, some(made, 1000)).notes == ()
-        assert "reports of 3 crowds" in estimates._repr_html_()
+        assert "reports of 3 crowds" in str(estimates._repr_html_())
 
     def test_association_takes_every_report_for_another_person(self):
         made = plan(FIVE, q="0.2")

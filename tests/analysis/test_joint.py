@@ -39,13 +39,12 @@ from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip
 from shoal.errors import InputError, TallyError
 from shoal.planning.certificate import certify
-from shoal.planning.threats import observers
+from shoal.planning.threats import observers, what_holds
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise, View
 from shoal.protocol.survey import Question
 from shoal.protocol.wire import Synthetic
 from shoal.reports.formatting import release_note
-from shoal.reports.protection import what_holds
 
 BITS = [("f", "a"), ("f", "b"), ("f", "c"), ("f", "d")]
 

@@ -88,7 +88,7 @@ def test_results_print_as_tables_and_become_data_frames(tallied):
     assert any(re.match(r"young +[0-9,]+ +[0-9.]+% ", line) for line in lines)
     assert "array" not in repr(estimates)
     assert "count=" in repr(estimates["age"]["young"])
-    assert "<svg" in estimates._repr_html_()
+    assert "<svg" in str(estimates._repr_html_())
     assert len(estimates.to_pandas()) == len(estimates.to_polars()) == 17
     text = shoal.Survey("w", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
     words = shoal.plan(text, q="0.05")
@@ -99,7 +99,7 @@ def test_results_print_as_tables_and_become_data_frames(tallied):
     assert "array" not in str(shoal.estimate(words, tally))
     decoded = decode(words, tally, ["tea", "coffee"])
     assert re.search(r"coffee +7[0-9][0-9] ", str(decoded))
-    assert "<table" in decoded._repr_html_()
+    assert "<table" in str(decoded._repr_html_())
     one = shoal.Survey("one", (shoal.YesNo("x"),))
     assert isinstance(compare(one, crowd_size=50, epsilon=1, delta="0.1"), Comparison)
 

@@ -33,9 +33,10 @@ from shoal.planning.certificate import certify
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.survey import Text
-from shoal.reports import Publication, notebook_html, publish
+from shoal.reports import Publication, publish
 from shoal.reports.charts import chart, page_layout
 from shoal.reports.formatting import Figures
+from shoal.reports.notebook import notebook_html
 from shoal.reports.page import environment
 from shoal.reports.protection import facts
 from shoal.reports.svg import element, text_width, wrapped
@@ -133,6 +134,16 @@ ATTRIBUTES = set(
 )
 
 
+STYLES = {
+    None,
+    "max-width:100%;height:auto",
+    "overflow-x:auto;margin:0.5em 0",
+    "text-align:left",
+    "text-align:right",
+    "text-align:right;white-space:nowrap",
+}
+
+
 def check_harmless(text: str) -> Reader:
     """Only known elements and attributes, everything closed, one block of data and no program."""
     page = Reader(text)
@@ -142,7 +153,7 @@ def check_harmless(text: str) -> Reader:
     for tag, given in page.elements:
         if tag == "script":
             assert given["type"] == "application/json"
-        assert given.get("style") in (None, "max-width:100%;height:auto")
+        assert given.get("style") in STYLES
         if tag == "meta" and "http-equiv" in given:
             assert given["http-equiv"] == "Content-Security-Policy"
     return page
@@ -241,10 +252,12 @@ class TestPage:
 
     def test_the_banner_of_simulated_numbers(self, real: Publication, local: Publication):
         words = "simulated data"
-        for text in (local.to_html(), local.to_markdown(), local._repr_html_()):
+        for text in (local.to_html(), local.to_markdown()):
             assert words in text
-        for text in (real.to_html(), real.to_markdown(), real._repr_html_()):
+        for text in (real.to_html(), real.to_markdown()):
             assert words not in text
+        assert "reports, simulated," in notebook_html(local)
+        assert "simulated" not in notebook_html(real)
 
     def test_titles_and_dates(self, real: Publication, local: Publication):
         assert Reader(local.to_html()).said("title")[0] == "A trial"
@@ -289,13 +302,13 @@ class TestPage:
         assert any("found with shoal decode" in text for text in page.said("p"))
         assert "found with shoal decode" in made.to_markdown()
         assert [tag for tag, _ in page.elements].count("table") == 1
-        shown = made.estimates._repr_html_()
+        shown = notebook_html(made.estimates)
         assert "find its answers with shoal decode" in shown
         assert shown.count("<table") == 1
         alone = plan(Survey("s", (Text("word", 4, 1, 2),)), q="0.25")
         made = publish(alone, Tally(alone.id, 10, np.full(4, 4), np.array([0, 4, 6, 0, 0])))
         assert "found with shoal decode" in made.to_html()
-        assert "find its answers with shoal decode" in made.estimates._repr_html_()
+        assert "find its answers with shoal decode" in notebook_html(made.estimates)
 
 
 class TestPromises:
@@ -469,7 +482,7 @@ class TestHostileNames:
             assert page.said(inside)
         names = {name for pair in agreed.survey.labels for name in pair}
         assert names | {title} <= set(page.said("bdi"))
-        check_harmless(made._repr_html_())
+        check_harmless(notebook_html(made))
         check_harmless(notebook_html(made.estimates))
         read = list(csv.DictReader(io.StringIO(made.to_csv(), newline="")))
         written = [(row["question"], row["option"]) for row in read]
@@ -532,10 +545,13 @@ class TestFiles:
         assert list(tmp_path.iterdir()) == []
 
     def test_notebooks(self, real: Publication):
-        check_harmless(real._repr_html_())
+        check_harmless(notebook_html(real))
         shown = notebook_html(real.estimates)
         page = check_harmless(shown)
-        assert page.said("data") == Reader(real.to_html()).said("data")
+        for question, options in real.estimates.items():
+            for label, one in options.items():
+                assert {label, f"{one.count:,.0f}", f"{one.share:.2%}"} <= set(page.said("bdi"))
+            assert question in page.said("bdi")
         assert "<style" not in shown
 
 

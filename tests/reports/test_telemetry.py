@@ -16,9 +16,9 @@ from shoal import Choice, Flags, Number, Plan, Survey, Telemetry, Text, YesNo
 from shoal.cli.telemetry import _facts
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import certify
+from shoal.planning.threats import what_holds
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
-from shoal.reports.protection import what_holds
 from shoal.reports.telemetry import (
     BEGIN,
     END,

@@ -13,8 +13,7 @@ import pytest
 from shoal import Choice, Plan, Survey, plan
 from shoal.analysis.screening import Screening, screen
 from shoal.planning.certificate import certify
-from shoal.planning.threats import observers
-from shoal.reports.protection import what_holds
+from shoal.planning.threats import observers, what_holds
 from shoal.server.console import console, views
 from shoal.server.console.pages import window_in_words
 from shoal.server.storage.records import Declaration

@@ -31,19 +31,19 @@ from shoal.analysis.estimates import estimate
 from shoal.analysis.independence import Independence, Matrix, Sensitivity
 from shoal.analysis.intervals import Target
 from shoal.analysis.joint import JointCell, check_links
-from shoal.analysis.result_tables import TableExport, arrow_rows
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.support.checks import check_level
+from shoal.support.checks import check_level, takes
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 from shoal.theory.randomized_response import normal_factor
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True)
-class Association(TableExport):
+@dataclass(frozen=True, repr=False)
+class Association(Displayed, TableExport):
     """The estimated table of two answers: ``association["beta", "sync"]`` is a cell."""
 
     plan: Plan
@@ -51,6 +51,21 @@ class Association(TableExport):
     first: TableSide
     second: TableSide
     target: Target
+
+    def _headline(self) -> str:
+        return f"{self.first.name} and {self.second.name}: {self.tally.in_words}"
+
+    def _sections(self) -> list[Section]:
+        cells, left_out = first_rows(self)
+        rows = [
+            (*map(str, cell.values), f"{cell.count:,.0f}", f"{cell.sigma:,.1f}") for cell in cells
+        ]
+        return [
+            Section((self.first.name, self.second.name, "count", "sigma"), rows, left_out=left_out)
+        ]
+
+    def _remarks(self) -> list[str]:
+        return [self.independence.in_words]
 
     def __getitem__(self, cell: tuple[str, str]) -> JointCell:
         for entry in self:
@@ -218,6 +233,7 @@ class Association(TableExport):
         }
 
 
+@takes(plan=Plan, tally=Tally)
 def associate(
     plan: Plan, tally: Tally, first: SideName, second: SideName, *, target: Target = "crowd"
 ) -> Association:

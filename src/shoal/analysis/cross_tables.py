@@ -7,6 +7,7 @@ for each answer to the first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -22,19 +23,25 @@ from shoal.analysis.contrasts import Combination, part_of, total
 from shoal.analysis.estimates import NUMBERS, Estimate, Estimates, estimate
 from shoal.analysis.independence import InteractionTest
 from shoal.analysis.intervals import Target
-from shoal.analysis.result_tables import TableExport, arrow_rows
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross, Survey
-from shoal.support.checks import check_level, listed
+from shoal.support.checks import check_level, did_you_mean, listed, takes
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
-class CrossTable(TableExport):
+_MAX_COLUMNS = 12
+"""Columns of a matrix that are shown; data frames have them all."""
+_MAX_SLICES = 8
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CrossTable(Displayed, TableExport):
     """The cells of crossed questions: ``table["young", "new"]`` is the estimate of one.
 
     `questions` are their names and `values` their categories; `cells` has an axis for each.
@@ -55,10 +62,41 @@ class CrossTable(TableExport):
         index = []
         for name, values, value in zip(self.questions, self.values, wanted, strict=True):
             if value not in values:
-                raise InputError(f"{name} is never {value!r}; it is one of {listed(values)}.")
+                raise InputError(
+                    f"{name} is never {value!r}; it is one of {listed(values)}."
+                    f"{did_you_mean(value, values)}"
+                )
             index.append(values.index(value))
         found: Estimate = self.cells[tuple(index)]
         return found
+
+    def _headline(self) -> str:
+        given = "".join(f", {name} is {value}" for name, value in self.given.items())
+        return (
+            f"{' by '.join(self.questions)}{given}: {self.cells.size:,} cells,"
+            f" {self.estimates.tally.in_words}, exact intervals at 0.95"
+        )
+
+    def _sections(self) -> list[Section]:
+        if len(self.questions) > 2:
+            parts, left_out = first_rows(self.slices.values(), _MAX_SLICES)
+            sections = [section for part in parts for section in part._sections()]
+            rest = Section((), [], left_out=left_out)
+            return [*sections, rest] if left_out else sections
+        first, second = self.questions
+        rows = []
+        shown, left_out = first_rows(zip(self.values[0], self.cells, strict=True))
+        for value, cells in shown:
+            few, hidden = first_rows(cells.tolist(), _MAX_COLUMNS)
+            rows.append((value, *map(_in_brief, few), *(["..."] if hidden else [])))
+        heads = [*self.values[1][:_MAX_COLUMNS], *(["..."] if hidden else [])]
+        given = ", ".join(f"{name}: {value}" for name, value in self.given.items())
+        return [Section((f"{first} / {second}", *heads), rows, given, left_out)]
+
+    def _remarks(self) -> list[str]:
+        if len(self.questions) != 2 or self.estimates.tally.people_may_repeat:
+            return []
+        return [self.test.result.in_words]
 
     @cached_property
     def slices(self) -> Mapping[str, CrossTable]:
@@ -104,7 +142,7 @@ class CrossTable(TableExport):
     def _answers(self, name: str) -> list[Estimate]:
         """Return the estimate of each value of a crossed question, from its own bits."""
         (side,) = (side for side in self.cross.sides if side.name == name)
-        own = list(self.estimates[side.question.name].values())
+        own = list(self.estimates[side.question.name].options.values())
         if side.bit is None:
             return own
         yes = own[side.bit]
@@ -144,6 +182,12 @@ class CrossTable(TableExport):
         table = np.array([[cell.count for cell in row] for row in self.cells])
         q, n = float(plan.q), tally.reports
         return InteractionTest(table, np.eye(table.size) * n * q * (1 - q) / (1 - 2 * q) ** 2)
+
+    def plot(self, level: float = 0.95) -> Figure:
+        """Draw which part of its row each cell is, with its interval; needs matplotlib."""
+        from shoal.reports.plots.results import plot_cross
+
+        return plot_cross(self, level)
 
     def to_arrow(self, level: float = 0.95) -> pa.Table:
         rows = []
@@ -202,6 +246,11 @@ class CrossTable(TableExport):
         return cells
 
 
+def _in_brief(cell: Estimate) -> str:
+    bounds = cell.interval()
+    return f"{cell.constrained:,.0f} ({math.floor(bounds.low):,} to {math.ceil(bounds.high):,})"
+
+
 def _parts(cells: Sequence[Estimate], level: float) -> tuple[Combination, ...]:
     return tuple(
         part_of(cell, [*cells[:place], *cells[place + 1 :]], level)
@@ -218,6 +267,7 @@ def cross_named(survey: Survey, names: Sequence[str]) -> Cross | None:
     return None
 
 
+@takes(plan=Plan, tally=Tally)
 def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd") -> CrossTable:
     """Return the table of questions that the plan's survey crosses; see docs/crosses.md.
 
@@ -232,7 +282,7 @@ def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd")
     order = list(range(len(sides)))
     if list(names) != [cross.name]:
         order = [sides.index(name) for name in names]
-    cells = np.array([*estimates[cross.name].values()], object).reshape(cross.sizes)
+    cells = np.array([*estimates[cross.name].options.values()], object).reshape(cross.sizes)
     questions = tuple(sides[axis] for axis in order)
     values = tuple(cross.sides[axis].values for axis in order)
     return CrossTable(estimates, cross, questions, values, {}, cells.transpose(order))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +27,7 @@ from shoal.analysis.intervals import (
     sigma,
 )
 from shoal.analysis.joint import COUNTS_ONLY, JointEstimates, check_links, estimate_joint
-from shoal.analysis.result_tables import TableExport, plain_table
+from shoal.analysis.question_estimates import QuestionEstimates
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.certificate import check_promise
@@ -35,12 +35,14 @@ from shoal.planning.plan import replanning
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Question, Text
-from shoal.support.checks import check_level, check_number
+from shoal.support.checks import check_level, check_number, takes
+from shoal.support.results import Displayed, Section, TableExport
 from shoal.theory.calibration import smallest
 from shoal.theory.randomized_response import normal_factor
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.figure import Figure
 
 
 NUMBERS = ("count", "share", "sigma", "low", "high", "constrained")
@@ -114,16 +116,20 @@ class Estimate:
 
 
 @dataclass(frozen=True, repr=False)
-class Estimates(TableExport, Mapping[str, Mapping[str, Estimate]]):
-    """Estimates of every option of every question: ``estimates["features"]["sync"]``."""
+class Estimates(Displayed, TableExport, Mapping[str, QuestionEstimates]):
+    """Estimates of every option of every question: ``estimates["features"]["sync"]``.
+
+    ``estimates["age"]`` are those of one question; of a number it has `mean` and `quantile`.
+    """
 
     plan: Plan
     tally: Tally
     target: Target
 
     @cached_property
-    def _questions(self) -> dict[str, dict[str, Estimate]]:
-        return {q.name: self._estimate(q) for q in self.plan.survey if not _elsewhere(q)}
+    def _questions(self) -> dict[str, QuestionEstimates]:
+        asked = (question for question in self.plan.survey if not _elsewhere(question))
+        return {one.name: QuestionEstimates(self, one, self._estimate(one)) for one in asked}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -142,7 +148,7 @@ class Estimates(TableExport, Mapping[str, Mapping[str, Estimate]]):
             for label, m, d in zip(question.labels, ones, nearest, strict=True)
         }
 
-    def __getitem__(self, question: str) -> Mapping[str, Estimate]:
+    def __getitem__(self, question: str) -> QuestionEstimates:
         if note := _elsewhere(self.plan.survey[question]):
             raise InputError(note)
         return self._questions[question]
@@ -153,24 +159,26 @@ class Estimates(TableExport, Mapping[str, Mapping[str, Estimate]]):
     def __len__(self) -> int:
         return len(self._questions)
 
-    def __str__(self) -> str:
-        """Return a table of each question, with exact intervals at 95 %."""
-        document = self.to_json()
-        simulated = ", simulated" if document["simulated"] else ""
-        heading = (
-            f"{self.plan.survey.name}: {self.tally.reports:,} reports{simulated}, exact intervals"
-            f" at 0.95, for the {self.target}"
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+    def _headline(self, level: float = 0.95, kind: IntervalKind = "exact") -> str:
+        return (
+            f"{self.plan.survey.name}: {self.tally.in_words}, {kind} intervals at {level:.6g}, for"
+            f" the {self.target}"
         )
-        return estimates_text(heading, document)
 
-    def __repr__(self) -> str:
-        asked = ", ".join(map(repr, self)) or "no options"
-        return f"Estimates({self.plan.survey.name!r}: {asked}; {self.tally.reports} reports)"
+    def _sections(self, level: float = 0.95, kind: IntervalKind = "exact") -> Iterable[Section]:
+        return [one.table(level, kind) for one in self.values()]
 
-    def _repr_html_(self) -> str:
-        from shoal.reports.page import notebook_html
+    def _remarks(self) -> tuple[str, ...]:
+        return self.notes
 
-        return notebook_html(self)
+    def plot(self, level: float = 0.95) -> Figure:
+        """Draw every option on its interval, question by question; needs matplotlib."""
+        from shoal.reports.plots.results import plot_estimates
+
+        return plot_estimates(list(self.values()), level)
 
     def joint(self, *bits: tuple[str, str]) -> JointEstimates:
         """Return estimates of the joint answers to chosen bits, each a (question, label) pair."""
@@ -185,6 +193,12 @@ class Estimates(TableExport, Mapping[str, Mapping[str, Estimate]]):
 
     def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
         """Return the estimates as plain JSON values, low and high in counts."""
+        return self.questions_json(self.values(), level, kind)
+
+    def questions_json(
+        self, questions: Iterable[QuestionEstimates], level: float, kind: IntervalKind
+    ) -> dict[str, Any]:
+        """Return the JSON form with some questions only."""
         return {
             "plan": self.plan.id,
             "crowd_size": self.plan.crowd_size,
@@ -197,13 +211,16 @@ class Estimates(TableExport, Mapping[str, Mapping[str, Estimate]]):
             "target": self.target,
             "simulated": self.tally.simulated,
             "questions": {
-                question: {label: one.to_json(level, kind) for label, one in options.items()}
-                for question, options in self.items()
+                each.question.name: {
+                    label: one.to_json(level, kind) for label, one in each.options.items()
+                }
+                for each in questions
             },
             "notes": list(self.notes),
         }
 
 
+@takes(plan=Plan, tally=Tally)
 def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates:
     """Estimate how many people are behind each bit.
 
@@ -371,24 +388,6 @@ def _elsewhere(question: Question) -> str | None:
         return None
     without = ", or without candidates with shoal discover" if question.pairs else ""
     return f"question {question.name!r} is text; find its answers with shoal decode{without}."
-
-
-def estimates_text(heading: str, document: Mapping[str, Any]) -> str:
-    """Return the JSON form of estimates as plain text: a table of each question, and the notes."""
-    parts = [heading]
-    for question, options in document["questions"].items():
-        rows = [
-            (
-                label,
-                f"{row['count']:,.0f}",
-                f"{row['share']:.2%}",
-                f"{math.floor(row['low']):,}",
-                f"{math.ceil(row['high']):,}",
-            )
-            for label, row in options.items()
-        ]
-        parts.append(plain_table((question, "count", "share", "low", "high"), rows))
-    return "\n\n".join((*parts, *(f"- {note}" for note in document["notes"])))
 
 
 def estimate_rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -41,6 +41,11 @@ class Independence:
     p_value: float
     kind: Literal["exact", "approximate", "rough"]
 
+    @property
+    def in_words(self) -> str:
+        """The result of the test in a few words, its p-value rounded up."""
+        return f"test of independence: p-value {text_up(self.p_value, 3)} ({self.kind})."
+
 
 @dataclass(frozen=True)
 class Sensitivity:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,10 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross, Flags, Survey, YesNo
 from shoal.protocol.wire import Rows
 from shoal.support.checks import check_integer
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_JOINT_BITS = 16  # 65,536 counts
 COUNTS_ONLY = (
@@ -61,12 +65,35 @@ class JointCell:
         return normal_interval(self.count, self.noise, level, self.drawn)
 
 
-@dataclass(frozen=True)
-class JointEstimates:
+@dataclass(frozen=True, repr=False)
+class JointEstimates(Displayed, TableExport):
     """Estimates of every combination of chosen bits: ``joint[1, 0]`` is set, not set."""
 
     bits: tuple[tuple[str, str], ...]
     cells: tuple[JointCell, ...]
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"{question}={label}" for question, label in self.bits]
+
+    def _headline(self) -> str:
+        return f"{', '.join(self._names)}: {len(self.cells):,} combinations"
+
+    def _sections(self) -> list[Section]:
+        cells, left_out = first_rows(self.cells)
+        rows = [
+            (*map(str, cell.values), f"{cell.count:,.0f}", f"{cell.sigma:,.1f}") for cell in cells
+        ]
+        return [Section((*self._names, "count", "sigma"), rows, left_out=left_out)]
+
+    def to_arrow(self) -> pa.Table:
+        """Return the combinations as an Arrow table, a row for each."""
+        rows = [
+            dict(zip(self._names, cell.values, strict=True))
+            | {"count": cell.count, "sigma": cell.sigma}
+            for cell in self.cells
+        ]
+        return arrow_rows([], rows)
 
     def __getitem__(self, values: tuple[int, ...] | int) -> JointCell:
         wanted = (values,) if isinstance(values, int) else tuple(values)

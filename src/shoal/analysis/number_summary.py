@@ -39,7 +39,9 @@ from shoal.analysis.contrasts import total_limits
 from shoal.analysis.estimates import Estimate, Estimates
 from shoal.errors import InputError
 from shoal.protocol.questions import Number
-from shoal.support.checks import check_level
+from shoal.support.checks import check_level, takes
+from shoal.support.results import Displayed, Section
+from shoal.support.rounding import text_near
 from shoal.theory.randomized_response import count_sigma, normal_factor
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -71,6 +73,13 @@ class Quantile:
     high: float | None
     level: float
 
+    @property
+    def range_in_words(self) -> str:
+        """The interval, in words where it has no end."""
+        if self.low is None:
+            return "anywhere" if self.high is None else f"below {self.high:g}"
+        return f"{self.low:g} or above" if self.high is None else f"{self.low:g} to {self.high:g}"
+
 
 class _WeightedSum(NamedTuple):
     """A sum of weights over people, one for each point, and the sigma that the flips give it."""
@@ -79,14 +88,28 @@ class _WeightedSum(NamedTuple):
     sigma: float
 
 
-@dataclass(frozen=True)
-class NumberSummary:
+@dataclass(frozen=True, repr=False)
+class NumberSummary(Displayed):
     """Statements about the numbers themselves; `ranges` are the estimates of points or bins."""
 
     question: Number
     ranges: tuple[Estimate, ...]
     level: float
     missing: Estimate | None = None
+
+    def _headline(self) -> str:
+        return f"{self.question.name}: {self.ranges[0].reports:,} reports, at {self.level:.6g}"
+
+    def _sections(self) -> list[Section]:
+        rows = []
+        if self.mean is not None:
+            low, high = text_near(self.mean.low), text_near(self.mean.high)
+            rows.append(("mean", text_near(self.mean.value), f"{low} to {high} (approximate)"))
+        for part in QUANTILES:
+            one = self.quantile(part)
+            name = "median" if part == 0.5 else f"{part:.0%} are below"
+            rows.append((name, one.label, f"{one.range_in_words} (theorem)"))
+        return [Section(("", "estimate", f"interval at {self.level:.6g}"), rows)]
 
     @cached_property
     def _grid(self) -> NDArray[np.float64]:
@@ -256,6 +279,7 @@ def _part(first: float, second: float, otherwise: float) -> float:
     return max(first, 0.0) / both if both else otherwise
 
 
+@takes(estimates=Estimates)
 def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> NumberSummary:
     """Return the mean and the quantiles of a number question, with intervals.
 
@@ -278,7 +302,7 @@ def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> Numb
     question = estimates.plan.survey[name]
     if not isinstance(question, Number):
         raise InputError(f"question {name!r} is not a number; only numbers have a mean.")
-    options = list(estimates[name].values())
+    options = list(estimates[name].options.values())
     missing = options.pop() if question.missing else None
     return NumberSummary(question, tuple(options), level, missing)
 

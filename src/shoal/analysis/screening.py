@@ -30,7 +30,8 @@ from shoal.planning.bounds import overflow_of
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import QuestionPart
 from shoal.protocol.wire import row_bytes
-from shoal.support.checks import check_number
+from shoal.support.checks import check_number, takes
+from shoal.support.results import Displayed
 from shoal.support.rounding import round_down, round_up, text_up
 from shoal.theory.calibration import largest
 from shoal.theory.honest_crowds import (
@@ -64,8 +65,8 @@ _PRECISION = 0.01  # relative, of the smallest share of fakes
 _SHOWN = 3  # traces of each family
 
 
-@dataclass(frozen=True)
-class Screening:
+@dataclass(frozen=True, repr=False)
+class Screening(Displayed):
     """The result: an honest crowd has a `p_value` of at most a with probability at most a.
 
     `suspicious` says that it is at most `alarm`. `smallest_share_of_fakes` is a lower bound of the
@@ -79,6 +80,13 @@ class Screening:
     reports: int
     plan_id: str
     crowds: int = 1
+
+    def _headline(self) -> str:
+        found = "suspicious" if self.suspicious else "nothing suspicious"
+        return f"{found}: p-value {text_up(self.p_value, 3)}, {self.reports:,} reports"
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.findings
 
     @property
     def suspicious(self) -> bool:
@@ -98,6 +106,7 @@ class Screening:
         }
 
 
+@takes(plan=Plan, tally=Tally)
 def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     """Look for traces of fake reports in the tally of a complete crowd; see docs/screen.md.
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,9 @@ from shoal.analysis.joint import (
 from shoal.errors import TallyError
 from shoal.protocol.plan import Plan, View
 from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_rows, row_bytes
+from shoal.support.checks import takes
 from shoal.support.files import explain_wrong_file, read_json, write_json
+from shoal.support.results import Displayed, Section, first_rows
 
 Counts = NDArray[np.int64]
 SMALL_VECTOR = 12  # bits, up to which vectors are always counted one by one: 4096 counts at most
@@ -48,8 +50,8 @@ class CohortCounts:
         return CohortCounts(self.reports + other.reports, self.by_bit + other.by_bit)
 
 
-@dataclass(frozen=True, eq=False)
-class Tally:
+@dataclass(frozen=True, eq=False, repr=False)
+class Tally(Displayed):
     """Counts of the synthetic vectors of one plan.
 
     `by_set_bits` is None if the plan's view is `counts`; then nothing else links bits of a report.
@@ -59,6 +61,8 @@ class Tally:
     `crowds` lists the crowds of the reports, by default one unnamed crowd. `people` is
     ``"different"`` if it was declared that no person is in two of these crowds.
     """
+
+    how_to_get: ClassVar[str] = "count reports with tally(plan, reports) or Tally.read(path, plan)"
 
     plan_id: str
     reports: int
@@ -87,6 +91,24 @@ class Tally:
     def bits(self) -> int:
         """How many bits a report has."""
         return len(self.by_bit)
+
+    @property
+    def in_words(self) -> str:
+        """How many reports and crowds there are, and whether they are simulated."""
+        crowds = f" of {len(self.crowds):,} crowds" if len(self.crowds) > 1 else ""
+        return f"{self.reports:,} reports{crowds}{', simulated' if self.simulated else ''}"
+
+    def _headline(self) -> str:
+        return f"{self.in_words}, {self.bits:,} bits, plan {self.plan_id[:12]}, view {self.view}"
+
+    def _sections(self) -> list[Section]:
+        counts, left_out = first_rows(self.by_bit.tolist())
+        rows = [(f"{place}", f"{ones:,}") for place, ones in enumerate(counts)]
+        return [Section(("bit", "reports that set it"), rows, left_out=left_out)]
+
+    def _remarks(self) -> list[str]:
+        flipped = "these counts include the flips; shoal.estimate(plan, tally) removes them."
+        return [flipped, *filter(None, [self.note])]
 
     @property
     def view(self) -> View:
@@ -277,7 +299,10 @@ class Tallying:
     def add_vectors(self, vectors: Synthetic) -> None:
         """Count more vectors, with their cohorts and window."""
         if not isinstance(vectors, Synthetic):
-            raise TallyError(f"only synthetic vectors are tallied, got {type(vectors).__name__}.")
+            raise TallyError(
+                "a tally counts the reports that randomize returns, or read_reports of"
+                f" shoal.analysis.report_files, got {type(vectors).__name__}."
+            )
         if vectors.bits != self._plan.bits:
             raise TallyError(
                 f"the plan has {self._plan.bits} bits, the vectors have {vectors.bits}."
@@ -334,6 +359,7 @@ class Tallying:
             counted[value.tobytes().hex()] += count
 
 
+@takes(plan=Plan)
 def tally(
     plan: Plan,
     synthetic: Synthetic | Iterable[Synthetic],

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.analysis.contrasts import share_difference
 from shoal.analysis.estimates import Estimate, Estimates, estimate
-from shoal.analysis.result_tables import TableExport, arrow_rows, plain_table
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.support.checks import check_level, listed
+from shoal.support.checks import check_level, listed, takes
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Trend:
+@dataclass(frozen=True, repr=False)
+class Trend(Displayed, TableExport):
     """The same questions in several crowds, in their order."""
 
     crowds: tuple[Estimates, ...]
@@ -43,6 +44,42 @@ class Trend:
             "questions": {name: self._question(name) for name in wanted},
         }
 
+    def to_arrow(self) -> pa.Table:
+        """Return the shares as an Arrow table, a row for each option in each crowd."""
+        rows = [
+            {"question": name, "option": label, "crowd": place} | row
+            for name, options in self.to_json()["questions"].items()
+            for label, crowds in options.items()
+            for place, row in enumerate(crowds, 1)
+        ]
+        return arrow_rows(["question", "option"], rows, level=self.level)
+
+    def plot(self) -> Figure:
+        """Draw the shares over the crowds, question by question; needs matplotlib."""
+        from shoal.reports.plots.results import plot_trend
+
+        return plot_trend(self)
+
+    def _headline(self) -> str:
+        plan = self.crowds[0].plan
+        simulated = ", simulated" if any(one.tally.simulated for one in self.crowds) else ""
+        return (
+            f"{plan.survey.name}: {len(self.crowds)} crowds{simulated}, shares with exact intervals"
+            f" at {self.level:.6g} for all of a question at once"
+        )
+
+    def _sections(self) -> list[Section]:
+        heads = [f"crowd {place}" for place in range(1, len(self.crowds) + 1)]
+        sections = []
+        for name, options in self.to_json()["questions"].items():
+            shown, left_out = first_rows(options.items())
+            rows = [
+                (label, *(f"{one['share']:.1%} ({_ends(one)})" for one in crowds))
+                for label, crowds in shown
+            ]
+            sections.append(Section((name, *heads), rows, left_out=left_out))
+        return sections
+
     def _question(self, name: str) -> dict[str, list[dict[str, float]]]:
         options = self.crowds[0][name]
         level = 1 - (1 - self.level) / (len(options) * len(self.crowds))
@@ -51,6 +88,11 @@ class Trend:
         }
 
 
+def _ends(share: dict[str, float]) -> str:
+    return f"{share['low']:.1%} to {share['high']:.1%}"
+
+
+@takes(plan=Plan)
 def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
     """Return how the answers to a plan change over two or more complete crowds."""
     check_level(level)
@@ -60,7 +102,7 @@ def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
 
 
 @dataclass(frozen=True, repr=False)
-class CrowdDifference(TableExport):
+class CrowdDifference(Displayed, TableExport):
     """How the shares of two crowds, perhaps of two plans, differ: first minus second."""
 
     first: Estimates
@@ -85,22 +127,29 @@ class CrowdDifference(TableExport):
         ]
         return arrow_rows(["question", "option"], rows, level=self.level)
 
-    def __str__(self) -> str:
-        rows = [
-            (
-                f"{row['question']}: {row['option']}",
-                *(f"{row[key]:.2%}" for key in ("first", "second")),
-                *(f"{row[key]:+.2%}" for key in ("difference", "low", "high")),
-                "yes" if row["differs"] else "",
-            )
-            for row in self.to_arrow().to_pylist()
-        ]
-        return plain_table(
-            ("option", "first", "second", "difference", "low", "high", "differs"), rows
+    def _headline(self) -> str:
+        first, second = self.first.tally, self.second.tally
+        return (
+            f"{self.first.plan.survey.name}: {first.in_words} minus {second.in_words}, exact"
+            f" intervals at {self.level:.6g} for all of a question at once"
         )
 
-    def __repr__(self) -> str:
-        return f"CrowdDifference({self.first!r}, {self.second!r})"
+    def _sections(self) -> list[Section]:
+        heads = ("first", "second", "difference", "low", "high", "differs")
+        sections = []
+        for name, options in self.to_json()["questions"].items():
+            shown, left_out = first_rows(options.items())
+            rows = [
+                (
+                    label,
+                    *(f"{row[key]:.2%}" for key in heads[:2]),
+                    *(f"{row[key]:+.2%}" for key in heads[2:5]),
+                    "yes" if row["differs"] else "",
+                )
+                for label, row in shown
+            ]
+            sections.append(Section((name, *heads), rows, left_out=left_out))
+        return sections
 
     def _common(self) -> dict[str, list[str]]:
         both = {

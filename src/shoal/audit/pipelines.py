@@ -31,6 +31,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Flags
 from shoal.support.checks import check_integer, check_level
+from shoal.support.results import Displayed
 from shoal.theory.binomial import binomial_window, pmf, tails
 
 __all__ = ["Pipeline", "PipelineVerdict", "inspect_pipeline"]
@@ -42,8 +43,8 @@ _MAX_CROWD = 10_000
 _PARTS = 8
 
 
-@dataclass(frozen=True)
-class PipelineVerdict:
+@dataclass(frozen=True, repr=False)
+class PipelineVerdict(Displayed):
     """The result of a test of a pipeline.
 
     `delta_refuted` is the largest delta, at the certificate's epsilon, that the runs rule out.
@@ -56,6 +57,13 @@ class PipelineVerdict:
     epsilon: float
     delta_claimed: float
     delta_refuted: float
+
+    def _headline(self) -> str:
+        found = "convicted" if self.convicted else "passed"
+        return f"{found}: {self.runs:,} runs, confidence {self.confidence:.6g}"
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.reasons
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -28,6 +28,7 @@ from shoal.device.arrays.simulation_bits import fresh_seed, simulation_generator
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import exact_fraction
 from shoal.support.checks import check_integer, check_level
+from shoal.support.results import Displayed
 from shoal.theory.randomized_response import local_epsilon
 
 __all__ = ["BitRate", "Verdict", "inspect_pairs", "inspect_randomizer"]
@@ -49,8 +50,8 @@ class BitRate:
     p_value: float
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Displayed):
     """The result of a test of a randomizer.
 
     `epsilon_refuted` is a lower bound of the local epsilon at the confidence: every claim below it
@@ -64,6 +65,13 @@ class Verdict:
     confidence: float
     epsilon_claimed: float
     epsilon_refuted: float
+
+    def _headline(self) -> str:
+        found = "convicted" if self.convicted else "passed"
+        return f"{found}: {self.samples:,} samples, confidence {self.confidence:.6g}"
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.reasons
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -7,6 +7,7 @@ has recorded the expense before noise is drawn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal import __version__
-from shoal.analysis.estimates import estimates_arrow, estimates_text, nearest_feasible
-from shoal.analysis.result_tables import TableExport
+from shoal.analysis.estimates import estimates_arrow, nearest_feasible
 from shoal.curator.budget import Budget
 from shoal.curator.count_noise import CountNoise
 from shoal.curator.counts import count_table, released_survey
@@ -39,7 +39,8 @@ from shoal.reports.protection import OBSERVER_HEADS, Fact, ratio_in_words
 from shoal.reports.publication import write_document
 from shoal.reports.sections import MAX_CELLS, Table, TableRow
 from shoal.reports.tables import csv_text
-from shoal.support.checks import check_level, check_text, listed
+from shoal.support.checks import check_level, check_text
+from shoal.support.results import Displayed, Section, TableExport, first_rows
 from shoal.support.rounding import text_up
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
@@ -154,7 +155,7 @@ def table_format_of(survey_file: Path) -> TableFormat:
 
 
 @dataclass(frozen=True, repr=False)
-class SurveyRelease(TableExport, Mapping[str, Mapping[str, NoisyCount]]):
+class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount]]):
     """The released counts of a survey: ``release["channel"]["beta"]`` is that of an option.
 
     `counts` are the noisy counts of the survey's bits, in order. `rows` is the number of rows if it
@@ -415,15 +416,31 @@ class SurveyRelease(TableExport, Mapping[str, Mapping[str, NoisyCount]]):
         """Write a file in the form that its suffix names, whole or not at all."""
         write_document(path, self._document, self.to_html, self.to_markdown)
 
-    def __str__(self) -> str:
-        heading = (
+    def _headline(self) -> str:
+        return (
             f"{self.survey.name}: {self._rows_in_words}, exact intervals at {self.level:.4g},"
             f" {self._promise}"
         )
-        return estimates_text(heading, self.estimates_json())
 
-    def __repr__(self) -> str:
-        return f"SurveyRelease({self.survey.name!r}: {listed(self)}; {self._spent})"
+    def _sections(self) -> list[Section]:
+        return [self._section(*one) for one in self.estimates_json()["questions"].items()]
+
+    def _section(self, question: str, options: Mapping[str, Any]) -> Section:
+        shown, left_out = first_rows(options.items())
+        rows = [
+            (
+                label,
+                f"{row['count']:,.0f}",
+                f"{row['share']:.2%}",
+                f"{math.floor(row['low']):,}",
+                f"{math.ceil(row['high']):,}",
+            )
+            for label, row in shown
+        ]
+        return Section((question, "count", "share", "low", "high"), rows, left_out=left_out)
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.notes
 
 
 def _left_out(question: str) -> str:

@@ -29,6 +29,7 @@ from shoal.protocol.wire import (
     join_report,
     report_bytes,
 )
+from shoal.support.checks import takes
 
 if TYPE_CHECKING:
     from shoal.device.arrays.randomize import Original
@@ -56,6 +57,7 @@ def randomize(
 ) -> Synthetic: ...
 
 
+@takes(plan=Plan)
 def randomize(
     plan: Plan,
     answers: object,

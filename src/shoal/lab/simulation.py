@@ -15,23 +15,28 @@ from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.tally import Tally, Tallying
 from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, fresh_seed, simulation_generator
+from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.lab.populations import CHUNK, Texts, Weights, populate, texts_for
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
-from shoal.support.checks import check_integer
+from shoal.support.checks import check_integer, takes
+from shoal.support.results import Displayed, Section, TableExport
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from matplotlib.figure import Figure
+
     from shoal.analysis.text.results import DecodedTexts
 
 Through = Literal["distribution", "reports"]
 _NOBODY = "say how many users to simulate, or give their answers."
 
 
-@dataclass(frozen=True)
-class Simulation:
+@dataclass(frozen=True, repr=False)
+class Simulation(Displayed, TableExport):
     """Estimates from simulated reports, and the true counts, which are unknown in practice.
 
     `texts` are the true counts of each text of each text question, where they are known.
@@ -40,6 +45,36 @@ class Simulation:
     estimates: Estimates
     truth: NDArray[np.int64]
     texts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def _headline(self) -> str:
+        return f"{self.estimates._headline()}, beside the truth"
+
+    def _sections(self) -> list[Section]:
+        """Return the tables of the estimates, with the truth in front of each."""
+        sections = []
+        for name, table in zip(self.estimates, self.estimates._sections(), strict=True):
+            heads = (table.heads[0], "truth", *table.heads[1:])
+            rows = [
+                (label, f"{self.true_count(name, label):,}", *cells)
+                for label, (_, *cells) in zip(self.estimates[name], table.rows, strict=False)
+            ]
+            sections.append(Section(heads, rows, left_out=table.left_out))
+        return sections
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.estimates.notes
+
+    def plot(self, level: float = 0.95) -> Figure:
+        """Draw every option on its interval, with the truth beside it; needs matplotlib."""
+        from shoal.reports.plots.results import plot_estimates
+
+        return plot_estimates(list(self.estimates.values()), level, self.true_count)
+
+    def to_arrow(self, level: float = 0.95, kind: IntervalKind = "exact") -> pa.Table:
+        """Return the estimates as an Arrow table with a column `truth`."""
+        table = self.estimates.to_arrow(level, kind)
+        bits = zip(table["question"].to_pylist(), table["option"].to_pylist(), strict=True)
+        return table.append_column("truth", [[self.true_count(*bit) for bit in bits]])
 
     def decoded(self, question: str, level: float = 0.95) -> DecodedTexts:
         """Decode a text question, with all texts that people could have as candidates."""
@@ -71,11 +106,12 @@ class Simulation:
         return document
 
 
+@takes(plan=Plan)
 def simulate(
     plan: Plan,
     *,
     users: int | None = None,
-    answers: Original | Iterable[Original] | None = None,
+    answers: object = None,
     texts: Weights | None = None,
     through: Through | None = None,
     seed: int | None = None,
@@ -91,7 +127,8 @@ def simulate(
     users
         How many people to simulate. With `answers`, that many are drawn from them.
     answers
-        Originals to report; without them a population is made up.
+        A table or a list of answers, as `randomize` takes them, or originals; without them a
+        population is made up.
     texts
         What made-up people answer to text questions, and how likely each text is; "" is no answer.
         Without them there are a hundred texts, falling off like 1 / rank.
@@ -125,6 +162,7 @@ def simulate(
     generator = simulation_generator(fresh_seed() if seed is None else seed)
     noise = SimulationBits(int(generator.integers(2**62)))
     people_texts = texts_for(plan.survey, texts)
+    given = None if answers is None else _encoded(plan, answers, noise)
     if through == "distribution":
         from shoal.lab.tally_distributions import draw_tally
 
@@ -134,10 +172,18 @@ def simulate(
         if progress is not None:
             progress(users)
     else:
-        originals = people(plan.survey, users, answers, generator, people_texts)
+        originals = people(plan.survey, users, given, generator, people_texts)
         tally, truth = _reported(plan, originals, noise, progress)
     known = {name: one.true_counts for name, one in people_texts.items()} if answers is None else {}
     return Simulation(estimate(plan, tally, target=target), truth, known)
+
+
+def _encoded(plan: Plan, answers: object, noise: SimulationBits) -> Any:
+    """Return originals as they are, and a table of answers encoded."""
+    many = isinstance(answers, (list, tuple)) and any(isinstance(x, Original) for x in answers)
+    if many or isinstance(answers, (Original, Iterator)):
+        return answers
+    return encode(plan, answers, random_bits=noise)
 
 
 def _reported(

@@ -33,11 +33,13 @@ from shoal.lab.tally_distributions import draw_ones
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import row_bytes
-from shoal.support.checks import check_integer, check_level
+from shoal.support.checks import check_integer, check_level, takes
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 from shoal.theory.binomial import tails
 from shoal.theory.calibration import NoValueError, smallest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from matplotlib.figure import Figure
 
 Vary = Literal["users", "q", "epsilon"]
@@ -114,8 +116,8 @@ class StudyPoint:
         }
 
 
-@dataclass(frozen=True)
-class Study:
+@dataclass(frozen=True, repr=False)
+class Study(Displayed, TableExport):
     """What repeating the path showed at every point of a grid. All of it is simulated."""
 
     plan: Plan
@@ -139,6 +141,40 @@ class Study:
             "points": [point.to_json() for point in self.points],
         }
 
+    def _headline(self) -> str:
+        return (
+            f"{self.plan.survey.name}: {self.repetitions:,} repetitions, {len(self.points)} points,"
+            f" level {self.level:.6g}, simulated"
+        )
+
+    def _sections(self) -> list[Section]:
+        shown, left_out = first_rows(self.to_arrow().to_pylist())
+        rows = [
+            (
+                f"{row['question']}: {row['option']}",
+                f"{row['users']:,}",
+                f"{row['q']:.4g}",
+                f"{row['bias']:+,.4g}",
+                f"{row['sigma_ratio']:.3f}",
+                f"{row['coverage']:.3f}",
+            )
+            for row in shown
+        ]
+        heads = ("option", "people", "q", "bias", "sigma / theory", "exact coverage")
+        return [Section(heads, rows, left_out=left_out)]
+
+    def to_arrow(self) -> pa.Table:
+        """Return the study as an Arrow table, a row for each option at each point."""
+        rows = [
+            {"question": bit.question, "option": bit.label}
+            | {"users": point.users, "q": float(point.plan.q)}
+            | {name: float(vars(bit)[name]) for name in _NUMBERS}
+            | {"sigma_ratio": bit.sigma_ratio, "coverage": bit.coverage["exact"].measured}
+            for point in self.points
+            for bit in point.bits
+        ]
+        return arrow_rows(["question", "option"], rows, level=self.level)
+
     def plot(self) -> Figure:
         """Draw sigma against theory and the coverage of each kind of interval; needs matplotlib."""
         from shoal.reports.plots.results import plot_study
@@ -153,6 +189,7 @@ class Study:
         save(self.plot(), path)
 
 
+@takes(plan=Plan)
 def study(
     plan: Plan,
     *,

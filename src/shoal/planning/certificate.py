@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.bounds import (
@@ -31,7 +31,8 @@ from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import VIEWS, Memory, Parties, Plan, View
 from shoal.protocol.promise import ComputedPromise, promise_warnings, refusal_of
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_integer, check_number, check_one_of
+from shoal.support.checks import check_integer, check_number, check_one_of, takes
+from shoal.support.results import Displayed, Section
 from shoal.support.rounding import round_up, text_up
 from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
@@ -40,12 +41,16 @@ from shoal.theory.proven import Proven
 from shoal.theory.randomized_response import count_sigma, local_epsilon, local_q, shift_of_a_fake
 from shoal.theory.sufficient import Sufficient, gap_312, sufficient_eta
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = ["Certificate", "certify", "check_promise", "compute_promise"]
 
 _NEAR_MISS = 1.001
 """A delta up to this factor above the promised one is computed again, more finely."""
 
 
+@takes(plan=Plan | Survey)
 def certify(
     plan: Plan | Survey,
     *,
@@ -89,6 +94,7 @@ def certify(
             cohorts=plan.cohorts,
             parties=plan.parties,
             overflow=None if plan.parties is None else overflow_of(plan),
+            promised=plan.promise.epsilon,
         )
     if q is None or crowd_size is None:
         raise InputError("to audit a survey give q= and crowd_size=.")
@@ -119,8 +125,8 @@ def check_crowd_hides(plan: Plan) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, repr=False)
+class Certificate(Displayed):
     """What a flip probability and a crowd promise for a survey.
 
     Brackets are ``(low, high)``; the promise is the high end. With several reports per person the
@@ -129,7 +135,7 @@ class Certificate:
     holds more: those reports and the colluders' divided by h. With memory everything here is about
     one release; `guarantees_over_time` covers more. In the counts view a certificate can cover
     several `releases` with fresh flips. `parties` are a relay and an analyzer; `overflow` is set
-    if they receive reports in pieces.
+    if they receive reports in pieces. `promised` is the epsilon of the plan, if it is of one.
     """
 
     survey: Survey
@@ -144,6 +150,7 @@ class Certificate:
     releases: int = 1
     parties: Parties | None = None
     overflow: Overflow | None = None
+    promised: str | None = None
 
     def __post_init__(self) -> None:
         check_one_of("view", self.view, VIEWS)
@@ -151,6 +158,34 @@ class Certificate:
             raise InputError("whole reports of several releases compose with compose(releases).")
         if self.overflow is not None and (self.view == "reports" or self.cohorts not in (None, 1)):
             raise InputError("only reports with view counts and one cohort are sent in pieces.")
+
+    def _headline(self) -> str:
+        return (
+            f"{self.survey.name}: q = {self._q:.5g}, a crowd of {self.crowd_size:,}, view"
+            f" {self.view}"
+        )
+
+    @property
+    def _shown_epsilon(self) -> float:
+        return float(self.promised or 1)
+
+    def _sections(self) -> list[Section]:
+        at = self._shown_epsilon
+        rows = [
+            (one.who, one.guarantee, f"sees {one.sees}", one.assumption)
+            for one in observers(self, at)
+        ]
+        title = f"Guarantee against each observer of a release, at epsilon {text_up(at)}"
+        return [Section(("observer", "guarantee", "sees", "assumption"), rows, title, prose=True)]
+
+    def plot(self, epsilon: float | None = None) -> Figure:
+        """Draw delta at each epsilon: proven, and what an attack reaches; needs matplotlib.
+
+        `epsilon` is marked; by default that of the plan, or 1.
+        """
+        from shoal.reports.plots.certificates import plot_privacy
+
+        return plot_privacy(self, epsilon=self._shown_epsilon if epsilon is None else epsilon)
 
     @cached_property
     def bound(self) -> Bound:

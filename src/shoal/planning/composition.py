@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_number
+from shoal.support.results import Displayed, Section
 from shoal.support.rounding import round_up
 from shoal.theory import composition as theory
 from shoal.theory.calibration import smallest_epsilon
@@ -34,8 +35,8 @@ _SMALL_DELTA = 1e-14
 """Most losses of a release are below the epsilon where its delta is this small."""
 
 
-@dataclass(frozen=True)
-class Composition:
+@dataclass(frozen=True, repr=False)
+class Composition(Displayed):
     """The joint promise of `releases` releases under one certificate."""
 
     certificate: Certificate
@@ -43,6 +44,15 @@ class Composition:
 
     def __post_init__(self) -> None:
         check_integer("releases", self.releases, lowest=1, highest=10**6)
+
+    def _headline(self) -> str:
+        return f"{self.releases:,} releases; {self.certificate._headline()}"
+
+    def _sections(self) -> tuple[Section, ...]:
+        return ()
+
+    def _remarks(self) -> tuple[str, ...]:
+        return ("epsilon(delta=...) and delta(epsilon=...) compute what holds for all releases.",)
 
     def epsilon(self, *, delta: float) -> float:
         """Return the proven epsilon of all releases together at a delta, rounded up.

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from shoal.errors import InputError
 from shoal.planning.bounds import Bound, bound_of, domain_of
@@ -34,7 +34,9 @@ from shoal.support.checks import (
     check_level,
     check_number,
     check_one_of,
+    takes,
 )
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 from shoal.theory import laplace
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
@@ -43,6 +45,10 @@ from shoal.theory.homogeneous import eta
 from shoal.theory.proven import proven_delta, proven_q
 from shoal.theory.randomized_response import count_sigma, local_q, normal_factor
 from shoal.theory.sufficient import gap_312, sufficient_eta, sufficient_q, three_sigma_q
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from matplotlib.figure import Figure
 
 Trust = Literal[
     "local", "proven", "sufficient", "three-sigma", "counts", "curator", "curator_gaussian"
@@ -85,8 +91,8 @@ class Cost:
         }
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed, TableExport):
     """The cost of every trust model for one survey and one promise."""
 
     survey: Survey
@@ -111,6 +117,44 @@ class Comparison:
         """The weaknesses of the promise, each a sentence, as of `Plan.warnings`."""
         return promise_warnings(float(self.epsilon), self.delta, self.crowd_size)
 
+    def _headline(self) -> str:
+        return (
+            f"{self.survey.name}: the cost of each trust model, {self.crowd_size:,} people, epsilon"
+            f" {self.epsilon}, delta {self.delta}"
+        )
+
+    def _sections(self) -> list[Section]:
+        rows = [
+            (
+                cost.trust,
+                *(
+                    "" if number is None else f"{number:,.4g}"
+                    for number in (cost.sigma, cost.half_width)
+                ),
+                "" if cost.people_needed is None else f"{cost.people_needed:,}",
+            )
+            for cost in self.costs
+        ]
+        heads = ("trust", "sigma of a count", f"half width at {self.level:.6g}", "people needed")
+        return [Section(heads, rows)]
+
+    def _remarks(self) -> tuple[str, ...]:
+        return (
+            f"people needed: to know a group of {self.share:.4g} of everybody within"
+            f" {self.relative_error:.4g} of itself. A model without numbers is impossible here.",
+            "sufficient and three-sigma are not guarantees.",
+        )
+
+    def plot(self) -> Figure:
+        """Draw how wide an interval each trust model leaves; needs matplotlib."""
+        from shoal.reports.plots.results import plot_costs
+
+        return plot_costs(self)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the costs as an Arrow table, a row for each trust model."""
+        return arrow_rows(["trust"], [dict(vars(cost)) for cost in self.costs])
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; the overall gain is that of the proven promise."""
         return {
@@ -129,6 +173,7 @@ class Comparison:
         }
 
 
+@takes(survey=Survey)
 def compare(
     survey: Survey,
     *,
@@ -194,6 +239,7 @@ class PeopleNeeded:
         return dict(vars(self))
 
 
+@takes(survey=Survey)
 def people_needed(
     survey: Survey,
     *,
@@ -385,13 +431,34 @@ class QuestionCost:
         }
 
 
-@dataclass(frozen=True)
-class SurveyCosts:
+@dataclass(frozen=True, repr=False)
+class SurveyCosts(Displayed, TableExport):
+    """What each question adds to the noise of all counts."""
+
     survey: Survey
     crowd_size: int
     q: float
     sigma: float
     questions: tuple[QuestionCost, ...]
+
+    def _headline(self) -> str:
+        return f"{self.survey.name}: q = {self.q:.5g}, sigma of a count {self.sigma:,.4g}"
+
+    def _sections(self) -> list[Section]:
+        shown, left_out = first_rows(self.questions)
+        rows = [
+            (
+                one.question.name,
+                f"{one.question.bits:,}",
+                "" if one.sigma_without is None else f"{one.sigma_without:,.4g}",
+            )
+            for one in shown
+        ]
+        return [Section(("question", "bits", "sigma without it"), rows, left_out=left_out)]
+
+    def to_arrow(self) -> pa.Table:
+        """Return the costs as an Arrow table, a row for each question."""
+        return arrow_rows(["name", "kind"], [one.to_json() for one in self.questions])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -405,6 +472,7 @@ class SurveyCosts:
         }
 
 
+@takes(survey=Survey)
 def survey_costs(
     survey: Survey, *, crowd_size: int, epsilon: object, delta: object, view: Any = "reports"
 ) -> SurveyCosts:

@@ -31,7 +31,7 @@ from shoal.protocol.plan import (
 )
 from shoal.protocol.promise import exposed_people
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_decimal, check_integer, check_one_of, seconds
+from shoal.support.checks import check_decimal, check_integer, check_one_of, seconds, takes
 from shoal.support.rounding import text_up
 from shoal.theory import sufficient
 from shoal.theory.binomial import min_messages
@@ -39,6 +39,7 @@ from shoal.theory.binomial import min_messages
 __all__ = ["plan"]
 
 
+@takes(survey=Survey)
 def plan(
     survey: Survey,
     *,

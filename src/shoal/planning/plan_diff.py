@@ -34,6 +34,7 @@ from shoal.protocol.flip_probability import FlipProbability, local_epsilon
 from shoal.protocol.plan import MIN_WINDOW, Plan, PromiseKind, View
 from shoal.protocol.survey import Number, Survey, Text
 from shoal.protocol.wording import Wording, encoding_rules, permanent_key
+from shoal.support.results import Displayed, Section
 from shoal.support.rounding import float_up, text_up
 
 DiffKind = Literal["same", "label", "new plan", "forbidden"]
@@ -82,8 +83,8 @@ class Change:
         return {"covers": self.covers, **plans, "weaker": self.weaker}
 
 
-@dataclass(frozen=True)
-class PlanDiff:
+@dataclass(frozen=True, repr=False)
+class PlanDiff(Displayed):
     """The meaning of the step from one plan to another, with reasons in sentences.
 
     `changes` are the guarantees that differ, computed if both surveys have the same name. With
@@ -96,6 +97,15 @@ class PlanDiff:
     new_id: str
     changes: tuple[Change, ...] = ()
     redraws: bool = False
+
+    def _headline(self) -> str:
+        return f"{self.kind}: from plan {self.old_id[:12]} to plan {self.new_id[:12]}"
+
+    def _sections(self) -> list[Section]:
+        return [Section(("guarantee", "change"), [(one.covers, one.words) for one in self.changes])]
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.reasons
 
     def to_json(self) -> dict[str, Any]:
         return {

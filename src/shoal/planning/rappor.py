@@ -36,6 +36,7 @@ from shoal.protocol.plan import MAX_CROWD, Memory, Plan
 from shoal.protocol.survey import Survey, Text
 from shoal.support.checks import check_decimal, check_integer, exact_fields, shown
 from shoal.support.files import unique_keys
+from shoal.support.results import Displayed, Section
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.binomial import smallest_cohort
 
@@ -44,14 +45,20 @@ Odds = float | Fraction
 """A ratio of probabilities: a fraction, or the float infinity."""
 
 
-@dataclass(frozen=True)
-class Migration:
+@dataclass(frozen=True, repr=False)
+class Migration(Displayed):
     """RAPPOR's parameters, and a plan that is at least as private."""
 
     parameters: RapporParameters
     plan: Plan
     crowd_size: int | None
     delta: str
+
+    def _headline(self) -> str:
+        return f"from RAPPOR to {self.plan._headline()}"
+
+    def _sections(self) -> list[Section]:
+        return self.plan._sections()
 
     @cached_property
     def proven_fresh(self) -> float | None:

@@ -16,13 +16,14 @@ estimate by (W - q) / (p - q).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_number
-from shoal.support.rounding import round_down, round_up, truth_text
+from shoal.support.rounding import round_down, round_up, text_up, truth_text
 from shoal.theory.randomized_response import count_sigma, local_q, shift_of_a_fake
 
 if TYPE_CHECKING:
@@ -50,8 +51,25 @@ class Observer:
     holds: Literal["theorem", "local", "encrypted"]
     assumption: str
 
+    @property
+    def guarantee(self) -> str:
+        """The guarantee in words, rounded up, with its status."""
+        return what_holds(self.to_json())
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def what_holds(observer: Mapping[str, Any]) -> str:
+    """Return the guarantee against an observer, from its JSON form; rounded up.
+
+    >>> what_holds({"epsilon": 1.0, "delta": 9.87654e-7, "holds": "theorem"})
+    'epsilon 1, delta 9.88e-7 (theorem)'
+    >>> what_holds({"epsilon": 23.0, "delta": 0.0, "holds": "local"})
+    'epsilon 23 (local)'
+    """
+    delta = f", delta {text_up(observer['delta'], 3)}" if observer["delta"] else ""
+    return f"epsilon {text_up(observer['epsilon'])}{delta} ({observer['holds']})"
 
 
 def observers(certificate: Certificate, epsilon: float) -> list[Observer]:

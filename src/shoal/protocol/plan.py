@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from shoal.errors import InputError, PlanError, SurveyError, require
 from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
@@ -37,6 +37,7 @@ from shoal.support.files import (
     strict_json,
     write_json,
 )
+from shoal.support.results import Displayed, Section
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -123,8 +124,8 @@ class Memory(NamedTuple):
         return {"q1": self.q1.to_json(), "q2": self.q2.to_json()}
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Displayed):
     """The agreement between those who ask and those who answer.
 
     Parameters
@@ -164,6 +165,8 @@ class Plan:
     >>> plan.id[:16], plan.local_epsilon
     ('725ec51999689290', 2.1972245773362196)
     """
+
+    how_to_get: ClassVar[str] = "make one with shoal.plan(survey, ...) or Plan.read(path)"
 
     survey: Survey
     q: FlipProbability
@@ -207,6 +210,44 @@ class Plan:
             positions = {self.survey.bit(question, label) for question, label in group}
             if not 2 <= len(positions) == len(group) <= 16:
                 raise PlanError("a joint group holds 2 to 16 different bits.")
+
+    def _headline(self) -> str:
+        crowd = "no crowd" if self.crowd_size is None else f"a crowd of {self.crowd_size:,}"
+        return (
+            f"{self.survey.name}: plan {self.id[:12]}, q = {float(self.q):.5g}, {crowd}, view"
+            f" {self.view}"
+        )
+
+    def _sections(self) -> list[Section]:
+        rows = [("promise", self._computed()), ("single report", self._single_report())]
+        if self.window is not None:
+            rows.append(("window", f"{self.window:,} seconds"))
+        if self.memory is not None:
+            rows.append(("memory", "flips are partly permanent"))
+        if self.parties is not None:
+            rows += [("relay", self.parties.relay), ("analyzer", self.parties.analyzer)]
+        return [Section(("", ""), rows, prose=True), *self.survey._sections()]
+
+    def _computed(self) -> str:
+        """Say what became of the promise when it was computed; nothing is said unless it was."""
+        try:
+            from shoal.planning.certificate import compute_promise
+        except ModuleNotFoundError as missing:
+            return f"not computed, which needs {missing.name}"
+        computed = compute_promise(self)
+        words = computed.in_words
+        if not computed.is_guarantee or self.promise.kind == "local":
+            return words
+        seen = "only these counts" if self.view == "counts" else "these reports without senders"
+        return f"{words}, against anyone who sees {seen}"
+
+    def _single_report(self) -> str:
+        from shoal.support.rounding import text_up
+
+        return (
+            f"local epsilon {text_up(self.local_epsilon)} (theorem), against anyone who sees it"
+            " with its sender"
+        )
 
     def _check_view(self) -> None:
         check_one_of("view", self.view, VIEWS, error=PlanError)

@@ -47,6 +47,7 @@ from shoal.support.checks import (
     listed,
     shown,
 )
+from shoal.support.results import shortened
 
 MAX_BITS = 65_536
 """The longest vector a survey may ask a device to send."""
@@ -146,6 +147,15 @@ class Question:
         """Whether exactly one bit is set in every original."""
         return self.min_set_bits == self.max_set_bits == 1
 
+    @property
+    def answers_in_brief(self) -> str:
+        """The possible answers in a few words."""
+        brief = ", ".join(self.labels[:8])
+        return shortened(brief if len(self.labels) <= 8 else f"{brief}, ...", 40)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shortened(self.name, 60)!r}: {self.answers_in_brief})"
+
     def to_json(self) -> dict[str, Any]:
         """Return the declared fields as plain JSON values without floats."""
         values = {name: getattr(self, one.name) for name, one in self.json_fields().items()}
@@ -181,7 +191,7 @@ class AskedQuestion(Question):
         return self.column or self.name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Number(AskedQuestion):
     """A number, reported as a point of a grid or as the bin it falls in.
 
@@ -251,6 +261,12 @@ class Number(AskedQuestion):
                 " numbers of 16 digits."
             )
 
+    @property
+    def answers_in_brief(self) -> str:
+        if self.points is None:
+            return super().answers_in_brief
+        return f"{self.low} to {self.high}, {self.points} points"
+
     @cached_property
     def grid(self) -> tuple[Fraction, ...]:
         """The points of the grid, rising; none if the question has bins."""
@@ -285,7 +301,7 @@ class Number(AskedQuestion):
         return (first, *between, last, *missing)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Text(AskedQuestion):
     """Any text, hashed to a few bits of a Bloom filter, differently in each cohort.
 
@@ -333,6 +349,10 @@ class Text(AskedQuestion):
                 f"cohorts of question {self.name!r} must be a multiple of {pairs.positions}, the"
                 f" pairs of a word of {pairs.length} letters, got cohorts={self.cohorts}."
             )
+
+    @property
+    def answers_in_brief(self) -> str:
+        return "any text"
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -393,7 +413,7 @@ class OptionsQuestion(AskedQuestion):
         return folded(text) if self.fold else unicodedata.normalize("NFC", text.strip())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Flags(OptionsQuestion):
     """Any of the options may be set, or at most `at_most` of them.
 
@@ -420,7 +440,7 @@ class Flags(OptionsQuestion):
         return 0, self.at_most or len(self.labels)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice(OptionsQuestion):
     """Exactly one option is set.
 
@@ -463,7 +483,7 @@ class Date(AskedQuestion):
         return (*PERIODS[self.by], *[MISSING] * bool(self.missing))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class YesNo(AskedQuestion):
     """Yes or no, as one bit that yes sets; with `missing="option"` a choice of three.
 
@@ -515,7 +535,7 @@ class CrossSide(NamedTuple):
         return 0 if self.flag is None else self.question.labels.index(self.flag)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cross(Question):
     """The cells of two or more sides; exactly one is set.
 

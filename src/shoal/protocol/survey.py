@@ -6,13 +6,13 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
-from shoal.errors import InputError, SurveyError
+from shoal.errors import InputError, SurveyError, UnknownNameError
 from shoal.protocol.questions import (
     MAX_BITS,
     AskedQuestion,
@@ -28,8 +28,16 @@ from shoal.protocol.questions import (
     checked_sequence,
 )
 from shoal.protocol.text_hash import Pairs, TextHash
-from shoal.support.checks import check_one_of, check_text, did_you_mean, exact_fields, listed
+from shoal.support.checks import (
+    check_one_of,
+    check_text,
+    did_you_mean,
+    exact_fields,
+    listed,
+    shown,
+)
 from shoal.support.files import canonical_json
+from shoal.support.results import Displayed, Section, first_rows
 
 __all__ = [
     "AskedQuestion",
@@ -47,8 +55,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Survey:
+@dataclass(frozen=True, repr=False)
+class Survey(Displayed):
     """Questions asked together and answered in one report.
 
     >>> survey = Survey("browser", (
@@ -59,12 +67,18 @@ class Survey:
     (5, 4)
     """
 
+    how_to_get: ClassVar[str] = "make one with Survey(name, questions) or Survey.from_toml(path)"
+
     name: str
     questions: tuple[Question, ...]
 
     def __post_init__(self) -> None:
         name = check_text("a survey's name", self.name, error=SurveyError)
         object.__setattr__(self, "name", name)
+        if not isinstance(self.questions, Iterable) or isinstance(self.questions, str):
+            raise SurveyError(
+                f"a survey's questions are a list of questions, got {shown(self.questions)}."
+            )
         object.__setattr__(self, "questions", tuple(self.questions))
         if not self.questions:
             raise SurveyError(f"survey {self.name!r} must ask at least one question.")
@@ -84,6 +98,16 @@ class Survey:
             raise SurveyError(
                 f"a survey takes at most {MAX_BITS} bits, this one takes {self.bits}."
             )
+
+    def _headline(self) -> str:
+        count = len(self.questions)
+        questions = "1 question" if count == 1 else f"{count} questions"
+        return f"{self.name}: {questions}, {self.bits:,} bits a report"
+
+    def _sections(self) -> list[Section]:
+        questions, left_out = first_rows(self.questions)
+        rows = [(q.name, q.kind, f"{q.bits:,}", q.answers_in_brief) for q in questions]
+        return [Section(("question", "kind", "bits", "answers"), rows, left_out=left_out)]
 
     def _check_crosses(self) -> None:
         if not self.asked:
@@ -203,10 +227,7 @@ class Survey:
         """Return the position of one labelled bit."""
         labels = self[question].labels
         if label not in labels:
-            raise SurveyError(
-                f"question {question!r} has no option {label!r}; it has"
-                f" {listed(labels)}.{did_you_mean(label, labels)}"
-            )
+            raise unknown_option(self[question], label)
         return int(self._slices[question].start) + labels.index(label)
 
     def __getitem__(self, question: str) -> Question:
@@ -214,9 +235,9 @@ class Survey:
             if candidate.name == question:
                 return candidate
         names = [candidate.name for candidate in self.questions]
-        raise SurveyError(
-            f"survey {self.name!r} has no question {question!r}; it has"
-            f" {listed(names)}.{did_you_mean(question, names)}"
+        raise UnknownNameError(
+            f"survey {self.name!r} has no question {shown(question)}; it has {listed(names)}."
+            f"{did_you_mean(question, names)}"
         )
 
     def __iter__(self) -> Iterator[Question]:
@@ -298,6 +319,13 @@ class Survey:
     def to_json(self) -> dict[str, Any]:
         """Return the survey as plain JSON values."""
         return {"name": self.name, "questions": [q.to_json() for q in self.questions]}
+
+
+def unknown_option(question: Question, label: object) -> UnknownNameError:
+    return UnknownNameError(
+        f"question {question.name!r} has no option {shown(label)}; it has"
+        f" {listed(question.labels)}.{did_you_mean(label, question.labels)}"
+    )
 
 
 def _toml(value: str | int | list[str] | dict[str, Any]) -> str:

@@ -1,10 +1,11 @@
 """Pages, charts, tables and files from estimates, each with the plan and its certificate.
 
 `publish` returns a `Publication`; ``publication.write("report.html")`` picks the format by the
-suffix. `notebook_html` is the short form that notebooks show.
+suffix.
 
 `publication`   a tally to a `Publication`
-`page`          pages from templates: one publication, a site of several crowds, a notebook
+`page`          pages from templates: one publication, a site of several crowds
+`notebook`      what a notebook shows of any result
 `sections`      the values that templates show
 `protection`    what protects one person's answer, in words and numbers
 `formatting`    numbers and short sentences
@@ -17,9 +18,8 @@ A page makes no request and runs no script. Templates escape every text.
 from shoal.errors import missing_extra
 
 try:
-    from shoal.reports.page import notebook_html
     from shoal.reports.publication import Publication, publish
 except ModuleNotFoundError as error:
     raise missing_extra(error, "shoal.reports") from None
 
-__all__ = ["Publication", "notebook_html", "publish"]
+__all__ = ["Publication", "publish"]

@@ -1,7 +1,7 @@
 """Self-contained pages: no request, no script, readable without colour.
 
-`page` is one publication, `site` a folder of pages for several crowds, `notebook_html` the short
-form that notebooks show. The HTML is in `templates`; it escapes every value that is not markup.
+`page` is one publication, `site` a folder of pages for several crowds. The HTML is in `templates`;
+it escapes every value that is not markup.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
 
 from shoal.analysis.crowds import in_crowds
-from shoal.analysis.estimates import Estimates
-from shoal.analysis.intervals import IntervalKind
 from shoal.analysis.screening import screen
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
-from shoal.reports.charts import WIDTHS, chart, page_layout
+from shoal.reports.charts import WIDTHS, page_layout
 from shoal.reports.formatting import (
     SIMULATED,
     flip_in_words,
@@ -46,7 +44,6 @@ from shoal.reports.sections import (
     option_table,
     question_sections,
     trend_section,
-    word_list,
 )
 from shoal.support.files import write_text
 
@@ -94,7 +91,7 @@ def environment(**packages: str) -> Environment:
 _environment = cache(environment)
 
 
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
     return _environment().get_template(f"reports/{template}").render(values)
 
 
@@ -138,7 +135,7 @@ def crowd_text(plan: Plan, document: Mapping[str, Any]) -> PageText:
 def page(survey: Survey, document: Mapping[str, Any], text: PageText) -> str:
     """Return the page of a publication, from its JSON form."""
     estimates = document["estimates"]
-    return _render(
+    return render(
         "report.html",
         document=document,
         text=text,
@@ -178,41 +175,6 @@ def _escape_markdown(text: str) -> str:
     \<b\> a\|b \*c\*
     """
     return re.sub(r"([\\`*_\[\]<>|~#&:@$])", r"\\\1", text)
-
-
-def notebook_html(
-    estimates: Estimates,
-    level: float = 0.95,
-    interval: IntervalKind = "exact",
-    document: Mapping[str, Any] | None = None,
-) -> str:
-    """Return charts and tables for a notebook: a piece of HTML with no style of its own."""
-    numbers = estimates.to_json(level, interval) if document is None else document["estimates"]
-    plan, layout = estimates.plan, page_layout(numbers, WIDTHS["wide"])
-    about = (
-        f"{numbers['reports']:,} reports{in_crowds(numbers)}, {numbers['interval']} intervals at"
-        f" {level_in_words(numbers)}, for the {numbers['target']}"
-    )
-    shown = []
-    for question in plan.survey:
-        if question.name in numbers["questions"]:  # the notes say what the others need
-            name = f"shoal-{plan.id[:8]}-{plan.survey.slice_of(question.name).start}"
-            style = "max-width:100%;height:auto"
-            drawn = chart(question, numbers, layout, name=name, style=style)
-            shown.append((question.name, drawn, option_table(question, numbers)))
-    return _render(
-        "notebook.html",
-        title=plan.survey.name if document is None else document["title"],
-        about=about,
-        numbers=numbers,
-        questions=shown,
-        promise=None if document is None else document["promise"]["short"],
-    )
-
-
-def word_list_html(decoded: Mapping[str, Any], name: str) -> str:
-    """Return decoded texts for a notebook; `name` is the id of the table."""
-    return _render("words.html", words=word_list(decoded), name=name)
 
 
 def site(publications: Mapping[str, Publication], level: float = 0.95) -> dict[str, str]:
@@ -258,7 +220,7 @@ def site(publications: Mapping[str, Publication], level: float = 0.95) -> dict[s
 
 
 def _site_page(template: str, title: str, **values: Any) -> str:
-    return _render(f"{template}.html", css=style_sheet(), title=title, **values)
+    return render(f"{template}.html", css=style_sheet(), title=title, **values)
 
 
 def write_site(publications: Mapping[str, Publication], folder: Path, level: float = 0.95) -> None:

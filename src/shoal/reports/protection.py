@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shoal.analysis.crowds import in_crowds
 from shoal.analysis.tally import Tally
 from shoal.planning.composition import composed_delta, composed_epsilon
-from shoal.planning.threats import single_report
+from shoal.planning.threats import single_report, what_holds
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan, View
 from shoal.reports.formatting import flip_in_words, grouped
@@ -329,18 +329,6 @@ def citation(document: Mapping[str, Any]) -> str:
 
 
 OBSERVER_HEADS = ("observer", "sees", "guarantee", "assumption")
-
-
-def what_holds(observer: Mapping[str, Any]) -> str:
-    """Return the guarantee against an observer, rounded up.
-
-    >>> what_holds({"epsilon": 1.0, "delta": 9.87654e-7, "holds": "theorem"})
-    'epsilon 1, delta 9.88e-7 (theorem)'
-    >>> what_holds({"epsilon": 23.0, "delta": 0.0, "holds": "local"})
-    'epsilon 23 (local)'
-    """
-    delta = f", delta {text_up(observer['delta'], 3)}" if observer["delta"] else ""
-    return f"epsilon {text_up(observer['epsilon'])}{delta} ({observer['holds']})"
 
 
 def observer_rows(observers: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:

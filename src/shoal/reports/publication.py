@@ -17,12 +17,13 @@ from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
-from shoal.reports.page import crowd_text, markdown, notebook_html, page
+from shoal.reports.page import crowd_text, markdown, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
 from shoal.reports.sections import results
 from shoal.reports.tables import csv_text, write_table
-from shoal.support.checks import check_level, check_text
+from shoal.support.checks import check_level, check_text, takes
 from shoal.support.files import write_json, write_text, write_whole
+from shoal.support.results import Displayed, Section, TableExport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", ".csv", ".json", ".parquet", ".arrow", ".md")
 
 
-@dataclass(frozen=True)
-class Publication:
+@dataclass(frozen=True, repr=False)
+class Publication(Displayed, TableExport):
     """Estimates with the plan they rest on and the certificate of its promise.
 
     `certificate` is None where the promise is local and needs no crowd.
@@ -119,10 +120,18 @@ class Publication:
         """Write a file in the form that its suffix names, whole or not at all."""
         write_document(path, self._document, self.to_html, self.to_markdown)
 
-    def _repr_html_(self) -> str:
-        return notebook_html(self.estimates, self.level, self.interval, self._document)
+    def _headline(self) -> str:
+        words = self.estimates._headline(self.level, self.interval)
+        return words if self.title is None else f"{self.title}; {words}"
+
+    def _sections(self) -> Iterable[Section]:
+        return self.estimates._sections(self.level, self.interval)
+
+    def _remarks(self) -> list[str]:
+        return [*self.estimates.notes, self._document["promise"]["short"]]
 
 
+@takes(plan=Plan, tally=Tally)
 def publish(
     plan: Plan,
     tally: Tally,

@@ -16,11 +16,11 @@ from typing import Any
 
 from shoal.errors import InputError
 from shoal.planning.certificate import certify
-from shoal.planning.threats import single_report
+from shoal.planning.threats import single_report, what_holds
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan
 from shoal.reports.page import environment
-from shoal.reports.protection import observer_rows, what_holds
+from shoal.reports.protection import observer_rows
 from shoal.support.files import write_text
 from shoal.support.rounding import text_up
 from shoal.support.wrapping import wrapped

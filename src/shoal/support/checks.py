@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import decimal
+import functools
 import math
 import numbers
 import operator
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
-from typing import Any, SupportsIndex, cast
+from pathlib import PurePath
+from types import UnionType
+from typing import Any, ParamSpec, SupportsIndex, TypeVar, cast
 
 from shoal.errors import InputError
 
@@ -254,6 +257,76 @@ def listed(names: Iterable[object]) -> str:
     every = [repr(name) for name in names]
     rest = len(every) - 8
     return ", ".join(every[:8]) + (f" and {rest} more" if rest > 0 else "")
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes(**kinds: type | UnionType) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a public function: a call with other kinds of arguments is told the right call.
+
+    >>> @takes(plan=dict, tally=list)
+    ... def count(plan, tally, *, level=0.95): ...
+    >>> count([1], {})
+    Traceback (most recent call last):
+    shoal.errors.InputError: count takes a dict as plan, got a list; call count(plan, tally, ...).
+    >>> count({}, [1], lvel=0.9)
+    Traceback (most recent call last):
+    shoal.errors.InputError: count has no argument 'lvel'; call count(plan, tally, ...). Did you...
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        call = _Call(function, kinds)
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **named: P.kwargs) -> R:
+            call.check(args, named)
+            return function(*args, **named)
+
+        return checked
+
+    return decorate
+
+
+class _Call:
+    """What a function takes, by its names; `inspect` would be slow to load on a device."""
+
+    def __init__(self, function: Callable[..., Any], kinds: Mapping[str, type | UnionType]) -> None:
+        code, self.name, self.kinds = function.__code__, function.__name__, kinds
+        self.positional = code.co_varnames[: code.co_argcount]
+        self.known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self.required = self.positional[: code.co_argcount - len(function.__defaults__ or ())]
+        self.takes_more = bool(code.co_flags & 0x04)  # *args
+
+    def check(self, args: tuple[object, ...], named: Mapping[str, object]) -> None:
+        given = {**dict(zip(self.positional, args, strict=False)), **named}
+        for name, kind in self.kinds.items():
+            if name in given and not isinstance(given[name], kind):
+                swapped = any(isinstance(value, kind) for value in given.values())
+                how = "" if swapped else getattr(kind, "how_to_get", "")
+                raise self._wrong(f"takes {_a(kind)} as {name}, got {_a(type(given[name]))}", how)
+        if len(args) > len(self.positional) and not self.takes_more:
+            others = ", ".join(self.known[len(self.positional) :][:4])
+            raise self._wrong(f"takes {', '.join(self.positional)} and then names such as {others}")
+        if unknown := [name for name in named if name not in self.known]:
+            guess = did_you_mean(unknown[0], self.known)
+            raise self._wrong(f"has no argument {unknown[0]!r}", guess=guess)
+        if missing := [name for name in self.required if name not in given]:
+            raise self._wrong(f"needs {missing[0]}")
+
+    def _wrong(self, problem: str, how: str = "", guess: str = "") -> InputError:
+        more = ["..."] if len(self.known) > len(self.required) else []
+        call = f"{self.name}({', '.join((*self.required, *more))})"
+        advice = f"{how}, and call" if how else "call"
+        return InputError(f"{self.name} {problem}; {advice} {call}.{guess}")
+
+
+def _a(kind: type | UnionType) -> str:
+    if isinstance(kind, UnionType):
+        return " or ".join(map(_a, kind.__args__))
+    name = "path" if issubclass(kind, PurePath) else kind.__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 _NUMBER = r"([-+]?)([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"

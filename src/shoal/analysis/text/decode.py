@@ -22,13 +22,14 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.survey import Survey
 from shoal.protocol.text_hash import normal_text
-from shoal.support.checks import check_level, check_number, listed, shown
+from shoal.support.checks import check_level, check_number, listed, shown, takes
 from shoal.support.files import explain_wrong_file, first_line, kind_of
 from shoal.theory.randomized_response import normal_factor
 
 ALIKE = 0.75  # share of common bits from which candidates are listed as hard to tell apart
 
 
+@takes(plan=Plan, tally=Tally)
 def decode(
     plan: Plan,
     tally: Tally,

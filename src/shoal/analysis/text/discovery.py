@@ -9,9 +9,10 @@ found is observed, not proven: the counts of all candidates are fitted together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,15 @@ from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.text_hash import PADDING
-from shoal.support.checks import check_integer, check_number
+from shoal.support.checks import check_integer, check_number, takes
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-@dataclass(frozen=True)
-class Discovery:
+@dataclass(frozen=True, repr=False)
+class Discovery(Displayed, TableExport):
     """The words found, by falling count, with the pairs and candidates that led to them."""
 
     plan: Plan
@@ -41,6 +46,25 @@ class Discovery:
     top: int | None
     miss: float
     sum_note: str | None = None
+
+    def _headline(self) -> str:
+        tested = len(self.candidates.words)
+        return f"{self.question.name}: {len(self.all_words):,} words found of {tested:,} candidates"
+
+    def _sections(self) -> list[Section]:
+        words, left_out = first_rows(self.words)
+        rows = [
+            (one.value, f"{one.count:,.0f}", f"{math.floor(one.low):,}", f"{math.ceil(one.high):,}")
+            for one in words
+        ]
+        return [Section(("word", "count", "low", "high"), rows, left_out=left_out)]
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.notes
+
+    def to_arrow(self) -> pa.Table:
+        """Return the words found as an Arrow table, a row for each."""
+        return arrow_rows(["word"], self.to_json()["words"])
 
     @property
     def words(self) -> tuple[DecodedText, ...]:
@@ -91,6 +115,7 @@ class Discovery:
         }
 
 
+@takes(plan=Plan, tally=Tally)
 def discover(
     plan: Plan,
     tally: Tally,

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.intervals import Interval
-from shoal.analysis.result_tables import TableExport
 from shoal.analysis.text.decode import check_rates, explain, reading, too_few_bits
 from shoal.analysis.text.design import merged
 from shoal.analysis.text.least_squares import debias
@@ -35,6 +34,7 @@ from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.rappor import RapporParameters
 from shoal.support.checks import shown
+from shoal.support.results import Displayed, Section, TableExport
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.randomized_response import normal_factor
 
@@ -54,8 +54,8 @@ class PersonalPromise:
         return dict(vars(self)) | {"epsilon": epsilon}
 
 
-@dataclass(frozen=True)
-class RapporDecoded(TableExport):
+@dataclass(frozen=True, repr=False)
+class RapporDecoded(Displayed, TableExport):
     """The texts of a RAPPOR collection, and what was promised to the people who sent them."""
 
     parameters: RapporParameters
@@ -96,14 +96,22 @@ class RapporDecoded(TableExport):
         low, high = regression.bounds(np.ones(len(regression.fit.inverse)), self.texts.level)
         return Interval(low / reports, high / reports, self.texts.level, "normal")
 
-    def __str__(self) -> str:
-        """Return the table of the texts found, and what was promised."""
-        lines = [
-            f"{one.name}: {'no bound' if math.isinf(one.epsilon) else text_up(one.epsilon)},"
-            f" against {one.against} ({one.status}; {one.source})"
+    def _headline(self) -> str:
+        return self.texts._headline()
+
+    def _sections(self) -> list[Section]:
+        rows = [
+            (
+                one.name,
+                "no bound" if math.isinf(one.epsilon) else text_up(one.epsilon),
+                f"against {one.against} ({one.status}; {one.source})",
+            )
             for one in self.promises
         ]
-        return "\n".join((str(self.texts), "", *lines))
+        return [*self.texts._sections(), Section(("promise", "epsilon", ""), rows, prose=True)]
+
+    def _remarks(self) -> list[str]:
+        return self.texts._remarks()
 
     def to_arrow(self) -> Any:
         """Return the candidates as an Arrow table, at the level they were decoded with."""

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.analysis.intervals import Interval
-from shoal.analysis.result_tables import TableExport, arrow_rows, plain_table
 from shoal.analysis.text.design import Floats
 from shoal.analysis.text.inference import Regression
 from shoal.errors import InputError
 from shoal.protocol.text_hash import normal_text
+from shoal.support.checks import did_you_mean
+from shoal.support.results import Displayed, Section, TableExport, arrow_rows, first_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.figure import Figure
 
 
-_SHOWN = 40  # texts that `print` shows
 _COLUMNS = ("value", "count", "sigma", "low", "high", "found", "constrained")
 
 
@@ -53,7 +54,7 @@ class DecodedText:
 
 
 @dataclass(frozen=True, repr=False)
-class DecodedTexts(TableExport, Sequence[DecodedText]):
+class DecodedTexts(Displayed, TableExport, Sequence[DecodedText]):
     """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
 
     `unexplained` is how many reports the texts found do not account for: people who answered
@@ -88,17 +89,19 @@ class DecodedTexts(TableExport, Sequence[DecodedText]):
             return self.texts[key]
         found = self._by_value.get(key) or self._by_value.get(normal_text(key))
         if found is None:
-            raise InputError(f"{key!r} is not among the candidates.")
+            guess = did_you_mean(key, self._by_value)
+            raise InputError(f"{key!r} is not among the candidates.{guess}")
         return found
 
-    def __str__(self) -> str:
-        """Return a table of the texts that were found, the most frequent first."""
-        finds = self.discoveries
-        head = (
+    def _headline(self) -> str:
+        return (
             f"{self.question}: {self.reports:,} reports{', simulated' if self.simulated else ''},"
-            f" {len(finds):,} of {len(self.texts):,} candidates found at a false discovery rate of"
-            f" {self.fdr:g}, intervals at {self.level:g}"
+            f" {len(self.discoveries):,} of {len(self.texts):,} candidates found at a false"
+            f" discovery rate of {self.fdr:g}, intervals at {self.level:g}"
         )
+
+    def _sections(self) -> list[Section]:
+        finds, left_out = first_rows(self.discoveries)
         rows = [
             (
                 one.value,
@@ -107,24 +110,20 @@ class DecodedTexts(TableExport, Sequence[DecodedText]):
                 f"{math.floor(one.low):,}",
                 f"{math.ceil(one.high):,}",
             )
-            for one in finds[:_SHOWN]
+            for one in finds
         ]
-        table = plain_table(("text", "count", "share", "low", "high"), rows)
-        more = [f"and {len(finds) - _SHOWN:,} more"] if len(finds) > _SHOWN else []
+        return [Section(("text", "count", "share", "low", "high"), rows, left_out=left_out)]
+
+    def _remarks(self) -> list[str]:
         rest = f"unexplained: {self.unexplained:,.0f}, sigma {self.unexplained_sigma:,.0f}"
-        return "\n".join((head, "", table, *more, rest, *(f"- {note}" for note in self.notes)))
+        alike = [f"hard to tell apart: {', '.join(group[:8])}." for group in self.alike[:5]]
+        return [rest, *self.notes, *alike]
 
-    def __repr__(self) -> str:
-        finds = len(self.discoveries)
-        return (
-            f"DecodedTexts({self.question!r}: {finds} of {len(self.texts)} candidates found;"
-            f" {self.reports} reports)"
-        )
+    def plot(self, most: int = 20) -> Figure:
+        """Draw the most frequent texts that were found, on their intervals; needs matplotlib."""
+        from shoal.reports.plots.results import plot_texts
 
-    def _repr_html_(self) -> str:
-        from shoal.reports.page import word_list_html
-
-        return word_list_html(self.to_json(), f"shoal-{id(self)}")
+        return plot_texts(self, most)
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -37,6 +37,7 @@ from shoal.errors import InputError
 from shoal.protocol.survey import Survey
 from shoal.support.csv_rows import RowProblem, is_blank
 from shoal.support.files import explain_wrong_file, kind_of
+from shoal.support.results import Displayed, Section, first_rows
 from shoal.support.table_files import TableBatch, file_errors, first_excel_rows, read_table
 from shoal.support.table_format import DELIMITERS, MAX_MARKERS, TableFormat
 
@@ -58,8 +59,8 @@ _NOT_WINDOWS = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
 """Bytes that Windows-1252 does not use."""
 
 
-@dataclass(frozen=True)
-class SurveyProposal:
+@dataclass(frozen=True, repr=False)
+class SurveyProposal(Displayed):
     """A survey inferred from a table, and the kind inferred for each column."""
 
     survey: Survey
@@ -67,6 +68,18 @@ class SurveyProposal:
     rows: int
     notes: tuple[str, ...]
     table_format: TableFormat
+
+    def _headline(self) -> str:
+        questions = len(self.survey.questions)
+        return f"{self.survey.name}: {questions} questions proposed from {self.rows:,} rows"
+
+    def _sections(self) -> list[Section]:
+        columns, left_out = first_rows(self.columns)
+        rows = [(one.column, one.kind, one.seen) for one in columns]
+        return [Section(("column", "kind", "seen"), rows, left_out=left_out)]
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.notes
 
     def to_toml(self) -> str:
         """Return the survey as TOML, with the format that its table seems to have.

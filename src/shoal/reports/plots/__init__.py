@@ -8,9 +8,9 @@ About a survey, over the size of the crowd
     `plot_noise` (the q that each kind of promise needs), `plot_views` (the noise that each view
     needs), `plot_bounds` (the q that each published bound needs).
 
-Of other results, in `results`
-    `plot_study` (bias, sigma and coverage), `plot_texts`, `plot_costs` (what each kind of trust
-    costs).
+Of results, in `results`; each has a method `plot`
+    `plot_estimates`, `plot_cross`, `plot_trend`, `plot_texts`, `plot_costs`
+    (what each kind of trust costs), `plot_study` (bias, sigma and coverage).
 
 Each returns a matplotlib `Figure`; `save` writes it as PNG, SVG or PDF. matplotlib is optional:
 ``pip install 'shoal[plots]'``. Nothing global in matplotlib is changed, and no window opens.

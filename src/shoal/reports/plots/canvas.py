@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,16 +38,36 @@ ERROR_AXIS = "error of a count: one sigma, in people"
 
 def blank(title: str, subtitle: str, height: float = 4.8) -> Figure:
     """Return a figure with a title and no axes."""
+    figure = _figure_class()(figsize=(8.4, height), dpi=150, facecolor="white")
+    top = 1 - 0.216 / height
+    figure.text(0.02, top, literal(title), fontsize=LARGE, fontweight="bold", va="center")
+    below = top - 0.288 / height
+    figure.text(0.02, below, literal(subtitle), fontsize=USUAL - 0.5, color=GREY, va="center")
+    return figure
+
+
+@cache
+def _figure_class() -> type[Figure]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise missing_extra(error, "a chart") from None
-    figure = Figure(figsize=(8.4, height), dpi=150, facecolor="white")
-    top = 1 - 0.216 / height
-    figure.text(0.02, top, title, fontsize=LARGE, fontweight="bold", va="center")
-    below = top - 0.288 / height
-    figure.text(0.02, below, subtitle, fontsize=USUAL - 0.5, color=GREY, va="center")
-    return figure
+
+    class NotebookFigure(Figure):
+        """A figure that a notebook shows by itself, without pyplot."""
+
+        def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+            picture = BytesIO()
+            self.savefig(picture, format="png")
+            width, height = self.get_size_inches()
+            return picture.getvalue(), {"width": int(80 * width), "height": int(80 * height)}
+
+    return NotebookFigure
+
+
+def literal(text: str) -> str:
+    """Return a text that matplotlib shows as it is, and does not read as a formula."""
+    return text.replace("$", r"\$")
 
 
 def plain(axes: Axes) -> None:

@@ -1,28 +1,47 @@
-"""Plots of other results: a study, decoded texts, and the costs of trust."""
+"""Plots of results: estimates, tables, trends, decoded texts, the costs of trust, a study."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.analysis.cross_tables import CrossTable
+from shoal.analysis.estimates import Estimate
+from shoal.analysis.question_estimates import QuestionEstimates
 from shoal.analysis.text.results import DecodedTexts
+from shoal.analysis.trends import Trend
+from shoal.errors import InputError
 from shoal.planning.costs import Comparison
+from shoal.protocol.questions import Number
 from shoal.reports.plots import canvas
-from shoal.reports.plots.canvas import blank, brief, name_axes, plain, sheet
-from shoal.support.checks import check_integer
+from shoal.reports.plots.canvas import blank, brief, literal, name_axes, plain, sheet
+from shoal.support.checks import check_integer, check_level
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from shoal.analysis.intervals import IntervalKind
     from shoal.lab.study import Study, StudyPoint
 
 
-_LONGEST = 18
+_LONGEST = 22
 """Letters of a text beside its line."""
+_MAX_LIST = 30
+"""Options that are drawn below one another."""
+_MAX_NUMBERS = 1001
+"""Points of a number that are drawn beside one another."""
+_MIN_STANDING = 8
+"""Points of a number up to which they are drawn below one another."""
+_MAX_PANELS = 20
+_MAX_WRITTEN = 8
+"""Columns of a matrix whose cells are written out."""
+_BETWEEN = 0.55
+"""Inches between two panels."""
 
 
 def plot_texts(decoded: DecodedTexts, most: int = 20) -> Figure:
@@ -52,20 +71,191 @@ def plot_texts(decoded: DecodedTexts, most: int = 20) -> Figure:
         right=0.97,
     )
     axes.set_position((0.22, 0.135, 0.75, 0.685))
-    rows = list(reversed(finds))
-    for place, row in enumerate(rows):
-        axes.plot([row.low, row.high], [place, place], color=canvas.BLUE, linewidth=2)
-        axes.plot([row.count], [place], "o", color=canvas.BLUE, markersize=4)
-    names = [
-        row.value if len(row.value) <= _LONGEST else row.value[: _LONGEST - 3] + "..."
-        for row in rows
-    ]
-    axes.set_yticks(range(len(rows)), names, fontsize=canvas.SMALL)
-    axes.set_ylim(-0.6, max(len(rows), 1) - 0.4)
+    _list_intervals(axes, [_Mark(row.value, row.low, row.count, row.high) for row in finds])
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     name_axes(axes, "people", "")
     return figure
+
+
+class _Mark(NamedTuple):
+    """An estimate on its interval, and the truth where it is known."""
+
+    name: str
+    low: float
+    value: float
+    high: float
+    truth: float | None = None
+
+
+def _list_intervals(axes: Axes, marks: Sequence[_Mark]) -> None:
+    """Draw marks below one another, the first on top."""
+    rows = list(reversed(marks))
+    for place, row in enumerate(rows):
+        axes.plot([row.low, row.high], [place, place], color=canvas.BLUE, linewidth=2)
+        axes.plot([row.value], [place], "o", color=canvas.BLUE, markersize=4)
+        if row.truth is not None:
+            axes.plot([row.truth], [place], "|", color=canvas.RED, markersize=12, zorder=5)
+    names = [_brief_name(row.name) for row in rows]
+    axes.set_yticks(range(len(rows)), names, fontsize=canvas.SMALL)
+    axes.set_ylim(-0.6, max(len(rows), 1) - 0.4)
+
+
+def _stand_intervals(axes: Axes, marks: Sequence[_Mark]) -> None:
+    """Draw marks beside one another, for numbers in their order."""
+    for place, row in enumerate(marks):
+        axes.plot([place, place], [row.low, row.high], color=canvas.BLUE, linewidth=1.5)
+        axes.plot([place], [row.value], "o", color=canvas.BLUE, markersize=3)
+        if row.truth is not None:
+            axes.plot([place], [row.truth], "_", color=canvas.RED, markersize=8, zorder=5)
+    step = max(len(marks) // 8, 1)
+    shown = range(0, len(marks), step)
+    axes.set_xticks(shown, [_brief_name(marks[n].name) for n in shown], fontsize=canvas.SMALL)
+    axes.set_xlim(-0.6, len(marks) - 0.4)
+
+
+def _brief_name(text: str) -> str:
+    return literal(text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "...")
+
+
+class _Panels:
+    """Axes below one another on one figure, each as high as it needs."""
+
+    def __init__(self, title: str, about: str, heights: Sequence[float], left: float) -> None:
+        total = 0.7 + sum(height + _BETWEEN for height in heights)
+        self.figure = blank(title, about, total)
+        self.axes, top = [], total - 0.7
+        for height in heights:
+            top -= height + _BETWEEN
+            bottom = (top + 0.45) / total
+            self.axes.append(
+                self.figure.add_axes((left, bottom, 0.96 - left, (height - 0.1) / total))
+            )
+            plain(self.axes[-1])
+
+
+def _percent(share: float, _: object = None) -> str:
+    return f"{100 * share:.4g} %"
+
+
+def plot_estimates(
+    questions: Sequence[QuestionEstimates],
+    level: float = 0.95,
+    truth: Callable[[str, str], int] | None = None,
+) -> Figure:
+    """Draw the unbiased share of each option on its interval, a panel for each question.
+
+    `truth` returns the true count of a question's option, which a simulation knows.
+
+    Examples
+    --------
+    >>> import shoal
+    >>> agreed = shoal.plan(shoal.Survey("tools", (shoal.Flags("used", ("a", "b")),)), q=0.25)
+    >>> figure = shoal.simulate(agreed, users=1000, seed=1).plot()
+    >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    ['b', 'a']
+    """
+    if not questions:
+        raise InputError("there is no question to draw; the answers to text are decoded first.")
+    drawn = [one for one in questions if len(one) <= _MAX_NUMBERS][:_MAX_PANELS]
+    estimates = questions[0].estimates
+    notes = [
+        estimates.tally.in_words,
+        f"exact intervals at {check_level(level):g}, for the {estimates.target}",
+    ]
+    if truth is not None:
+        notes.append("red: the truth")
+    if len(drawn) < len(questions):
+        notes.append(f"{len(questions) - len(drawn)} large questions are left out")
+    standing = [isinstance(one.question, Number) and len(one) > _MIN_STANDING for one in drawn]
+    shown = [list(one.values())[: _MAX_NUMBERS if up else _MAX_LIST]
+             for one, up in zip(drawn, standing, strict=True)]  # fmt: skip
+    heights = [
+        2.2 if up else 0.25 * len(rows) + 0.3 for up, rows in zip(standing, shown, strict=True)
+    ]
+    panels = _Panels(
+        f"{estimates.plan.survey.name}: share of each option", "; ".join(notes), heights, 0.22
+    )
+    for axes, one, rows, up in zip(panels.axes, drawn, shown, standing, strict=True):
+        marks = [_mark(row, level, truth) for row in rows]
+        (_stand_intervals if up else _list_intervals)(axes, marks)
+        (axes.yaxis if up else axes.xaxis).set_major_formatter(_percent)
+        low = min(0.0, *(mark.low for mark in marks))
+        if up:
+            axes.set_ylim(bottom=low)
+        else:
+            axes.set_xlim(left=low)
+        cut = f" (first {len(rows)} of {len(one)})" if len(rows) < len(one) else ""
+        axes.set_title(literal(f"{one.question.name}{cut}"), fontsize=canvas.USUAL, loc="left")
+    return panels.figure
+
+
+def _mark(one: Estimate, level: float, truth: Callable[[str, str], int] | None) -> _Mark:
+    bounds, n = one.interval(level), one.reports
+    known = None if truth is None else truth(one.question.name, one.label) / n
+    return _Mark(one.label, bounds.low / n, one.share, bounds.high / n, known)
+
+
+def plot_cross(table: CrossTable, level: float = 0.95) -> Figure:
+    """Draw a matrix: the part of its row that each cell is, with its exact interval."""
+    shares = table.row_shares(level)
+    first, second = table.questions
+    rows, columns = (values[:_MAX_LIST] for values in table.values)
+    given = "".join(f", {name}: {value}" for name, value in table.given.items())
+    panels = _Panels(
+        f"{first} by {second}{given}: part of each row",
+        f"{table.estimates.tally.in_words}; exact intervals at {level:g}",
+        [0.45 * len(rows) + 0.4],
+        0.22,
+    )
+    axes = panels.axes[0]
+    grid = [[max(shares[i][j].value, 0.0) for j in range(len(columns))] for i in range(len(rows))]
+    axes.grid(False)
+    axes.imshow(np.nan_to_num(grid), cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
+    for i, j in np.ndindex(len(rows), len(columns)):
+        one = shares[i][j]
+        if len(columns) <= _MAX_WRITTEN:
+            ends = f"{math.floor(100 * one.low)} to {math.ceil(100 * one.high)} %"
+            value = "" if math.isnan(one.value) else f"{_percent(round(one.value, 3))}\n"
+            axes.text(j, i, f"{value}{ends}", ha="center", va="center", fontsize=canvas.SMALL - 1)
+    axes.set_yticks(range(len(rows)), [_brief_name(one) for one in rows], fontsize=canvas.SMALL)
+    axes.set_xticks(range(len(columns)), [_brief_name(one) for one in columns],
+                    fontsize=canvas.SMALL)  # fmt: skip
+    name_axes(axes, literal(second), literal(first))
+    return panels.figure
+
+
+def plot_trend(found: Trend) -> Figure:
+    """Draw the share of each option over the crowds, with intervals, a panel for each question."""
+    questions = list(found.to_json()["questions"].items())[:_MAX_PANELS]
+    if not questions:
+        raise InputError("there is no question to draw; the answers to text are decoded first.")
+    panels = _Panels(
+        f"{found.crowds[0].plan.survey.name}: shares over {len(found.crowds)} crowds",
+        f"exact intervals at {found.level:g}, all of a question at once",
+        [2.6] * len(questions),
+        0.115,
+    )
+    colours = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.ORANGE, canvas.PINK, canvas.BLACK)
+    for axes, (name, options) in zip(panels.axes, questions, strict=True):
+        left, bottom, _, height = axes.get_position().bounds
+        axes.set_position((left, bottom, 0.66, height))
+        largest = sorted(options, key=lambda label: -max(one["share"] for one in options[label]))
+        for place, (label, colour) in enumerate(zip(largest, colours, strict=False)):
+            rows = options[label]
+            x = np.arange(1, len(rows) + 1) + 0.04 * place
+            middle = [one["share"] for one in rows]
+            axes.plot(x, middle, "o-", color=colour, markersize=4, label=_brief_name(label))
+            axes.vlines(x, [one["low"] for one in rows], [one["high"] for one in rows],
+                        color=colour, linewidth=1.2)  # fmt: skip
+        cut = f" (largest {len(colours)} of {len(options)})" if len(options) > len(colours) else ""
+        axes.set_title(literal(f"{name}{cut}"), fontsize=canvas.USUAL, loc="left")
+        axes.yaxis.set_major_formatter(_percent)
+        axes.set_xticks(range(1, len(found.crowds) + 1, max(len(found.crowds) // 12, 1)))
+        axes.set_xlabel("crowd", fontsize=canvas.SMALL)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=canvas.SMALL,
+                    frameon=False)  # fmt: skip
+    return panels.figure
 
 
 def plot_costs(comparison: Comparison) -> Figure:
@@ -77,6 +267,7 @@ def plot_costs(comparison: Comparison) -> Figure:
         f" {comparison.delta}; a group of {comparison.share:.3g} of them is {group:,.4g} people",
         right=0.9,
     )
+    axes.set_position((0.19, 0.135, 0.71, 0.685))
     colours = (
         canvas.GREY,
         canvas.BLUE,

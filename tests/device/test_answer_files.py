@@ -444,7 +444,7 @@ class TestAnswers:
 
     def test_other_files(self, tmp_path: Path):
         (tmp_path / "a.txt").write_text("x", "utf-8")
-        with pytest.raises(AnswerError, match=r"\.csv, \.ndjson, \.arrow or \.parquet"):
+        with pytest.raises(AnswerError, match=r"\.csv, \.xlsx, \.ndjson, \.arrow or \.parquet"):
             answers(tmp_path / "a.txt")
         for name in ("none.csv", "none.ndjson", "none.parquet"):
             with pytest.raises(AnswerError, match="cannot read"):

@@ -31,6 +31,7 @@ from shoal.analysis.result_tables import TableExport, plain_table
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.certificate import check_promise
+from shoal.planning.plan import replanning
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Question, Text
@@ -290,7 +291,7 @@ def _check_sizes(plan: Plan, tally: Tally) -> None:
     if tally.reports < needed:
         raise PrivacyRefusal(
             f"the plan needs a crowd of {needed:,} reports, but the tally has"
-            f" {tally.reports:,}; wait for the whole crowd."
+            f" {tally.reports:,}; wait for the whole crowd{replanning(plan, tally.reports)}"
         )
 
 

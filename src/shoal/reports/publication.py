@@ -75,6 +75,7 @@ class Publication:
                 "short": computed.in_words if whole is None else whole.in_words,
                 "plain": plain_promise(computed) if whole is None else whole.plain,
                 "sum": None if whole is None else whole.to_json(),
+                "warnings": list(plan.warnings),
                 "assumptions": [
                     *assumptions(plan, self.certificate, tally),
                     *self.remarks,

@@ -136,7 +136,7 @@ async def survey(console: Console, request: Request) -> Response:
         plan.survey.name,
         token,
         survey=await SurveyView.of(console, record),
-        notes=release_note(plan),
+        notes=[*plan.warnings, *release_note(plan)],
         crowds=[CrowdView.of(plan, one, pages.traces(found.get(one.number))) for one in shown],
         questions=[(one.name, possible_answers(one)) for one in plan.survey],
         observers=record.observers and observers_table(record.observers),

@@ -719,7 +719,6 @@ class TestColumns:
             ("x.csv", b"a,b\n1,2\n\n", "row 2 has 1 columns, the header 2"),
             ("x.csv", b'a,b\n1,2\n"3,4\n5,6\n', "row 2 has a quote that is not closed"),
             ("x.csv", b"\xff\xfea\0\n\0", "is in UTF-16; save it as UTF-8"),
-            ("x.csv", b"a,a\n1,2\n", "twice"),
             ("x.csv", b"b\n1\n", "no column 'a'"),
             ("x.csv", b"a\n1\n\xff\x81\n", "row 2 of column 'a' is not valid utf-8"),
             ("x.csv", b"a\n1,5\n", "row 1 has 2 columns, the header 1"),

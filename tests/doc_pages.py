@@ -179,10 +179,11 @@ def a_person() -> dict[str, str]:
 
 
 def run_command(command: str, exit_code: int, seed: str) -> str:
+    sources = filter(None, (str(RANDOMNESS), os.environ.get("PYTHONPATH")))
     set_for_it = {
         "COLUMNS": COLUMNS,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": str(RANDOMNESS),
+        "PYTHONPATH": os.pathsep.join(sources),
         "SHOAL_PAGE_SEED": seed,
     }
     done = subprocess.run(

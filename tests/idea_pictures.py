@@ -1,4 +1,4 @@
-"""The pictures of the first page: one for each idea, with numbers that Shoal computes.
+"""The pictures of ideas and of trust models, with numbers that Shoal computes.
 
 `python -m tests.idea_pictures` writes them to docs/pictures.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -201,12 +202,117 @@ def trust(scheme: Scheme) -> Drawing:
     return drawing
 
 
+MODELS_PAGE = Path(__file__).parent.parent / "docs" / "trust-models.md"
+MODELS_PEOPLE, MODELS_DELTA = 20_000, "1e-9"
+
+
+@cache
+def models_survey() -> Survey:
+    """The survey that the page about trust models shows."""
+    found = re.search(r"```toml\n(.*?)```", MODELS_PAGE.read_text("utf-8"), re.S)
+    assert found is not None
+    return Survey.from_toml(found[1])
+
+
+@cache
+def models_compared() -> Comparison:
+    wish = {"crowd_size": MODELS_PEOPLE, "epsilon": EPSILON, "delta": MODELS_DELTA}
+    return compare(models_survey(), **wish)  # type: ignore[arg-type]
+
+
+@cache
+def models_local_epsilon(view: str) -> str:
+    """The local epsilon of a report of a plan in a view, rounded up."""
+    wish = {"crowd_size": MODELS_PEOPLE, "epsilon": EPSILON, "delta": MODELS_DELTA, "view": view}
+    return str(math.ceil(shoal.plan(models_survey(), **wish).local_epsilon))  # type: ignore[arg-type]
+
+
+Party = tuple[str, str, str, str]
+"""A name, two lines of what it does and sees, and the guarantee against it."""
+
+TRUSTED = "trusted"
+KEPT = "the answer stays"
+HOLDS = f"ε = {EPSILON}"
+
+
+def _model(scheme: Scheme, title: str, parties: list[Party], kind: str, note: str = "") -> Drawing:
+    """Draw the parties from the people to the reader; those that must be trusted stand out."""
+    cost = models_compared()[kind]
+    drawing = Drawing(198 if note else 172, scheme, title)
+    drawing.text(0, 14, title, bold=True)
+    gap = 20
+    width = (480 - gap * (len(parties) - 1)) / len(parties)
+    for index, (who, first, second, holds) in enumerate(parties):
+        x, alarm = (width + gap) * index, holds.startswith(TRUSTED)
+        middle = x + width / 2
+        drawing.box(x, 28, width, 102, stroke="alarm" if alarm else "rule")
+        drawing.text(middle, 50, who, anchor="middle", bold=True)
+        for y, words in ((72, first), (89, second)):
+            drawing.text(middle, y, words, anchor="middle", size=13, color="quiet")
+        drawing.text(middle, 116, holds, anchor="middle", size=13, bold=True,
+                     color="alarm" if alarm else "accent")  # fmt: skip
+        if index:
+            drawing.arrow(x - gap + 2, 79, x - 2)
+    if note:
+        drawing.text(0, 152, note, size=13, color="alarm", bold=True)
+    people = cost.people_needed or 0
+    drawing.caption(
+        192 if note else 166,
+        f"Of {MODELS_PEOPLE:,} people, a count is off by ± {cost.sigma:,.0f} (σ)."
+        f" People needed: {people:,}.",
+    )
+    return drawing
+
+
+def curator(scheme: Scheme) -> Drawing:
+    parties = [
+        ("people", "give you", "their answers", ""),
+        ("curator (you)", "sees every answer,", "adds noise once", TRUSTED),
+        ("reader", "sees", "noisy results", HOLDS),
+    ]
+    return _model(scheme, "A trusted curator", parties, "curator")
+
+
+def collector(scheme: Scheme) -> Drawing:
+    alone = models_local_epsilon("counts")
+    parties = [
+        ("device", "flips", "a few bits", KEPT),
+        ("collector", "sees each report,", "keeps counts", f"{TRUSTED}: ε = {alone}"),
+        ("reader", "sees", "counts", HOLDS),
+    ]
+    return _model(scheme, "A collector that only counts", parties, "counts")
+
+
+def relay(scheme: Scheme) -> Drawing:
+    parties = [
+        ("device", "flips bits,", "encrypts", "answer stays"),
+        ("relay", "sees senders,", "cannot read", "no answer"),
+        ("analyzer", "sees reports,", "not whose", HOLDS),
+        ("reader", "sees", "counts", HOLDS),
+    ]
+    together = f"Relay and analyzer together: only ε = {models_local_epsilon('reports')}."
+    return _model(scheme, "A relay and an analyzer", parties, "proven", together)
+
+
+def local(scheme: Scheme) -> Drawing:
+    parties = [
+        ("device", "flips nearly", "half of the bits", KEPT),
+        ("collector", "sees each report", "and its sender", HOLDS),
+        ("reader", "sees", "counts", HOLDS),
+    ]
+    return _model(scheme, "A local promise", parties, "local")
+
+
 IDEAS: dict[str, Callable[[Scheme], Drawing]] = {
     "flip": flip,
     "crowd": crowd,
     "estimate": estimate,
     "views": views,
     "trust": trust,
+    "curator": curator,
+    "collector": collector,
+    "relay": relay,
+    "local": local,
 }
 
 

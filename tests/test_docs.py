@@ -17,10 +17,15 @@ from bench.conclusion import draw
 from bench.reporting import PAGE, RESULTS, page
 from bench.svg import PICTURES, SCHEMES
 
-from shoal import Flags, Survey
-from shoal.compare import compare
 from tests.doc_pages import ADDRESSES, BLOCK, PAGES, ROOT, Page, notes_of, run_command, same
-from tests.idea_pictures import IDEAS
+from tests.idea_pictures import (
+    EPSILON,
+    IDEAS,
+    MODELS_DELTA,
+    MODELS_PAGE,
+    MODELS_PEOPLE,
+    models_compared,
+)
 from tests.server.console_help import browser
 
 DOCS = ROOT / "docs"
@@ -176,13 +181,19 @@ def test_the_benchmarks_page_is_that_of_the_results():
 
 
 def test_trust_models_has_the_numbers_of_the_command():
-    text = (DOCS / "trust-models.md").read_text("utf-8")
-    survey = Survey("answer", (Flags("answer", tuple("12345")),))
-    costs = compare(survey, crowd_size=20_000, epsilon=1, delta="1e-6")
-    found = re.findall(r"<!-- sigma ([a-z]+) -->([\d,]+)<!-- -->", text)
-    assert len(found) >= 4
-    for kind, number in found:
-        assert int(number) == round(costs[kind].sigma or 0), kind
+    text, costs = MODELS_PAGE.read_text("utf-8"), models_compared()
+    command = f"--crowd {MODELS_PEOPLE} --epsilon {EPSILON} --delta {MODELS_DELTA}"
+    assert f"$ shoal compare commute.toml {command}\n" in text
+    found = re.findall(r"<!-- (sigma|people) ([a-z]+) -->([\d,]+)<!-- -->", text)
+    assert {(what, kind) for what, kind, _ in found} == {
+        (what, kind)
+        for what in ("sigma", "people")
+        for kind in ("local", "proven", "counts", "curator")
+    }
+    for what, kind, number in found:
+        cost = costs[kind]
+        expected = round(cost.sigma or 0) if what == "sigma" else cost.people_needed
+        assert int(number.replace(",", "")) == expected, (what, kind)
 
 
 def test_every_picture_is_shown_and_there():

@@ -16,6 +16,8 @@ from the package is a bug.
     ├── PrivacyRefusal               done as asked, privacy would not hold    exit code 3
     ├── TransportError               nothing came back over the network       exit code 1
     └── EntropyError (RuntimeError)  the machine gave no random bits          exit code 1
+
+A `WeakPromiseWarning` is a warning of Python: a plan was made whose promise protects little.
 """
 
 
@@ -63,6 +65,10 @@ class PrivacyRefusal(ShoalError):  # noqa: N818  it refuses; nothing went wrong
     """Done as asked, the promised privacy would not hold."""
 
     exit_code = 3
+
+
+class WeakPromiseWarning(UserWarning):
+    """A plan's promise is kept but protects little: delta or epsilon is large."""
 
 
 class TransportError(ShoalError):

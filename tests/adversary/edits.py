@@ -206,7 +206,7 @@ def plan_edits(rng: random.Random) -> Iterator[Claim]:
         code, shown = _command(old, new)
         yield from equal(code == 3, refused, f"exit code {code}, {where}")
         yield from equal(shown == json.loads(json.dumps(diff.to_json())), 1, where)
-        code, _ = _command(old, new, "--weaker-is-intended")
+        code, _ = _command(old, new, "--accept-weak-promise")
         yield at_most(Fraction(code), NONE, f"declared, {where}")
     if numbers or fields:
         yield at_least(Fraction(refused), Fraction(1), f"{numbers} {fields} pass: {where}")
@@ -354,7 +354,7 @@ def labels(rng: random.Random) -> Iterator[Claim]:
     yield at_least(said, low, f"the ledger, {where}")
     yield at_most(said, high + Fraction(len(uses), 10**5), f"the ledger, {where}")
     for old, new in itertools.pairwise(versions):
-        named = plan_diff(old.plan(), new.plan(), weaker_is_intended=True).redraws
+        named = plan_diff(old.plan(), new.plan(), accept_weak_promise=True).redraws
         yield from equal(named, old.flips != new.flips, f"redraws are named, {old} to {new}")
 
 

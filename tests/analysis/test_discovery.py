@@ -366,7 +366,7 @@ class TestCommand:
         assert run(words) == 0
         assert "3 words found" in capsys.readouterr().out
         assert run([*words, "--top", "0"]) == 2
-        assert capsys.readouterr().err.startswith("shoal: top must be")
+        assert capsys.readouterr().err.startswith("shoal: --top must be")
 
     def test_nothing_frequent(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         plan = shoal.plan(SMALL, q="0.25")

@@ -406,7 +406,7 @@ class TestArguments:
                 interval(ones, reports, q, kind=kind)
 
     def test_names(self):
-        with pytest.raises(InputError, match="interval must be one of exact"):
+        with pytest.raises(InputError, match="interval must be one of 'exact'"):
             interval(3, 10, 0.25, kind="wald")  # type: ignore[arg-type]
         with pytest.raises(InputError, match="target must be crowd or population"):
             interval(3, 10, 0.25, target="world")  # type: ignore[arg-type]

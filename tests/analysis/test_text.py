@@ -601,7 +601,7 @@ class TestSizing:
         """Each at the q that its promise needs."""
         sigmas = []
         for hashes in (1, 2, 3):
-            made = plan(words(256, hashes, 64), crowd_size=10**6, epsilon=2, delta="1e-6")
+            made = plan(words(256, hashes, 64), crowd_size=10**6, epsilon=2, delta="1e-7")
             q = float(made.q)
             sigmas.append(predicted_sigma(10**6, q, bits=256, hashes=hashes, cohorts=64))
         assert sigmas == sorted(sigmas)

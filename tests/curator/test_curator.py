@@ -319,7 +319,7 @@ class TestRefusals:
             monkeypatch.setitem(sys.modules, "opendp.prelude", None)
             refused: tuple[type, str] = InputError, "pip install 'shoal\\[curator\\]'"
         else:
-            monkeypatch.setattr(noise, "_opendp", lambda *_: (lambda values: values, 1.0000001))
+            monkeypatch.setattr(noise, "_laplace", lambda *_: (lambda values: values, 1.0000001))
             refused = PrivacyRefusal, "nothing was released"
         budget = Budget(1)
         with pytest.raises(refused[0], match=refused[1]):
@@ -489,7 +489,24 @@ class TestBudget:
             again.spend("0.5", neighbours="replace")
         assert again.to_json() == {
             "file": str(path), "epsilon": "2", "spent": "0.5", "left": "1.5",
+            "delta": "0", "delta_spent": "0", "delta_left": "0",
         }  # fmt: skip
+
+    def test_deltas_add_up_too(self, tmp_path: Path):
+        path = tmp_path / "b.json"
+        budget = Budget("9", path, delta="3e-7")
+        for _ in range(3):
+            budget.spend("1", neighbours="replace", delta="1e-7")
+        again = Budget(path=path)
+        assert (again.delta, again.delta_left, again.left) == ("3e-7", "0", "6")
+        with pytest.raises(PrivacyRefusal, match="would spend delta 1e-9, but only delta 0"):
+            again.spend("1", neighbours="replace", delta="1e-9")
+        again.spend("1", neighbours="replace")
+        assert (again.left, len(again.releases)) == ("5", 4)
+        with pytest.raises(PrivacyRefusal, match="delta"):
+            Budget("9").spend("1", neighbours="replace", delta="1e-9")
+        with pytest.raises(InputError, match="has delta 3e-7, not 1e-6"):
+            Budget(path=path, delta="1e-6")
 
     def test_names_of_one_file_share_a_lock(self, tmp_path: Path):
         path, link = tmp_path / "b.json", tmp_path / "link.json"
@@ -799,9 +816,8 @@ class TestCommand:
         count = ["d.csv", "--count", "age>=18", *self.COMMON, "--budget", "b.json"]
         assert "--budget-total" in self.refused(capsys, 2, *count)
         document = self.ok(capsys, *count, "--budget-total", "0.9")
-        assert document["budget"] == {
-            "file": "b.json", "epsilon": "0.9", "spent": "0.5", "left": "0.4",
-        }  # fmt: skip
+        told = {"file": "b.json", "epsilon": "0.9", "spent": "0.5", "left": "0.4"}
+        assert document["budget"] == document["budget"] | told
         assert "only 0.4 is left" in self.refused(capsys, 3, *count)
         assert Budget(path="b.json").releases[0].what == "count of rows with age>=18"
 

@@ -82,9 +82,9 @@ class TestPlanning:
     @pytest.mark.parametrize(
         ("words", "sentence"),
         [
-            ({"relay": "https://relay.example"}, "an analyzer is missing"),
-            ({"analyzer": "https://analyzer.example"}, "a relay is missing"),
-            ({"messages": 3}, "messages need a relay"),
+            ({"relay": "https://relay.example"}, "analyzer= is missing"),
+            ({"analyzer": "https://analyzer.example"}, "relay= is missing"),
+            ({"messages": 3}, "messages= needs relay="),
             ({**TWO, "messages": 0}, "messages"),
             ({**TWO, "messages": 6}, "messages"),
             ({**TWO, "messages": 1, "view": "reports"}, "one message"),
@@ -269,7 +269,7 @@ class TestDiff:
             "forbidden",
             "One release reveals epsilon 0.9987 instead of 0.9985",
         )
-        assert plan_diff(alone, sparse, weaker_is_intended=True).kind == "new plan"
+        assert plan_diff(alone, sparse, accept_weak_promise=True).kind == "new plan"
         other = replace(sparse, parties=replace(sparse.parties, relay="https://other.example"))
         assert plan_diff(sparse, other).reasons == ("Other parties relay and analyze the reports.",)
         more = replace(sparse, parties=replace(sparse.parties, messages=60))

@@ -29,7 +29,7 @@ class TestPlanning:
         [
             (FIVE, 10_000, "1", "1e-6"),
             (Survey("c", (Choice("x", tuple("abcdefgh")),)), 5_000, "0.7", "1e-5"),
-            (Survey("f", (Flags("x", ("a",)),)), 1_000_000, "3", "1e-4"),
+            (Survey("f", (Flags("x", ("a",)),)), 1_000_000, "3", "1e-7"),
         ],
     )
     def test_the_promise_is_certified_at_the_q_that_two_layers_make(

@@ -405,12 +405,12 @@ class TestGuarantees:
 
     def test_a_declaration(self):
         old, new = planned(5), planned(5, window=3600)
-        declared = plan_diff(old, new, weaker_is_intended=True)
+        declared = plan_diff(old, new, accept_weak_promise=True)
         assert declared.kind == "new plan"
         assert declared.changes == plan_diff(old, new).changes
         assert "as declared" in declared.reasons[-1]
-        assert plan_diff(new, old, weaker_is_intended=True).kind == "new plan"
-        assert plan_diff(old, old, weaker_is_intended=True).kind == "same"
+        assert plan_diff(new, old, accept_weak_promise=True).kind == "new plan"
+        assert plan_diff(old, old, accept_weak_promise=True).kind == "same"
 
 
 class TestRedraws:

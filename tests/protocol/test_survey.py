@@ -251,8 +251,8 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("change", "why"),
         [
-            (('kind = "flags"', 'kind = "prose"'), "kind must be one of"),
-            (('kind = "flags"', ""), "kind must be one of"),
+            (('kind = "flags"', 'kind = "prose"'), "kind of a question must be one of"),
+            (('kind = "flags"', ""), "a table with a kind, one of"),
             (("at_most = 2", "at_most = 2\nmost = 3"), "has an unknown field 'most'"),
             (("[[question]]", "version = 1\n[[question]]"), "has an unknown field 'version'"),
             (('name = "browser"', ""), "has no field 'name'"),

@@ -102,3 +102,34 @@ class TestDiscrete:
 def test_bad_arguments(call):
     with pytest.raises(ValueError, match="must be"):
         call()
+
+
+class TestSums:
+    @pytest.mark.parametrize("count", [2, 3, 10, 60])
+    @pytest.mark.parametrize("miss", [0.3, 0.025, 1e-4])
+    def test_equal_scales_by_a_race_of_two_gamma_variables(self, count: int, miss: float):
+        """A sum of k is a difference of two waiting times of k events, each as likely the next."""
+        b = 3.0
+        reach = law.sum_radius(miss, [b] * count)
+        tail = mpmath.fsum(
+            mpmath.binomial(count - 1 + lost, lost)
+            / mpmath.mpf(2) ** (count + lost)
+            * mpmath.gammainc(count - lost, reach / b, regularized=True)
+            for lost in range(count)
+        )
+        assert 1 - 1e-3 < float(tail / miss) <= 1
+
+    @pytest.mark.parametrize("scales", [(1.0, 0.03), (5.0, 2.0, 0.5), (1.0, 1.5, 2.0, 7.0)])
+    def test_different_scales_by_partial_fractions(self, scales: tuple[float, ...]):
+        for miss in (0.2, 0.025, 1e-4):
+            reach = law.sum_radius(miss, scales)
+            tail = mpmath.mpf(0)
+            for own in scales:
+                others = (other for other in scales if other != own)
+                factor = math.prod(own**2 / (own**2 - other**2) for other in others)
+                tail += factor * mpmath.exp(-mpmath.mpf(reach) / own) / 2
+            assert 1 - 1e-3 < float(tail / miss) <= 1
+
+    def test_one_term_and_no_side(self):
+        assert law.sum_radius(0.025, [2.0]) == law.radius(0.05, 2.0)
+        assert law.sum_radius(0.5, [2.0, 3.0]) == 0

@@ -31,6 +31,7 @@ from shoal.analysis.result_tables import TableExport, plain_table
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.certificate import check_promise
+from shoal.planning.plan import replanning
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Question, Text
@@ -156,23 +157,11 @@ class Estimates(TableExport, Mapping[str, Mapping[str, Estimate]]):
         """Return a table of each question, with exact intervals at 95 %."""
         document = self.to_json()
         simulated = ", simulated" if document["simulated"] else ""
-        parts = [
+        heading = (
             f"{self.plan.survey.name}: {self.tally.reports:,} reports{simulated}, exact intervals"
             f" at 0.95, for the {self.target}"
-        ]
-        for question, options in document["questions"].items():
-            rows = [
-                (
-                    label,
-                    f"{row['count']:,.0f}",
-                    f"{row['share']:.2%}",
-                    f"{math.floor(row['low']):,}",
-                    f"{math.ceil(row['high']):,}",
-                )
-                for label, row in options.items()
-            ]
-            parts.append(plain_table((question, "count", "share", "low", "high"), rows))
-        return "\n\n".join((*parts, *(f"- {note}" for note in self.notes)))
+        )
+        return estimates_text(heading, document)
 
     def __repr__(self) -> str:
         asked = ", ".join(map(repr, self)) or "no options"
@@ -302,7 +291,7 @@ def _check_sizes(plan: Plan, tally: Tally) -> None:
     if tally.reports < needed:
         raise PrivacyRefusal(
             f"the plan needs a crowd of {needed:,} reports, but the tally has"
-            f" {tally.reports:,}; wait for the whole crowd."
+            f" {tally.reports:,}; wait for the whole crowd{replanning(plan, tally.reports)}"
         )
 
 
@@ -382,6 +371,24 @@ def _elsewhere(question: Question) -> str | None:
         return None
     without = ", or without candidates with shoal discover" if question.pairs else ""
     return f"question {question.name!r} is text; find its answers with shoal decode{without}."
+
+
+def estimates_text(heading: str, document: Mapping[str, Any]) -> str:
+    """Return the JSON form of estimates as plain text: a table of each question, and the notes."""
+    parts = [heading]
+    for question, options in document["questions"].items():
+        rows = [
+            (
+                label,
+                f"{row['count']:,.0f}",
+                f"{row['share']:.2%}",
+                f"{math.floor(row['low']):,}",
+                f"{math.ceil(row['high']):,}",
+            )
+            for label, row in options.items()
+        ]
+        parts.append(plain_table((question, "count", "share", "low", "high"), rows))
+    return "\n\n".join((*parts, *(f"- {note}" for note in document["notes"])))
 
 
 def estimate_rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -107,22 +107,33 @@ class InteractionTest:
     def result(self) -> Independence:
         from scipy.stats import chi2
 
-        statistic = float(((self._whitened @ self.table.reshape(-1)) ** 2).sum())
+        statistic = float(self.statistics(self.table.reshape(1, -1))[0])
         p_value = float(chi2.sf(statistic, self.degrees))
         variance = self.expected.reshape(-1) + np.diag(self.noise)
         kind: Any = "approximate" if float(variance.min()) >= _MIN_VARIANCE else "rough"
         return Independence(statistic, self.degrees, p_value, kind)
 
-    def sensitivity(self, level: float = 0.05, power: float = 0.8) -> Sensitivity:
+    def statistics(self, tables: Matrix) -> Matrix:
+        """Return the statistic of each of several tables, in rows, weighed as this one is."""
+        return np.asarray(((tables @ self._whitened.T) ** 2).sum(axis=1))
+
+    def sensitivity(
+        self, level: float = 0.05, power: float = 0.8, limit: float | None = None
+    ) -> Sensitivity:
         """Return how many people off independence one cell must be to be found.
 
         An excess x in cell (i, j) that leaves all totals as they are is the table x (1_i - a)
-        (1_j - b)' / ((1 - a_i)(1 - b_j)). The statistic is then noncentral chi-square.
+        (1_j - b)' / ((1 - a_i)(1 - b_j)). The statistic is then noncentral chi-square. The test
+        finds what is above the `limit`, by default that of chi-square at the level.
         """
         check_level(level)
         if not level < check_number("power", power) < 1:
             raise InputError(f"power must be above the level {level} and below 1, got {power}.")
-        needed = np.sqrt(_noncentrality(self.degrees, level, power))
+        if limit is None:
+            from scipy.stats import chi2
+
+            limit = float(chi2.isf(level, self.degrees))
+        needed = np.sqrt(_noncentrality(self.degrees, limit, power))
         rows, columns = (1 - share for share in self.shares)
         reach = np.outer(rows, columns).reshape(-1)
         possible = reach > 0  # where a row or a column has everybody, nothing can be off
@@ -137,12 +148,10 @@ def _complement(share: Matrix) -> Matrix:
     return np.asarray(np.linalg.qr(basis)[0][:, 1:].T)
 
 
-def _noncentrality(degrees: int, level: float, power: float) -> float:
-    """Return the noncentrality at which a chi-square test at the level has this power."""
+def _noncentrality(degrees: int, limit: float, power: float) -> float:
+    """Return the noncentrality at which chi-square is above the limit with this power."""
     from scipy.optimize import brentq
-    from scipy.stats import chi2, ncx2
-
-    limit = float(chi2.isf(level, degrees))
+    from scipy.stats import ncx2
 
     def missing(noncentrality: float) -> float:
         return float(ncx2.sf(limit, degrees, noncentrality)) - power

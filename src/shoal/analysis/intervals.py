@@ -27,7 +27,7 @@ from statistics import NormalDist
 from typing import Literal, get_args
 
 from shoal.errors import InputError
-from shoal.support.checks import check_integer, check_level, check_number
+from shoal.support.checks import check_integer, check_level, check_number, check_one_of
 from shoal.theory.randomized_response import normal_factor
 
 IntervalKind = Literal["exact", "normal", "simultaneous", "chebyshev"]
@@ -79,9 +79,7 @@ def interval(
     check_integer("options", options, lowest=1)
     if not 0 < check_number("q", q) < 0.5:
         raise InputError(f"q must be strictly between 0 and 1/2 to estimate, got q={q}.")
-    if kind not in get_args(IntervalKind):
-        kinds = ", ".join(get_args(IntervalKind))
-        raise InputError(f"interval must be one of {kinds}, got {kind!r}.")
+    check_one_of("interval", kind, get_args(IntervalKind))
     check_target(target)
     miss = 1 - level
     if kind in ("normal", "chebyshev"):

@@ -25,10 +25,11 @@ two one-sided exact tests).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,51 +164,26 @@ class NumberSummary:
 
     def quantile(self, part: float) -> Quantile:
         """Return the range in which a part of the numbers ends; 0 < part < 1."""
-        if not 0 < part < 1:
-            raise InputError(f"a quantile is strictly between 0 and 1, got {part}.")
-        edges: list[float | None] = [None, *(float(edge) for edge in self.question.edges), None]
-        if self.question.grid:  # from the point before the first to the one behind the last
-            grid = [float(point) for point in self.question.grid]
-            edges = [grid[0], *grid, grid[-1]]
-        below = list(accumulate(one.constrained for one in self.ranges))
-        place = next(
-            (n for n, count in enumerate(below) if count >= part * below[-1]), len(below) - 1
-        )
-        bounds = self._parts_below
-        # The part ends in range n: it is reached at its upper edge, and not at its lower one.
-        possible = [
-            n
-            for n in range(len(self.ranges))
-            if bounds[n + 1][1] >= part and (n == 0 or bounds[n][0] < part)
-        ] or [place]
-        first, last = min(possible[0], place), max(possible[-1], place)
-        above = last + 2 if self.question.grid else last + 1
-        return Quantile(part, self.ranges[place].label, edges[first], edges[above], self.level)
+        return find_quantile(self.question, self.ranges, self._parts_below, part, self.level)
 
     @cached_property
-    def _parts_below(self) -> list[tuple[float, float]]:
+    def _parts_below(self) -> list[PartLimits]:
         """Limits of the part of the numbers below each edge, each wrong with at most half a miss.
 
         Without the option of no answer everybody gave a number, and a total of ranges is compared
         with the reports. Otherwise those below and those above are both uncertain: misses add.
         """
-        number, reports = len(self.ranges), self.ranges[0].reports
-        tested = sorted({round(n) for n in np.linspace(1, number - 1, min(number - 1, _MAX_TESTS))})
-        found = {0: (0.0, 0.0), number: (1.0, 1.0)}
-        for n in tested:
+
+        def limits(n: int) -> PartLimits:
             if self.question.missing is None:
                 low, high = total_limits(self.ranges[:n], self.level)
-                found[n] = low / reports, high / reports
-            else:
-                level = (1 + self.level) / 2
-                low, high = total_limits(self.ranges[:n], level)
-                low_above, high_above = total_limits(self.ranges[n:], level)
-                found[n] = _part(low, high_above, 0.0), _part(high, low_above, 1.0)
-        # The part below an edge rises with the edge: edges in between have limits of tested ones.
-        places = np.array([0, *tested, number])
-        before = places[np.searchsorted(places, range(number + 1), side="right") - 1]
-        after = places[np.searchsorted(places, range(number + 1))]
-        return [(found[a][0], found[b][1]) for a, b in zip(before, after, strict=True)]
+                return low / self.ranges[0].reports, high / self.ranges[0].reports
+            level = (1 + self.level) / 2
+            return part_limits(
+                total_limits(self.ranges[:n], level), total_limits(self.ranges[n:], level)
+            )
+
+        return limits_at_edges(len(self.ranges), limits)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -217,6 +193,62 @@ class NumberSummary:
             "variance": self.variance and asdict(self.variance),
             "quantiles": [asdict(self.quantile(part)) for part in QUANTILES],
         }
+
+
+PartLimits = tuple[float, float]
+"""Limits of the part of the numbers that is below an edge."""
+
+
+class RangeCount(Protocol):
+    """The count of a range, of whatever noise."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def constrained(self) -> float: ...
+
+
+def find_quantile(
+    question: Number,
+    ranges: Sequence[RangeCount],
+    bounds: Sequence[PartLimits],
+    part: float,
+    level: float,
+) -> Quantile:
+    """Return the range in which a part of the numbers ends, given limits at the ranges' edges."""
+    if not 0 < part < 1:
+        raise InputError(f"a quantile is strictly between 0 and 1, got {part}.")
+    edges: list[float | None] = [None, *(float(edge) for edge in question.edges), None]
+    if question.grid:  # from the point before the first to the one behind the last
+        grid = [float(point) for point in question.grid]
+        edges = [grid[0], *grid, grid[-1]]
+    below = list(accumulate(one.constrained for one in ranges))
+    place = next((n for n, count in enumerate(below) if count >= part * below[-1]), len(below) - 1)
+    # The part ends in range n: it is reached at its upper edge, and not at its lower one.
+    possible = [
+        n
+        for n in range(len(ranges))
+        if bounds[n + 1][1] >= part and (n == 0 or bounds[n][0] < part)
+    ] or [place]
+    first, last = min(possible[0], place), max(possible[-1], place)
+    above = last + 2 if question.grid else last + 1
+    return Quantile(part, ranges[place].label, edges[first], edges[above], level)
+
+
+def limits_at_edges(number: int, limits: Callable[[int], PartLimits]) -> list[PartLimits]:
+    """Return limits of the part below each edge of ranges; of many edges some are tested."""
+    tested = sorted({round(n) for n in np.linspace(1, number - 1, min(number - 1, _MAX_TESTS))})
+    found = {0: (0.0, 0.0), number: (1.0, 1.0)} | {n: limits(n) for n in tested}
+    # The part below an edge rises with the edge: edges in between have limits of tested ones.
+    places = np.array([0, *tested, number])
+    before = places[np.searchsorted(places, range(number + 1), side="right") - 1]
+    after = places[np.searchsorted(places, range(number + 1))]
+    return [(found[a][0], found[b][1]) for a, b in zip(before, after, strict=True)]
+
+
+def part_limits(below: PartLimits, above: PartLimits) -> PartLimits:
+    """Return limits of a part from those of the people in it and of the others."""
+    return _part(below[0], above[1], 0.0), _part(below[1], above[0], 1.0)
 
 
 def _part(first: float, second: float, otherwise: float) -> float:

@@ -32,7 +32,7 @@ from shoal.protocol.wire import (
     row_fields,
     split_batch,
 )
-from shoal.support.files import first_line
+from shoal.support.files import explain_wrong_file, first_line
 
 _CHUNK_ROWS = 1 << 18
 _MAX_BATCH = 1 << 30
@@ -57,7 +57,8 @@ def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iter
             yield from synthetics_of(batch, plan, fresh)
         else:
             raise ReportError(
-                f"{path} holds no reports: neither Parquet, Arrow, raw rows nor a batch."
+                explain_wrong_file(path, "reports")
+                or f"{path} holds no reports: neither Parquet, Arrow, raw rows nor a batch."
             )
 
 

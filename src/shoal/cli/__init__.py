@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 from shoal import __version__
-from shoal.errors import MissingExtraError, ShoalError, missing_extra
+from shoal.errors import MissingExtraError, ShoalError, WeakPromiseWarning, missing_extra
 from shoal.support.files import printable
 
 __all__ = ["main", "run"]
@@ -27,6 +28,7 @@ def run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"shoal {__version__}")
         return 0
+    warnings.simplefilter("ignore", WeakPromiseWarning)  # commands print them
     try:
         from shoal.cli.commands import invoke
 

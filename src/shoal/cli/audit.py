@@ -93,11 +93,14 @@ def audit(
             verdict = _inspect(test, claimed, survey)
         return out.Result(verdict.to_json(), _show_verdict(verdict), 3 if verdict.convicted else 0)
     certificate = certified.certificate(colluders)
-    if plan is not None and epsilon is None and delta is None:
+    promised = plan is not None and epsilon is None and delta is None
+    if plan is not None and promised:
         epsilon = float(plan.promise.epsilon)
     refusal = None
     with out.waiting():
         document = certificate.to_json(epsilon=epsilon, delta=delta)
+        if plan is not None and promised:  # the delta that is promised, not the one reached
+            document["warnings"] = list(plan.warnings)
         if plan is not None:
             refusal = compute_promise(plan).refusal
             alone = compute_promise(replace(plan, crowd_size=certificate.crowd_size))
@@ -208,6 +211,7 @@ def _show(document: dict[str, Any], name: str) -> out.Pieces:
     yield out.statements(_rows(document))
     if document.get("promise_kept") is False:
         yield "[bold red]The plan does not keep its promise.[/bold red]"
+    yield from out.warnings(document["warnings"])
     yield from _observers(document["observers"])
     if "statements" in document:
         yield from out.over_time(document["statements"])

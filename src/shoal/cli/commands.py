@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Literal, cast
 
 import click
@@ -13,6 +14,7 @@ from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import arg
 from shoal.errors import InputError
+from shoal.support.checks import did_you_mean
 
 GROUPS = {
     "Start": {
@@ -122,20 +124,30 @@ def invoke(arguments: list[str]) -> int:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
         return 2
     except click.UsageError as error:
-        hint = f" See {error.ctx.command_path} --help." if error.ctx else ""
-        raise InputError(_sentence(error.format_message()) + hint) from None
+        raise InputError(_sentence(error)) from None
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
 
 
-def _sentence(message: str) -> str:
-    """Return a message of click in our words, with a full stop."""
+def _sentence(error: click.UsageError) -> str:
+    """Return an error of click in our words: what is wrong, the word that was meant, the help."""
+    message, ctx = error.format_message().rstrip(), error.ctx
+    hint = ""
     for theirs in ("Got unexpected extra arguments (", "Got unexpected extra argument ("):
         if message.startswith(theirs):
             message = f"too many arguments: {message.removeprefix(theirs).rstrip(')')}"
-    return f"{message.rstrip().rstrip('.')}."
+    if isinstance(error, click.NoSuchOption) and ctx is not None:
+        message = f"{ctx.command_path} has no option {error.option_name!r}"
+        options = [name for param in ctx.command.get_params(ctx) for name in param.opts]
+        hint = did_you_mean(error.option_name, options)
+    elif (found := re.match("No such command '(.*?)'", message)) and ctx is not None:
+        message = f"{ctx.command_path} has no command {found[1]!r}"
+        assert isinstance(ctx.command, click.Group)
+        hint = did_you_mean(found[1], ctx.command.list_commands(ctx))
+    stop = "" if message.endswith(("?", ".")) else "."
+    return f"{message}{stop}{hint}" + (f" See {ctx.command_path} --help." if ctx else "")
 
 
 @cli.command("shoal completion bash")

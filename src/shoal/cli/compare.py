@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
@@ -14,7 +14,7 @@ from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
-    from shoal.planning.costs import Comparison
+    from shoal.planning.costs import Comparison, Cost
 
 _TRUST = {
     "local": "nobody",
@@ -46,7 +46,8 @@ def compare(
     """Compare the cost of each trust model for a survey.
 
     The same survey at the same epsilon: with local noise, in an anonymous crowd, and with a
-    trusted curator. For `--promise sufficient`, delta is used as eta.
+    trusted curator. How many people does each need, and how precise are its counts? For
+    `--promise sufficient`, delta is used as eta.
     """
     from shoal.planning.costs import compare
 
@@ -61,34 +62,49 @@ def compare(
 
 
 def _show(comparison: Comparison) -> out.Pieces:
-    survey, share = comparison.survey, text_near(comparison.share, 3)
+    survey, people = comparison.survey, f"{comparison.crowd_size:,} people"
     yield out.title(
         survey.name,
-        f"{out.bits_in_words(survey.bits)}, {comparison.crowd_size:,} people,"
-        f" epsilon {comparison.epsilon}, delta {comparison.delta}",
+        f"{out.bits_in_words(survey.bits)}, {people}, epsilon {comparison.epsilon},"
+        f" delta {comparison.delta}",
     )
-    rows = []
-    for cost in comparison:
-        noise = "none suffices" if cost.q is None else f"q {text_near(cost.q, 4)}"
-        if cost.scale is not None:
-            noise = f"scale {text_near(cost.scale)}"
-        elif cost.trust == "curator_gaussian":
-            noise = "normal"
-        numbers = (
-            "-" if cost.sigma is None else out.grouped(cost.sigma),
-            "-" if cost.half_width is None else f"± {out.grouped(cost.half_width)}",
-            "-" if cost.gain_over_local is None else out.grouped(cost.gain_over_local, 3),
-            "over 1e12" if cost.people_needed is None else f"{cost.people_needed:,}",
-        )
-        rows.append((out.bold(cost.trust), noise, *numbers))
-    columns = ["kind", "noise", "sigma", f"{share} of all", "gain", "people needed"]
-    yield out.table(columns, rows)
-    yield ""
-    trust = [(out.bold(cost.trust), _TRUST[cost.trust]) for cost in comparison]
-    yield out.table(["kind", "you trust"], trust, left=2)
+    group, level = _percent(comparison.share), text_near(comparison.level)
     yield (
-        f"\nsigma: standard deviation of a count of people. {share} of all: half the width of an"
-        f" interval at {text_near(comparison.level)} for a group of that size. gain: how many times"
-        " smaller sigma is than with local noise. people needed: to know that group within"
-        f" {text_near(comparison.relative_error, 3)} of its size."
+        f"\nHow many people you need, to know a group of {group} of them within"
+        f" {_percent(comparison.relative_error)} of its size, at {level}:"
+    )
+    yield out.table(["kind", "you trust", "people needed"], map(_needed, comparison), left=2)
+    yield f"\nHow precise counts are, with {people}:"
+    columns = ["kind", "noise", "sigma", f"group of {group}", "gain"]
+    yield out.table(columns, map(_precision, comparison))
+    yield (
+        f"\nsigma: standard deviation of a count of people. group of {group}: half the width of an"
+        f" interval at {level} for it. gain: how many times smaller sigma is than with local noise."
+    )
+    if survey.cohorts is not None:
+        yield "All of this is about single bits; a text sets several bits and is less precise."
+    yield from out.warnings(comparison.warnings)
+
+
+def _percent(part: float) -> str:
+    return f"{text_near(100 * part, 3)} %"
+
+
+def _needed(cost: Cost) -> tuple[Any, ...]:
+    people = "over 1e12" if cost.people_needed is None else f"{cost.people_needed:,}"
+    return out.bold(cost.trust), _TRUST[cost.trust], people
+
+
+def _precision(cost: Cost) -> tuple[Any, ...]:
+    noise = "none suffices" if cost.q is None else f"q {text_near(cost.q, 4)}"
+    if cost.scale is not None:
+        noise = f"scale {text_near(cost.scale)}"
+    elif cost.trust == "curator_gaussian":
+        noise = "normal"
+    return (
+        out.bold(cost.trust),
+        noise,
+        "-" if cost.sigma is None else out.grouped(cost.sigma),
+        "-" if cost.half_width is None else f"± {out.grouped(cost.half_width)}",
+        "-" if cost.gain_over_local is None else out.grouped(cost.gain_over_local, 3),
     )

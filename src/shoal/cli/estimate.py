@@ -63,16 +63,16 @@ def estimate(
 def _show(document: dict[str, Any], title: str) -> out.Pieces:
     yield from show_estimates(document, title)
     for question, summary in document["numbers"].items():
-        yield from _numbers(question, summary)
+        yield from show_numbers(question, summary)
     if "difference" in document:
         yield from _difference(document["difference"])
 
 
-def show_estimates(document: dict[str, Any], title: str) -> out.Pieces:
+def show_estimates(document: dict[str, Any], title: str, counted: str = "reports") -> out.Pieces:
     """Yield the JSON form of estimates, with the truth beside them where it is known."""
     rough = " (approximate)" if document["interval"] == "normal" else ""
     intervals = f"{document['interval']} intervals at {document['level']:.4g}{rough}"
-    reports = f"{document['reports']:,} reports{in_crowds(document)}"
+    reports = f"{document['reports']:,} {counted}{in_crowds(document)}"
     rest = f"{reports}, {intervals}, for the {document['target']}"
     yield out.title(title, rest, document["simulated"])
     for question, options in document["questions"].items():
@@ -122,7 +122,7 @@ class _Bar:
         yield "".join(line)
 
 
-def _numbers(question: str, summary: dict[str, Any]) -> out.Pieces:
+def show_numbers(question: str, summary: dict[str, Any]) -> out.Pieces:
     level, mean = f"{summary['level']:.4g}", summary["mean"]
     yield f"\n{out.escape(question)}, as numbers"
     if mean is not None:

@@ -12,7 +12,7 @@ from shoal.cli.options import arg, opt
 from shoal.support.rounding import text_near
 
 
-@cli.command("shoal migrate params.csv --crowd 1000000 -o plan.json")
+@cli.command("shoal migrate params.csv --crowd 1000000 --delta 1e-9 -o plan.json")
 def migrate(
     parameters: Path = arg("PARAMS.csv"),
     crowd_size: int | None = cli.CROWD,
@@ -20,6 +20,7 @@ def migrate(
     name: str = opt("Name of the survey.", default="rappor"),
     output: cli.OutFile | None = cli.output("the plan"),
     force: bool = cli.FORCE,
+    accept_weak_promise: bool = cli.ACCEPT_WEAK_PROMISE,
 ) -> out.Result:
     """Turn RAPPOR parameters into a plan, and state its promise.
 
@@ -31,7 +32,8 @@ def migrate(
     if output is not None:
         cli.check_not_same(parameters, output)
     read = RapporParameters.read(parameters)
-    migration = migrate(read, crowd_size=crowd_size, delta=delta, name=name)
+    promise: Any = {"delta": delta, "accept_weak_promise": accept_weak_promise}
+    migration = migrate(read, crowd_size=crowd_size, name=name, **promise)
     cli.write_plan(migration.plan, output, force)
     document = migration.to_json()
     return out.Result(document, chain(_show(document), out.written(output, "plan written to")))

@@ -7,7 +7,8 @@ other options. A command returns a `Result`, which is printed as JSON or as text
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from inspect import Parameter, signature
 from pathlib import Path
@@ -27,10 +28,10 @@ from typing import (
 import click
 
 from shoal.cli.output import Result, print_json, show
-from shoal.errors import InputError
+from shoal.errors import InputError, ShoalError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Choice, Flags, Question, Survey
-from shoal.support.checks import decimal_text, seconds, whole_number
+from shoal.support.checks import decimal_text, did_you_mean, seconds, whole_number
 from shoal.support.table_format import TableFormat
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class InOrder(click.Group):
 class CommandOrGroup(Command, InOrder):
     """A command with subcommands: a first word that names a subcommand runs that one instead.
 
-    For an option that only a subcommand has, the error names the subcommand.
+    For an option that only a subcommand has, the error names the subcommand, and for a first word
+    that is nearly one.
     """
 
     allow_extra_args = False
@@ -127,6 +129,7 @@ class CommandOrGroup(Command, InOrder):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; name the subcommand that has an unknown option."""
+        first = args[0] if args else ""
         try:
             return click.Command.parse_args(self, ctx, args)
         except click.NoSuchOption as error:
@@ -137,6 +140,10 @@ class CommandOrGroup(Command, InOrder):
                         f" {ctx.command_path} {name} --help."
                     ) from None
             raise
+        except click.UsageError:
+            if not (hint := did_you_mean(first, self.commands)):
+                raise
+            raise InputError(f"{ctx.command_path} has no command {first!r}.{hint}") from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
@@ -158,7 +165,11 @@ def command(
 
     def decorate(function: Callable[..., Result | None]) -> Command:
         def callback(**given: Any) -> int:
-            result: Result | None = _call(function, given, {})
+            try:
+                result: Result | None = _call(function, given, {})
+            except ShoalError as error:
+                error.args = (_with_options(str(error), made.params),)
+                raise
             if result is None:
                 return 0
             if given["as_json"]:
@@ -182,6 +193,17 @@ def command(
         return made
 
     return decorate
+
+
+def _with_options(sentence: str, params: Sequence[click.Parameter]) -> str:
+    """Name options where a sentence names arguments: `q must`, `got q=0.6`, `q=` or `q=True`."""
+    for param in params:
+        if isinstance(param, click.Option) and param.name is not None:
+            option, name = max(param.opts, key=len), re.escape(param.name)
+            sentence = re.sub(rf"^{name}(?= must | is )", option, sentence)
+            sentence = re.sub(rf"\bgot {name}=(?=\S)", "got ", sentence)
+            sentence = re.sub(rf"\b{name}=(True\b|(?=[ ,;.]))", option, sentence)
+    return sentence
 
 
 def _json_option() -> click.Option:
@@ -262,8 +284,15 @@ def _type(kind: Any) -> Any:
     if get_origin(kind) is Annotated:
         return get_args(kind)[1]
     if get_origin(kind) is Literal:
-        return click.Choice(get_args(kind))
+        return _Choice(get_args(kind))
     return {int: WHOLE, float: DECIMAL, Path: IN_FILE}.get(kind)
+
+
+class _Choice(click.Choice[str]):
+    """A choice whose error names the closest value."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return super().get_invalid_choice_message(value, ctx) + did_you_mean(value, self.choices)
 
 
 class _Quantity(click.ParamType[Any]):
@@ -322,6 +351,7 @@ INTERVAL = opt("Kind of interval.", default="exact")
 TARGET = opt(
     "Estimate the people who reported, or the population they are a sample of.", default="crowd"
 )
+ACCEPT_WEAK_PROMISE = opt("Accept a promise that is refused as too weak.")
 RELEASES = opt("How many releases one person reports in.", "R")
 PICTURE = opt("Which chart --plot saves.")
 FORCE = opt("Overwrite an existing file.")
@@ -423,33 +453,54 @@ def _plot(plot: OutFile | None = opt("Save a chart: .png, .svg or .pdf.")) -> Pa
 PLOT = made_by(_plot)
 
 
-def _table_format(
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is written: as a file declares it, with changes."""
+
     declared: Path | None = opt(
         "Take the format of the table from [table] in this file, such as the survey.",
         "FILE.toml",
         "--table-format",
-    ),
-    encoding: str | None = opt("Encoding of a .csv file.  [default: utf-8]", "NAME"),
-    delimiter: str | None = opt("Between cells: , ; | or tab.  [default: ,]", "SIGN"),
-    decimal: str | None = opt("Decimal sign in text: . or ,  [default: .]", "SIGN"),
+    )
+    encoding: str | None = opt("Encoding of a .csv file.  [default: utf-8]", "NAME")
+    delimiter: str | None = opt("Between cells: , ; | or tab.  [default: ,]", "SIGN")
+    decimal: str | None = opt("Decimal sign in text: . or ,  [default: .]", "SIGN")
     missing: tuple[str, ...] = opt(
         "A cell with this text has no value, like an empty one; repeatable.", "TEXT"
-    ),
+    )
     invalid: Literal["error", "missing"] | None = opt(
         "Stop at a cell that cannot be read, or treat it as missing.  [default: error]"
-    ),
-) -> TableFormat:
-    base = TableFormat() if declared is None else TableFormat.from_toml(declared)
-    return base.replaced(
-        encoding=encoding,
-        delimiter="\t" if delimiter == "tab" else delimiter,
-        decimal=decimal,
-        missing=missing or None,
-        invalid=invalid,
     )
+
+    def table_format(self, otherwise: TableFormat) -> TableFormat:
+        """Return the declared format, or else another one, with the changes."""
+        base = otherwise if self.declared is None else TableFormat.from_toml(self.declared)
+        return base.replaced(
+            encoding=self.encoding,
+            delimiter="\t" if self.delimiter == "tab" else self.delimiter,
+            decimal=self.decimal,
+            missing=self.missing or None,
+            invalid=self.invalid,
+        )
+
+
+def _table_format(given: TableOptions) -> TableFormat:
+    return given.table_format(TableFormat())
 
 
 TABLE_FORMAT = made_by(_table_format)
+
+
+def small_crowd(plan: Plan, reports: int) -> str:
+    """Return a line about reports that are too few to estimate from, or no text."""
+    if plan.crowd_size is None or reports >= plan.reports_needed:
+        return ""
+    from shoal.planning.plan import replanning
+
+    return (
+        f"\nThe plan needs a crowd of {plan.reports_needed:,} reports; wait for"
+        f" more{replanning(plan, reports)}"
+    )
 
 
 def check_new(output: Path | None, force: bool) -> None:

@@ -88,6 +88,10 @@ def bits_in_words(bits: int) -> str:
     return "1 bit" if bits == 1 else f"{bits} bits"
 
 
+def reports_in_words(reports: int) -> str:
+    return "1 report" if reports == 1 else f"{reports:,} reports"
+
+
 def escape(text: str) -> str:
     """Return text that is printed as it is, whatever markup it looks like."""
     from rich.markup import escape
@@ -158,6 +162,11 @@ def bullets(sentences: Iterable[str]) -> Table:
     for sentence in sentences:
         grid.add_row("-", escape(sentence))
     return grid
+
+
+def warnings(sentences: Iterable[str]) -> Iterator[str]:
+    for sentence in sentences:
+        yield f"[yellow]Warning: {escape(sentence)}[/yellow]"
 
 
 def indented(text: str, width: int) -> Padding:

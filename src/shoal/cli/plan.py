@@ -12,6 +12,7 @@ from shoal.cli import output as out
 from shoal.cli.options import arg, opt
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import check_promise
+from shoal.planning.plan import honest_crowd
 from shoal.planning.plan import plan as make_plan
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
@@ -46,6 +47,31 @@ class _PlannedPromise:
     honest_fraction: str | None = opt(
         "The part of each crowd that is honest, such as 0.9.", "PART", "--honest"
     )
+    accept_weak_promise: bool = cli.ACCEPT_WEAK_PROMISE
+
+
+def _rows(
+    survey: Survey = cli.SURVEY,
+    survey_file: Path | None = arg("[SURVEY.toml]"),
+    crowd_of: Path | None = opt(
+        "Instead of --crowd: a table of answers, whose number of rows is the crowd.", "DATA"
+    ),
+) -> int | None:
+    """Count the rows of a table as `shoal randomize` would read them."""
+    if crowd_of is None:
+        return None
+    from shoal.device.arrays.answer_files import read_answers
+    from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
+
+    declared = DEFAULT_FORMAT
+    if survey_file is not None and b"[table]" in survey_file.read_bytes():
+        declared = TableFormat.from_toml(survey_file)
+    with out.progress("counting") as advance:
+        rows = 0
+        for original in read_answers(survey, crowd_of, declared):
+            rows += len(original)
+            advance(len(original))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -83,6 +109,7 @@ def plan(
     *,
     survey: Survey = cli.SURVEY,
     promise: _PlannedPromise,
+    rows: int | None = cli.made_by(_rows),
     within: float | None = opt(
         "Instead of --crowd: how many people know every share within this, such as 2%.", "PART"
     ),
@@ -105,8 +132,15 @@ def plan(
 
     With --within the crowd is computed: as many people as it takes to know every share that well,
     in the chosen view. The number for the other view is printed beside it.
+
+    With --crowd-of the crowd is the number of rows of a table, or with --honest the honest part of
+    them. That number becomes public.
     """
     needed, arguments = None, vars(promise)
+    if rows is not None:
+        if promise.crowd_size is not None or within is not None:
+            raise InputError("give one of --crowd, --crowd-of and --within.")
+        arguments = {**arguments, "crowd_size": honest_crowd(rows, promise.honest_fraction)}
     if within is not None:
         needed, size = _people_needed(survey, within, share, level, promise)
         arguments = {**arguments, "crowd_size": size}
@@ -118,6 +152,9 @@ def plan(
     with out.waiting():
         document = _document(made)
     text = _show(made, document, files.output)
+    if rows is not None:
+        public = f"The table has {rows:,} rows. With the plan this number becomes public.\n"
+        text = chain([public], text)
     if needed is None:
         return out.Result(document, text)
     return out.Result(
@@ -164,6 +201,7 @@ class _PromiseOverTime:
     distinct_answers: int = opt("How many different answers one person may give.", "K", default=1)
     fresh: str = opt("The part of the flips that is fresh in each report.", "PART", default="0.5")
     view: cli.View = cli.VIEW
+    accept_weak_promise: bool = cli.ACCEPT_WEAK_PROMISE
 
 
 @cli.command(
@@ -202,14 +240,12 @@ def over_time(
 def diff(
     old_file: Path = arg("OLD.json"),
     new_file: Path = arg("NEW.json"),
-    weaker_is_intended: bool = opt(
-        "Declare that the new plan may protect less under the same name."
-    ),
+    accept_weak_promise: bool = cli.ACCEPT_WEAK_PROMISE,
 ) -> out.Result:
     """Show how a change of a plan affects the people who answer.
 
     The result is one of: same, label, new plan (needs new consent), forbidden (protects less under
-    the same name; exit code 3).
+    the same name; exit code 3). With --accept-weak-promise it may protect less.
 
     If both surveys have the same name, the guarantees of both plans are computed: for one report,
     one release, a year, and without a time limit.
@@ -218,7 +254,7 @@ def diff(
 
     old, new = Plan.read(old_file), Plan.read(new_file)
     with out.waiting():
-        change = plan_diff(old, new, weaker_is_intended=weaker_is_intended)
+        change = plan_diff(old, new, accept_weak_promise=accept_weak_promise)
     colour = {"forbidden": "red", "new plan": "yellow"}.get(change.kind, "green")
     ids = f"{change.old_id[:12]} to {change.new_id[:12]}"
     text: list[Any] = [f"[bold {colour}]{change.kind}[/]: {ids}", out.bullets(change.reasons)]
@@ -259,6 +295,7 @@ def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[
         if other is None
         else {"view": other.view, "q": other.q, "sigma_count": other.sigma, "reason": other.reason},
         "certificate": certificate,
+        "warnings": list(plan.warnings),
     }
     if plan.memory is not None:
         document["memory"] = {"q1": float(plan.memory.q1), "q2": float(plan.memory.q2)}
@@ -287,6 +324,7 @@ def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> out.Piec
         yield f"{name:17}{text}" if name else str(text)
     yield out.Plain(f"plan id          {plan.id}")
     yield from out.written(output, "written to      ")
+    yield from out.warnings(document["warnings"])
     if document.get("statements"):
         yield from out.over_time(document["statements"])
 
@@ -296,7 +334,7 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     if plan.memory is not None:
         facts += [("  permanent", plan.memory.q1), ("  fresh on top", plan.memory.q2)]
     facts.append(("promise", check_promise(plan).in_words))
-    crowd = "none needed" if plan.crowd_size is None else f"{plan.crowd_size:,} reports"
+    crowd = "none needed" if plan.crowd_size is None else out.reports_in_words(plan.crowd_size)
     if plan.crowd_size is not None and plan.reports_needed > plan.crowd_size:
         crowd = f"{plan.crowd_size:,} honest reports, released with {plan.reports_needed:,} in all"
     facts.append(("crowd", crowd))

@@ -114,4 +114,5 @@ def randomize(
     if plan.view == "counts":
         click.echo(f"shoal: warning: {warning_of(plan)}", err=True)
     document = {"plan": plan.id, "reports": written, "output": str(output)}
-    return out.Result(document, f"{written:,} reports written to {output}.")
+    text = f"{written:,} reports written to {output}.{cli.small_crowd(plan, written)}"
+    return out.Result(document, text)

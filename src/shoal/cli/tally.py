@@ -84,6 +84,8 @@ def tally(
         remove_journal(journal)
     where = f", written to {output}" if output else ""
     text = f"{total.reports:,} reports of plan {plan.id[:12]} counted{where}."
+    if len(total.crowds) == 1 and not total.simulated:
+        text += cli.small_crowd(plan, total.reports)
     return out.Result(total.to_json(), text + (f"\n- {total.note}" if total.note else ""))
 
 

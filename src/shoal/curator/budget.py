@@ -1,8 +1,9 @@
-"""A budget: an epsilon that a series of releases draws from and cannot overspend.
+"""A budget: epsilon and delta that a series of releases draws from and cannot overspend.
 
-Releases about the same people add up (basic composition). Epsilons are decimals, so that 0.1 ten
-times is 1. Spending takes a lock, rewrites the file and forces it to disk before noise is drawn: a
-crash in between has spent without releasing, never the other way round.
+Releases about the same people add up: their epsilons, and their deltas (basic composition, a
+theorem). Both are decimals, so that 0.1 ten times is 1. Spending takes a lock, rewrites the file
+and forces it to disk before noise is drawn: a crash in between has spent without releasing, never
+the other way round.
 """
 
 from __future__ import annotations
@@ -17,36 +18,39 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from shoal.curator.noise import Neighbours, check_epsilon, check_neighbours
+from shoal.curator.noise import Neighbours, check_delta, check_epsilon, check_neighbours
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal_text, check_text
 from shoal.support.disk import SharedFile
 from shoal.support.files import read_json
 
 VERSION = 1
-_FIELDS = {"epsilon", "neighbours", "what"}
+_FIELDS = {"epsilon", "delta", "neighbours", "what"}
 _PATIENCE = 30.0  # seconds to wait for another process that is spending
 
 
 @dataclass(frozen=True)
 class Expense:
-    """One release and the epsilon it spent."""
+    """One release and what it spent; a delta of 0 is none."""
 
     epsilon: str
+    delta: str
     neighbours: Neighbours
     what: str
 
 
 class Budget:
-    """An epsilon for a series of releases, in memory or in a file that processes share.
+    """Epsilon and delta for a series of releases, in memory or in a file that processes share.
 
     Parameters
     ----------
     epsilon
         The whole budget, a decimal above 0. It may be left out if the file exists.
     path
-        Where the budget is kept. If the file exists its budget is continued; an epsilon that
-        differs from the file's is an error.
+        Where the budget is kept. If the file exists its budget is continued; an epsilon or a delta
+        that differs from the file's is an error.
+    delta
+        The whole delta, a decimal between 0 and 1. Without one, only releases without a delta fit.
 
     Examples
     --------
@@ -61,8 +65,11 @@ class Budget:
     shoal.errors.PrivacyRefusal: the release would spend 0.1, but only 0 is left of the budget ...
     """
 
-    def __init__(self, epsilon: object = None, path: Path | str | None = None) -> None:
+    def __init__(
+        self, epsilon: object = None, path: Path | str | None = None, *, delta: object = None
+    ) -> None:
         wanted = None if epsilon is None else check_epsilon(epsilon)
+        wanted_delta = "0" if delta is None else check_delta(delta)
         self._named = None if path is None else str(path)
         self._file = None if path is None else SharedFile(path, "budget", _PATIENCE, None)
         self._lock = threading.Lock()
@@ -70,22 +77,25 @@ class Budget:
         if self._file is None:
             if wanted is None:
                 raise InputError("a budget needs an epsilon, its total.")
-            self._epsilon = wanted
+            self._epsilon, self._delta = wanted, wanted_delta
             return
         with self._locked():
             if self._file.path.exists():
-                self._epsilon, _ = self._read()
-                if wanted is not None and Decimal(wanted) != Decimal(self._epsilon):
-                    raise InputError(
-                        f"the budget in {self._file.path} is {self._epsilon}, not {wanted};"
-                        " a budget is not changed once it exists; leave its epsilon out."
-                    )
+                self._epsilon, self._delta, _ = self._read()
+                asked = (("epsilon", wanted), ("delta", None if delta is None else wanted_delta))
+                for name, value in asked:
+                    there = self._epsilon if name == "epsilon" else self._delta
+                    if value is not None and Decimal(value) != Decimal(there):
+                        raise InputError(
+                            f"the budget in {self._file.path} has {name} {there}, not {value};"
+                            f" a budget is not changed once it exists; leave its {name} out."
+                        )
                 return
             if wanted is None:
                 raise InputError(
                     f"there is no budget {self._file.path}; give its epsilon to start one."
                 )
-            self._epsilon = wanted
+            self._epsilon, self._delta = wanted, wanted_delta
             self._write(())
 
     @property
@@ -99,35 +109,50 @@ class Budget:
         return self._epsilon
 
     @property
+    def delta(self) -> str:
+        """The whole delta, as a decimal; 0 if there is none."""
+        return self._delta
+
+    @property
     def releases(self) -> tuple[Expense, ...]:
         """What was spent so far, in order."""
-        return self._spent if self._file is None else self._read()[1]
+        return self._spent if self._file is None else self._read()[2]
 
     @property
     def spent(self) -> str:
-        """How much is spent."""
-        return _text(_total(self.releases))
+        """How much of epsilon is spent."""
+        return _text(_total(self.releases, "epsilon"))
 
     @property
     def left(self) -> str:
-        """How much is left."""
-        return _text(_exact(self._epsilon) - _total(self.releases))
+        """How much of epsilon is left."""
+        return _text(_exact(self._epsilon) - _total(self.releases, "epsilon"))
 
-    def spend(self, epsilon: object, *, neighbours: Neighbours, what: str = "release") -> None:
-        """Record that a release spends `epsilon`, or refuse; then noise may be drawn.
+    @property
+    def delta_left(self) -> str:
+        """How much of delta is left."""
+        return _text(_exact(self._delta) - _total(self.releases, "delta"))
+
+    def spend(
+        self, epsilon: object, *, neighbours: Neighbours, what: str = "release", delta: object = "0"
+    ) -> None:
+        """Record that a release spends `epsilon` and `delta`, or refuse; then noise may be drawn.
 
         All releases of a budget must have the same neighbours, or their epsilons do not add.
         """
         relation, words = check_neighbours(neighbours), check_text("what", what)
-        entry = Expense(check_epsilon(epsilon), relation, words)
+        wanted_delta = "0" if delta == "0" else check_delta(delta)
+        entry = Expense(check_epsilon(epsilon), wanted_delta, relation, words)
         with self._locked():
             before = self.releases
-            left = _exact(self._epsilon) - _total(before)
-            if _exact(entry.epsilon) > left:
-                raise PrivacyRefusal(
-                    f"the release would spend {entry.epsilon}, but only {_text(left)} is left of"
-                    f" the budget of {self._epsilon}; nothing was released."
-                )
+            for name, amount in (("epsilon", self._epsilon), ("delta", self._delta)):
+                wanted, left = getattr(entry, name), _exact(amount) - _total(before, name)
+                if _exact(wanted) > left:
+                    of = "" if name == "epsilon" else "delta "
+                    raise PrivacyRefusal(
+                        f"the release would spend {of}{wanted}, but only {of}{_text(left)} is left"
+                        f" of the budget of {amount}; nothing was released."
+                    )
             if before and before[0].neighbours != neighbours:
                 raise InputError(
                     f"this budget is for {before[0].neighbours} neighbours, the release is for"
@@ -140,9 +165,17 @@ class Budget:
 
     def to_json(self) -> dict[str, Any]:
         """Return the budget's state as plain JSON values, decimals as text."""
-        spent = _total(self.releases)  # read once: another process may spend meanwhile
-        amounts = {"spent": _text(spent), "left": _text(_exact(self._epsilon) - spent)}
-        return {"file": self._named, "epsilon": self._epsilon} | amounts
+        releases = self.releases  # read once: another process may spend meanwhile
+        spent, deltas = _total(releases, "epsilon"), _total(releases, "delta")
+        return {
+            "file": self._named,
+            "epsilon": self._epsilon,
+            "spent": _text(spent),
+            "left": _text(_exact(self._epsilon) - spent),
+            "delta": self._delta,
+            "delta_spent": _text(deltas),
+            "delta_left": _text(_exact(self._delta) - deltas),
+        }
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -153,11 +186,12 @@ class Budget:
             with self._file.changing():
                 yield
 
-    def _read(self) -> tuple[str, tuple[Expense, ...]]:
+    def _read(self) -> tuple[str, str, tuple[Expense, ...]]:
         assert self._file is not None
         document = read_json(self._file.path, "budget", InputError)
         wrong = InputError(f"{self._file.path} is not a budget of this version of Shoal.")
-        if not isinstance(document, dict) or set(document) != {"version", "epsilon", "releases"}:
+        known = {"version", "epsilon", "delta", "releases"}
+        if not isinstance(document, dict) or set(document) != known:
             raise wrong
         entries = document["releases"]
         if document["version"] != VERSION or not isinstance(entries, list):
@@ -166,32 +200,37 @@ class Budget:
             raise wrong
         spent = (
             Expense(
-                _stored(one), check_neighbours(one["neighbours"]), check_text("what", one["what"])
+                *_stored(one), check_neighbours(one["neighbours"]), check_text("what", one["what"])
             )
             for one in entries
         )
-        return _stored(document), tuple(spent)
+        return *_stored(document), tuple(spent)
 
     def _write(self, releases: tuple[Expense, ...]) -> None:
         assert self._file is not None
         document = {
             "version": VERSION,
             "epsilon": self._epsilon,
+            "delta": self._delta,
             "releases": [asdict(entry) for entry in releases],
         }
         self._file.write((json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def _stored(entry: dict[str, Any]) -> str:
-    return check_epsilon(check_decimal_text("epsilon", entry["epsilon"], above=0))
+def _stored(entry: dict[str, Any]) -> tuple[str, str]:
+    """Return the epsilon and the delta of a release or of the whole budget."""
+    epsilon = check_epsilon(check_decimal_text("epsilon", entry["epsilon"], above=0))
+    if entry["delta"] == "0":
+        return epsilon, "0"
+    return epsilon, check_delta(check_decimal_text("delta", entry["delta"], above=0, below=1))
 
 
 def _exact(text: str) -> Fraction:
     return Fraction(Decimal(text))
 
 
-def _total(releases: tuple[Expense, ...]) -> Fraction:
-    return sum((_exact(entry.epsilon) for entry in releases), Fraction(0))
+def _total(releases: tuple[Expense, ...], name: str) -> Fraction:
+    return sum((_exact(getattr(entry, name)) for entry in releases), Fraction(0))
 
 
 def _text(value: Fraction) -> str:

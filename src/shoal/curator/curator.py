@@ -24,6 +24,7 @@ from shoal.curator.noise import (
     Neighbours,
     check_epsilon,
     check_neighbours,
+    check_public_rows,
     check_public_size,
     count_sensitivity,
     exact_sum,
@@ -33,7 +34,7 @@ from shoal.curator.noise import (
     on_lattice,
     sum_sensitivity,
 )
-from shoal.curator.release import Query, Release
+from shoal.curator.query import Query, Release
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal, check_number, check_text
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
@@ -86,6 +87,7 @@ class Curator:
         self._format = table_format
         self._budget = budget
         self._neighbours = check_neighbours(neighbours)
+        check_public_rows(self._neighbours, table_format)
 
     @property
     def budget(self) -> Budget | None:

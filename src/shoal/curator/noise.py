@@ -1,4 +1,4 @@
-"""Exact Laplace noise of OpenDP, at a scale that provably keeps an epsilon, and exact sums.
+"""Exact noise of OpenDP, at a scale that provably keeps epsilon and delta, and exact sums.
 
 Sensitivity of each query (LEC Definitions 6 and 10), by the neighbour relation:
 
@@ -14,6 +14,9 @@ histogram              2             1
 =====================  ============  ====================
 
 Without bounds a sum or a mean has an infinite sensitivity (LEC 2: the average salary).
+
+The counts of a whole survey have their own sensitivity: `shoal.curator.counts`. With a delta they
+may get Gaussian noise on the whole numbers (`shoal.theory.discrete_gaussian`).
 
 OpenDP samples the discrete Laplace distribution exactly, on the whole numbers and, for floats, on
 the multiples of 2^-1074; the sum is rounded to a float last. So the attack of Mironov (CCS 2012) on
@@ -33,6 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -41,6 +45,8 @@ from numpy.typing import NDArray
 from shoal.errors import InputError, PrivacyRefusal, missing_extra
 from shoal.support.checks import check_decimal
 from shoal.support.files import first_line
+from shoal.support.table_format import TableFormat
+from shoal.theory.calibration import smallest
 
 _MAX_WHOLE = 2**62
 _MAX_WHOLE_SCALE = 2.0**53  # noise reaches 2^62 with probability exp(-512)
@@ -76,13 +82,10 @@ def mechanism(
         sensitivity = Fraction(float_at_least(sensitivity))
     scale = float_at_least(sensitivity / wanted)
     if whole:
-        if scale > _MAX_WHOLE_SCALE:
-            raise InputError(f"epsilon={epsilon} is too small for whole numbers; use a larger one.")
-        if any(abs(value) > _MAX_WHOLE for value in values):
-            raise InputError("whole numbers must stay within 2^62.")
+        _check_whole(scale, epsilon, values)
     elif not all(math.isfinite(value) for value in values):
         raise InputError("values must be finite numbers.")
-    measurement, claimed = _opendp(scale, sensitivity, whole)
+    measurement, claimed = _laplace(scale, sensitivity, whole)
     # The exact loss is sensitivity / scale; OpenDP rounds its claim up to a float.
     if sensitivity / Fraction(scale) > wanted or not claimed <= float_at_least(wanted):
         raise PrivacyRefusal(
@@ -92,12 +95,49 @@ def mechanism(
     return Mechanism(scale, whole, measurement)
 
 
-def _opendp(scale: float, sensitivity: Fraction, whole: bool) -> tuple[Any, float]:
-    try:
-        import opendp.prelude as dp
-    except ImportError as error:
-        raise missing_extra(error, "a curator's noise") from None
-    dp.enable_features("contrib")
+def _check_whole(scale: float, epsilon: str, values: Sequence[Any]) -> None:
+    """Refuse noise and values that OpenDP would saturate."""
+    if scale > _MAX_WHOLE_SCALE:
+        raise InputError(f"epsilon={epsilon} is too small for whole numbers; use a larger one.")
+    if any(abs(value) > _MAX_WHOLE for value in values):
+        raise InputError("whole numbers must stay within 2^62.")
+
+
+def gaussian_mechanism(
+    scale: float, squared: Fraction, epsilon: str, delta: str, values: Sequence[int]
+) -> Mechanism:
+    """Build the Gaussian mechanism for whole numbers of a squared l2 sensitivity.
+
+    OpenDP's own privacy map at the sensitivity must not exceed delta at this epsilon.
+    """
+    _check_whole(scale, epsilon, values)
+    measurement, claimed = _gaussian(scale, squared, epsilon)
+    if not Fraction(claimed) <= Fraction(Decimal(delta)):
+        raise PrivacyRefusal(
+            f"OpenDP promises a delta of {claimed} at scale {scale}, not {delta}; nothing was"
+            " released."
+        )
+    return Mechanism(scale, True, measurement)
+
+
+@lru_cache(64)
+def gaussian_scale(squared: Fraction, epsilon: str, delta: str) -> float:
+    """Return the smallest scale of Gaussian noise that OpenDP's map allows, up to 1e-9 of it."""
+    loss, wanted = float(epsilon), Fraction(Decimal(delta))
+    # rho-zCDP is (rho + 2 sqrt(rho ln(1/delta)), delta)-DP: enough, and more than needed.
+    log = -math.log(float(delta))
+    root = loss / (math.sqrt(log + loss) + math.sqrt(log))
+    enough = math.sqrt(float(squared) / 2) / root * (1 + 1e-9)
+
+    def keeps(scale: float) -> bool:
+        return Fraction(_gaussian(scale, squared, epsilon)[1]) <= wanted
+
+    return smallest(keeps, enough / 16, enough, rtol=1e-9)
+
+
+def _laplace(scale: float, sensitivity: Fraction, whole: bool) -> tuple[Any, float]:
+    """Return OpenDP's measurement, and the epsilon that its map gives at the sensitivity."""
+    dp = _opendp()
     kind = "i64" if whole else "f64"
     atoms = dp.atom_domain(T=kind) if whole else dp.atom_domain(T=kind, nan=False)
     distance = math.ceil(sensitivity) if whole else float(sensitivity)
@@ -105,9 +145,34 @@ def _opendp(scale: float, sensitivity: Fraction, whole: bool) -> tuple[Any, floa
         measurement = dp.m.make_laplace(
             dp.vector_domain(atoms), dp.l1_distance(T=kind), scale=scale
         )
-        return measurement, float(measurement.map(distance))  # type: ignore[no-untyped-call]
+        return measurement, float(measurement.map(distance))
     except dp.OpenDPException as error:
         raise InputError(f"OpenDP will not make this noise: {first_line(error)}.") from error
+
+
+def _gaussian(scale: float, squared: Fraction, epsilon: str) -> tuple[Any, float]:
+    """Return OpenDP's measurement, and the delta that its map gives at the sensitivity."""
+    dp = _opendp()
+    distance = math.nextafter(math.sqrt(float_at_least(squared)), math.inf)
+    loss = float(epsilon)
+    if Fraction(loss) > Fraction(Decimal(epsilon)):
+        loss = math.nextafter(loss, 0.0)  # delta falls as epsilon rises
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    try:
+        measurement = dp.m.make_gaussian(*space, scale=scale)
+        curve = dp.c.make_zCDP_to_approxDP(measurement).map(distance)
+        return measurement, float(curve.delta(loss))
+    except dp.OpenDPException as error:
+        raise InputError(f"OpenDP will not make this noise: {first_line(error)}.") from error
+
+
+def _opendp() -> Any:
+    try:
+        import opendp.prelude as dp
+    except ImportError as error:
+        raise missing_extra(error, "a curator's noise") from None
+    dp.enable_features("contrib")
+    return dp
 
 
 def float_at_least(value: Fraction) -> float:
@@ -151,6 +216,12 @@ def on_lattice(value: Fraction, step: Fraction) -> Fraction:
 Neighbours = Literal["replace", "add-remove"]
 
 
+NEIGHBOURS_IN_WORDS = {
+    "replace": "Neighbours replace one row by any other; the number of rows is public.",
+    "add-remove": "Neighbours add or remove one row; the number of rows is private.",
+}
+
+
 def check_neighbours(value: object) -> Neighbours:
     """Return the neighbour relation, which is never guessed."""
     if value not in get_args(Neighbours):
@@ -161,10 +232,26 @@ def check_neighbours(value: object) -> Neighbours:
     return value  # type: ignore[return-value]
 
 
+def check_public_rows(neighbours: Neighbours, table_format: TableFormat) -> None:
+    """Refuse to skip rows by their content where the number of rows is public."""
+    if neighbours == "replace" and table_format.skip_blank:
+        raise PrivacyRefusal(
+            "with skip_blank = true a person's row decides whether it is counted, but under replace"
+            " the number of rows is public; set it to false, or use add-remove."
+        )
+
+
 def check_epsilon(value: object) -> str:
     text = check_decimal("epsilon", value, above=0)
     if not Decimal("1e-30") <= Decimal(text) <= Decimal("1e30"):
         raise InputError(f"epsilon must be between 1e-30 and 1e30, got epsilon={text}.")
+    return text
+
+
+def check_delta(value: object) -> str:
+    text = check_decimal("delta", value, above=0, below=1)
+    if Decimal(text) < Decimal("1e-100"):
+        raise InputError(f"delta must be at least 1e-100, got delta={text}; or leave it out.")
     return text
 
 

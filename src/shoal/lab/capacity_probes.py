@@ -97,7 +97,7 @@ def _filled(
         with meter:
             refused = [one for one in kept.accept(uploads) if one is not None]
         if refused:
-            raise ShoalError(f"the store refused a report: {refused[0].title}")
+            raise ShoalError(f"{type(kept).__name__} refused a report: {refused[0].title}")
         reports += TOGETHER
     return meter, reports
 

@@ -260,7 +260,7 @@ def _replanned(old: Plan, name: Vary, value: object) -> Plan:
     from shoal.planning.plan import plan
 
     if name == "q":
-        return plan(old.survey, q=value)
+        return plan(old.survey, q=value, accept_weak_promise=True)
     promise = old.promise
     crowd = None if promise.kind == "local" else old.crowd_size
     return plan(
@@ -271,6 +271,7 @@ def _replanned(old: Plan, name: Vary, value: object) -> Plan:
         eta=promise.eta,
         promise=promise.kind,
         view=old.view,
+        accept_weak_promise=True,
     )
 
 

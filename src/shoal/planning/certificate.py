@@ -29,9 +29,9 @@ from shoal.planning.composition import Composition, group_factor, part_of
 from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import VIEWS, Memory, Parties, Plan, View
-from shoal.protocol.promise import ComputedPromise, refusal_of
+from shoal.protocol.promise import ComputedPromise, promise_warnings, refusal_of
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_integer, check_number
+from shoal.support.checks import check_integer, check_number, check_one_of
 from shoal.support.rounding import round_up, text_up
 from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
@@ -91,9 +91,7 @@ def certify(
             overflow=None if plan.parties is None else overflow_of(plan),
         )
     if q is None or crowd_size is None:
-        raise InputError(
-            "to audit a survey give q and a crowd: --q and --crowd, or q= and crowd_size=."
-        )
+        raise InputError("to audit a survey give q= and crowd_size=.")
     value = q.fraction if isinstance(q, FlipProbability) else exact_fraction(q)
     size = check_integer("crowd_size", crowd_size, lowest=1)
     overflow = None
@@ -148,8 +146,7 @@ class Certificate:
     overflow: Overflow | None = None
 
     def __post_init__(self) -> None:
-        if self.view not in VIEWS:
-            raise InputError(f"view must be one of {', '.join(VIEWS)}, got {self.view!r}.")
+        check_one_of("view", self.view, VIEWS)
         if self.releases > 1 and self.view == "reports":
             raise InputError("whole reports of several releases compose with compose(releases).")
         if self.overflow is not None and (self.view == "reports" or self.cohorts not in (None, 1)):
@@ -332,6 +329,7 @@ class Certificate:
         assert at is not None
         promised, attack = self.proven(at), self.attack(at)
         low = promised.delta.low if self.view == "reports" else attack.delta.low
+        delta = promised.delta.high if delta is None else delta
         return {
             "view": self.view,
             "parties": None if self.parties is None else self.parties.to_json(),
@@ -339,7 +337,7 @@ class Certificate:
             "q": self._q,
             "crowd_size": self.crowd_size,
             "epsilon": at,
-            "delta": promised.delta.high if delta is None else delta,
+            "delta": delta,
             "local": {"epsilon": round_up(self.local_epsilon)},
             "proven": {"delta": [low, promised.delta.high], "method": promised.method},
             "attack": {"delta": list(attack.delta), "crowd": attack.crowd},
@@ -349,6 +347,7 @@ class Certificate:
             "gain_over_local": _finite(self.gain_over_local(at)),
             "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
             "assumptions": list(self.assumptions),
+            "warnings": promise_warnings(at, round_up(delta), self.crowd_size),
         }
 
     def _pieces(self, epsilon: float) -> dict[str, Any] | None:

@@ -20,14 +20,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from shoal.errors import InputError
 from shoal.planning.bounds import Bound, bound_of, domain_of
 from shoal.planning.plan import plan
 from shoal.protocol.plan import MAX_CROWD
+from shoal.protocol.promise import promise_warnings
 from shoal.protocol.survey import Question, Survey
-from shoal.support.checks import check_decimal, check_integer, check_level, check_number
+from shoal.support.checks import (
+    check_decimal,
+    check_integer,
+    check_level,
+    check_number,
+    check_one_of,
+)
 from shoal.theory import laplace
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
@@ -92,14 +99,17 @@ class Comparison:
     costs: tuple[Cost, ...]
 
     def __getitem__(self, trust: str) -> Cost:
-        for cost in self.costs:
-            if cost.trust == trust:
-                return cost
-        kinds = ", ".join(cost.trust for cost in self.costs)
-        raise InputError(f"unknown kind of trust {trust!r}; choose one of {kinds}.")
+        costs = {cost.trust: cost for cost in self.costs}
+        check_one_of("trust", trust, tuple(costs))
+        return costs[cast(Trust, trust)]
 
     def __iter__(self) -> Iterator[Cost]:
         return iter(self.costs)
+
+    @property
+    def warnings(self) -> list[str]:
+        """The weaknesses of the promise, each a sentence, as of `Plan.warnings`."""
+        return promise_warnings(float(self.epsilon), self.delta, self.crowd_size)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; the overall gain is that of the proven promise."""
@@ -115,6 +125,7 @@ class Comparison:
             "level": self.level,
             **{cost.trust: cost.to_json() for cost in self.costs},
             "gain_over_local": self["proven"].gain_over_local,
+            "warnings": self.warnings,
         }
 
 
@@ -408,9 +419,10 @@ def survey_costs(
     >>> [round(one.sigma_without / costs.sigma, 2) for one in costs.questions]
     [0.86, 0.71]
     """
+    wish: Any = {"crowd_size": crowd_size, "epsilon": epsilon, "delta": delta, "view": view}
 
     def noise(asked: Survey) -> tuple[float, float]:
-        agreed = plan(asked, crowd_size=crowd_size, epsilon=epsilon, delta=delta, view=view)
+        agreed = plan(asked, **wish, accept_weak_promise=True)
         return float(agreed.q), count_sigma(crowd_size, float(agreed.q))
 
     q, sigma = noise(survey)

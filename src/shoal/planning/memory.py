@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import shortfall
-from shoal.planning.plan import Deployment, raising
+from shoal.planning.plan import Deployment, check_strength, raising
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction, repeated_epsilon
 from shoal.protocol.plan import MAX_CROWD, Memory, Plan, View
 from shoal.protocol.survey import Survey
@@ -55,6 +55,7 @@ def plan_with_memory(
     relay: str | None = None,
     analyzer: str | None = None,
     messages: int | None = None,
+    accept_weak_promise: bool = False,
 ) -> Plan:
     """Make a plan whose flips are partly permanent, so that many releases do not average them away.
 
@@ -125,6 +126,7 @@ def plan_with_memory(
         layers = {"window": window, "memory": memory}
         plan = deployed.draft(memory.q, crowd_size, epsilon_text, delta_text, **layers)
         if shortfall(plan) <= 0:
+            check_strength(plan, accept_weak_promise)
             return plan
     raise _nothing_left()
 

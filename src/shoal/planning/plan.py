@@ -7,13 +7,14 @@ direction and certified at the rounded value: no plan relies on a search alone.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
-from shoal.errors import InputError, PrivacyRefusal
+from shoal.errors import InputError, PrivacyRefusal, WeakPromiseWarning
 from shoal.planning.bounds import PART_OF_DELTA, Bound, Overflow, bound_of, domain_of
 from shoal.planning.certificate import shortfall
 from shoal.protocol.flip_probability import EXACT, MAX_DIGITS, FlipProbability, local_epsilon
@@ -28,8 +29,9 @@ from shoal.protocol.plan import (
     PromiseKind,
     View,
 )
+from shoal.protocol.promise import exposed_people
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_decimal, check_integer, seconds
+from shoal.support.checks import check_decimal, check_integer, check_one_of, seconds
 from shoal.support.rounding import text_up
 from shoal.theory import sufficient
 from shoal.theory.binomial import min_messages
@@ -53,6 +55,7 @@ def plan(
     relay: str | None = None,
     analyzer: str | None = None,
     messages: int | None = None,
+    accept_weak_promise: bool = False,
 ) -> Plan:
     """Make a plan that keeps a promise; of q, crowd_size, epsilon and delta one may be left out.
 
@@ -89,6 +92,10 @@ def plan(
     messages
         With a relay, an analyzer and view ``"counts"``: the number of messages per report. By
         default the fewest for which dropped bits cost at most 1 % of delta.
+    accept_weak_promise
+        Make a plan without a warning or refusal of a weak promise. Otherwise an epsilon above 10,
+        or a delta that allows 0.01 people of the crowd to be exposed, is a `WeakPromiseWarning`,
+        and a delta that allows a whole person is refused. `Plan.warnings` has the sentences.
 
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -128,9 +135,7 @@ def plan(
     for name, kind in (("delta", "proven"), ("eta", "sufficient")):
         if texts[name] is not None and promise != kind:
             raise InputError(f"{name} is part of a {kind} promise, not of a {promise} one.")
-    if promise not in PROMISES:
-        kinds = ", ".join(PROMISES)
-        raise InputError(f"promise must be one of {kinds}, got {promise!r}.")
+    check_one_of("promise", promise, PROMISES)
     deployed = Deployment.of(survey, view, relay, analyzer, messages)
     if promise == "proven":
         draft = _proven(deployed, flip, crowd_size, texts, _floor(survey, flip, local_epsilon))
@@ -145,16 +150,60 @@ def plan(
             f"epsilon={draft.promise.epsilon} is so small that reports would carry no information:"
             " every bit would be a coin toss; choose a larger epsilon or a larger crowd."
         )
-    return replace(draft, window=window, honest_fraction=_honest(draft, honest_fraction))
+    honest = _honest(honest_fraction)
+    if honest is not None and draft.crowd_size is None:
+        raise InputError("honest_fraction= needs crowd_size=.")
+    made = replace(draft, window=window, honest_fraction=honest)
+    check_strength(made, accept_weak_promise)
+    return made
 
 
-def _honest(draft: Plan, part: object) -> str | None:
+def check_strength(made: Plan, accept_weak_promise: bool) -> None:
+    """Warn of a weak promise, and refuse one that allows a person to be exposed."""
+    if accept_weak_promise:
+        return
+    delta, crowd = made.promise.delta, made.crowd_size
+    if delta is not None and crowd is not None and exposed_people(delta, crowd) >= 1:
+        raise PrivacyRefusal(
+            f"{made.warnings[0].removesuffix('.')}, or accept the promise with"
+            " accept_weak_promise=True."
+        )
+    for sentence in made.warnings:
+        warnings.warn(sentence, WeakPromiseWarning, stacklevel=3)
+
+
+def _honest(part: object) -> str | None:
     """Return the honest part as the plan keeps it: a decimal below 1, or None for all."""
     if part is None or part in (1, "1"):
         return None
-    if draft.crowd_size is None:
-        raise InputError("honest_fraction needs a crowd_size.")
     return check_decimal("honest_fraction", part, above=0, below=1)
+
+
+def replanning(old: Plan, reports: int) -> str:
+    """End a sentence with how to plan for fewer reports with the same honest part."""
+    if 10 * reports < old.reports_needed:
+        return "."
+    crowd = honest_crowd(reports, old.honest_fraction)
+    promise, command = old.promise, "shoal plan" if old.memory is None else "shoal plan over-time"
+    options = {
+        "crowd": crowd,
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "eta": promise.eta,
+        "promise": None if promise.kind in ("proven", "sufficient") else promise.kind,
+        "view": None if old.view == "reports" else old.view,
+        "honest": old.honest_fraction,
+    }
+    given = [f"--{name} {value}" for name, value in options.items() if value is not None]
+    return (
+        f", or plan for {reports:,} reports and, if none has left, randomize the answers again:"
+        f" {command} SURVEY.toml {' '.join(given)}"
+    )
+
+
+def honest_crowd(reports: int, honest_fraction: object) -> int:
+    """Return how many of some reports are honest if a part of them is; at least 1."""
+    return max(int(reports * Fraction(_honest(honest_fraction) or "1")), 1)
 
 
 Texts = dict[str, str | None]
@@ -178,14 +227,13 @@ class Deployment:
         analyzer: str | None,
         messages: int | None,
     ) -> Deployment:
-        if view not in VIEWS:
-            raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
+        check_one_of("view", view, VIEWS)
         if relay is None or analyzer is None:
             if relay is not None or analyzer is not None:
-                missing = "an analyzer" if analyzer is None else "a relay"
+                missing = "analyzer=" if analyzer is None else "relay="
                 raise InputError(f"a relay and an analyzer go together; {missing} is missing.")
             if messages is not None:
-                raise InputError("messages need a relay and an analyzer.")
+                raise InputError("messages= needs relay= and analyzer=.")
             return cls(survey, view, None, None)
         if messages is not None:
             if view == "reports":
@@ -272,7 +320,7 @@ def _proven(
     floor: FlipProbability | None,
 ) -> Plan:
     epsilon, delta = wish["epsilon"], wish["delta"]
-    _check_one_unknown(q=q, crowd=crowd, epsilon=epsilon, delta=delta)
+    _check_one_unknown(q=q, crowd_size=crowd, epsilon=epsilon, delta=delta)
     bound, wanted = deployed.bound, deployed.left(float(delta or 0))
     if q is None:
         assert crowd is not None
@@ -370,6 +418,7 @@ def _checked(draft: Plan) -> Plan:
         view=draft.view,
         relay=None if draft.parties is None else draft.parties.relay,
         analyzer=None if draft.parties is None else draft.parties.analyzer,
+        accept_weak_promise=True,
     )
     seen = " of counts" if draft.view == "counts" else ""
     sent = enough = ""
@@ -384,9 +433,12 @@ def _checked(draft: Plan) -> Plan:
 
 
 def _check_one_unknown(**given: object) -> None:
-    unknown = [name for name, value in given.items() if value is None]
+    unknown = [f"{name}=" for name, value in given.items() if value is None]
     if len(unknown) > 1:
-        raise InputError(f"give all but one of {', '.join(given)}; missing: {', '.join(unknown)}.")
+        known = ", ".join(f"{name}=" for name in given)
+        raise InputError(
+            f"give all but one of {known}, and that one is computed; missing: {', '.join(unknown)}."
+        )
 
 
 def _finite_crowd(crowd_size: float, q: FlipProbability, epsilon: str) -> int:
@@ -410,6 +462,10 @@ def _text_probability(bound: float, name: str, epsilon: str) -> str:
 def _decimal(name: str, value: object, below: int | None) -> str | None:
     if value is None:
         return None
+    if name == "delta" and value in (0, "0"):
+        raise InputError(
+            "delta must be above 0, got delta=0; a promise without delta is a local one."
+        )
     text = check_decimal(name, value, above=0, below=below)
     if not 0 < float(text) < (below or math.inf):
         raise InputError(f"{name}={text} is too small or too large to compute with.")

@@ -108,10 +108,10 @@ class PlanDiff:
         }
 
 
-def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> PlanDiff:
+def plan_diff(old: Plan, new: Plan, *, accept_weak_promise: bool = False) -> PlanDiff:
     """Return what replacing the plan `old` by `new` means for those who answer.
 
-    With `weaker_is_intended` less protection under the same name is a new plan, not forbidden.
+    With `accept_weak_promise` less protection under the same name is a new plan, not forbidden.
 
     >>> from shoal import Flags, plan
     >>> before = plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q="0.25")
@@ -120,7 +120,7 @@ def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> Plan
     >>> diff.kind, diff.reasons
     ('label', ("'vpn' of question 'features' is now called 'proxy'.",))
     >>> less = plan(Survey("browser", (Flags("features", ("sync", "vpn", "tabs")),)), q="0.25")
-    >>> plan_diff(before, less).kind, plan_diff(before, less, weaker_is_intended=True).kind
+    >>> plan_diff(before, less).kind, plan_diff(before, less, accept_weak_promise=True).kind
     ('forbidden', 'new plan')
     """
     if old.id == new.id:
@@ -148,11 +148,11 @@ def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> Plan
     reasons = [*weaker, *_shortened(questions), *others, *redraw]
     if not weaker:
         kind: DiffKind = "new plan"
-    elif same_name and not weaker_is_intended:
+    elif same_name and not accept_weak_promise:
         kind = "forbidden"
         reasons.append(
             f"Give it another name than {old.survey.name!r}, or declare it with"
-            " --weaker-is-intended, and publish it after the old plan is closed."
+            " --accept-weak-promise, and publish it after the old plan is closed."
         )
     else:
         kind = "new plan"

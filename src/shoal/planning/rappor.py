@@ -192,6 +192,7 @@ def migrate(
     delta: object = "1e-6",
     name: str = "rappor",
     question: str = "value",
+    accept_weak_promise: bool = False,
 ) -> Migration:
     """Return the plan that RAPPOR's parameters mean.
 
@@ -205,6 +206,8 @@ def migrate(
         The delta of the proven promise.
     name, question
         Names of the plan's survey and of its text question.
+    accept_weak_promise
+        As in `shoal.plan`.
 
     >>> parameters = RapporParameters(k=128, h=2, m=16, p="0.25", q="0.75", f="0.5")
     >>> migration = migrate(parameters)
@@ -218,7 +221,8 @@ def migrate(
     survey = Survey(name, (text,))
     q, memory = _flips(parameters)
     proven = {} if crowd_size is None else {"crowd_size": crowd_size, "delta": wish}
-    draft = plan(survey, q=q, **proven)  # type: ignore[arg-type]
+    declared: Any = {"accept_weak_promise": accept_weak_promise, **proven}
+    draft = plan(survey, q=q, **declared)
     # What a device remembers belongs to one cohort, which would split the crowd.
     if crowd_size is None:
         draft = replace(draft, memory=memory)

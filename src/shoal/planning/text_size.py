@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import string
 from dataclasses import dataclass
+from typing import Any
 
 from scipy.special import ndtri
 
@@ -30,7 +31,7 @@ from shoal.planning.plan import plan
 from shoal.protocol.plan import MAX_CROWD, VIEWS, View
 from shoal.protocol.survey import Survey, Text
 from shoal.protocol.text_hash import Pairs
-from shoal.support.checks import check_decimal, check_integer, check_number
+from shoal.support.checks import check_decimal, check_integer, check_number, check_one_of
 
 _RECALL = 0.95
 _NEAR_BEST = 1.05
@@ -118,8 +119,7 @@ def suggest_text_size(
     check_integer("max_cohorts", max_cohorts, lowest=1, highest=65_535)
     if not 0 < check_number("fdr", fdr) < 1:
         raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}.")
-    if view not in VIEWS:
-        raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
+    check_one_of("view", view, VIEWS)
     wanted = (
         check_decimal("epsilon", epsilon, above=0),
         check_decimal("delta", delta, above=0, below=1),
@@ -151,7 +151,8 @@ def suggest_text_size(
         raise PrivacyRefusal(f"a crowd of {crowd_size} is too small for text at epsilon {epsilon}.")
     best = min(tried, key=lambda proposal: proposal.sigma)
     survey = Survey("proposal", (best.question("text"),))
-    q = float(plan(survey, crowd_size=crowd_size, epsilon=epsilon, delta=delta, view=view).q)
+    wish: Any = {"crowd_size": crowd_size, "epsilon": epsilon, "delta": delta, "view": view}
+    q = float(plan(survey, **wish, accept_weak_promise=True).q)
     cohorts_of = [best.cohorts] if view == "counts" else counts
     sizes = [(bits, cohorts) for bits in lengths for cohorts in cohorts_of]
     within = [expected(bits, best.hashes, cohorts, q) for bits, cohorts in sizes]

@@ -24,6 +24,7 @@ from shoal.protocol.survey import Survey
 from shoal.support.checks import (
     check_decimal_text,
     check_integer,
+    check_one_of,
     check_origin,
     exact_fields,
     shown,
@@ -81,9 +82,7 @@ class Promise:
     eta: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in PROMISES:
-            kinds = ", ".join(PROMISES)
-            raise PlanError(f"promise must be one of {kinds}, got {self.kind!r}.")
+        check_one_of("promise", self.kind, PROMISES, error=PlanError)
         epsilon = check_decimal_text("epsilon", self.epsilon, above=0, error=PlanError)
         object.__setattr__(self, "epsilon", epsilon)
         for name, kind in (("delta", "proven"), ("eta", "sufficient")):
@@ -210,9 +209,7 @@ class Plan:
                 raise PlanError("a joint group holds 2 to 16 different bits.")
 
     def _check_view(self) -> None:
-        if self.view not in VIEWS:
-            views = ", ".join(VIEWS)
-            raise PlanError(f"view must be one of {views}, got {self.view!r}.")
+        check_one_of("view", self.view, VIEWS, error=PlanError)
         if self.view == "counts" and self.promise.kind != "proven":
             raise PlanError(f"a plan with view counts is proven, got {self.promise.kind!r}.")
         if self.view == "counts" and self.joint:
@@ -271,6 +268,14 @@ class Plan:
         from shoal.support.rounding import float_up
 
         return float_up(local_epsilon(self.survey.differing_bits, self.q, places=EXACT))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The weaknesses of the promise, each a sentence: a large epsilon, a large delta."""
+        from shoal.protocol.promise import promise_warnings
+
+        promise = self.promise
+        return tuple(promise_warnings(float(promise.epsilon), promise.delta, self.crowd_size))
 
     def certificate(self) -> Certificate:
         """Return what the plan guarantees, and against whom; needs a plan with a crowd.

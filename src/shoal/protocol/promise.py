@@ -6,7 +6,9 @@ certificate of somebody it trusts instead.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from shoal.errors import InputError, PlanError
@@ -55,6 +57,53 @@ class ComputedPromise:
             f" guarantee{proven}",
             "local": f"local: epsilon {promise.epsilon} for each report by itself",
         }[promise.kind]
+
+
+_MAX_EPSILON = 10
+"""Above this epsilon a promise is weak: it allows odds to change by a factor of 22,026."""
+
+_MAX_EXPOSED = Decimal("0.01")
+"""From this expected number of exposed people on a promise is weak; from 1 on it is refused."""
+
+
+def exposed_people(delta: str | float, people: int) -> Decimal:
+    """Return how many people a delta allows to be exposed: each with probability delta."""
+    return Decimal(str(delta)) * people
+
+
+def promise_warnings(epsilon: float, delta: str | float | None, people: int | None) -> list[str]:
+    """Return a sentence for each weakness of a promise to a crowd, or to a single person.
+
+    A mechanism that publishes each person's answer with probability delta is (0, delta)-private.
+
+    >>> promise_warnings(1.0, "1e-6", 10_000)
+    []
+    >>> promise_warnings(1.0, "0.001", 10_000)[0].partition("; ")[0]
+    'delta 0.001 allows 10 of 10,000 people, on average, to be fully exposed'
+    >>> promise_warnings(12.0, None, None)[0]
+    "epsilon 12 allows an observer's odds about a person to change by a factor of e^12 = 162,755."
+    """
+    found = []
+    if delta is not None and people is not None:
+        exposed = exposed_people(delta, people)
+        if exposed >= _MAX_EXPOSED:
+            safe = Decimal(1).scaleb(-(len(str(people)) + 2))  # times people it is below 0.01
+            found.append(
+                f"delta {delta} allows {_people(exposed)} of {people:,} people, on average, to be"
+                f" fully exposed; use a delta of {safe:e} or less."
+            )
+    if epsilon > _MAX_EPSILON:
+        value = text_up(epsilon)
+        factor = f" = {math.ceil(math.exp(epsilon)):,}" if epsilon < 30 else ""
+        found.append(
+            f"epsilon {value} allows an observer's odds about a person to change by a factor of"
+            f" e^{value}{factor}."
+        )
+    return found
+
+
+def _people(exposed: Decimal) -> str:
+    return f"{Decimal(text_up(float(exposed), 3)):,f}"
 
 
 def read_certificate(plan: Plan, content: bytes) -> ComputedPromise:

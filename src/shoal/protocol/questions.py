@@ -39,7 +39,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from shoal.errors import SurveyError
 from shoal.protocol.text_hash import Pairs
-from shoal.support.checks import check_decimal, check_integer, check_text, listed, shown
+from shoal.support.checks import (
+    check_decimal,
+    check_integer,
+    check_text,
+    did_you_mean,
+    listed,
+    shown,
+)
 
 MAX_BITS = 65_536
 """The longest vector a survey may ask a device to send."""
@@ -580,7 +587,7 @@ def folded(text: str) -> str:
 def checked_sequence(what: str, value: object) -> Sequence[object]:
     """Return a list whose members are not yet checked."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise SurveyError(f"{what} must be a list, got {type(value).__name__}.")
+        raise SurveyError(f'{what} must be a list such as ["a", "b"], got {shown(value)}.')
     return value
 
 
@@ -648,7 +655,8 @@ def _side(asked: Sequence[Question], name: object) -> CrossSide:
     question = questions.get(name if whole else before)
     if question is None:
         raise SurveyError(
-            f"there is no question {shown(name)} to cross; there is {listed(questions)}."
+            f"there is no question {shown(name)} to cross; there is"
+            f" {listed(questions)}.{did_you_mean(name, questions)}"
         )
     if not isinstance(question, AskedQuestion):
         raise SurveyError(f"{name!r} is a cross itself; cross the questions that it is made of.")
@@ -678,7 +686,8 @@ def _check_side(side: CrossSide) -> None:
             )
         if flag not in question.options:
             raise SurveyError(
-                f"{called} has no option {flag!r}; it has {listed(question.options)}."
+                f"{called} has no option {flag!r}; it has"
+                f" {listed(question.options)}.{did_you_mean(flag, question.options)}"
             )
     elif flag is not None:
         raise SurveyError(

@@ -28,7 +28,7 @@ from shoal.protocol.questions import (
     checked_sequence,
 )
 from shoal.protocol.text_hash import Pairs, TextHash
-from shoal.support.checks import check_text, exact_fields, listed
+from shoal.support.checks import check_one_of, check_text, did_you_mean, exact_fields, listed
 from shoal.support.files import canonical_json
 
 __all__ = [
@@ -204,7 +204,8 @@ class Survey:
         labels = self[question].labels
         if label not in labels:
             raise SurveyError(
-                f"question {question!r} has no option {label!r}; it has {listed(labels)}."
+                f"question {question!r} has no option {label!r}; it has"
+                f" {listed(labels)}.{did_you_mean(label, labels)}"
             )
         return int(self._slices[question].start) + labels.index(label)
 
@@ -214,7 +215,8 @@ class Survey:
                 return candidate
         names = [candidate.name for candidate in self.questions]
         raise SurveyError(
-            f"survey {self.name!r} has no question {question!r}; it has {listed(names)}."
+            f"survey {self.name!r} has no question {question!r}; it has"
+            f" {listed(names)}.{did_you_mean(question, names)}"
         )
 
     def __iter__(self) -> Iterator[Question]:
@@ -243,7 +245,7 @@ class Survey:
             raise SurveyError(str(error)) from error
         questions = document.pop("question", None)
         if not isinstance(questions, list):
-            raise SurveyError("a survey needs at least one [[question]] table.")
+            raise SurveyError("a survey needs at least one [[question]] table, in two brackets.")
         crosses = document.pop("cross", [])
         if not isinstance(crosses, list):
             raise SurveyError("crossed questions are in [[cross]] tables.")
@@ -317,9 +319,9 @@ def _question_from_json(document: object, before: Sequence[Question]) -> Questio
         needed, optional = {"kind", "questions"}, {"name"}
         fields = exact_fields("a cross", document, needed, optional, error=SurveyError)
         return Cross.of(before, fields["questions"], fields.get("name"))
-    if not isinstance(kind, str) or kind not in _KINDS:
-        kinds = listed([*_KINDS, Cross.kind])
-        raise SurveyError(f"a question's kind must be one of {kinds}, got {kind!r}.")
+    if kind is None:
+        raise SurveyError(f"a question is a table with a kind, one of {listed(_KINDS)}.")
+    check_one_of("the kind of a question", kind, [*_KINDS, Cross.kind], error=SurveyError)
     known = _KINDS[kind].json_fields()
     needed = {"kind"} | {name for name, one in known.items() if one.default is dataclasses.MISSING}
     what, optional = f"a {kind} question", known.keys() - needed

@@ -171,7 +171,8 @@ def facts(
 
     `whole` is what holds for a sum of crowds, if the release is one.
     """
-    rows = [] if whole is None else _facts_of_sum(whole)
+    rows = [Fact("Warning", "weak promise", sentence) for sentence in plan.warnings]
+    rows += [] if whole is None else _facts_of_sum(whole)
     if certificate is not None:
         rows += _facts_of_certificate(plan, certificate, one_crowd(whole))
     q = float(plan.q)

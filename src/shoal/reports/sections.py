@@ -18,8 +18,7 @@ from shoal.analysis.estimates import NUMBERS, Estimates
 from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
-from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Cross, Question
+from shoal.protocol.survey import Cross, Question, Survey
 from shoal.reports.charts import (
     WIDTHS,
     Layout,
@@ -109,13 +108,13 @@ def results(
     }
 
 
-def question_sections(plan: Plan, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def question_sections(survey: Survey, document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the section of each question, from the JSON of a publication or a crowd."""
     estimates = document["estimates"]
     layouts = {kind: page_layout(estimates, width) for kind, width in WIDTHS.items()}
     return [
         _section(question, f"question-{number}", document, layouts)
-        for number, question in enumerate(plan.survey, 1)
+        for number, question in enumerate(survey, 1)
     ]
 
 

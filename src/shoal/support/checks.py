@@ -8,7 +8,7 @@ import numbers
 import operator
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, SupportsIndex, cast
@@ -29,10 +29,13 @@ def check_integer(
 ) -> int:
     """Return `value` as an int in [lowest, highest]; booleans and floats are not integers."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise error(f"{name} must be a whole number, got {name}={shown(value)}.")
+        raise error(f"{name} must be a whole number, {got(name, value)}.")
     number = operator.index(cast("SupportsIndex", value))
     if not lowest <= number <= highest:
-        raise error(f"{name} must be between {lowest} and {highest}, got {name}={shown(number)}.")
+        limits = f"between {lowest:,} and {highest:,}"
+        if highest == MAX_INTEGER:
+            limits = f"at least {lowest:,}"
+        raise error(f"{name} must be {limits}, {got(name, number)}.")
     return number
 
 
@@ -106,7 +109,8 @@ def check_decimal(
         inside = number > above and (below is None or number < below)
     # Whatever is kept can be read again.
     if not inside or len(spelling) > 64 or not re.fullmatch(_DECIMAL, spelling):
-        raise error(f"{name} must be a decimal number {limit}, got {name}={shown(value)}.")
+        hint = " Write a decimal point, not a comma." if re.fullmatch("[0-9]+,[0-9]+", text) else ""
+        raise error(f"{name} must be a decimal number {limit}, {got(name, value)}.{hint}")
     return spelling
 
 
@@ -115,7 +119,7 @@ def check_decimal_text(
 ) -> str:
     """Return a decimal that is already text, no float and no blanks, in its one spelling."""
     if not isinstance(value, str) or value != value.strip():
-        raise error(f"{name} must be a decimal written as text, got {name}={shown(value)}.")
+        raise error(f"{name} must be a decimal written as text, {got(name, value)}.")
     return check_decimal(name, value, above=above, below=below, error=error, lenient=False)
 
 
@@ -140,7 +144,7 @@ def check_origin(name: str, value: object, *, error: type = InputError) -> str:
     if match is None or port == usual or port > 65_535:
         raise error(
             f"{name} must be an origin such as https://host or https://host:8443, in lower case"
-            f" and without a path, got {name}={shown(value)}."
+            f" and without a path, {got(name, value)}."
         )
     return match[0]
 
@@ -148,14 +152,19 @@ def check_origin(name: str, value: object, *, error: type = InputError) -> str:
 def check_text(name: str, value: object, *, error: type = InputError, longest: int = 200) -> str:
     """Return a short printable text in Unicode normal form C."""
     if not isinstance(value, str):
-        raise error(f"{name} must be text, got {name}={shown(value)}.")
+        raise error(f"{name} must be text, {got(name, value)}.")
     text = unicodedata.normalize("NFC", value)
     if not text or text != text.strip() or len(text) > longest or not text.isprintable():
         raise error(
             f"{name} must be 1 to {longest} printable characters without blanks at its ends,"
-            f" got {name}={shown(value)}."
+            f" {got(name, value)}."
         )
     return text
+
+
+def got(name: str, value: object) -> str:
+    """Return the end of a message about an argument, or about something that is no argument."""
+    return f"got {name}={shown(value)}" if name.isidentifier() else f"got {shown(value)}"
 
 
 def shown(value: object) -> str:
@@ -209,11 +218,35 @@ def exact_fields(
     if not isinstance(document, Mapping):
         kind = type(document).__name__
         raise error(f"{what} must be an object with the fields {takes}, got {kind}.")
+    if unknown := sorted(str(name)[:80] for name in document.keys() - needed - optional):
+        hint = did_you_mean(unknown[0], (needed | optional) - document.keys())
+        raise error(f"{what} has an unknown field {listed(unknown)}; it takes {takes}.{hint}")
     if missing := sorted(needed - document.keys()):
         raise error(f"{what} has no field {listed(missing)}.")
-    if unknown := sorted(str(name)[:80] for name in document.keys() - needed - optional):
-        raise error(f"{what} has an unknown field {listed(unknown)}; it takes {takes}.")
     return dict(document)
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return a question that names the known word closest to a mistyped one, or no text.
+
+    >>> did_you_mean("chanel", ["channel", "features"])
+    " Did you mean 'channel'?"
+    """
+    from difflib import get_close_matches  # needed only after a mistake
+    from itertools import islice
+
+    words = {str(one).casefold(): one for one in islice(known, 1000)}
+    near = get_close_matches(str(word)[:80].casefold(), words, n=1)
+    return f" Did you mean {words[near[0]]!r}?" if near else ""
+
+
+def check_one_of(
+    name: str, value: object, allowed: Sequence[str], *, error: type = InputError
+) -> None:
+    """Refuse a value that is none of the allowed texts."""
+    if value not in allowed:
+        hint = did_you_mean(value, allowed)
+        raise error(f"{name} must be one of {listed(allowed)}, {got(name, value)}.{hint}")
 
 
 def listed(names: Iterable[object]) -> str:
@@ -235,7 +268,7 @@ _UNITS = {
 
 def decimal_text(text: str) -> str:
     """Return a number that a person wrote in the one spelling of decimals; 5% is 0.05."""
-    bare = text.strip()
+    bare = text.strip().replace("\N{MINUS SIGN}", "-")
     percent = bare.endswith("%")
     bare = bare.removesuffix("%").rstrip()
     if len(bare) > 64 or not re.fullmatch(_NUMBER, bare):
@@ -246,7 +279,7 @@ def decimal_text(text: str) -> str:
 
 def whole_number(text: str) -> int:
     """Return a whole number that a person wrote, with signs for thousands or an exponent."""
-    bare = text.strip()
+    bare = text.strip().replace("\N{MINUS SIGN}", "-")
     if re.fullmatch("[0-9]{1,3}([, ][0-9]{3})+", bare):
         bare = re.sub("[, ]", "", bare)
     if len(bare) <= 64 and re.fullmatch(_NUMBER, bare):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from shoal.errors import InputError
-from shoal.support.checks import listed
+from shoal.support.checks import did_you_mean, listed
 from shoal.support.table_format import DELIMITERS, TableFormat
 
 _BLOCK = 1 << 22
@@ -81,7 +81,8 @@ def check_columns(
     for name in names:
         if name not in header and tidy(name) not in header:
             hint = _delimiter_hint(name, header)
-            raise error(f"{source} has no column {name!r}; it has {listed(header)}{hint}.")
+            near = "" if hint else did_you_mean(name, header)
+            raise error(f"{source} has no column {name!r}; it has {listed(header)}{hint}.{near}")
         if list(header).count(name) > 1:
             raise error(f"{source} has column {name!r} twice.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import json
 import pathlib
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.errors import InputError
+from shoal.support.checks import did_you_mean
 
 MAX_FILE_BYTES = 64 << 20
 _MAX_LINE = 300
@@ -87,7 +89,7 @@ def read_toml(source: str | pathlib.Path, what: str, error: type[InputError]) ->
         _check_toml(text, what)
         return tomllib.loads(text, parse_float=decimal.Decimal)
     except OSError as problem:
-        raise error(f"cannot read {which}: {problem.strerror or 'unreadable'}.") from problem
+        raise error(cannot_read(which, pathlib.Path(source), problem)) from problem
     except (ValueError, ArithmeticError) as problem:
         if isinstance(source, pathlib.Path) and (other := explain_wrong_file(source, what)):
             raise error(other) from problem
@@ -137,12 +139,20 @@ def read_file(path: pathlib.Path, what: str, error: type[InputError] = InputErro
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as problem:
-        reason = problem.strerror or "unreadable"
-        raise error(f"cannot read {what} {path}: {reason}.") from problem
+        raise error(cannot_read(f"{what} {path}", path, problem)) from problem
     if len(content) > MAX_FILE_BYTES:
         size = f"{MAX_FILE_BYTES >> 20} MiB"
         raise error(f"{path} is larger than {size}, too large for a {what}.")
     return content
+
+
+def cannot_read(which: str, path: pathlib.Path, problem: OSError) -> str:
+    """Say why a file cannot be read, and name one that may have been meant."""
+    near = ""
+    with contextlib.suppress(OSError):
+        if isinstance(problem, FileNotFoundError):
+            near = did_you_mean(path.name, [one.name for one in path.parent.iterdir()])
+    return f"cannot read {which}: {first_line(problem)}.{near}"
 
 
 def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
@@ -195,6 +205,13 @@ _HINTS = {
     ("plan", "survey"): "give the survey that it was made from",
     ("plan", "tally"): "give the plan first and the tally after it",
     ("tally", "plan"): "give the plan first and the tally after it",
+    ("reports", "plan"): "give the plan first and the reports after it",
+    ("table", "reports"): "randomize it first: shoal randomize PLAN.json {path} -o reports.parquet",
+    (
+        "originals",
+        "reports",
+    ): "randomize them first: shoal randomize PLAN.json {path} -o reports.parquet",
+    ("plan", "reports"): "give the plan first and the reports after it",
     ("reports", "tally"): "count them first: shoal tally PLAN.json {path} -o tally.json",
     ("table", "tally"): "answers are randomized and then counted: shoal randomize, shoal tally",
     ("table", "survey"): "propose one from it: shoal survey from {path} -o survey.toml",
@@ -262,6 +279,6 @@ def explain_wrong_file(path: pathlib.Path, wanted: str) -> str | None:
     if found is None or found == wanted:
         return None
     hint = _HINTS.get((found, wanted), "")
-    article = "" if wanted == "candidates" else "a "
+    article = "" if wanted in ("candidates", "reports") else "a "
     sentence = f"{path} is {_NAMES[found]}, not {article}{wanted}"
     return f"{sentence}; {hint.format(path=path)}." if hint else f"{sentence}."

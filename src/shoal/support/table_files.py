@@ -29,7 +29,7 @@ from shoal.support.csv_rows import (
     tidy,
     unique_names,
 )
-from shoal.support.files import first_line
+from shoal.support.files import cannot_read, first_line
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 _ROWS = 1 << 16
@@ -86,7 +86,9 @@ def file_errors(path: Path, error: type[InputError] = InputError) -> Iterator[No
     """Raise errors of the system and of Arrow about a file as one sentence."""
     try:
         yield
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as problem:
+    except OSError as problem:
+        raise error(cannot_read(str(path), path, problem)) from problem
+    except (pa.ArrowException, UnicodeDecodeError) as problem:
         raise error(f"cannot read {path}: {first_line(problem)}.") from problem
 
 

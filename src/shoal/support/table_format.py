@@ -12,14 +12,20 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from shoal.errors import InputError
-from shoal.support.checks import check_integer, exact_fields, listed, shown, whole_digits
+from shoal.support.checks import (
+    check_integer,
+    check_one_of,
+    exact_fields,
+    shown,
+    whole_digits,
+)
 from shoal.support.files import read_toml
 
 ENCODINGS = ("utf-8", "iso-8859-1", "iso-8859-15", *(f"windows-125{n}" for n in range(9)))
@@ -52,11 +58,6 @@ INFERRED = """\
 # noise hides from a reader of this survey. Delete the next line once you have checked that they do
 # not, for example because you would have asked for the same.
 """
-
-
-def _check_one_of(name: str, value: object, allowed: Iterable[str]) -> None:
-    if not isinstance(value, str) or value not in tuple(allowed):
-        raise InputError(f"{name} must be one of {listed(allowed)}, got {shown(value)}.")
 
 
 @dataclass(frozen=True)
@@ -128,12 +129,12 @@ class TableFormat:
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        _check_one_of("encoding", self.encoding, ENCODINGS)
-        _check_one_of("delimiter", self.delimiter, tuple(DELIMITERS))
-        _check_one_of("decimal", self.decimal, (".", ","))
-        _check_one_of("invalid", self.invalid, ("error", "missing"))
-        _check_one_of("dates", self.dates, _ORDERS)
-        _check_one_of("thousands", self.thousands, ("", ",", "."))
+        check_one_of("encoding", self.encoding, ENCODINGS)
+        check_one_of("delimiter", self.delimiter, tuple(DELIMITERS))
+        check_one_of("decimal", self.decimal, (".", ","))
+        check_one_of("invalid", self.invalid, ("error", "missing"))
+        check_one_of("dates", self.dates, tuple(_ORDERS))
+        check_one_of("thousands", self.thousands, ("", ",", "."))
         if self.thousands == self.decimal:
             raise InputError(f"thousands and decimal must differ, got {self.decimal!r} for both.")
         for name in ("missing", "units"):
@@ -177,7 +178,11 @@ class TableFormat:
     def from_json(cls, document: object) -> TableFormat:
         """Read a format from plain JSON values, or from the [table] section of a TOML file."""
         known = {field.name for field in fields(cls)}
-        return cls(**exact_fields("[table]", document, set(), known))
+        given = exact_fields("[table]", document, set(), known)
+        try:
+            return cls(**given)
+        except InputError as error:
+            raise InputError(f"[table] {error}") from error
 
     @classmethod
     def from_toml(cls, path: Path) -> TableFormat:

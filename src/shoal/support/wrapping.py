@@ -45,9 +45,11 @@ def _lines(line: str, width: int) -> Iterator[str]:
         return
     start = line[: len(line) - len(line.lstrip(" "))]
     indent = start + "  " if start else ""
+    if 2 * len(indent) > width:  # no room to indent
+        start = indent = ""
     current = start
-    for space, piece in _pieces(line[len(start) :], max(width - len(indent), 2)):
-        if width_of(current + space + piece) > width and current.strip():
+    for space, piece in _pieces(line.lstrip(" "), width - len(indent)):
+        if width_of(current + space + piece) > width and current.strip(" "):
             yield current
             current = indent + piece
         else:

@@ -8,7 +8,8 @@
 | `homogeneous`, `sufficient` | crowds of equal answers: delta, eta, the attack |
 | `blanket`, `proven`, `counts` | bounds for every crowd: whole reports, released counts |
 | `composition`, `calibration` | several mechanisms; the smallest value that keeps a promise |
-| `honest_crowds`, `laplace` | tests for fakes; a curator's noise |
+| `honest_crowds` | tests for fakes |
+| `laplace`, `discrete_gaussian` | a curator's noise |
 | `enumeration`, `mixed_crowds`, `worlds` | independent checks and the search for worse crowds |
 | `literature_bounds` | published bounds, for comparison |
 

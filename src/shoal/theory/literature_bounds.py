@@ -42,6 +42,8 @@ def published_delta(
 ) -> Bracket:
     """Bracket delta(epsilon) by a published bound, that of its three-symbol reduction."""
     check_crowd(N, q, epsilon)
+    if bound not in get_args(PublishedBound):
+        raise ValueError(f'bound must be "clones" or "stronger clones", got {bound!r}.')
     local = local_epsilon(differing_bits(domain), q)
     log_r = -local - (math.log(2.0) if bound == "clones" else math.log1p(math.exp(-local)))
     often = -math.log1p(math.exp(-local))
@@ -73,8 +75,6 @@ def published_q(
     """
     check_crowd(N, 0.5, epsilon)
     blocks = check_domain(domain)
-    if bound not in get_args(PublishedBound):
-        raise ValueError(f'bound must be "clones" or "stronger clones", got {bound!r}.')
     check_target(delta)
     safe = local_q(differing_bits(blocks), epsilon)
 

@@ -28,14 +28,18 @@ ANSWER_SUFFIXES = (*READERS, *_JSON)
 
 
 def read_answers(
-    survey: Survey, path: Path, table_format: TableFormat = DEFAULT_FORMAT
+    survey: Survey,
+    path: Path,
+    table_format: TableFormat = DEFAULT_FORMAT,
+    encoder: TableEncoder | None = None,
 ) -> Iterator[Original]:
     """Encode the answers in a file of a suffix in `ANSWER_SUFFIXES`, or take originals in Parquet.
 
     Each row is encoded by itself, as the format says. Originals are only taken for the survey that
-    they were encoded for. A file without answers is an error: it is rarely intended.
+    they were encoded for. A file without answers is an error: it is rarely intended. An `encoder`
+    of the survey and the format may be given, to ask it for more afterwards.
     """
-    suffix, encoder = path.suffix.lower(), TableEncoder(survey, table_format)
+    suffix, encoder = path.suffix.lower(), encoder or TableEncoder(survey, table_format)
     if suffix not in ANSWER_SUFFIXES:
         raise AnswerError(
             f"answers come as .csv, .xlsx, .ndjson, .arrow or .parquet, got {path.name!r}."

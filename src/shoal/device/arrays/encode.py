@@ -105,6 +105,8 @@ class TableEncoder:
     """Encodes tables of answers part by part; rows are numbered from 1 through all parts.
 
     Answers that are not allowed go to `errors`. The caller raises them before it uses any row.
+    With `keep_positions` the numbers of a grid are not rounded and set no bit: `positions` has
+    where they are on their grid, by question and part, NaN where one is missing.
     """
 
     def __init__(
@@ -112,12 +114,16 @@ class TableEncoder:
         survey: Survey,
         table_format: TableFormat | None = None,
         random_bits: RandomBits | None = None,
+        *,
+        keep_positions: bool = False,
     ) -> None:
         self._survey, self._format = survey, table_format or DEFAULT_FORMAT
         self._random_bits = random_bits or SystemBits()
         self._rounding = fresh_rounding(self._random_bits)
         check_format(survey, self._format)
         self.errors = AnswerErrors()
+        kept = [one for one in survey.asked if isinstance(one, Number) and one.grid]
+        self.positions = {one.name: list[NDArray[np.float64]]() for one in kept * keep_positions}
         self._row = 1
 
     def table(self, table: Any, problems: Sequence[RowProblem] = ()) -> Original:
@@ -174,6 +180,9 @@ class TableEncoder:
                 block = vectors[:, survey.slice_of(question.name)]
                 column = columns[question.name][part]
                 written = self._format.column(question.table_column)
+                if isinstance(question, Number) and question.name in self.positions:
+                    self._keep_positions(question, column, start, unreadable)
+                    continue
                 if not isinstance(column, list):
                     column = _plain(question, column.combine_chunks())
                     if _encode_column(question, column, block, written, self._random_bits):
@@ -210,10 +219,39 @@ class TableEncoder:
                 if key is not None:
                     known[key] = bits
             if isinstance(bits, str):
-                row = self._row + start + index
-                self.errors.add(row, f"question {question.name!r}{_ANSWER}", bits)
+                self._refuse(question, start + index, bits)
             else:
                 out[index, bits] = True
+
+    def _refuse(self, question: AskedQuestion, place: int, why: str) -> None:
+        self.errors.add(self._row + place, f"question {question.name!r}{_ANSWER}", why)
+
+    def _keep_positions(
+        self, question: Number, column: Any, start: int, unreadable: Collection[int]
+    ) -> None:
+        """Keep where a column's numbers are on their grid; cell by cell if one does not fit."""
+        written = self._format.column(question.table_column)
+        positions = np.full(len(column), np.nan)
+        self.positions[question.name].append(positions)
+        if not isinstance(column, list):
+            column = _plain(question, column.combine_chunks())
+            try:
+                numbers, missing = _numbers(question, column, written)
+            except (AnswerError, pa.ArrowException, UnicodeDecodeError):
+                numbers, missing = np.array([np.nan]), np.array([False])
+            if np.isfinite(numbers).all():
+                positions[~missing] = question.position(numbers[~missing])
+                return
+            column = python_cells(column)
+        for index, cell in enumerate(column):
+            if start + index in unreadable or cell is LEFT_OUT:
+                continue
+            try:
+                answer = _read_or_missing(question, cell, written)
+                if isinstance(answer, float):
+                    positions[index] = question.position(answer)
+            except AnswerError as error:
+                self._refuse(question, start + index, explain(question, cell, written, error.why))
 
     def _bits(self, question: AskedQuestion, cell: Any, cohort: int | None) -> list[int] | str:
         """Return the bits that a cell sets, or why it is not allowed."""

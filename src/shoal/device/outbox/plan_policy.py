@@ -74,7 +74,7 @@ class PlanPolicy:
         if key is None and not self._recompute:
             raise PrivacyRefusal(
                 "this device cannot confirm the plan's promise; use --recompute (needs SciPy),"
-                " --limit or --key (in Python recompute=, limit=, public_key=)."
+                " --limit or --key (in Python the arguments recompute, limit, public_key)."
             )
         source = "computed" if self._recompute else f"certified by {key}"
         note = f"{source}, shoal {shoal.__version__}"

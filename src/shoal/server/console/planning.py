@@ -160,6 +160,7 @@ def prospect(wanted: PlanRequest) -> dict[str, Any]:
         "q": float(agreed.q),
         "sigma": certificate.sigma,
         "local_epsilon": agreed.local_epsilon,
+        "warnings": list(agreed.warnings),
         "single_report": single_report(agreed.local_epsilon, float(agreed.q)),
         "smallest_group": {
             "people": math.ceil(visible),

@@ -384,6 +384,7 @@ class Prospect(JsonObject):
     q: float
     sigma: float
     local_epsilon: float
+    warnings: list[str]
     single_report: str | None
     smallest_group: SmallestGroup
     observers: list[ObserverLine]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from shoal.errors import InputError
-from shoal.support.checks import shown
+from shoal.support.checks import did_you_mean, shown
 from shoal.support.disk import Disk
 from shoal.support.files import first_line, read_json
 
@@ -88,7 +88,8 @@ class ServiceSettings:
         for name in given:
             if name not in known:
                 raise InputError(
-                    f"there is no setting {shown(name)}; there are {', '.join(known)}."
+                    f"there is no setting {shown(name)}; there are"
+                    f" {', '.join(known)}.{did_you_mean(name, known)}"
                 )
         return cls(**{name: _checked(known[name], value) for name, value in given.items()})
 

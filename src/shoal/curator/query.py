@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from shoal.curator.noise import Neighbours, float_at_least
+from shoal.curator.noise import NEIGHBOURS_IN_WORDS, Neighbours, float_at_least
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.support.rounding import text_up
@@ -130,12 +130,8 @@ class Release:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The conditions of the promise."""
-        relation = {
-            "replace": "Neighbours replace one row by any other; the number of rows is public.",
-            "add-remove": "Neighbours add or remove one row; the number of rows is private.",
-        }[self.neighbours]
         sentences = [
-            relation,
+            NEIGHBOURS_IN_WORDS[self.neighbours],
             "Each person has one row.",
             "The curator sees every row and is trusted.",
         ]

@@ -1,0 +1,164 @@
+"""Mistakes of the first hour: the error names what was written, and what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal import Plan
+from shoal.cli import run
+
+SURVEY = """
+name = "shop"
+[[question]]
+name = "age"
+kind = "number"
+edges = [18, 65]
+[[question]]
+name = "brand"
+kind = "choice"
+options = ["old", "new"]
+[[question]]
+name = "features"
+kind = "flags"
+options = ["sync", "vpn"]
+"""
+WISH = ("--crowd", "100", "--epsilon", "1", "--delta", "1e-6")
+PLAN = ("plan", "survey.toml")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+    Path("survey.toml").write_text(SURVEY, "utf-8")
+    Path("people.csv").write_text("age,brand,features\n" + "20,old,sync\n" * 95, "utf-8")
+    assert run([*PLAN, *WISH, "-o", "plan.json"]) == 0
+    assert run(["randomize", "plan.json", "people.csv", "-o", "r.parquet"]) == 0
+    assert run(["tally", "plan.json", "r.parquet", "-o", "tally.json"]) == 0
+    capsys.readouterr()
+
+
+MISTAKES = {
+    "plann": ["shoal has no command 'plann'. Did you mean 'plan'?"],
+    "plan dif plan.json plan.json": ["shoal plan has no command 'dif'. Did you mean 'diff'?"],
+    "collector servee": ["shoal collector has no command 'servee'. Did you mean 'serve'?"],
+    "plan survey.toml --crwd 9": ["has no option '--crwd'. Did you mean '--crowd'?"],
+    "plan survey.toml --view count": ["'count' is not one of", "Did you mean 'counts'?"],
+    "plan surve.toml --q 0.2": ["cannot read survey surve.toml", "mean 'survey.toml'?"],
+    "plan survey.toml --crowd 100": ["missing: --q, --epsilon, --delta."],
+    "plan survey.toml --crowd -5 --epsilon 1 --delta 1e-6": ["--crowd must be", "got -5."],
+    "plan survey.toml --crowd 100 --epsilon 0 --delta 1e-6": ["--epsilon must be", "got '0'."],
+    "plan survey.toml --crowd 100 --epsilon 1 --delta 0": ["--delta must be above 0"],
+    "plan survey.toml --crowd 100 --epsilon 1,5 --delta 1e-6": ["--epsilon", "not a comma"],
+    "plan survey.toml --crowd 100 --epsilon 1 --delta 1e-6 --honest 90": ["--honest must be"],
+    "plan survey.toml --crowd 100 --epsilon 1 --delta 1e-6 --relay https://a.example": [
+        "--analyzer is missing"
+    ],
+    "plan survey.toml --q 0.6": ["--q must be", "got 0.6."],
+    "plan survey.toml --q 0.2 --cross age;brnd": ["no question 'brnd'", "Did you mean 'brand'?"],
+    "plan survey.toml --q 0.2 --cross age;features=vnp": ["Did you mean 'vpn'?"],
+    "plan survey.toml --crowd-of peple.csv --epsilon 1 --delta 1e-6": ["mean 'people.csv'?"],
+    "plan survey.toml --crowd-of people.csv --crowd 5 --epsilon 1 --delta 1e-6": [
+        "give one of --crowd, --crowd-of and --within."
+    ],
+    "audit survey.toml": ["give --q and --crowd."],
+    "audit plan.json --colluders 500": ["--colluders must be between 0 and 99, got 500."],
+    "tally plan.json people.csv": ["people.csv is a table", "shoal randomize PLAN.json people.csv"],
+    "tally r.parquet plan.json": ["is a file of reports, not a plan; give the plan first"],
+    "tally plan.json r.parquet --joint brand=old;brad=new": ["Did you mean 'brand'?"],
+    "tally plan.json r.parquet --joint brand=olt;age=18": ["Did you mean 'old'?"],
+    "estimate plan.json tally.json --interval exakt": ["Did you mean 'exact'?"],
+    "compare survey.toml --crowd 9 --epsilon 1 --delta 1e-6 --share 5": ["--share must be"],
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_the_command_line(words: str, capsys: pytest.CaptureFixture[str]):
+    assert run(words.split()) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    for part in MISTAKES[words]:
+        assert part in said.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("edges", "edgs", ["unknown field 'edgs'", "Did you mean 'edges'?"]),
+        ('"number"', '"numbr"', ["kind of a question", "Did you mean 'number'?"]),
+        ('kind = "number"', "", ["a table with a kind"]),
+        ("[[question]]", "[[questions]]", ["[[question]] table, in two brackets"]),
+        ('["old", "new"]', '"old, new"', ["options of question 'brand' must be a list such as"]),
+        ('name = "shop"', 'nam = "shop"', ["unknown field 'nam'", "Did you mean 'name'?"]),
+        ('name = "shop"', 'name = "shop"\n[table]\ndelimiter = ":"', ["[table] delimiter must be"]),
+        ('name = "shop"', 'name = "shop"\n[table]\ndelimeter = ";"', ["Did you mean 'delimiter'?"]),
+    ],
+)
+def test_the_survey_file(old: str, new: str, parts: list[str], capsys: pytest.CaptureFixture[str]):
+    Path("survey.toml").write_text(SURVEY.replace(old, new), "utf-8")
+    assert run([*PLAN, *WISH]) == 2
+    said = capsys.readouterr().err
+    for part in parts:
+        assert part in said
+
+
+def test_a_field_of_a_plan(capsys: pytest.CaptureFixture[str]):
+    path = Path("plan.json")
+    path.write_text(path.read_text("utf-8").replace('"crowd_size"', '"crowd_sise"'), "utf-8")
+    assert run(["audit", "plan.json"]) == 2
+    assert "Did you mean 'crowd_size'?" in capsys.readouterr().err
+
+
+def test_a_minus_sign_from_a_document():
+    assert run([*PLAN, *WISH[:-1], "1e\N{MINUS SIGN}6", "-o", "same.json"]) == 0
+    assert Plan.read("same.json").id == Plan.read("plan.json").id
+
+
+class TestTooFewRows:
+    """95 rows, and a plan for 100."""
+
+    COMMAND = "shoal plan SURVEY.toml --crowd 95 --epsilon 1 --delta 1e-6"
+
+    @pytest.mark.parametrize(
+        "words",
+        [["randomize", "plan.json", "people.csv", "-o", "s.parquet"],
+         ["tally", "plan.json", "r.parquet"]],
+    )  # fmt: skip
+    def test_counting_says_how_to_plan(self, words: list[str], capsys: pytest.CaptureFixture[str]):
+        assert run(words) == 0
+        assert self.COMMAND in capsys.readouterr().out
+
+    def test_the_command_that_is_named_makes_a_plan_for_the_rows(
+        self, capsys: pytest.CaptureFixture[str]
+    ):
+        assert run(["estimate", "plan.json", "tally.json"]) == 3
+        said = capsys.readouterr().err
+        command = said[said.index("shoal plan") :].replace("SURVEY.toml", "survey.toml").split()
+        assert run([*command[1:], "-o", "fits.json"]) == 0
+        assert Plan.read("fits.json").reports_needed == 95
+
+    def test_for_very_few_a_plan_is_not_suggested(self, capsys: pytest.CaptureFixture[str]):
+        Path("people.csv").write_text("age,brand,features\n" + "20,old,sync\n" * 9, "utf-8")
+        assert run(["randomize", "plan.json", "people.csv", "-o", "s.parquet"]) == 0
+        assert "needs a crowd of 100 reports; wait for more.\n" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(("honest", "crowd"), [(None, 95), ("0.9", 85), ("1", 95), ("50%", 47)])
+    def test_planning_for_a_table(
+        self, honest: str | None, crowd: int, capsys: pytest.CaptureFixture[str]
+    ):
+        part = [] if honest is None else ["--honest", honest]
+        words = [*PLAN, "--crowd-of", "people.csv", "--epsilon", "1", "--delta", "1e-6", *part]
+        assert run([*words, "-o", "fits.json"]) == 0
+        assert "The table has 95 rows" in capsys.readouterr().out
+        plan = Plan.read("fits.json")
+        assert plan.crowd_size == crowd
+        assert plan.reports_needed <= 95
+
+    def test_the_table_is_read_as_the_survey_says(self):
+        Path("survey.toml").write_text(SURVEY + '[table]\ndelimiter = ";"\n', "utf-8")
+        Path("people.csv").write_text("age;brand;features\n" + "20;old;sync\n" * 7, "utf-8")
+        words = [*PLAN, "--crowd-of", "people.csv", "--epsilon", "1", "--delta", "1e-6"]
+        assert run([*words, "-o", "fits.json"]) == 0
+        assert Plan.read("fits.json").crowd_size == 7

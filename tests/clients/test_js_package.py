@@ -14,7 +14,7 @@ from tests.clients.js_help import CLIENT, NODE, NPM, needs_npm, run
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, needs_npm]
 
-LARGEST, LARGEST_COMPRESSED = 8_799, 4_800
+LARGEST, LARGEST_COMPRESSED = 8_899, 4_850
 """Bytes of the minified client; docs/browser.md names them."""
 
 

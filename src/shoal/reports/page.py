@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
 
@@ -22,6 +22,7 @@ from shoal.analysis.screening import screen
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Survey
 from shoal.reports.charts import WIDTHS, chart, page_layout
 from shoal.reports.formatting import (
     SIMULATED,
@@ -30,7 +31,14 @@ from shoal.reports.formatting import (
     possible_answers,
     sum_note,
 )
-from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
+from shoal.reports.protection import (
+    OBSERVER_HEADS,
+    Fact,
+    facts,
+    observer_rows,
+    one_crowd,
+    release_note,
+)
 from shoal.reports.sections import (
     Table,
     TableRow,
@@ -58,6 +66,7 @@ _INTERVALS = {
 }
 _TARGETS = {
     "crowd": "the people who reported",
+    "table": "the people in the table",
     "population": "the population of which the people who reported are a random sample",
 }
 
@@ -100,55 +109,66 @@ def observers_table(observers: Sequence[Mapping[str, Any]], about: str = "") -> 
     return Table(f"Guarantee against each observer{about}", OBSERVER_HEADS, rows)
 
 
-def _values(plan: Plan, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a page and its Markdown show about notes and protection."""
+class PageText(NamedTuple):
+    """What a page says about its numbers: in its header, in Markdown, and on protection."""
+
+    lede: str
+    summary: str
+    notes: Sequence[str]
+    facts: Sequence[Fact]
+    observers: Table | None
+
+
+def crowd_text(plan: Plan, document: Mapping[str, Any]) -> PageText:
+    """Return what the page of a crowd says, from the JSON of its publication."""
     estimates, whole = document["estimates"], document["promise"]["sum"]
-    certificate = document["certificate"]
-    return {
-        "document": document,
-        "notes": [*sum_note(estimates), *release_note(plan)],
-        "facts": facts(plan, certificate, estimates["reports"], whole),
-        "observers_table": certificate
-        and observers_table(certificate["observers"], one_crowd(whole)),
-    }
-
-
-def page(plan: Plan, document: Mapping[str, Any]) -> str:
-    """Return the page of a publication, from its JSON form."""
-    estimates, count = document["estimates"], len(plan.survey.questions)
+    certificate, count = document["certificate"], len(plan.survey.questions)
     asked = "One question" if count == 1 else f"{count} questions"
-    return _render(
-        "report.html",
-        **_values(plan, document),
-        css=style_sheet(),
-        lede=f"{asked}, {estimates['reports']:,} reports{in_crowds(estimates)}. Every device"
-        f" flipped each bit with probability {flip_in_words(float(plan.q))}; the counts are"
-        " corrected for the flips.",
-        about=f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}, for"
-        f" {_TARGETS[estimates['target']]}. {_INTERVALS[estimates['interval']]}",
-        beyond=page_layout(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
-        sections=question_sections(plan, document),
+    reports = f"{estimates['reports']:,} reports{in_crowds(estimates)}"
+    return PageText(
+        f"{asked}, {reports}. Every device flipped each bit with probability"
+        f" {flip_in_words(float(plan.q))}; the counts are corrected for the flips.",
+        reports,
+        [*sum_note(estimates), *release_note(plan)],
+        facts(plan, certificate, estimates["reports"], whole),
+        certificate and observers_table(certificate["observers"], one_crowd(whole)),
     )
 
 
-def markdown(plan: Plan, document: Mapping[str, Any]) -> str:
+def page(survey: Survey, document: Mapping[str, Any], text: PageText) -> str:
+    """Return the page of a publication, from its JSON form."""
+    estimates = document["estimates"]
+    return _render(
+        "report.html",
+        document=document,
+        text=text,
+        css=style_sheet(),
+        about=f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}, for"
+        f" {_TARGETS[estimates['target']]}. {_INTERVALS[estimates['interval']]}",
+        beyond=page_layout(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
+        sections=question_sections(survey, document),
+    )
+
+
+def markdown(survey: Survey, document: Mapping[str, Any], text: PageText) -> str:
     """Return the page's words and tables as Markdown."""
     estimates = document["estimates"]
     template = _environment().overlay(autoescape=False).get_template("reports/report.md")
-    text = template.render(
-        **_values(plan, document),
-        about=f"{estimates['reports']:,} reports{in_crowds(estimates)}, {estimates['interval']}"
-        f" intervals at level {estimates['level']:.6g}, for the {estimates['target']}",
+    written = template.render(
+        document=document,
+        text=text,
+        about=f"{text.summary}, {estimates['interval']} intervals at level"
+        f" {estimates['level']:.6g}, for the {estimates['target']}",
         questions=[
             (
                 question.name,
                 possible_answers(question),
                 question.name in estimates["questions"] and option_table(question, estimates),
             )
-            for question in plan.survey
+            for question in survey
         ],
     )
-    return f"{text}\n"
+    return f"{written}\n"
 
 
 def _escape_markdown(text: str) -> str:

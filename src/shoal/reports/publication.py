@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from shoal.errors import InputError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross
-from shoal.reports.page import markdown, notebook_html, page
+from shoal.reports.page import crowd_text, markdown, notebook_html, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
 from shoal.reports.tables import csv_text, write_table
 from shoal.support.checks import check_level, check_text
@@ -104,11 +104,11 @@ class Publication:
 
     def to_html(self) -> str:
         """Return one page that needs nothing else: no network, no script."""
-        return page(self.plan, self._document)
+        return page(self.plan.survey, self._document, crowd_text(self.plan, self._document))
 
     def to_markdown(self) -> str:
         """Return the page's words and tables as Markdown."""
-        return markdown(self.plan, self._document)
+        return markdown(self.plan.survey, self._document, crowd_text(self.plan, self._document))
 
     def to_csv(self) -> str:
         """Return the estimates as CSV, a row for each option, numbers in full."""
@@ -120,15 +120,7 @@ class Publication:
 
     def write(self, path: Path | str) -> None:
         """Write a file in the form that its suffix names, whole or not at all."""
-        target = check_suffix(path)
-        kind = target.suffix.lower()
-        if kind == ".json":
-            write_json(target, self._document)
-        elif kind in (".parquet", ".arrow"):
-            write_whole(target, lambda scratch: write_table(self._document, scratch, kind[1:]))
-        else:
-            text = {".html": self.to_html, ".csv": self.to_csv, ".md": self.to_markdown}[kind]()
-            write_text(target, text)
+        write_document(path, self._document, self.to_html, self.to_markdown)
 
     def _repr_html_(self) -> str:
         return notebook_html(self.estimates, self.level, self.interval, self._document)
@@ -234,6 +226,24 @@ def certificate_for(plan: Plan) -> Certificate | None:
     from shoal.planning.certificate import certify
 
     return certify(plan)
+
+
+def write_document(
+    path: Path | str,
+    document: dict[str, Any],
+    to_html: Callable[[], str],
+    to_markdown: Callable[[], str],
+) -> None:
+    """Write a publication's JSON in the form that the suffix names, whole or not at all."""
+    target = check_suffix(path)
+    kind = target.suffix.lower()
+    if kind == ".json":
+        write_json(target, document)
+    elif kind in (".parquet", ".arrow"):
+        write_whole(target, lambda scratch: write_table(document, scratch, kind[1:]))
+    else:
+        forms = {".html": to_html, ".csv": lambda: csv_text(document), ".md": to_markdown}
+        write_text(target, forms[kind]())
 
 
 def check_suffix(path: Path | str) -> Path:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from shoal.analysis.estimates import NUMBERS
-from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Question
+from shoal.protocol.survey import Question, Survey
 from shoal.reports.charts import (
     WIDTHS,
     Layout,
@@ -73,13 +72,13 @@ class Cell(NamedTuple):
     shade: int | None = None
 
 
-def question_sections(plan: Plan, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def question_sections(survey: Survey, document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the section of each question, from the JSON of a publication or a crowd."""
     estimates = document["estimates"]
     layouts = {kind: page_layout(estimates, width) for kind, width in WIDTHS.items()}
     return [
         _section(question, f"question-{number}", document, layouts)
-        for number, question in enumerate(plan.survey, 1)
+        for number, question in enumerate(survey, 1)
     ]
 
 

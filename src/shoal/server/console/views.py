@@ -168,7 +168,7 @@ async def release(
         estimates=estimates,
         unreadable=release.unreadable and pages.unreadable_note(plan, release.unreadable),
         notes=[*sum_note(estimates), *release_note(plan)],
-        sections=question_sections(plan, document),
+        sections=question_sections(plan.survey, document),
         texts=[(name, name) for name in texts if name not in document["texts"]],
         fdr=TextSearch(candidates=[]).fdr,
         findings=screening.to_json()["findings"],

@@ -637,9 +637,9 @@ class Cross(Question):
 
     @property
     def heading(self) -> str:
-        plain = all(side.heading == side.name for side in self.sides)
-        named = self.name != _BETWEEN.join(side.name for side in self.sides)
-        return self.name if plain or named else " by ".join(side.heading for side in self.sides)
+        if self.name != _BETWEEN.join(side.name for side in self.sides):
+            return self.name
+        return " by ".join(side.heading for side in self.sides)
 
     @cached_property
     def shown_labels(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from shoal.reports.formatting import (
     signed_points,
 )
 from shoal.reports.page import site
+from shoal.reports.sections import lead
 from tests.reports.test_publication import HOSTILE, check_harmless, counted
 from tests.strategies import bounded
 
@@ -152,6 +153,19 @@ class TestSections:
         assert "channel by smokes" in page.said("bdi")
         for quantile in document["numbers"]["age"]["quantiles"]:
             assert quantile["label"] in page.said("dd")
+
+    def test_the_lead_is_the_largest_share(self):
+        asked = YesNo("y", missing="option", titles={"no": "Never"})
+        agreed = plan(Survey("s", (asked,)), q="0.25")
+        rows = {
+            label: {"constrained": count, "low": count - 20, "high": count + 20}
+            for label, count in zip(asked.labels, (100, 700, 200), strict=True)
+        }
+        estimates = {"questions": {"y": rows}, "reports": 1000, "crowds": [], "people": None}
+        found = lead(agreed.survey["y"], estimates)
+        assert (found.number, found.answer) == ("70\u202f% ± 2", "Never")
+        nothing = {label: row | {"low": -10, "high": 1010} for label, row in rows.items()}
+        assert lead(asked, estimates | {"questions": {"y": nothing}}).number == "Not known"
 
     def test_many_cells_are_a_list(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(publication, "MAX_CELLS", 5)

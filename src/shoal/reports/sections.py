@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from shoal.analysis.estimates import NUMBERS
-from shoal.protocol.survey import Cross, Number, Question, Survey, YesNo
+from shoal.protocol.survey import Cross, Number, Question, Survey
 from shoal.reports.charts import (
     WIDTHS,
     Layout,
@@ -165,8 +165,7 @@ def lead(
     if rows[top].get("incompatible"):
         return Lead("Not known", f"These reports do not fit the plan: {_NO_FIT}.")
     number = shares[top].text
-    answer = question.title_of("yes") if isinstance(question, YesNo) else shown[top]
-    return Lead(number[0].upper() + number[1:], f"of {people} answered", answer)
+    return Lead(number[0].upper() + number[1:], f"of {people} answered", shown[top])
 
 
 def paragraphs(text: str | None) -> list[str]:

@@ -10,7 +10,7 @@ from bench.device import cpu_time, tool_plan
 from bench.measuring import Options, Table
 from shoal.device.telemetry import Telemetry
 
-DEAD = "http://127.0.0.1:9"
+DEAD = "https://127.0.0.1:9"
 
 _TEXT = (
     "CPU time, user and system, of the tool's own process, from its start to its end. The tool"

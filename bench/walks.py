@@ -51,10 +51,11 @@ from shoal.protocol.plan import Promise
 plan = Plan(Survey("s", (Flags("f", ("a",)),)), FlipProbability(1, 2), Promise("local", "2"))
 Outbox(sys.argv[1], HttpTransport("http://127.0.0.1:9")).answer(plan, {"f": ["a"]})
 """,
-    "a tool with telemetry, CPU ms": """
+    "a tool with telemetry, CPU ms": f"""
 from shoal import Telemetry
-telemetry = Telemetry("t", plan=b"", to="", environ={"HOME": "/nowhere"})
-telemetry.record(a="b")
+plan, to = {str(ROOT / "examples/telemetry/plan.json")!r}, "https://telemetry.example.org"
+telemetry = Telemetry("t", plan=plan, to=to, limit=60, environ={{"HOME": "/nowhere"}})
+telemetry.record(command="count")
 telemetry.flush()
 """,
 }

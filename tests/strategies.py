@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from shoal import Choice, Flags, Number, Plan, Survey, YesNo
+from shoal import Choice, Date, Flags, Number, Plan, Survey, YesNo
 from shoal.device.arrays.randomize import pack
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Parties, Promise
@@ -51,12 +51,12 @@ def options(fewest: int, most: int = 6) -> st.SearchStrategy[tuple[str, ...]]:
 @st.composite
 def questions(draw: st.DrawFn, name: str | None = None) -> Question:
     called = draw(labels) if name is None else name
-    kind = draw(st.sampled_from(["flags", "choice", "at most", "number", "yes/no"]))
+    kind = draw(st.sampled_from(["flags", "choice", "at most", "number", "yes/no", "date"]))
     missing: Any = draw(st.sampled_from([None, "option"]))
     fold, other = draw(st.booleans()), draw(st.booleans())
     column = f"column of {called}" if draw(st.booleans()) else None
     if kind == "flags":
-        return Flags(called, draw(options(1)), fold=fold, column=column)
+        return Flags(called, draw(options(1)), fold=fold, other=other, column=column)
     if kind == "choice":
         named = draw(options(1 if other else 2))
         return Choice(called, named, missing, other=other, fold=fold, column=column)
@@ -66,6 +66,9 @@ def questions(draw: st.DrawFn, name: str | None = None) -> Question:
         return Flags(called, named, at_most=most, fold=fold, column=column)
     if kind == "yes/no":
         return YesNo(called, missing, column=column)
+    if kind == "date":
+        by: Any = draw(st.sampled_from(["month", "weekday", "week"]))
+        return Date(called, by, missing, column=column)
     edges = draw(
         st.lists(
             st.decimals(-1000, 1000, places=2).map(lambda number: number + 0),
@@ -178,7 +181,7 @@ def answers(draw: st.DrawFn, survey: Survey) -> dict[str, Any]:
             chosen = st.lists(st.sampled_from(question.options), max_size=most, unique=True)
             given[question.name] = [draw(spellings(question, one)) for one in draw(chosen)]
             continue
-        assert isinstance(question, (Choice, Number, YesNo))
+        assert isinstance(question, (Choice, Date, Number, YesNo))
         if question.missing is not None and draw(st.sampled_from([True, False])):
             given[question.name] = None
         elif isinstance(question, Choice):
@@ -186,6 +189,8 @@ def answers(draw: st.DrawFn, survey: Survey) -> dict[str, Any]:
             given[question.name] = draw(st.just(listed) | labels) if question.other else listed
         elif isinstance(question, YesNo):
             given[question.name] = draw(st.sampled_from(["yes", "No", " TRUE", "false", "1", "0"]))
+        elif isinstance(question, Date):
+            given[question.name] = draw(st.dates()).isoformat()
         else:
             near = st.sampled_from([float(edge) for edge in question.edges or question.grid])
             # Between two points of a grid chance decides.

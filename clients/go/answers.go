@@ -125,6 +125,9 @@ func (e *encoder) flags(asked *question, answer any) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
+		if set[bit] && bit == len(asked.Options) {
+			continue // several others are one
+		}
 		if set[bit] {
 			return nil, fmt.Errorf("%v is given twice", option)
 		}
@@ -144,6 +147,8 @@ func listed(answer any) ([]any, error) {
 		return nil, nil
 	case []any:
 		return answer, nil
+	case json.Number, int, int64, float64:
+		return []any{answer}, nil
 	case []string:
 		options := make([]any, len(answer))
 		for place, option := range answer {

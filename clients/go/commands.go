@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -53,7 +54,7 @@ func (t *Telemetry) status(out io.Writer) error {
 	} else if why != "" {
 		is = "off: " + why
 	}
-	fmt.Fprintf(out, "Telemetry of %s is %s. %s\n%s\n", t.options.Tool, is, said[choice], t.details())
+	fmt.Fprintf(out, "Telemetry of %s is %s. %s\n%s\n", t.options.Tool, is, said[choice], t.inWords())
 	known, err := readKept(t.home)
 	if err != nil {
 		return err
@@ -72,6 +73,10 @@ func (t *Telemetry) status(out io.Writer) error {
 	return nil
 }
 
+func (t *Telemetry) inWords() string {
+	return wrapped(strings.Join(t.details(wordsFor(t.options.Environ)), "\n"), width())
+}
+
 func (t *Telemetry) on(out io.Writer) error {
 	if why := whyOff(t.options.Tool, t.options.Environ); why != "" {
 		return fmt.Errorf("telemetry stays off: %s", why)
@@ -79,7 +84,7 @@ func (t *Telemetry) on(out io.Writer) error {
 	if err := t.turnOn(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Telemetry of %s is on.\n%s\n", t.options.Tool, t.details())
+	fmt.Fprintf(out, "Telemetry of %s is on.\n%s\n", t.options.Tool, t.inWords())
 	return nil
 }
 

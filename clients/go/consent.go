@@ -2,8 +2,13 @@ package shoal
 
 import (
 	"bufio"
+	_ "embed"
+	"encoding/json"
 	"fmt"
+	"math"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -11,8 +16,71 @@ import (
 // patience is how long the prompt waits; then the answer is no.
 const patience = 60 * time.Second
 
-// ask shows the prompt and keeps the answer; anything but yes is no, and "?" shows the details.
+//go:embed catalogue.json
+var catalogueText []byte
+
+// words are the texts of one language, by key; the catalogue is that of all Shoal clients.
+type words map[string]any
+
+var catalogue = func() map[string]words {
+	known := map[string]words{}
+	if err := json.Unmarshal(catalogueText, &known); err != nil {
+		panic(err)
+	}
+	return known
+}()
+
+// wordsFor are the texts in the language of messages, by the variables of POSIX; English otherwise.
+func wordsFor(environ func(string) string) words {
+	for _, name := range []string{"LC_ALL", "LC_MESSAGES", "LANG"} {
+		if locale := environ(name); locale != "" {
+			language := strings.ToLower(strings.FieldsFunc(locale+"_", func(r rune) bool { return strings.ContainsRune("_.@-", r) })[0])
+			isUTF8 := strings.Contains(strings.ToLower(strings.ReplaceAll(locale, "-", "")), "utf8")
+			if found := catalogue[language]; found != nil && (isUTF8 || language == "en") {
+				return found
+			}
+			break
+		}
+	}
+	return catalogue["en"]
+}
+
+// say fills the fields of a text: name, value, name, value ...
+func (w words) say(key string, fields ...any) string {
+	text, _ := w[key].(string)
+	return fill(text, fields...)
+}
+
+func fill(text string, fields ...any) string {
+	pairs := []string{}
+	for place := 0; place+1 < len(fields); place += 2 {
+		pairs = append(pairs, fmt.Sprintf("{%v}", fields[place]), fmt.Sprint(fields[place+1]))
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// among is a text of a group, such as the spans of time.
+func (w words) among(group, key string, fields ...any) string {
+	texts, _ := w[group].(map[string]any)
+	text, _ := texts[key].(string)
+	return fill(text, fields...)
+}
+
+func (w words) isYes(answer string) bool {
+	plain := strings.ToLower(strings.TrimSpace(answer))
+	for _, yes := range w["yes"].([]any) {
+		if plain != "" && plain == yes {
+			return true
+		}
+	}
+	return false
+}
+
+// ask shows the prompt and keeps the answer; anything but a yes in the language shown is no, and "?"
+// shows the details.
 func (t *Telemetry) ask(changed bool) {
+	w := wordsFor(t.options.Environ)
+	show := func(text string) { fmt.Fprintln(os.Stderr, wrapped(text, width())) }
 	lines := make(chan string)
 	go func() {
 		reader := bufio.NewReader(os.Stdin)
@@ -24,135 +92,232 @@ func (t *Telemetry) ask(changed bool) {
 			}
 		}
 	}()
-	fmt.Fprint(os.Stderr, "\n", wrapped(t.question(changed), width()))
+	show("\n" + t.question(w, changed))
 	deadline := time.After(patience)
 	for {
+		fmt.Fprint(os.Stderr, wrapped(w.say("prompt"), width()-8), " ")
 		answer := ""
 		select {
 		case answer = <-lines:
 		case <-deadline:
 		}
-		switch strings.ToLower(strings.TrimSpace(answer)) {
-		case "?":
-			fmt.Fprint(os.Stderr, wrapped(t.details()+"\nSend these reports? [y/N/?] ", width()))
+		if plain := strings.TrimSpace(answer); plain == "?" || plain == "？" {
+			show(strings.Join(t.details(w), "\n"))
 			continue
-		case "y", "yes":
-			if err := t.turnOn(); err != nil {
-				t.problem = err
-				fmt.Fprintf(os.Stderr, "Nothing will be sent: %v.\n", err)
-				return
-			}
-			fmt.Fprintln(os.Stderr, "Thank you.")
-			return
 		}
 		if !strings.HasSuffix(answer, "\n") {
-			fmt.Fprintln(os.Stderr)
+			show("")
 		}
-		if err := sayNo(t.home); err != nil {
+		err := error(nil)
+		said := "refused"
+		if w.isYes(answer) {
+			said, err = "thanks", t.turnOn()
+		} else {
+			err = sayNo(t.home)
+		}
+		if err != nil {
 			t.problem = err
+			said = "refused"
 		}
-		fmt.Fprintln(os.Stderr, "Nothing will be sent, and you will not be asked again.")
+		show(w.say(said))
 		return
 	}
 }
 
-func (t *Telemetry) question(changed bool) string {
-	tool := t.options.Tool
-	first := fmt.Sprintf("May %s report how it is used?", tool)
+// question is three sentences, and the maintainer's reason.
+func (t *Telemetry) question(w words, changed bool) string {
+	p, tool := t.plan, t.options.Tool
+	names := []string{}
+	for _, one := range p.survey.questions {
+		if one.sides == nil {
+			names = append(names, one.Name)
+		}
+	}
+	host := t.options.To
+	if address, err := url.Parse(host); err == nil {
+		host = address.Host
+	}
+	key := "asks"
 	if changed {
-		first = fmt.Sprintf("%s asks different questions than those you said yes to. May it report them?", tool)
+		key = "asks again"
 	}
+	sentences := []string{w.say(key, "tool", tool, "often", w.often(p.window), "host", host,
+		"questions", strings.Join(names, w.say("separator")))}
 	if t.options.Why != "" {
-		first += " " + t.options.Why
+		sentences = append(sentences, t.options.Why)
 	}
-	return first + fmt.Sprintf(" It would send one report %s without an id, in which some answers are changed at"+
-		" random before it leaves this machine. Nothing was sent so far; `%s telemetry off` stops it at any time.\n"+
-		"Send these reports? [y/N/?] ", often(t.plan.window), tool)
+	return strings.Join(append(sentences, w.say("how", "bits", p.survey.bits, "q", p.probability()),
+		w.say("choice", "tool", tool)), "\n")
+}
+
+// probability is how often a bit of a report differs from that of the answer; with memory, after
+// both layers of flips.
+func (p *plan) probability() string {
+	q := func(one flipProbability) float64 { return math.Ldexp(float64(one.numerator), -one.digits) }
+	flips := q(p.q2)
+	if p.memory {
+		flips = q(p.q1)*(1-q(p.q2)) + q(p.q2)*(1-q(p.q1))
+	}
+	return strconv.FormatFloat(flips, 'g', 4, 64)
 }
 
 // details are the questions, the flips, and what a report reveals; all numbers follow from the plan.
-func (t *Telemetry) details() string {
-	p := t.plan
-	lines := []string{"Asked:"}
+func (t *Telemetry) details(w words) []string {
+	p, tool := t.plan, t.options.Tool
+	lines := []string{w.say("asked")}
 	for _, one := range p.survey.questions {
 		if one.sides == nil {
-			lines = append(lines, "  "+one.Name+": "+one.answers())
+			lines = append(lines, "  "+w.say("question", "name", one.Name, "text", one.inWords(w)))
 		}
 	}
-	q := float64(p.q2.numerator) / float64(uint64(1)<<p.q2.digits)
-	lines = append(lines, fmt.Sprintf("Sent: one report %s, about the last one before in which you used it. Each"+
-		" of its %d bits is flipped with probability %.4g before it leaves this machine. It has no id that a second"+
-		" report would share.", often(p.window), p.survey.bits, q))
-	of := "One report reveals"
-	if p.memory {
-		of = "Any number of reports of the same answers reveal"
-	}
-	lines = append(lines, fmt.Sprintf("%s at most a local epsilon of %s to whoever sees it.", of, roundedUp(p.localEpsilon)))
-	if t.options.Limit != "" && !p.memory {
-		lines = append(lines, "No report is made once all of them would reveal more than "+t.options.Limit+".")
+	about := map[int64]string{7 * 86_400: "week", 86_400: "day", 3600: "hour"}[p.window]
+	if about == "" {
+		about = "period"
 	}
 	lines = append(lines,
-		fmt.Sprintf("To: %s. Its operator sees the network address of each sender.", t.options.To),
-		fmt.Sprintf("See every byte that left with `%s telemetry show`. Turn it off with `%s telemetry off`, %s=0 or"+
-			" DO_NOT_TRACK=1.", t.options.Tool, t.options.Tool, switchName(t.options.Tool)))
-	return strings.Join(lines, "\n")
-}
-
-func (q *question) answers() string {
-	switch {
-	case len(q.Options) > 0 && q.Kind == "flags":
-		return "any of " + strings.Join(q.Options, ", ")
-	case len(q.Options) > 0:
-		return "one of " + strings.Join(q.Options, ", ")
-	case q.Points > 0:
-		return "a number from " + q.Low + " to " + q.High
-	case len(q.Edges) > 0:
-		return "a number, between " + strings.Join(q.Edges, ", ")
-	case q.Kind == "text":
-		return "a text, of which only scrambled bits are sent"
+		w.say("sent", "often", w.often(p.window), "about", w.among("about", about), "bits", p.survey.bits, "q", p.probability()))
+	epsilon := roundedUp(p.localEpsilon)
+	factor := w.say("bare", "epsilon", epsilon)
+	if p.localEpsilon <= 30 {
+		factor = strconv.FormatFloat(math.Exp(p.localEpsilon)*1.005, 'g', 3, 64) // rounded up
 	}
-	return "yes or no"
+	lines = append(lines, w.say("odds", "factor", factor, "epsilon", epsilon))
+	if p.memory {
+		lines = append(lines, w.say("memory", "factor", factor))
+	} else {
+		lines = append(lines, w.say("several"))
+		if t.options.Limit != "" {
+			lines = append(lines, w.say("limit", "limit", t.options.Limit))
+		}
+	}
+	return append(lines, w.say("to", "to", t.options.To),
+		w.say("control", "tool", tool, "switch", switchName(tool)))
 }
 
-func often(window int64) string {
+func (q *question) inWords(w words) string {
+	between := w.say("separator")
+	labels := append([]string{}, q.Options...)
+	for place, edge := range q.Edges {
+		if place == 0 {
+			labels = append(labels, w.say("below", 0, edge))
+		} else {
+			labels = append(labels, w.say("between", 0, q.Edges[place-1], 1, edge))
+		}
+	}
+	if len(q.Edges) > 0 {
+		labels = append(labels, w.say("above", 0, q.Edges[len(q.Edges)-1]))
+	}
+	if q.Points > 0 {
+		labels = append(labels, q.Low+" – "+q.High)
+	}
+	if q.Other {
+		labels = append(labels, w.say("other"))
+	}
+	if q.Missing != "" {
+		labels = append(labels, w.say("missing"))
+	}
+	key := map[string]string{"flags": "flags", "number": "number", "text": "text", "yes/no": "yes or no"}[q.Kind]
+	if key == "" {
+		key = "one"
+	}
+	if q.AtMost > 0 {
+		key = "at most"
+	}
+	return w.say(key, "labels", strings.Join(labels, between), "count", q.AtMost, "bits", q.size)
+}
+
+func (w words) often(window int64) string {
 	for _, span := range []struct {
-		seconds   int64
-		one, name string
-	}{{7 * 86_400, "a week", "week"}, {86_400, "a day", "day"}, {3600, "an hour", "hour"}} {
-		if window == span.seconds {
-			return span.one
+		seconds int64
+		name    string
+	}{{7 * 86_400, "week"}, {86_400, "day"}, {3600, "hour"}, {1, "second"}} {
+		if window == span.seconds && span.name != "second" {
+			return w.among("often", span.name)
 		}
 		if window%span.seconds == 0 {
-			return fmt.Sprintf("every %d %ss", window/span.seconds, span.name)
+			return w.among("often", span.name+"s", "count", window/span.seconds)
 		}
 	}
-	return fmt.Sprintf("every %d seconds", window)
+	return ""
 }
 
 func roundedUp(value float64) string { return fmt.Sprintf("%.4f", value+0.00005) }
 
-// wrapped breaks lines between words, so that none is longer than the terminal is wide.
-func wrapped(text string, columns int) string {
-	if columns < 20 {
-		columns = 80
+const (
+	notFirst = "、。，．：；？！）」』】〕〉》ー々・…ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ"
+	notLast  = "（「『【〔〈《"
+)
+
+// columns is how many columns of a terminal a letter takes: East Asian ones take two.
+func columns(letter rune) int {
+	for _, wide := range [][2]rune{{0x1100, 0x115f}, {0x2e80, 0x303e}, {0x3041, 0xa4cf}, {0xac00, 0xd7a3},
+		{0xf900, 0xfaff}, {0xfe30, 0xfe6f}, {0xff00, 0xff60}, {0xffe0, 0xffe6}, {0x1f300, 0x1faff}, {0x20000, 0x3fffd}} {
+		if letter >= wide[0] && letter <= wide[1] {
+			return 2
+		}
+	}
+	return 1
+}
+
+func widthOf(text string) int {
+	sum := 0
+	for _, letter := range text {
+		sum += columns(letter)
+	}
+	return sum
+}
+
+// wrapped breaks lines between words, and between East Asian letters, so that they fit.
+func wrapped(text string, most int) string {
+	if most < 20 {
+		most = 80
 	}
 	lines := strings.Split(text, "\n")
 	for place, line := range lines {
 		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
-		made, column := indent, len(indent)
-		for number, word := range strings.Fields(line) {
-			size := len([]rune(word))
-			if number > 0 && column+1+size > columns {
-				made, column = made+"\n"+indent, len(indent)
-			} else if number > 0 {
-				made, column = made+" ", column+1
+		made, column, space := indent, len(indent), ""
+		for _, piece := range pieces(line[len(indent):]) {
+			if piece == " " {
+				space = " "
+				continue
 			}
-			made, column = made+word, column+size
-		}
-		if strings.HasSuffix(line, " ") {
-			made += " "
+			if size := widthOf(piece); column > len(indent) && column+len(space)+size > most {
+				made, column = made+"\n"+indent+piece, len(indent)+size
+			} else {
+				made, column = made+space+piece, column+len(space)+size
+			}
+			space = ""
 		}
 		lines[place] = made
 	}
 	return strings.Join(lines, "\n")
+}
+
+// pieces are the parts of a line that are not broken; a blank is a piece of its own.
+func pieces(line string) []string {
+	found := []string{}
+	current := ""
+	last := rune(0)
+	end := func() {
+		if current != "" {
+			found = append(found, current)
+		}
+		current = ""
+	}
+	for _, letter := range line {
+		wide := current != "" && (columns(letter) == 2 || columns(last) == 2)
+		if letter == ' ' {
+			end()
+			found = append(found, " ")
+			last = 0
+			continue
+		}
+		if wide && !strings.ContainsRune(notFirst, letter) && !strings.ContainsRune(notLast, last) {
+			end()
+		}
+		current += string(letter)
+		last = letter
+	}
+	end()
+	return found
 }

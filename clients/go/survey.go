@@ -89,7 +89,7 @@ func (s *survey) lay(one *question) error {
 	most := 1
 	switch one.Kind {
 	case "flags":
-		one.size = len(one.Options)
+		one.size = len(one.Options) + extra
 		most = one.size
 		if one.AtMost > 0 {
 			most = one.AtMost

@@ -313,12 +313,32 @@ func TestRecordTellsWhatItDrops(t *testing.T) {
 func TestTheQuestionFitsTheTerminal(t *testing.T) {
 	p := newPerson(t)
 	tool := p.tool(planText(false, flags("a", "b")), "100")
-	for _, columns := range []int{40, 80, 120} {
-		text := wrapped(tool.question(false)+tool.details(), columns)
-		for _, line := range strings.Split(text, "\n") {
-			if len(line) > columns && strings.Contains(strings.TrimSpace(line), " ") {
-				t.Errorf("%d columns: %q", columns, line)
+	for language, w := range catalogue {
+		if !w.isYes(strings.ToUpper(w["yes"].([]any)[0].(string))) || w.isYes("") || w.isYes("n") {
+			t.Errorf("%s: yes and no are confused", language)
+		}
+		text := tool.question(w, true) + "\n" + strings.Join(tool.details(w), "\n")
+		if strings.ContainsAny(text, "{}") {
+			t.Errorf("%s: a field is empty: %s", language, text)
+		}
+		for _, most := range []int{40, 80, 120} {
+			for _, line := range strings.Split(wrapped(text, most), "\n") {
+				if widthOf(line) > most && strings.Contains(strings.TrimSpace(line), " ") {
+					t.Errorf("%s, %d columns: %q", language, most, line)
+				}
 			}
+		}
+	}
+	of := func(values map[string]string) words {
+		return wordsFor(func(name string) string { return values[name] })
+	}
+	if of(map[string]string{"LANG": "de_DE.UTF-8"}).say("thanks") != catalogue["de"].say("thanks") {
+		t.Error("German is not spoken")
+	}
+	english := catalogue["en"].say("thanks")
+	for _, values := range []map[string]string{{}, {"LC_ALL": "C", "LANG": "de_DE.UTF-8"}, {"LANG": "xx_XX.UTF-8"}, {"LANG": "ja_JP.eucJP"}} {
+		if of(values).say("thanks") != english {
+			t.Errorf("%v is not English", values)
 		}
 	}
 }

@@ -3,15 +3,13 @@
     python examples/telemetry/wordy.py count README.md
     python examples/telemetry/wordy.py telemetry status
 
-`demo.py`, beside it, shows what becomes of a report. Look for `telemetry` below: these are all the
-lines that a tool needs.
+`shoal telemetry try wordy:telemetry`, in this folder, shows what becomes of a report. Look for
+`telemetry` below: these are all the lines that a tool needs.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -22,10 +20,9 @@ from shoal.device.telemetry import Telemetry
 telemetry = Telemetry(
     "wordy",
     plan=Path(__file__).with_name("plan.json"),
-    to=os.environ.get("WORDY_COLLECTOR", "https://telemetry.example.org"),
+    to="https://telemetry.example.org",
     limit=60,
-    # Only the demonstration moves the clock, so that nobody has to wait for a week.
-    clock=lambda: time.time() - 86_400 * float(os.environ.get("WORDY_DAYS_AGO", "0")),
+    why="We keep the commands that people use.",
 )
 
 

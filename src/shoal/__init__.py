@@ -4,8 +4,8 @@ Devices flip each bit of an answer with a known probability before anything leav
 reports of a crowd are counted together, and the effect of the flips is removed from the counts.
 
 Before any data exists
-    A `Survey` lists questions: `YesNo`, `Choice`, `Flags`, `Number`, `Text`, and a `Cross` of
-    several. `plan` turns a survey into a `Plan`: flip probability, crowd size and promise.
+    A `Survey` lists questions: `YesNo`, `Choice`, `Flags`, `Number`, `Date`, `Text`, and a `Cross`
+    of several. `plan` turns a survey into a `Plan`: flip probability, crowd size and promise.
     `Plan.certificate` computes its `Certificate`: what the plan guarantees, and against whom.
 On the device
     `randomize` turns one answer, or a table of answers, into reports. An `Outbox` does this once
@@ -40,7 +40,16 @@ _HOMES = {
         "planning.certificate": ("Certificate",),
         "planning.plan": ("plan",),
         "protocol.plan": ("Plan",),
-        "protocol.survey": ("Choice", "Cross", "Flags", "Number", "Survey", "Text", "YesNo"),
+        "protocol.survey": (
+            "Choice",
+            "Cross",
+            "Date",
+            "Flags",
+            "Number",
+            "Survey",
+            "Text",
+            "YesNo",
+        ),
         "reports": ("publish",),
     }.items()
     for name in names
@@ -64,6 +73,7 @@ if TYPE_CHECKING:  # type checkers do not see the table above
     from shoal.protocol.plan import Plan as Plan
     from shoal.protocol.survey import Choice as Choice
     from shoal.protocol.survey import Cross as Cross
+    from shoal.protocol.survey import Date as Date
     from shoal.protocol.survey import Flags as Flags
     from shoal.protocol.survey import Number as Number
     from shoal.protocol.survey import Survey as Survey

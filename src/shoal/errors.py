@@ -40,7 +40,11 @@ class PlanError(InputError):
 
 
 class AnswerError(InputError):
-    """An answer is outside the domain of its question."""
+    """An answer is outside the domain of its question; `why` tells nothing of the answer."""
+
+    def __init__(self, message: str, why: str = "is not allowed") -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class ReportError(InputError):
@@ -71,7 +75,7 @@ class EntropyError(ShoalError, RuntimeError):
 
 _EXTRAS = {
     "cli": ("click", "rich"),
-    "analysis": ("jinja2", "numpy", "pyarrow", "scipy"),
+    "analysis": ("jinja2", "numpy", "openpyxl", "pyarrow", "scipy"),
     "server": ("httptools", "msgspec", "prometheus_client", "starlette"),
     "postgres": ("psycopg",),
     "curator": ("opendp",),

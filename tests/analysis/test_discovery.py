@@ -80,10 +80,7 @@ class TestPairs:
 
     def test_the_promise_is_that_of_two_questions(self):
         """A word and its pair are hidden as a text and a choice beside it are."""
-        apart = Survey(
-            "words",
-            (Text("word", 64, 1, 6), shoal.Choice("pair", PAIRS.labels)),
-        )
+        apart = Survey("words", (Text("word", 64, 1, 6), shoal.Choice("pair", PAIRS.labels)))
         certificates = [certify(s, q="0.1", crowd_size=1000) for s in (SMALL, apart)]
         one, other = (certificate.delta(epsilon=1) for certificate in certificates)
         assert one == other

@@ -44,7 +44,8 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise, View
 from shoal.protocol.survey import Question
 from shoal.protocol.wire import Synthetic
-from shoal.reports.protection import release_note, what_holds
+from shoal.reports.formatting import release_note
+from shoal.reports.protection import what_holds
 
 BITS = [("f", "a"), ("f", "b"), ("f", "c"), ("f", "d")]
 

@@ -177,10 +177,7 @@ FLAGS_5 = agreed(Flags("f", options(5)), q="0.2147")
 CHOICE_100 = agreed(Choice("c", options(100)), q="0.0748")
 TEXT = agreed(Text("t", bits=64, hashes=2, cohorts=4), q="0.2")
 MIXED = agreed(
-    Flags("f", options(3)),
-    Choice("c", options(4)),
-    Number("n", (1, 2)),
-    Flags("m", options(5), 2),
+    Flags("f", options(3)), Choice("c", options(4)), Number("n", (1, 2)), Flags("m", options(5), 2)
 )
 
 HONEST = {

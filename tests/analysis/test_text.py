@@ -634,8 +634,7 @@ class TestSizing:
         self.check_detectable(proposal, 20_000, view="counts")
 
     @pytest.mark.parametrize(
-        "wrong",
-        [{"fdr": 0}, {"fdr": 1}, {"max_bits": 8}, {"max_cohorts": 0}, {"view": "each"}],
+        "wrong", [{"fdr": 0}, {"fdr": 1}, {"max_bits": 8}, {"max_cohorts": 0}, {"view": "each"}]
     )
     def test_wrong(self, wrong):
         with pytest.raises(InputError):

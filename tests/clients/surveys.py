@@ -40,7 +40,7 @@ def question(random: Random, number: int, cohorts: int) -> Json:
         asked["at_most"] = random.randint(1, len(asked["options"]))
     if kind in ("choice", "yes/no", "number") and random.random() < 0.5:
         asked["missing"] = "option"
-    if kind == "choice" and random.random() < 0.5:
+    if kind in ("flags", "choice", "at most") and random.random() < 0.3:
         asked["other"] = True
     if kind == "number":
         edges = sorted({random.choice([-3, 0, 0.1, 1e-7, 2.5, 10, 1e6, 12345.678]) for _ in "abc"})

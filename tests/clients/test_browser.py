@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shoal import Flags, Plan, Survey
+from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo
+from shoal.device.encode import answer_bits
 from shoal.protocol.encryption import DUMMY, decrypt_message, encryption_info, split_encrypted
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.wire import split_batch
 from tests.axe import obstacles
+from tests.clients.js_help import CLIENT, NPM, run
 from tests.clients.web_help import Page, Pretended, settings
 from tests.lab.test_peers import example
 
@@ -82,7 +87,7 @@ def minified(packed: Path) -> Iterator[str]:
     """The address of the same page with the client that is packed."""
 
     class Minified(Page):
-        folder, module = packed.parent / "js", "shoal.min.js"
+        folder, end = packed.parent / "js", ".min.js"
 
     with web.served(Minified) as at:
         yield at
@@ -321,3 +326,103 @@ def test_the_example_shows_what_left_and_its_collector_takes_it(
             expect(tab.locator("#state")).to_have_text("Your report was accepted. Thank you.")
             expect(tab.locator("form")).to_be_hidden()
             assert problems == []
+
+
+ASKED = Survey(
+    "commute",
+    (
+        Choice("travel", ("on foot", "<b>bicycle</b>"), missing="option", other=True),
+        Flags("trouble", ("late", "crowded", "unsafe")),
+        YesNo("again"),
+        Number("minutes", low=0, high=60, points=7),
+        Text("town", bits=32, hashes=2, cohorts=3),
+    ),
+).cross("travel", "again")
+ALL_BUT_CERTAIN = Plan(ASKED, FlipProbability(1, 44), Promise("local", "1000"))
+"""A bit of a report is flipped with probability below 1e-11."""
+
+
+@pytest.mark.parametrize("sources", ["address", "minified"])
+def test_a_ready_form(
+    context: BrowserContext, sources: str, request: pytest.FixtureRequest
+) -> None:
+    """It shows what the plan asks, says what became of the answer, and sends it once."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE)
+    server, page = Pretended(ALL_BUT_CERTAIN), request.getfixturevalue(sources)
+    with web.served(server.handler()) as collector:
+        shipped = settings(server, collector.rstrip("/"), limit=1000)
+        tab = context.new_page()
+        for again in (False, True):
+            tab.goto(page)
+            tab.wait_for_function("window.ready")
+            tab.evaluate("(settings) => add_form(settings)", shipped)
+            form = tab.locator("shoal-survey form")
+            expect(form.locator("fieldset")).to_have_count(3)
+            assert obstacles(tab) == []
+            form.get_by_label("<b>bicycle</b>").check()
+            form.get_by_label("late").check()
+            form.get_by_label("unsafe").check()
+            form.get_by_role("group", name="again").get_by_label("yes").check()
+            form.get_by_label("minutes").fill("20")
+            form.get_by_label("town").fill("Zürich")
+            form.get_by_role("button").click()
+            expected = "You have answered already" if again else "Thank you. Your report was sent."
+            expect(form.get_by_role("status")).to_contain_text(expected)
+            expect(form.get_by_role("button")).to_be_disabled()
+        (body,) = server.posts
+        assert len(split_batch(ALL_BUT_CERTAIN, body)) == 1
+        cohort, row = (int.from_bytes(part, "little") for part in (body[62:64], body[64:]))
+        given = {
+            "travel": "<b>bicycle</b>",
+            "trouble": ["late", "unsafe"],
+            "again": "yes",
+            "minutes": 20,
+            "town": "Zürich",
+        }
+        set_bits = {bit for bit in range(ASKED.bits) if row >> bit & 1}
+        assert set_bits == set(answer_bits(ASKED, given, cohort))
+
+
+def test_a_form_says_why_it_cannot_be_shown(context: BrowserContext, address: str) -> None:
+    from playwright.sync_api import expect
+
+    tab = context.new_page()
+    tab.goto(address)
+    tab.wait_for_function("window.ready")
+    tab.evaluate("() => add_form({ plan: '00', to: 'http://127.0.0.1:9' })")
+    expect(tab.get_by_role("alert")).to_have_text("no answer from the collector.", timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("name", ["web_react", "web_vue"])
+def test_the_examples_with_frameworks(context: BrowserContext, tmp_path: Path, name: str) -> None:
+    """What Vite builds of them sends a report."""
+    from playwright.sync_api import expect
+
+    if NPM is None:
+        pytest.skip("no npm in PATH")
+    folder = tmp_path / "examples" / name
+    unneeded = shutil.ignore_patterns("node_modules", "dist", "types", "*.min.js")
+    shutil.copytree(CLIENT, tmp_path / "clients" / "js", ignore=unneeded)
+    shutil.copytree(CLIENT.parents[1] / "examples" / name, folder, ignore=unneeded)
+    install = ("install", "--prefer-offline", "--ignore-scripts", "--no-package-lock", "--no-fund")
+    run(folder, NPM, *install)
+    run(folder, NPM, "run", "build")
+    server = Pretended(PLAN)
+    with web.served(server.handler()) as collector:
+        shipped = json.dumps(settings(server, collector.rstrip("/")))
+        (folder / "dist" / "settings.json").write_text(shipped)
+        with web.served(partial(QuietFiles, directory=folder / "dist")) as page:
+            tab = context.new_page()
+            tab.goto(page)
+            tab.get_by_label("sync").check()
+            tab.get_by_role("button").click()
+            expect(tab.get_by_role("status")).to_have_text("sent", timeout=PATIENCE)
+            assert obstacles(tab) == []
+    assert len(split_batch(PLAN, *server.posts)) == 1
+
+
+class QuietFiles(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass

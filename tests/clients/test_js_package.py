@@ -14,14 +14,17 @@ from tests.clients.js_help import CLIENT, NODE, NPM, needs_npm, run
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, needs_npm]
 
-LARGEST, LARGEST_COMPRESSED = 8_899, 4_850
-"""Bytes of the minified client; docs/browser.md names them."""
+LARGEST = {"shoal": 8_199, "relay": 1_999, "form": 10_999}
+LARGEST_COMPRESSED = 4_600
+"""Bytes of the minified files, and of the client; docs/browser.md names them."""
 
 
-def test_it_is_small(packed: Path) -> None:
-    content = (packed.parent / "js" / "shoal.min.js").read_bytes()
-    assert len(content) <= LARGEST
-    assert len(gzip.compress(content, 9, mtime=0)) <= LARGEST_COMPRESSED
+@pytest.mark.parametrize("part", LARGEST)
+def test_it_is_small(packed: Path, part: str) -> None:
+    content = (packed.parent / "js" / f"{part}.min.js").read_bytes()
+    assert len(content) <= LARGEST[part]
+    if part == "shoal":
+        assert len(gzip.compress(content, 9, mtime=0)) <= LARGEST_COMPRESSED
     assert b"Math.random" not in content
     # Whatever encoding a page has, these bytes mean the same.
     assert content.isascii()
@@ -29,8 +32,9 @@ def test_it_is_small(packed: Path) -> None:
 
 def test_the_minified_client_passes_the_tests_of_the_sources(packed: Path) -> None:
     assert NODE is not None
-    client = (packed.parent / "js" / "shoal.min.js").as_uri()
-    environment = os.environ | {"SHOAL_CLIENT": client}
+    built = packed.parent / "js"
+    parts = {"SHOAL_CLIENT": "shoal.min.js", "SHOAL_RELAY": "relay.min.js"}
+    environment = os.environ | {name: (built / file).as_uri() for name, file in parts.items()}
     command = [NODE, "--test", str(CLIENT / "test" / "client.test.js")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -44,8 +48,11 @@ def test_what_is_packed_works_in_a_clean_folder(packed: Path, tmp_path: Path) ->
     run(tmp_path, NPM, "install", "--offline", "--no-fund", str(packed))
     (tmp_path / "use.js").write_text(
         """
+import { readFileSync } from "node:fs";
 import { shoal, ShoalError } from "shoal";
 import * as small from "shoal/shoal.min.js";
+import { relay } from "shoal/relay";
+import { openTelemetry } from "shoal/telemetry";
 const seen = [];
 for (const open of [shoal, small.shoal]) {
   const kept = {};
@@ -57,15 +64,23 @@ for (const open of [shoal, small.shoal]) {
   });
   seen.push(await survey.answer({}).catch((error) => error.message));
 }
-console.log(JSON.stringify([seen, ShoalError.name]));
+const tool = { tool: "t", plan: { version: 9 }, to: "https://a.example" };
+seen.push(await openTelemetry(tool).catch((error) => error.message));
+const script = readFileSync(new URL(import.meta.resolve("shoal/shoal.global.min.js")), "utf8");
+(0, eval)(script + ";globalThis.Shoal = Shoal");
+console.log(JSON.stringify([seen, ShoalError.name, typeof relay.pack, typeof Shoal.shoal]));
 """
     )
     sentence = "a plan of version 9 is not known here."
-    assert json.loads(run(tmp_path, NODE, "use.js")) == [[sentence] * 2, "ShoalError"]
+    assert json.loads(run(tmp_path, NODE, "use.js")) == [
+        [sentence] * 3, "ShoalError", "function", "function",
+    ]  # fmt: skip
     installed = tmp_path / "node_modules" / "shoal"
     assert json.loads((installed / "package.json").read_text()).get("dependencies") is None
     assert {path.name for path in installed.iterdir()} == {
-        "package.json", "shoal.js", "shoal.min.js", "src", "types",
+        "README.md", "package.json", "src", "types",
+        "shoal.js", "relay.js", "form.js", "telemetry.js",
+        "shoal.min.js", "relay.min.js", "form.min.js", "shoal.global.min.js",
     }  # fmt: skip
 
 

@@ -16,12 +16,20 @@ from shoal.protocol.signatures import key_text
 from shoal.server.core import http as cors
 from tests.clients.js_help import CLIENT
 
-PAGE = """<!doctype html><meta charset="utf-8"><title>page</title><link rel="icon" href="data:,">
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>page</title>
+<link rel="icon" href="data:,">
 <script type="module">
-import { shoal } from "/%s";
-window.open_survey = (settings) => (window.survey = shoal(settings));
+import { shoal } from "/shoal%(end)s";
+import { relay } from "/relay%(end)s";
+window.open_survey = (settings) => (window.survey = shoal({ relay, ...settings }));
+window.add_form = async (settings) => {
+  await import("/form%(end)s");
+  const form = document.createElement("shoal-survey");
+  for (const [name, value] of Object.entries(settings)) form.setAttribute(name, value);
+  document.querySelector("main").append(form);
+};
 window.ready = true;
-</script>"""
+</script><main><h1>A page</h1></main>"""
 
 
 class Pretended:
@@ -107,7 +115,7 @@ def _text(headers: list[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 class Page(BaseHTTPRequestHandler):
     """Serves the page and the client as they are; below /sandboxed the page may keep nothing."""
 
-    folder, module = CLIENT, "shoal.js"
+    folder, end = CLIENT, ".js"
 
     def do_GET(self) -> None:
         file = self.folder / self.path[1:]
@@ -115,7 +123,7 @@ class Page(BaseHTTPRequestHandler):
         if not is_page and (file.suffix != ".js" or not file.is_file()):
             self.send_error(404)
             return
-        content = (PAGE % self.module).encode() if is_page else file.read_bytes()
+        content = (PAGE % {"end": self.end}).encode() if is_page else file.read_bytes()
         self.send_response(200)
         self.send_header("Content-Type", "text/html" if is_page else "text/javascript")
         self.send_header("Content-Length", str(len(content)))

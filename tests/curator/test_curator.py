@@ -725,7 +725,7 @@ class TestColumns:
             ("x.csv", b"a\n1,5\n", "row 1 has 2 columns, the header 1"),
             ("x.csv", b"a\n1\nx\n", "row 2 of column 'a' is not a number"),
             ("x.parquet", b"PAR1", "cannot read"),
-            ("x.txt", b"a\n1\n", "come as .csv or .parquet"),
+            ("x.txt", b"a\n1\n", "come as .csv, .xlsx or .parquet"),
         ],
     )
     def test_bad_files(self, at: Path, name: str, content: bytes, said: str):

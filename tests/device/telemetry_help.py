@@ -52,8 +52,13 @@ sys.exit(telemetry.problem)
 def world_of_tools(folder: Path, to: str) -> World:
     """A world that agreed to the plan in the file that tools in other processes ship."""
     PLAN.write(folder / "plan.json")
+    return world_of(folder, to).say_yes()
+
+
+def world_of(folder: Path, to: str) -> World:
+    """The world of a person who uses the tool in processes of their own."""
     content: Any = (folder / "plan.json").read_bytes()
-    return World(folder / ".local" / "state", to, content).say_yes()
+    return World(folder / ".local" / "state", to, content)
 
 
 class World:
@@ -85,7 +90,7 @@ class World:
         for name in names:
             telemetry.record(command=name)
         telemetry.flush()
-        assert telemetry.problem is None
+        assert telemetry._error is None
         return telemetry
 
     def say_yes(self) -> World:

@@ -287,8 +287,7 @@ class TestAnswers:
             (b"f,\xff,n\na,x,1\n", "the first line of .* cannot be read as utf-8"),
             (b'f,c,n\na,x,1\n"a,x,1\na,x,1\n', "row 2 has a quote that is not closed"),
             (b'f,c,n\na,x,1\n"a"b,x,1\na,x,1\n', "row 2 has a quote that is not closed"),
-            (b"f,c,n\na,x,1\nb,z,1\n", "row 2, question 'c': 'z'"),
-            (b"f,f,c,n\na,b,x,1\n", "'?f'?"),
+            (b"f,c,n\na,x,1\nb,z,1\n", "row 2, question 'c': the answer is not one of"),
             (b"g;h,c,n\na,x,1\n", r"it has 'g;h', 'c', 'n'\.$"),
             (b"f;c;n\na;x;1\n", "semicolons separated the columns; declare --delimiter ';'"),
             (b"f,c,n\n", "there are no answers in .*a.csv"),
@@ -318,19 +317,22 @@ class TestAnswers:
         declared = TableFormat(delimiter=";", decimal=",")
         assert answers(tmp_path / "a.csv", survey, declared) == [[0b1001], [0b0101], [0b1001]]
         (tmp_path / "a.csv").write_text("c;price\nx;999\nx;1.678\n", "utf-8")
-        with pytest.raises(AnswerError, match=r"row 2, question 'price': '1.678' can be 1678 or"):
+        with pytest.raises(
+            AnswerError,
+            match=r"row 2, question 'price': .* can be whole or a fraction; .* set thousands",
+        ):
             answers(tmp_path / "a.csv", survey, declared)
 
     def test_a_decimal_comma_between_commas_is_no_number(self, tmp_path: Path):
         survey = Survey("s", (Number("price", ("2.5",)),))
         (tmp_path / "a.csv").write_text('price\n"2,5"\n', "utf-8")
-        with pytest.raises(AnswerError, match="'2,5' is not a number"):
+        with pytest.raises(AnswerError, match="has another decimal sign"):
             answers(tmp_path / "a.csv", survey)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet", ".arrow"])
     def test_all_wrong_answers_are_named_together(self, suffix: str, tmp_path: Path):
-        """The first ten in full and by row, the others as a number."""
+        """By question and reason, most frequent first, with the first rows and no content."""
         survey = Survey("s", (Choice("c", ("x", "y")), Number("n", (1, 2))))
         rows = [{"c": "x", "n": "1"} for _ in range(40_000)]
         for place in (7, 9, 30_000, 39_999):
@@ -353,12 +355,14 @@ class TestAnswers:
         with pytest.raises(AnswerError) as refused:
             answers(path, survey)
         lines = str(refused.value).splitlines()
-        assert lines[0] == "15 answers are not allowed, so nothing was written:"
-        assert lines[1] == "  row 8, question 'c': 'z' is not one of its options."
-        assert len(lines) == 12
-        assert lines[-1] == "  and 5 more."
-        numbers = [int(line.split(",")[0].split()[1]) for line in lines[1:-1]]
-        assert numbers == sorted(numbers)
+        assert lines == [
+            "15 answers are not allowed, so nothing was written:",
+            "  question 'n': 10 cells are not a number (rows 21, 22, 23, ...)",
+            "  question 'c': 4 cells are not one of its options; if others are allowed, set other ="
+            " true in the question (rows 8, 10, 30,001, ...)",
+            "  question 'n': 1 cell is missing; declare missing = \"option\" in the survey if that"
+            " may happen (row 10)",
+        ]
 
     def test_files_with_nobody_in_them(self, tmp_path: Path):
         (tmp_path / "a.ndjson").write_text("", "utf-8")
@@ -382,10 +386,10 @@ class TestAnswers:
             ("\udcff", "row 2 is not valid JSON"),
             ("[1]", "row 2"),
             ("null", "row 2"),
-            ('{"f": [], "c": "x", "n": NaN}', "row 2, question 'n': nan"),
-            ('{"f": [], "c": "x", "n": true}', "row 2, question 'n': True"),
+            ('{"f": [], "c": "x", "n": NaN}', "row 2, question 'n': .* finite"),
+            ('{"f": [], "c": "x", "n": true}', "row 2, question 'n': .* not a number"),
             ('{"f": [], "c": "x"}', "row 2, question 'n'"),
-            ('{"c": "x", "n": 1}', "row 2, question 'f' has no answer"),
+            ('{"c": "x", "n": 1}', "row 2, question 'f': the answer is left out"),
             ('{"f": [], "c": "x", "n": 1, "c": "y"}', "row 2 is not valid JSON"),
             ('{"f": [], "c": "x", "n": ' + "1" * 5000 + "}", "row 2 is not valid JSON"),
             ("[" * 100_000, "row 2 is not valid JSON"),
@@ -409,7 +413,9 @@ class TestAnswers:
         table = pa.table({"f": [""] * 70_001, "c": column, "n": [1] * 70_001})
         pq.write_table(table, tmp_path / "a.parquet")
         for name in ("a.ndjson", "a.csv", "a.parquet"):
-            with pytest.raises(AnswerError, match="row 70001, question 'c': 'z'"):
+            with pytest.raises(
+                AnswerError, match="row 70001, question 'c': the answer is not one of"
+            ):
                 answers(tmp_path / name)
 
     def test_parquet_columns(self, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import unicodedata
@@ -20,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Choice, Flags, Number, Plan, ShoalError, Survey, Text, YesNo, plan
+from shoal import Choice, Date, Flags, Number, Plan, ShoalError, Survey, Text, YesNo, plan
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode, set_bits
@@ -203,16 +204,18 @@ class TestMoreKinds:
 
     def test_columns_that_are_neither(self):
         survey = Survey("s", (YesNo("a"),))
-        with pytest.raises(AnswerError, match="row 2, question 'a': 2 is not yes or no"):
+        with pytest.raises(AnswerError, match="row 2, question 'a': the answer is not yes or no"):
             encode(survey, pa.table({"a": [1, 2]}))
-        with pytest.raises(AnswerError, match=r"row 1, question 'a': 0\.5 is not yes or no"):
+        with pytest.raises(AnswerError, match="row 1, question 'a': the answer is not yes or no"):
             encode(survey, pa.table({"a": [0.5, 0.0]}))
         with pytest.raises(AnswerError, match="row 3, question 'a': the answer is missing"):
             encode(survey, pa.table({"a": [True, False, None]}))
         number = Survey("s", (Number("x", ("1",)),))
-        with pytest.raises(AnswerError, match="row 2, question 'x': nan is not a finite number"):
+        with pytest.raises(
+            AnswerError, match="row 2, question 'x': the answer is not a finite number"
+        ):
             encode(number, pa.table({"x": [1.0, float("nan")]}))
-        with pytest.raises(AnswerError, match="question 'x': True is not a number"):
+        with pytest.raises(AnswerError, match="row 1, question 'x': the answer is not a number"):
             encode(number, pa.table({"x": [True, False]}))
 
     @pytest.mark.parametrize(
@@ -271,22 +274,19 @@ class TestMoreKinds:
 
 
 BAD: list[tuple[str, Any, str]] = [
-    ("features", ["sync", "tabs"], "'tabs' is not one of its options"),
+    ("features", ["sync", "tabs"], "is not one of its options"),
     ("features", ["sync", "sync"], "names an option twice"),
-    ("features", "sync;", "'' is not one of its options"),
-    ("features", "sync;;vpn", "'' is not one of its options"),
-    ("features", [None], "None is not an option's name"),
-    ("features", ["Sync"], "'Sync' is not one of its options"),
-    ("languages", "en;fr;de", "sets 3 options, at most 2 are allowed"),
-    ("channel", "alpha", "'alpha' is not one of its options"),
+    ("features", [None], "is not an option's name"),
+    ("features", ["tab"], "is not one of its options"),
+    ("languages", "en;fr;de", "sets too many options, at most 2 are allowed"),
+    ("channel", "alpha", "is not one of its options"),
     ("channel", None, "the answer is missing"),
     ("channel", "", "the answer is missing"),
-    ("channel", "(missing)", "is not one of its options"),
-    ("system", "windows", "'windows' is not one of its options"),
+    ("channel", "other", "is not one of its options"),
+    ("system", "windows", "is not one of its options"),
     ("age", None, "the answer is missing"),
-    ("age", "old", "'old' is not a number"),
-    ("age", "nan", "is not a finite number"),
-    ("age", "-inf", "is not a finite number"),
+    ("age", "old", "is not a number"),
+    ("age", "-inf", "is not a number"),
     ("age", "1_000", "is not a number"),
     ("age", "0x10", "is not a number"),
 ]
@@ -295,9 +295,9 @@ BAD: list[tuple[str, Any, str]] = [
 ONLY_VALUES: list[tuple[str, Any, str]] = [
     ("features", 5.5, "is not a list of options"),
     ("features", {"sync": True}, "is not a list of options"),
-    ("features", [1], "'1' is not one of its options"),
-    ("features", [1.5], "1.5 is not an option's name"),
-    ("channel", 1, "'1' is not one of its options"),
+    ("features", [1], "is not one of its options"),
+    ("features", [1.5], "is not an option's name"),
+    ("channel", 1, "is not one of its options"),
     ("channel", True, "is not one option's name"),
     ("channel", ["beta"], "is not one option's name"),
     ("channel", float("nan"), "is not one option's name"),
@@ -315,10 +315,12 @@ ONLY_VALUES: list[tuple[str, Any, str]] = [
 
 class TestBadAnswers:
     @pytest.mark.parametrize(("question", "value", "why"), BAD + ONLY_VALUES)
-    def test_row_question_and_value_are_named(self, question: str, value: object, why: str):
+    def test_row_and_question_are_named_and_not_the_value(
+        self, question: str, value: object, why: str
+    ):
         with pytest.raises(AnswerError) as caught:
             encode(SURVEY, [GOOD, GOOD, GOOD | {question: value}])
-        assert str(caught.value).startswith(f"row 3, question {question!r}: ")
+        assert str(caught.value).startswith(f"row 3, question {question!r}: the answer ")
         assert why in str(caught.value)
 
     @pytest.mark.parametrize(("question", "value", "why"), BAD)
@@ -339,7 +341,7 @@ class TestBadAnswers:
     @pytest.mark.parametrize(
         ("answer", "why"),
         [
-            ({}, "^question 'features' has no answer"),
+            ({}, "^question 'features': the answer is left out"),
             ({"features": []}, "^question 'channel': the answer is missing"),
             (GOOD | {"colour": "red"}, "^question 'colour' is not asked"),
             (GOOD | {1: 2}, "question 1 is not asked"),
@@ -497,7 +499,9 @@ class TestOneByOneAndTables:
         survey = Survey("s", (Choice("c", ("x", "y")),))
         column = ["x"] * 70_000
         column[68_999] = "z"
-        with pytest.raises(AnswerError, match="row 69000, question 'c': 'z'"):
+        with pytest.raises(
+            AnswerError, match="row 69000, question 'c': the answer is not one of its"
+        ):
             encode(survey, pa.table({"c": column}))
 
     def test_more_columns_than_questions(self):
@@ -510,7 +514,9 @@ class TestOneByOneAndTables:
         rows = [{"x": "0,5"}, {"x": "1,5"}, {"x": "-"}]
         for given_ in (rows, pa.Table.from_pylist(rows), pd.DataFrame(rows)):
             assert encode(survey, given_, table_format=declared).rows.tolist() == [[1], [2], [4]]
-        with pytest.raises(AnswerError, match=r"row 1, question 'x': '0\.5' is not a number"):
+        with pytest.raises(
+            AnswerError, match="row 1, question 'x': the answer has another decimal sign"
+        ):
             encode(survey, [{"x": "0.5"}], table_format=declared)
         with pytest.raises(InputError, match="for tables and lists"):
             encode(survey, rows[0], table_format=declared)
@@ -644,3 +650,64 @@ class TestFuzz:
 def test_points_that_floats_cannot_tell_apart_are_refused(limits: dict[str, Any]):
     with pytest.raises(SurveyError, match="too close"):
         Number("n", **limits)
+
+
+class TestDates:
+    def test_one_answer_and_many(self):
+        survey = Survey(
+            "s", (Date("m", "month"), Date("d", "weekday"), Date("w", "week", "option"))
+        )
+        assert survey.bits == 12 + 7 + 54
+        day = datetime.date(2026, 12, 31)  # a Thursday in ISO week 53
+        answers = [
+            dict.fromkeys("mdw", one)
+            for one in (
+                day,
+                datetime.datetime(2026, 12, 31, 5),
+                "2026-12-31",
+                " 2026-12-31T23:59Z ",
+            )
+        ]
+        expected = (1 << 11) | (1 << 15) | (1 << (19 + 52))
+        assert {encode(survey, one).value for one in answers} == {expected}
+        packed = [row.tobytes() for row in encode(survey, answers).rows]
+        assert set(packed) == {expected.to_bytes(10, "little")}
+        frame = pd.DataFrame(dict.fromkeys("mdw", pd.to_datetime(["2026-12-31"])))
+        column = pa.array([day])
+        for table in (frame, pa.table(dict.fromkeys("mdw", column))):
+            assert encode(survey, table).rows[0].tobytes() == packed[0]
+        with pytest.raises(AnswerError, match=r"'31\.12\.2026' is not a date such as 2026-03-31"):
+            encode(survey, dict.fromkeys("mdw", "31.12.2026"))
+        for absent in (pd.NaT, 5, ["2026-12-31"]):
+            with pytest.raises(AnswerError, match="is not a date"):
+                encode(survey, dict.fromkeys("mdw", absent))
+
+    def test_a_part_that_is_none(self):
+        for by in ("year", 5, ["month"], None):
+            with pytest.raises(SurveyError, match="by of question 'd' must be one of 'month'"):
+                Date("d", by)  # type: ignore[arg-type]
+
+
+def test_other_flags():
+    survey = Survey("s", (Flags("f", ("a", "b"), other=True, at_most=2),))
+    assert survey["f"].labels == ("a", "b", "(other)")
+    for answer, bits in (("a;x", 5), (["x", "y"], 4), ("", 0), ("a;b", 3), ([7, 8, "b"], 6)):
+        assert encode(survey, {"f": answer}).value == bits
+        assert encode(survey, [{"f": answer}]).rows.tolist() == [[bits]]
+    lists = pa.table({"f": [["a", "x"], ["x", "y"], None]})
+    assert encode(survey, lists).rows.tolist() == [[5], [4], [0]]
+    with pytest.raises(AnswerError, match="too many"):
+        encode(survey, {"f": "a;b;x"})
+    with pytest.raises(AnswerError, match="twice"):
+        encode(survey, {"f": "a;a"})
+
+
+def test_plain_numbers_are_read_alike_in_columns_and_cells():
+    """Arrow reads a column of plain numbers, the format each cell."""
+    texts = ["1", "-2.5", "007", "1e3", ".5", "5.", "+3", "1E-2", "9007199254740993", "0.1"]
+    question = Number(
+        "n", tuple(str(edge) for edge in (-2, 0.05, 0.4, 0.5, 1, 3, 6, 8, 1000, 10**15))
+    )
+    survey = Survey("s", (question,))
+    whole = encode(survey, pa.table({"n": texts})).rows
+    assert (whole == encode(survey, [{"n": text} for text in texts]).rows).all()

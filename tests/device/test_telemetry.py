@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,20 +22,26 @@ import pytest
 from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo
 from shoal.device.encode import encode
 from shoal.device.telemetry import Telemetry, commands, state
+from shoal.device.telemetry.describe import Terms
 from shoal.device.telemetry.environment import CI_VARIABLES
+from shoal.device.telemetry.words import catalogue
 from shoal.device.telemetry.worker import Event, merge, read_events
-from shoal.errors import AnswerError, InputError, PlanError, ShoalError
+from shoal.errors import AnswerError, InputError, MissingExtraError, ShoalError
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import Promise
+from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.wire import split_batch
+from shoal.support.wrapping import width_of
 from tests.device.outbox_help import Server
 from tests.device.telemetry_help import (
     PLAN,
     TOOL,
+    WEEK,
     World,
     a_persons_environment,
     run_tool,
     tool_command,
     wait_for,
+    world_of,
     world_of_tools,
 )
 
@@ -206,7 +215,7 @@ class TestMerging:
     )
 
     def merged(self, *events: Event) -> dict[str, object]:
-        return merge(self.SURVEY, events)
+        return merge(self.SURVEY, events).answer
 
     def test_nothing_happened(self):
         assert self.merged() == {"f": [], "c": None, "n": 0.0, "y": "no", "t": ""}
@@ -230,8 +239,8 @@ class TestMerging:
                 self.telemetry().check(**{name: value})
         self.telemetry().check(f="a;b", c="x", n=2, y=True, t="words")
 
-    def telemetry(self) -> Telemetry:
-        plan = Plan(self.SURVEY, PLAN.q, PLAN.promise, window=3600)
+    def telemetry(self, window: int = 3600) -> Telemetry:
+        plan = Plan(self.SURVEY, PLAN.q, PLAN.promise, window=window)
         return Telemetry("mytool", plan=plan, to="https://x.example", folder="/nowhere")
 
     def test_a_choice_that_nobody_made(self):
@@ -241,7 +250,9 @@ class TestMerging:
     def test_choices_take_the_first(self):
         survey = Survey("s", (Flags("c", ("x", "y", "z"), 2),))
         events: list[Event] = [("record", {"c": name}) for name in ("z", "z", "x", "y")]
-        assert merge(survey, events) == {"c": ["z", "x"]}
+        merged = merge(survey, events)
+        assert merged.answer == {"c": ["z", "x"]}
+        assert merged.problems == ["Question 'c': only the first 2 options were kept."]
 
     def test_damaged_lines_are_left_out(self):
         whole = b"('record', {'f': ['a']})\n"
@@ -263,40 +274,197 @@ class TestMerging:
         telemetry = world.tool()
         for _ in range(4):
             telemetry.count(**{"x" * (1 << 18): 1})
+            assert (telemetry.problem or "").endswith("more are dropped.") is (_ == 3)
         (file,) = world.home.glob("*/events.*")
         assert file.stat().st_size < 1 << 20
 
 
-class TestPlansThatCannotBe:
-    @pytest.mark.parametrize("plan", ["no such file", b"{", b"[]", b"\xff"])
-    def test_the_tool_goes_on(self, world: World, plan: object):
-        telemetry = Telemetry("mytool", plan=plan, to=world.to, environ=world.environ)  # type: ignore[arg-type]
-        telemetry.record(command="c1")
-        telemetry.flush()
-        with pytest.raises((PlanError, OSError)):
-            telemetry.check()
-        with pytest.raises((PlanError, OSError)):
-            commands.on(telemetry)
+class TestContradictions:
+    """What would never send anything raises where the tool is made; a machine's state does not."""
+
+    LOCAL = replace(PLAN, promise=Promise("local", "800"), window=WEEK)
+    CROWD = replace(PLAN, promise=Promise("proven", "1", "1e-6"))
 
     @pytest.mark.parametrize(
-        ("plan", "to", "limit", "told"),
+        ("plan", "options", "told"),
         [
-            (replace(PLAN, window=None), "https://a.example", None, "--window"),
-            (PLAN, "https://a.example", 2, "more than this device's limit of 2"),
-            (PLAN, "http://a.example", None, "travel over https"),
+            (b"{", {}, "telemetry needs a plan"),
+            (b"[]", {}, "plan"),
+            (b"\xff", {}, "plan"),
+            (replace(PLAN, window=None), {}, "--window"),
+            (replace(PLAN, window=60), {}, "window of 60 seconds"),
+            (PLAN, {"limit": 2}, "more than this device's limit of 2"),
+            (PLAN, {"limit": "700.5"}, "more than this device's limit of 700.5"),
+            (PLAN, {"limit": -1}, "limit"),
+            (PLAN, {"limit": "much"}, "limit"),
+            (PLAN, {"to": "http://a.example"}, "travel over https"),
+            (PLAN, {"to": "nowhere"}, "a collector's address is"),
+            (CROWD, {}, "cannot confirm"),
+            (replace(PLAN, promise=Promise("three-sigma", "1")), {}, "cannot confirm"),
         ],
     )
-    def test_what_is_refused(self, tmp_path: Path, plan: Plan, to: str, limit: Any, told: str):
-        telemetry = World(tmp_path, to, plan, limit=limit).tool()
+    @pytest.mark.parametrize("environ", [{}, {"CI": "1"}, {"DO_NOT_TRACK": "1"}])
+    def test_they_raise_wherever_the_tool_runs(
+        self, tmp_path: Path, plan: Any, options: Any, told: str, environ: dict[str, str]
+    ):
+        world = World(tmp_path, **{"to": "https://a.example", "plan": plan} | options)
+        with pytest.raises(ShoalError, match=told):
+            world.tool(**environ)
+        assert everything(tmp_path) == []
+
+    def test_a_limit_makes_a_promise_of_a_crowd_unnecessary(self, tmp_path: Path):
+        telemetry = World(tmp_path, "https://a.example", self.CROWD, limit=2000).tool()
+        commands.on(telemetry)
+        assert telemetry.choice() == "yes"
+
+    def test_check_computes_a_promise(self, tmp_path: Path):
+        """A crowd of 100 and a q of 2^-16 keep no promise; devices rely on the limit alone."""
+        telemetry = World(tmp_path, "https://a.example", self.CROWD, limit=2000).tool()
+        with pytest.raises(ShoalError, match="promise"):
+            telemetry.check()
+
+    def test_the_edge_of_a_limit(self, tmp_path: Path):
+        """One report exactly, by the glance and by the whole check alike."""
+        plan = Plan(PLAN.survey, FlipProbability(1, 2), Promise("local", "75"), window=WEEK)
+        exact = Decimal(repr(plan.local_epsilon)).quantize(Decimal("0.01"))
+        for limit, fits in ((exact + Decimal("0.01"), True), (exact - Decimal("0.01"), False)):
+            world = World(tmp_path, "https://a.example", plan, limit=limit)
+            if fits:
+                world.tool().check()
+            else:
+                with pytest.raises(ShoalError, match="more than this device's limit"):
+                    world.tool()
+
+    def test_the_glance_passes_nothing_that_the_check_refuses(self):
+        """Plans, limits and addresses around every edge of the glance."""
+        plans = [
+            PLAN,
+            replace(PLAN, window=None),
+            replace(PLAN, window=60),
+            replace(PLAN, window=3600),
+            self.CROWD,
+            Plan(PLAN.survey, FlipProbability(1, 2), Promise("local", "75"), window=WEEK),
+            Plan(PLAN.survey, FlipProbability(1, 1), Promise("local", "1"), window=WEEK),
+        ]
+        passed = 0
+        for plan in plans:
+            content = json.dumps(plan.to_json()).encode()
+            for limit in ("", "1", "74", "74.7", "75", "76", "799", "801", "nan", "inf", "x"):
+                for to in ("https://a.example", "http://a.example", "a.example", ""):
+                    agreement = state.agreement_text(content, to, limit, "")
+                    if state.is_plainly_sendable(agreement):
+                        Terms.read(agreement)
+                        passed += 1
+        assert passed > 5
+
+    def test_a_tool_in_one_file_needs_a_worker(self, world: World, monkeypatch):
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+        with pytest.raises(InputError, match="worker="):
+            world.tool()
+        world.options["worker"] = ["mytool", "send"]
+        world.tool()
+
+    def test_a_plan_that_is_not_there_is_the_machines_condition(self, world: World):
+        telemetry = Telemetry("mytool", plan="none", to=world.to, environ=world.environ)
+        telemetry.record(command="c1")
+        telemetry.flush()
+        assert "there is no plan none" in str(telemetry.problem)
         for act in (telemetry.check, lambda: commands.on(telemetry)):
-            with pytest.raises(ShoalError, match=told):
+            with pytest.raises(OSError, match="no plan"):
                 act()
+
+    def test_a_library_that_is_not_there_is_the_machines_condition(self, world: World, monkeypatch):
+        memory = Memory(FlipProbability(1, 16), FlipProbability(1, 16))
+        world.plan = replace(PLAN, q=memory.q, memory=memory)
+        real = importlib.util.find_spec
+        monkeypatch.setattr(
+            "importlib.util.find_spec",
+            lambda name, *more: None if name == "cryptography" else real(name, *more),
+        )
+        telemetry = world.tool()
+        for act in (telemetry.check, lambda: commands.on(telemetry)):
+            with pytest.raises(MissingExtraError, match=r"shoal\[encryption\]"):
+                act()
+        assert telemetry.choice() == "not asked"
 
     def test_a_plan_in_every_form(self, world: World, tmp_path: Path):
         PLAN.write(tmp_path / "plan.json")
         path = tmp_path / "plan.json"
         for plan in (str(path), path, path.read_bytes(), PLAN):
             Telemetry("mytool", plan=plan, to=world.to, environ=world.environ).check(command="c1")
+
+
+class TestProblems:
+    """Answers that are not counted are told, and never quoted."""
+
+    def test_values_that_do_not_fit(self, world: World):
+        telemetry = world.tool()
+        telemetry.record(command="c1", platform="linux")
+        assert telemetry.problem is None
+        telemetry.record(command="secret-project")
+        telemetry.record(comand="c1")
+        telemetry.count(command=1)
+        told = str(telemetry.problem)
+        assert "Question 'command': a value that does not fit it was dropped." in told
+        assert "Question 'comand' is not asked" in told
+        assert "secret" not in told
+
+    def test_a_choice_that_changes(self, world: World):
+        telemetry = world.tool()
+        telemetry.record(platform="linux")
+        telemetry.record(platform="linux")
+        assert telemetry.problem is None
+        telemetry.record(platform="macos")
+        assert str(telemetry.problem).startswith("Question 'platform': only the first value")
+
+    def test_the_same_events_whether_it_is_on_or_off(self, world: World):
+        for environ in ({}, {"CI": "1"}, {"DO_NOT_TRACK": "1"}):
+            telemetry = world.tool(**environ)
+            telemetry.record(command="none of these")
+            assert "does not fit" in str(telemetry.problem)
+
+
+class TestSimulation:
+    def test_a_window_in_a_tools_test(self, world: World, tmp_path: Path):
+        telemetry = world.tool(CI="1")
+        telemetry.record(command="c1", platform="linux")
+        telemetry.record(command="c3")
+        for _ in range(2):
+            telemetry.count(runs=1)
+        first = telemetry.simulate_next_window()
+        assert first.answer == {"command": ["c1", "c3"], "platform": "linux", "runs": 2.0}
+        assert first.problems == ()
+        report = split_batch(PLAN, first.body)
+        assert report.windows == [3001]
+        assert f"  {report.content[:16].hex()}\n" in str(first)
+        assert "command: set: c1, c3" in str(first)
+        telemetry.record(command="c9", platform="other")
+        second = telemetry.simulate_next_window()
+        assert second.answer["command"] == ["c9"]
+        assert second.problems == (
+            "Question 'platform': a value that does not fit it was dropped.",
+        )
+        assert split_batch(PLAN, second.body).windows == [3002]
+        assert everything(tmp_path) == []
+
+    def test_many_counts_and_values(self, world: World):
+        telemetry = world.tool()
+        for number in range(5000):
+            telemetry.count(runs=1)
+            telemetry.record(command=f"c{number % 64}")
+        assert telemetry.simulate_next_window().answer["runs"] == 5000.0
+
+    def test_what_would_not_be_sent(self, world: World):
+        with pytest.raises(AnswerError, match="nothing was recorded"):
+            world.tool().simulate_next_window()
+        world.options["limit"] = int(PLAN.local_epsilon * 2) + 1
+        telemetry = world.tool()
+        for _ in range(2):
+            telemetry.record(command="c1")
+            telemetry.simulate_next_window()
+        telemetry.record(command="c1")
+        with pytest.raises(ShoalError, match="3 reports of this plan"):
+            telemetry.simulate_next_window()
 
 
 AUDIT = """
@@ -370,58 +538,117 @@ class TestTerminal:
 
     SCRIPT = "import os\nos.open(os.ttyname(0), os.O_RDWR)  # our terminal now\n" + TOOL
 
-    def answer(self, folder: Path, to: str, typed: bytes, **environ: str) -> bytes:
+    TYPED_AHEAD = """
+print("/N/?]", flush=True)  # the test types now
+import select
+select.select([0], [], [])
+telemetry.flush()
+"""
+
+    def answer(
+        self,
+        folder: Path,
+        to: str,
+        *typed: str,
+        columns: int = 80,
+        script: str = SCRIPT,
+        **environ: str,
+    ) -> str:
+        """Return what a terminal shows while a person types a line at each prompt."""
         pty = pytest.importorskip("pty", reason="no terminals here")
+        fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
         ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         command = tool_command(folder, to, "c1")
-        command[2] = self.SCRIPT
+        command[2] = script
         process = subprocess.Popen(
             command,
-            env=a_persons_environment(folder, TERM="xterm", **environ),
+            env=a_persons_environment(folder, TERM="xterm", PYTHONUTF8="1", **environ),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
         )
         os.close(theirs)
-        shown, answered = b"", False
+        shown, lines = b"", list(typed)
         try:
             while piece := os.read(ours, 4096):
                 shown += piece
-                if b"[y/N]" in shown and not answered:
-                    os.write(ours, typed)
-                    answered = True
+                if lines and shown.count(b"/N/?]") > len(typed) - len(lines):
+                    os.write(ours, lines.pop(0).encode())
         except OSError:  # how a terminal ends
             pass
         os.close(ours)
         assert process.wait(60) == 0, shown
-        return shown
+        return shown.decode().replace("\r\n", "\n")
 
     def test_yes(self, tmp_path: Path, server: Server):
-        shown = self.answer(tmp_path, server.url, b"y\n")
-        assert b"Send these reports? [y/N]" in shown
-        assert b"which of c0, c1" in shown
-        assert server.url.encode() in shown
+        shown = self.answer(tmp_path, server.url, "y\n")
+        assert "Send these reports? [y/N/?]" in shown
+        assert "Thank you." in shown
         folder = tmp_path / ".local/state/mytool/telemetry"
         (file,) = folder.glob("*/events.*")
         assert read_events(file.read_bytes()) == [
             ("record", {"command": "c1", "platform": "linux"})
         ]
-        assert b"Send these" not in self.answer(tmp_path, server.url, b"")
+        assert "Send these" not in self.answer(tmp_path, server.url)
         assert server.connections == []
 
-    @pytest.mark.parametrize("typed", [b"\n", b"n\n", b"what?\n", b"\x04", b"\x03"])
-    def test_anything_else_is_no(self, tmp_path: Path, server: Server, typed: bytes):
-        assert b"Nothing will be sent" in self.answer(tmp_path, server.url, typed)
+    @pytest.mark.parametrize(
+        "typed", ["\n", "n\n", "what?\n", "j\n", "yes please\n", "\x04", "\x03"]
+    )
+    def test_anything_else_is_no(self, tmp_path: Path, server: Server, typed: str):
+        assert "Nothing will be sent" in self.answer(tmp_path, server.url, typed)
         folder = tmp_path / ".local/state/mytool/telemetry"
         assert everything(folder) == ["off"]
-        assert b"Send these" not in self.answer(tmp_path, server.url, b"y\n")
+        assert "Send these" not in self.answer(tmp_path, server.url, "y\n")
         assert server.connections == []
 
+    def test_the_details_before_an_answer(self, tmp_path: Path, server: Server):
+        shown = self.answer(tmp_path, server.url, "?\n", "?\n", "yes\n")
+        assert shown.count("which of c0, c1") == 2
+        assert server.url in shown
+        assert "by a factor of at most e^" in " ".join(shown.split())
+        assert "Thank you." in shown
+
+    @pytest.mark.parametrize("language", ["en", "de", "fr", "es", "ja"])
+    @pytest.mark.parametrize("columns", [40, 80, 120])
+    def test_every_language_fits_every_terminal(self, tmp_path, server, language, columns):
+        """Asked, told the details, and answered with the last yes word of the language."""
+        words = catalogue()[language]
+        environ = {"LC_ALL": "", "LC_MESSAGES": f"{language}_XX.UTF-8", "LANG": "en_US.UTF-8"}
+        typed = words["yes"][0].upper() + "\n"
+        shown = self.answer(tmp_path, server.url, "?\n", typed, columns=columns, **environ)
+        flat = "".join(shown.split())
+        for key in ("prompt", "thanks", "asked", "several"):
+            assert "".join(words[key].split()) in flat, key
+        assert max(map(width_of, shown.splitlines())) <= columns
+        assert (tmp_path / ".local/state/mytool/telemetry").exists()
+        telemetry = world_of(tmp_path, server.url).tool()
+        assert telemetry.choice() == "yes"
+
+    def test_what_was_typed_before_is_no_answer(self, tmp_path: Path, server: Server):
+        """A person types ahead for the shell while the tool works."""
+        script = self.SCRIPT.replace("telemetry.flush()", self.TYPED_AHEAD)
+        shown = self.answer(tmp_path, server.url, "y\n", "n\n", script=script)
+        assert "Nothing will be sent" in shown
+        assert everything(tmp_path / ".local/state/mytool/telemetry") == ["off"]
+
     def test_nobody_is_asked_where_it_is_off(self, tmp_path: Path, server: Server):
-        for environ in ({"CI": "1"}, {"DO_NOT_TRACK": "1"}, {"MYTOOL_TELEMETRY": "0"}):
-            assert b"Send these" not in self.answer(tmp_path, server.url, b"y\n", **environ)
+        for name, value in (("CI", "1"), ("DO_NOT_TRACK", "1"), ("MYTOOL_TELEMETRY", "0")):
+            environ: dict[str, Any] = {name: value}
+            assert "Send these" not in self.answer(tmp_path, server.url, "y\n", **environ)
         assert not (tmp_path / ".local").exists()
+
+    def test_a_shell_without_a_terminal_is_not_asked_and_keeps_a_yes(self, tmp_path, server):
+        done = run_tool(tmp_path, server.url, "c1")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert not (tmp_path / ".local").exists()
+        self.answer(tmp_path, server.url, "y\n")
+        done = run_tool(tmp_path, server.url, "c2")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        (file,) = (tmp_path / ".local/state/mytool/telemetry").glob("*/events.*")
+        assert b"c2" in file.read_bytes()
 
 
 class TestCommands:
@@ -434,10 +661,9 @@ class TestCommands:
         assert json.loads(runner.invoke(group, ["show", "--json"]).output) == []
         assert "is off" in runner.invoke(group, ["off"]).output
         assert "was deleted" in runner.invoke(group, ["delete"]).output
-        world.options["limit"] = 1
-        refused = runner.invoke(world.tool().click_group(), ["on"])
+        refused = runner.invoke(world.tool(CI="1").click_group(), ["on"])
         assert refused.exit_code == 1
-        assert "limit of 1" in refused.output
+        assert "stays off: CI is set" in refused.output
 
     def test_argparse(self, world: World, capsys: pytest.CaptureFixture[str]):
         parser = argparse.ArgumentParser("mytool")
@@ -450,12 +676,11 @@ class TestCommands:
         options = parser.parse_args(["telemetry", "show", "--json"])
         assert options.run(options) == 0
         assert json.loads(capsys.readouterr().out) == []
-        world.to = "nowhere"
         parser = argparse.ArgumentParser("mytool")
-        world.tool().add_commands(parser)
+        world.tool(CI="1").add_commands(parser)
         options = parser.parse_args(["on"])
         assert options.run(options) == 2
-        assert capsys.readouterr().err.startswith("mytool: a collector's address is")
+        assert capsys.readouterr().err.startswith("mytool: telemetry stays off: CI is set")
 
 
 def test_the_factor_that_is_shown_by_enumeration():

@@ -22,7 +22,7 @@ from shoal.device.telemetry import commands, state
 from shoal.device.telemetry.log import MAX_BYTES, Log, LoggedRequest
 from shoal.device.telemetry.worker import read_events
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.plan import Memory
 from tests.device.outbox_help import Server, reply
 from tests.device.telemetry_help import (
     PLAN,
@@ -119,13 +119,52 @@ class TestWindows:
         assert f"more than this device's limit of {limit}" in told
         assert "2 sent" in told
 
-    def test_a_promise_that_nothing_confirms(self, tmp_path: Path, server: Server, monkeypatch):
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        plan = replace(PLAN, promise=Promise("proven", "1", "1e-6"))
-        world = World(tmp_path, server.url, plan).say_yes()
+    def test_the_limit_is_on_the_reports_of_all_plans_together(
+        self, tmp_path: Path, server: Server
+    ):
+        """Another version of the tool does not begin anew."""
+        limit = int(PLAN.local_epsilon * 2) + 1
+        world = World(tmp_path, server.url, limit=limit).say_yes()
         world.report("c1")
-        assert server.connections == []
-        assert "cannot confirm the plan's promise" in commands.status(world.tool())
+        world.plan = replace(PLAN, crowd_size=99)
+        world.say_yes()
+        for _ in range(2):
+            world.report("c2")
+        assert len(server.requests) == 2
+        assert "is over: the limit is reached." in commands.status(world.tool())
+        assert f"above the limit {limit}" in str(world.tool().problem)
+
+    def test_values_that_were_dropped_are_noted(self, world: World, server: Server):
+        world.run("c1", "secret-project")
+        world.next_window()
+        world.work()
+        assert list(received(server).values()) == [(3001, {"c1"})]
+        told = world.tool().problem
+        assert told == "Question 'command': a value that does not fit it was dropped."
+        assert f"Last problem: {told}" in commands.status(world.tool())
+        world.report("c2")
+        assert world.tool().problem is None
+
+    def test_windows_that_were_dropped_are_noted(self, world: World):
+        for name in ("c1", "c2", "c3"):
+            world.run(name)
+            world.next_window()
+        world.work()
+        assert str(world.tool().problem).startswith("The answers of 2 earlier windows were dropped")
+
+    def test_events_that_were_taken_are_not_overwritten(self, world: World, server: Server):
+        """A worker was killed, and a slow tool wrote into the past window meanwhile."""
+        world.run("c1")
+        world.next_window()
+        (events,) = world.home.glob("*/events.3000")
+        events.replace(events.with_name("taken.3001"))
+        world.next_window(-1)
+        world.run("c2")
+        world.next_window()
+        world.work()
+        assert list(received(server).values()) == [(3001, {"c1"})]
+        world.report()
+        assert sorted(received(server).values()) == [(3001, {"c1"}), (3002, {"c2"})]
 
     def test_a_plan_with_memory(self, tmp_path: Path, server: Server):
         """One permanent vector for one answer, and a key that is kept."""
@@ -306,7 +345,8 @@ class TestShow:
         assert base64.b64decode(shown["sent"]) == b"".join(wire)
         assert shown["status"] == 202
         text = commands.show(world.tool())
-        assert b"".join(wire).partition(b"\r\n\r\n")[2].hex() in text
+        rows = re.findall(r"^  ((?:[0-9a-f]{2})+)$", text, re.M)
+        assert bytes.fromhex("".join(rows)) == b"".join(wire).partition(b"\r\n\r\n")[2]
         assert "User-Agent: shoal/" in text
         assert "command: set: c1, c3" in text
         assert "window: 3001" in text

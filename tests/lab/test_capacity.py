@@ -41,21 +41,25 @@ class TestNeeds:
         assert collector.cores == pytest.approx(float(peak * Fraction(8, 10_000)))
         assert relay.cores == pytest.approx(float(peak * Fraction(8 - 3 + 4, 10_000)))
         assert analyzer.cores == pytest.approx(float(Fraction(5_000_000 * 2, 86_400 * 10_000)))
-        assert collector.disk_bytes == relay.disk_bytes == pytest.approx(100_000_000)
-        assert analyzer.disk_bytes == pytest.approx(500_000_000)
-        assert collector.network_bits == pytest.approx(float(peak * 8 * 500))
+        assert collector.disk_bytes_a_day == relay.disk_bytes_a_day == pytest.approx(100_000_000)
+        assert analyzer.disk_bytes_a_day == pytest.approx(500_000_000)
+        assert collector.network_bits_a_second == pytest.approx(float(peak * 8 * 500))
         forwarded = Fraction(5_000_000 * 8 * 70, 86_400)
-        assert analyzer.network_bits == pytest.approx(float(forwarded))
-        assert relay.network_bits == pytest.approx(float(peak * 8 * 900 + forwarded))
-        assert (postgres.cores, postgres.disk_bytes, postgres.network_bits) == (None, None, None)
+        assert analyzer.network_bits_a_second == pytest.approx(float(forwarded))
+        assert relay.network_bits_a_second == pytest.approx(float(peak * 8 * 900 + forwarded))
+        assert (postgres.cores, postgres.disk_bytes_a_day, postgres.network_bits_a_second) == (
+            None,
+            None,
+            None,
+        )
 
     def test_a_database_is_there_only_if_it_was_measured(self):
         *_, postgres = made_up(database=0.0006).needs_of(1_000_000)
         assert postgres.cores == pytest.approx(float(Fraction(3_000_000 * 11, 86_400 * 10_000)))
-        assert postgres.disk_bytes is None
+        assert postgres.disk_bytes_a_day is None
 
     def test_all_numbers_of_devices(self):
-        needs = [need.to_json() for need in made_up().needs()]
+        needs = [vars(need) for need in made_up().needs()]
         assert [need["devices_a_day"] for need in needs] == [d for d in DEVICES for _ in range(4)]
 
 

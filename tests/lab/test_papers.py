@@ -10,14 +10,17 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.cli import run
 from shoal.cli.paper import markdown_table
 from shoal.errors import InputError
-from shoal.lab.papers import Case, Paper, PaperFinding, equal, findings
+from shoal.lab.papers import Case, PaperFinding, claim, findings, number
 from shoal.lab.papers import sdp_ratio as rows
 from shoal.lab.papers.figures import FIGURES, plot_figures
 from shoal.theory.brackets import Bracket
+from shoal.theory.randomized_response import phi
 from shoal.theory.sufficient import three_sigma_q
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
@@ -81,6 +84,12 @@ def test_the_misprinted_q_belongs_to_ten_thousand(found):
         assert (low <= 2 <= high) is is_solution
 
 
+@given(st.floats(1e-6, 0.5))
+def test_q_from_phi_undoes_phi(q):
+    # near 1/2 phi is flat: its rounding moves q by a square root
+    assert rows.q_from_phi(phi(q)) == pytest.approx(q, rel=1e-7)
+
+
 def test_claimed_maxima_are_exceeded_by_certified_ends(found):
     """The text of a false claim shows a value above the claimed maximum."""
     texts = [f.computed for f in found if f.verdict == "false claim" and " > " in f.computed]
@@ -100,13 +109,13 @@ def test_a_changed_q_changes_the_verdict(monkeypatch, index):
     wrong = f"{float(right) - 0.0002:.4f}"
     for q, verdict in ((right, "agrees"), (wrong, "misprint")):
         monkeypatch.setattr(rows, "ROWS", (row._replace(q=q),))
-        assert at(rows.RATIO.findings(), "SDP", "3.3, lambda =").verdict == verdict
+        assert at(rows.findings(), "SDP", "3.3, lambda =").verdict == verdict
 
 
 @pytest.mark.parametrize(("mass", "verdict"), [("0.0037", "agrees"), ("0.0038", "misprint")])
 def test_a_changed_mass_changes_the_verdict(monkeypatch, mass, verdict):
     monkeypatch.setattr(rows, "ROWS", (rows.ROWS[3]._replace(mass=mass),))
-    found = at(rows.RATIO.findings(), "SDP", "3.3, lambda = e^2, N = 1000, P[R")
+    found = at(rows.findings(), "SDP", "3.3, lambda = e^2, N = 1000, P[R")
     assert found.verdict == verdict
 
 
@@ -123,7 +132,7 @@ def test_a_changed_mass_changes_the_verdict(monkeypatch, mass, verdict):
     ],
 )
 def test_number_compares_in_the_printed_digits(printed, computed, up, verdict):
-    finding = Paper("SDP").number("here", printed, computed, lambda: "because.", up=up)
+    finding = number("SDP", "here", printed, computed, lambda: "because.", up=up)
     assert finding.verdict == verdict
     assert (finding.why == "because.") is (verdict == "misprint")
 
@@ -131,19 +140,19 @@ def test_number_compares_in_the_printed_digits(printed, computed, up, verdict):
 @pytest.mark.parametrize("wide", [Bracket(0.0062, 0.0068), Bracket(0.004, 0.008)])
 def test_number_refuses_a_bracket_that_decides_nothing(wide):
     with pytest.raises(ArithmeticError, match="too wide"):
-        Paper("SDP").number("here", "0.006", wide, lambda: "because.")
+        number("SDP", "here", "0.006", wide, lambda: "because.")
 
 
 def test_claim_tells_misprints_from_false_claims():
     third, half = Fraction(1, 3), Fraction(1, 2)
     good, bad = [Case("a", half, half)], [Case("a", half, half), Case("b", third, half)]
     verdicts = [
-        Paper("KR").claim("here", "x", cases, "how.", holds=equal, meant=meant).verdict
+        claim("KR", "here", "x", cases, "how.", meant=meant).verdict
         for cases, meant in ((good, ()), (bad, good), (bad, bad), (bad, ()))
     ]
     assert verdicts == ["agrees", "misprint", "false claim", "false claim"]
     with pytest.raises(ValueError, match="at least one case"):
-        Paper("KR").claim("here", "x", [], "how.")
+        claim("KR", "here", "x", [], "how.")
 
 
 # The command.

@@ -24,7 +24,7 @@ class Mutant(NamedTuple):
     function: str  # "shoal.module:function" or "shoal.module:Class.method"
     before: str  # occurs exactly once in the function
     after: str
-    tests: str  # below tests/, separated by blanks; `adversary[kind]` is a kind of the adversary
+    tests: tuple[str, ...]  # below tests/; `adversary[kind]` is a kind of the adversary
 
     @property
     def file(self) -> str:
@@ -35,10 +35,9 @@ class Mutant(NamedTuple):
     def test_ids(self) -> list[str]:
         """The tests as pytest takes them, from the root of the project."""
         kinds = "tests/adversary/test_adversary.py::test_no_claim_is_false["
-        found = self.tests.replace(", ", "\n").split("\n")
         return [
             one.replace("adversary[", kinds) if one.startswith("adversary[") else f"tests/{one}"
-            for one in found
+            for one in self.tests
         ]
 
     def apply(self, sources: Path) -> None:

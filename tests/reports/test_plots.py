@@ -22,7 +22,7 @@ from shoal.reports.plots import (
     save,
 )
 from shoal.theory.domains import at_most, choice, flags
-from shoal.theory.literature_bounds import clones_delta, published_q, stronger_clones_delta
+from shoal.theory.literature_bounds import published_delta, published_q
 from shoal.theory.randomized_response import local_q
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -151,10 +151,9 @@ def test_bounds_are_ordered(figures):
 @pytest.mark.parametrize("domain", [(flags(5),), (choice(9),), (at_most(2, 6),)])
 @pytest.mark.parametrize("bound", ["clones", "stronger clones"])
 def test_published_q_is_on_the_edge(domain, bound):
-    measure = clones_delta if bound == "clones" else stronger_clones_delta
     q = published_q(domain, 2000, 0.8, 1e-5, bound)
-    assert measure(domain, 2000, q, 0.8).high <= 1e-5
-    assert measure(domain, 2000, 0.98 * q, 0.8).low > 1e-5
+    assert published_delta(domain, 2000, q, 0.8, bound).high <= 1e-5
+    assert published_delta(domain, 2000, 0.98 * q, 0.8, bound).low > 1e-5
     assert q <= local_q(9, 0.8)
 
 

@@ -21,7 +21,7 @@ from shoal.analysis.text.decode import decode
 from shoal.analysis.trends import trend
 from shoal.cli import run
 from shoal.errors import InputError
-from shoal.reports import Publication, publication
+from shoal.reports import Publication, sections
 from shoal.reports.formatting import (
     PlainShare,
     option_shares,
@@ -168,7 +168,7 @@ class TestSections:
         assert lead(asked, estimates | {"questions": {"y": nothing}}).number == "Not known"
 
     def test_many_cells_are_a_list(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(publication, "MAX_CELLS", 5)
+        monkeypatch.setattr(sections, "MAX_CELLS", 5)
         made = publish(PLAN, counted(PLAN, 2000))
         assert made.to_json()["crosses"] == {}
         assert "channel by smokes: share of each answer" in made.to_html()

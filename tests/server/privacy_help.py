@@ -94,20 +94,6 @@ def some_of(batch: Batch, rows: Any) -> Batch:
     return Batch(batch.plan_id, batch.ids[rows], batch.windows[rows], cohorts, batch.rows[rows])
 
 
-def together(*batches: Batch) -> Batch:
-    """Return the reports of several batches as one."""
-    cohorts = None
-    if batches[0].cohorts is not None:
-        cohorts = np.concatenate([b.cohorts for b in batches if b.cohorts is not None])
-    return Batch(
-        batches[0].plan_id,
-        np.concatenate([b.ids for b in batches]),
-        np.concatenate([b.windows for b in batches]),
-        cohorts,
-        np.concatenate([b.rows for b in batches]),
-    )
-
-
 class World:
     """A collector in process, with a clock that stands still and a log that is kept."""
 

@@ -24,7 +24,7 @@ from shoal.protocol.plan import Promise
 from shoal.protocol.wire import Synthetic
 from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.encryption import FileKey, Keyring
-from shoal.server.storage.open_plan import OpenPlan
+from shoal.server.storage.open_plan import OpenCrowd, OpenPlan
 from shoal.server.storage.store import Store
 
 DAY = 86_400
@@ -49,8 +49,7 @@ PLANS = {
     "thirteen bits": make_plan(_FLAGS),
     "choice": make_plan(Choice("c", tuple("uvwxyz"))),
     "joint": make_plan(
-        _FLAGS,
-        joint=((("f", "a"), ("f", "m")), (("f", "k"), ("f", "b"), ("f", "c"))),
+        _FLAGS, joint=((("f", "a"), ("f", "m")), (("f", "k"), ("f", "b"), ("f", "c")))
     ),
     "joint of few bits": make_plan(joint=((("f", "e"), ("f", "a")),)),
     "text": make_plan(Text("t", bits=20, hashes=2, cohorts=7)),
@@ -115,6 +114,20 @@ def published(folder: Path, *plans: Plan, **options: Any) -> Store:
     return store
 
 
+def stored_tally(store: Store, plan_id: str, number: int) -> tuple[Plan, Tally] | None:
+    """Return a plan and the tally of one of its releases; None if there is none."""
+    plan, release = store.plan(plan_id), store.release(plan_id, number)
+    if plan is None or release is None:
+        return None
+    return plan.plan, Tally.from_json(json.loads(release), plan.plan)
+
+
+def all_blocks(crowd: OpenCrowd) -> list[tuple[int, bytes]]:
+    """Return all blocks of an open crowd, as they would be written."""
+    crowd._touch(0, crowd._table.numbers.size)
+    return list(crowd.changes())
+
+
 def tally_of(plan: Plan, *batches: Batch) -> Tally:
     """Count reports the way the rest of Shoal does."""
     return tally(plan, [Synthetic(b.rows, plan.bits, cohorts=b.cohorts) for b in batches])
@@ -165,7 +178,7 @@ def counted_by_hand(plan: Plan, *batches: Batch) -> dict[str, Any]:
 
 def released(store: Store, plan: Plan) -> list[Tally]:
     """Return the counts of all sealed crowds, without their names."""
-    found = [store.tally(plan.id, crowd.number) for crowd in store.crowds(plan.id)]
+    found = [stored_tally(store, plan.id, crowd.number) for crowd in store.crowds(plan.id)]
     return [nameless(one[1]) for one in found if one is not None]
 
 

@@ -62,7 +62,7 @@ def reports(plan: Plan, people: range, window: int = 0) -> Batch:
 def started(folder: Path, now: float = NOON) -> Iterator[Store]:
     """Start a collector up to where it would listen, and kill it in the end."""
     collector = Collector(folder, Settings(min_crowd=1), clock=Clock(now))
-    collector.store = collector.service.open(collector._make_store)
+    collector.store = collector.open_store(Store)
     with collector.service._held:
         collector.store._released = lambda plan_id, number: None  # it counts plans it has loaded
         yield collector.store

@@ -146,10 +146,7 @@ async def test_a_plan_has_no_pages_until_an_admin_names_them(world: World) -> No
                            [f"https://{n}.example" for n in range(101)]]  # fmt: skip
     for origins in wrong:
         answer = await put({"origins": origins})
-        assert (answer.status_code, answer.json()["type"]) == (
-            422,
-            "urn:shoal:problem:bad-origins",
-        )
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:shoal:problem:bad-origins")
     others: list[object] = [[], {}, {"origins": [], "more": 1}]
     for document in others:
         assert (await put(document)).status_code == 400
@@ -195,7 +192,7 @@ def test_origins_are_in_a_backup(tmp_path: Path) -> None:
         return made
 
     async def look(world: World) -> tuple[str, ...]:
-        record = world.collector.administration.plan(FLAGS_PLAN.id)
+        record = world.collector.administration.plans.get(FLAGS_PLAN.id)
         assert record is not None
         return record.origins
 

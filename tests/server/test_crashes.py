@@ -44,6 +44,7 @@ from tests.server.store_help import (
     open_reports,
     published,
     released,
+    stored_tally,
     summed,
     tally_of,
     upload,
@@ -116,7 +117,7 @@ class TestKills:
         # What anybody was shown before a kill is what is there in the end.
         with closing(Store(served.folder)) as store:
             for number, document in seen.items():
-                found = store.tally(plan.id, number)
+                found = stored_tally(store, plan.id, number)
                 assert found is not None
                 assert found[1].to_json() == document
         print(f"{kills} kills, {sum(map(len, made))} reports in {crowds} crowds")
@@ -421,7 +422,7 @@ class TestStorageInProcess:
             with pytest.raises(StorageError):
                 await collector.administration.move_plan(WIDE.id, "closed")
             monkeypatch.undo()
-            kept = collector.administration.plan(WIDE.id)
+            kept = collector.administration.plans.get(WIDE.id)
             assert kept is not None
             assert kept.state == "closed"
             assert await post(upload(WIDE, 1, 1)) == (410, "plan-closed")

@@ -36,13 +36,7 @@ from shoal.server.doctor.examine import examine
 from shoal.server.doctor.proxies import check_proxy
 from tests.certificates import make_certificate
 from tests.server.privacy_help import make_reports
-from tests.server.serving_help import (
-    QuietHandler,
-    Served,
-    handled_by,
-    served,
-    small_plan,
-)
+from tests.server.serving_help import QuietHandler, Served, handled_by, served, small_plan
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

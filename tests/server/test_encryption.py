@@ -25,6 +25,7 @@ from shoal.support.disk import Disk
 from tests.server.store_help import (
     PLANS,
     Clock,
+    all_blocks,
     data_bytes,
     make_plan,
     on_the_disk,
@@ -106,7 +107,7 @@ def test_no_count_report_or_id_is_found_without_the_key(name: str, tmp_path: Pat
         blocks = [
             numbers
             for crowd in on_the_disk(store, plan)._crowds.values()
-            for _, numbers in crowd.counts.all_blocks()
+            for _, numbers in all_blocks(crowd.counts)
         ]
         window = on_the_disk(store, plan)._seen_in(0)
         secrets = [one.tobytes() for one in batch.ids]
@@ -150,7 +151,7 @@ def test_the_search_would_find_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     window = store._plans.known()[FLAGS.id]._seen_in(0)
     crowd = store._plans.known()[FLAGS.id]._crowds[0].counts
     assert all(word.tobytes() in data_bytes(tmp_path) for word in window._open)
-    assert all(block in data_bytes(tmp_path) for _, block in crowd.all_blocks())
+    assert all(block in data_bytes(tmp_path) for _, block in all_blocks(crowd))
 
 
 def test_a_copy_from_before_the_sealing_cannot_be_read_after_it(tmp_path: Path):

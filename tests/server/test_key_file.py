@@ -19,16 +19,7 @@ from shoal.server.storage.key_file import (
     open_keys,
 )
 from tests.server.privacy_help import NOW
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self, now: float = NOW) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
+from tests.server.store_help import Clock
 
 
 def keys_of(folder: Path, clock: Clock, name: str = SIGNING_FILE) -> KeyFile:
@@ -40,7 +31,7 @@ def states(keys: KeyFile) -> list[str | None]:
 
 
 def test_old_and_new_are_active_until_the_overlap_ends(tmp_path: Path):
-    clock = Clock()
+    clock = Clock(NOW)
     keys = keys_of(tmp_path, clock)
     (first,) = keys.active()
     second = keys.rotate(overlap=30 * DAY)
@@ -59,7 +50,7 @@ def test_old_and_new_are_active_until_the_overlap_ends(tmp_path: Path):
 
 
 def test_a_pending_key_is_announced_before_it_is_used(tmp_path: Path):
-    clock = Clock()
+    clock = Clock(NOW)
     keys = keys_of(tmp_path, clock, OBLIVIOUS_FILE)
     (first,) = keys.all
     second = keys.rotate(overlap=DAY, pending=7200)
@@ -72,7 +63,7 @@ def test_a_pending_key_is_announced_before_it_is_used(tmp_path: Path):
 
 
 def test_one_overlap_at_a_time(tmp_path: Path):
-    clock = Clock()
+    clock = Clock(NOW)
     keys = keys_of(tmp_path, clock)
     keys.rotate(overlap=DAY)
     with pytest.raises(InputError, match="--end"):
@@ -85,7 +76,7 @@ def test_one_overlap_at_a_time(tmp_path: Path):
 
 
 def test_a_clock_that_was_set_back_leaves_a_key(tmp_path: Path):
-    clock = Clock()
+    clock = Clock(NOW)
     keys = keys_of(tmp_path, clock)
     second = keys.rotate(overlap=0)
     clock.now -= 1000 * DAY
@@ -95,7 +86,7 @@ def test_a_clock_that_was_set_back_leaves_a_key(tmp_path: Path):
 
 def test_two_active_keys_do_not_begin_alike(tmp_path: Path):
     """Oblivious HTTP names a key by one byte."""
-    clock = Clock()
+    clock = Clock(NOW)
     keys = keys_of(tmp_path, clock, OBLIVIOUS_FILE)
     for _ in range(300):
         keys.rotate(overlap=DAY)
@@ -109,11 +100,11 @@ def test_two_active_keys_do_not_begin_alike(tmp_path: Path):
 def test_a_damaged_file(tmp_path: Path, content: str):
     (tmp_path / SIGNING_FILE).write_text(content)
     with pytest.raises(StorageError, match="holds no key"):
-        keys_of(tmp_path, Clock())
+        keys_of(tmp_path, Clock(NOW))
 
 
 def test_the_old_key_signs_the_new_one_while_both_are_active(tmp_path: Path):
-    clock = Clock()
+    clock = Clock(NOW)
     signer = Signer(tmp_path, clock)
     old = signer.public_key
     assert (signer.links, signer.signing_keys) == ([], [old])

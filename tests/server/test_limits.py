@@ -20,13 +20,7 @@ from shoal.server.collector import ingest
 from shoal.server.collector.ingest import refusal_document, split_by_window
 from shoal.server.core import ingest as core_ingest
 from shoal.server.core import problems
-from shoal.server.core.ingest import (
-    Allowance,
-    Committer,
-    ReportLimits,
-    Sender,
-    limits_document,
-)
+from shoal.server.core.ingest import Allowance, Committer, ReportLimits, Sender, limits_document
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import Settings
 
@@ -203,10 +197,7 @@ class TestRelays:
     @with_world()
     async def test_a_late_report_does_not_refuse_the_others(self, world: World) -> None:
         await world.publish(TEXT_PLAN)
-        relay, whole = (
-            await world.relay(),
-            {"window-expired": [2, 6], "window-not-open": [3, 8]},
-        )
+        relay, whole = (await world.relay(), {"window-expired": [2, 6], "window-not-open": [3, 8]})
         first = await world.upload(self.mixed(), relay)
         again = await world.upload(self.mixed(), relay)
         assert first.status_code == 202
@@ -350,10 +341,7 @@ class TestPublishing:
         assert (await world.ask("console", "POST", path + "?honest=some", admin)).is_error
         for where in (path + "?honest=all", f"/v1/plans/{told.id}/publish"):
             assert (await world.ask("console", "POST", where, admin)).status_code == 200
-        for plan, fraction, by in (
-            (FLAGS_PLAN, "1", "publisher"),
-            (told, "0.5", "plan"),
-        ):
+        for plan, fraction, by in ((FLAGS_PLAN, "1", "publisher"), (told, "0.5", "plan")):
             where = f"/v1/plans/{plan.id}/certificate"
             document = (await world.ask("public", "GET", where)).json()
             assert document["honest_fraction"] == fraction

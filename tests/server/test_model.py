@@ -50,6 +50,7 @@ from tests.server.store_help import (
     make_plan,
     on_the_disk,
     released,
+    stored_tally,
     summed,
     tally_of,
     together,
@@ -510,7 +511,7 @@ class Life(RuleBasedStateMachine):
                 assert (release is not None) == (crowd.state == "released")
                 if release is not None:
                     assert self.releases.setdefault((plan_id, number), release) == release
-                    found = self.store.tally(plan_id, number)
+                    found = stored_tally(self.store, plan_id, number)
                     assert found is not None
                     tallies.append(found[1])
             if model.state == "destroyed" or not model.counted:
@@ -528,7 +529,7 @@ class Life(RuleBasedStateMachine):
         for plan_id, model in self.model.items():
             by_window: dict[int, list[Tally]] = {}
             for number, crowd in enumerate(model.crowds, 1):
-                found = self.store.tally(plan_id, number)
+                found = stored_tally(self.store, plan_id, number)
                 if found is None:
                     continue
                 window = None if model.plan.window is None else crowd.window

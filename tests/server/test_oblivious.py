@@ -391,10 +391,7 @@ class TestConsistency:
 
     def test_without_the_relay_s_copy_nothing_is_sent(self):
         liar = Dishonest(lambda fetch: [secret_of(fetch)])
-        with (
-            liar.serving() as collector,
-            relayed(collector, serves_keys=False) as (relay, _),
-        ):
+        with liar.serving() as collector, relayed(collector, serves_keys=False) as (relay, _):
             problems = self.sent(collector, relay)
             assert (len(problems), liar.used) == (self.DEVICES, [])
             assert all("ship the key: --oblivious-keys" in one for one in problems)
@@ -509,10 +506,7 @@ class TestRotation:
         assert not [one for one in refusals if "answered 400" in one], "a key was not known"
         ended = ["collector", "rotate", str(tmp_path / "data"), "--oblivious", "--end"]
         assert run(ended) == 0
-        with (
-            served(tmp_path / "data", agreed, *words),
-            relayed(address) as (relay, _),
-        ):
+        with served(tmp_path / "data", agreed, *words), relayed(address) as (relay, _):
             batch = make_reports(agreed, 1, np.random.default_rng(9)).to_bytes()
             old = ObliviousTransport(address, relay, keys=shipped)
             with pytest.raises(TransportError, match="update the application, or give the new"):
@@ -523,10 +517,7 @@ class TestRotation:
 class TestEndToEnd:
     @pytest.mark.slow
     def test_send_through_a_relay(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ):
         monkeypatch.chdir(tmp_path)
         agreed = small_plan()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sqlite3
 from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.tokens import Token, Tokens
 from shoal.server.relay.forwarding import RelayMetrics
+from shoal.server.storage import store
 from shoal.server.storage.store import Store
 
 from .crash_help import LONGEST
@@ -210,6 +212,32 @@ class TestMetrics:
 
         texts = in_world(story, tmp_path / "data")
         assert len(set(texts)) == 1
+
+    @with_world()
+    async def test_crowds_are_counted_without_the_data(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A connection that is lost right after a commit does not make the change look failed."""
+        await world.publish(FLAGS_PLAN)
+        needed = FLAGS_PLAN.reports_needed
+        await world.upload(upload(FLAGS_PLAN, needed * 3 // 2, 1), await world.relay())
+        connection = world.collector.store.database.connection
+        assert isinstance(connection, sqlite3.Connection)
+        tell = store.tell
+
+        def without_data(*change: Any) -> None:
+            connection.set_authorizer(lambda *statement: sqlite3.SQLITE_DENY)
+            try:
+                tell(*change)
+            finally:
+                connection.set_authorizer(None)
+
+        monkeypatch.setattr(store, "tell", without_data)
+        closed = await world.collector.administration.move_plan(FLAGS_PLAN.id, "closed")
+        assert closed is None
+        text = world.collector.administration.metrics_text().decode()
+        assert f"shoal_reports_released_total {needed}.0" in text
+        assert f"shoal_reports_discarded_total {needed // 2}.0" in text
 
     @pytest.mark.slow
     def test_refusals_at_the_connection_are_counted(self, tmp_path: Path):

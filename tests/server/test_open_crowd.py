@@ -52,18 +52,10 @@ from .privacy_help import (
     in_world,
     make_reports,
     some_of,
-    together,
 )
+from .store_help import Clock, together
 
 Seen = dict[str, bytes]
-
-
-@dataclass
-class Clock:
-    now: float = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass(frozen=True)
@@ -203,14 +195,10 @@ def whole(answer: httpx.Response) -> bytes:
 
 
 def history(
-    base: Base,
-    folder: Path,
-    contents: Contents,
-    readers: list[str] | None = None,
-    steps: int = 10,
+    base: Base, folder: Path, contents: Contents, readers: list[str] | None = None, steps: int = 10
 ) -> list[Seen]:
     """Live through all steps with these contents, and look around after each of the first ones."""
-    clock, chosen = Clock(), list(base.readers) if readers is None else readers
+    clock, chosen = Clock(NOW), list(base.readers) if readers is None else readers
     plan = base.plan
 
     async def live(world: World) -> list[Seen]:

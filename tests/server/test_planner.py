@@ -110,7 +110,7 @@ async def test_the_page_the_api_and_a_draft(world: World) -> None:
     draft = urlencode({"plan": json.dumps(document["plan"])}).encode()
     added = await world.ask("console", "POST", "/drafts", admin | FORM, draft)
     assert added.headers["location"] == f"/surveys/{document['plan']['id']}"
-    assert world.collector.administration.plan(document["plan"]["id"]) is not None
+    assert world.collector.administration.plans.get(document["plan"]["id"]) is not None
     wrong: list[tuple[object, str | None]] = [
         ([], None), ({"number": 1} | wish, None), ({}, "survey"), ({"survey": 1}, "survey"),
         (wish | {"survey": "no TOML"}, "survey"), (wish | {"crowd": "2000"}, "crowd"),

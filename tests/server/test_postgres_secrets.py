@@ -19,13 +19,7 @@ from shoal.server.core.clock import GuardedClock
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE, decrypt
 from shoal.server.storage.store import Store
-from tests.server.postgres_help import (
-    Server,
-    needs_postgres,
-    second_folder,
-    store_in,
-    the_server,
-)
+from tests.server.postgres_help import Server, needs_postgres, second_folder, store_in, the_server
 from tests.server.store_help import (
     DAY,
     NOON,

@@ -17,29 +17,11 @@ import pytest
 from shoal.server.storage.database import StorageError, StorageTimeout
 from shoal.server.storage.store import Store
 from tests.server.crash_help import LONGEST, Served, send
-from tests.server.postgres_help import (
-    needs_postgres,
-    second_folder,
-    store_in,
-    the_server,
-    wait_for,
-)
+from tests.server.postgres_help import needs_postgres, second_folder, store_in, the_server, wait_for
 from tests.server.privacy_help import World, in_world
-from tests.server.relay.relay_help import (
-    WHOLE,
-    FakeAnalyzer,
-    RelayWorld,
-    in_relay,
-    made,
-    sealed,
-)
+from tests.server.relay.relay_help import WHOLE, FakeAnalyzer, RelayWorld, in_relay, made, sealed
 from tests.server.silent_proxy import SilentProxy
-from tests.server.store_help import (
-    NOON,
-    PLANS,
-    open_reports,
-    upload,
-)
+from tests.server.store_help import NOON, PLANS, open_reports, upload
 from tests.server.test_crashes import WIDE
 from tests.server.test_model import ENDLESS, WEEK, WEEKLY
 from tests.server.test_postgres import KILLS, check
@@ -288,11 +270,7 @@ class TestCollector:
 
         with SilentProxy(the_server().port) as first, SilentProxy(the_server().port) as second:
             both = through(url, first, second)
-            settings: dict[str, Any] = {
-                "database": both,
-                "store_timeout": TIMEOUT,
-                "min_crowd": 1,
-            }
+            settings: dict[str, Any] = {"database": both, "store_timeout": TIMEOUT, "min_crowd": 1}
             in_world(story, tmp_path / "data", **settings)
 
     def test_it_stops_in_process(self, url: str, proxy: SilentProxy, tmp_path: Path):

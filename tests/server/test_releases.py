@@ -20,7 +20,7 @@ from shoal.analysis.trends import crowd_difference, trend
 from shoal.reports.formatting import option_shares
 from shoal.server.console.app import OPERATIONS
 from shoal.server.console.planning import EXAMPLE
-from tests.server.store_help import told
+from tests.server.store_help import stored_tally, told
 
 from .console_help import every_kind, reports, response_schemas
 from .privacy_help import FLAGS_PLAN, TEXT_PLAN, Headers, World, in_world, make_reports
@@ -38,7 +38,8 @@ async def sealed(world: World, crowds: int = 2) -> Headers:
 
 
 async def tally(world: World, number: int) -> Tally:
-    found = await world.collector.service.in_store(world.collector.store.tally, PLAN.id, number)
+    collector = world.collector
+    found = await collector.service.in_store(stored_tally, collector.store, PLAN.id, number)
     assert found is not None
     return found[1]
 
@@ -104,10 +105,7 @@ async def test_texts_are_found_from_candidates(world: World) -> None:
     assert answer.status_code == 200
     assert "2 of 4 candidates were found" in answer.text
     assert "at most 10 % of the texts found are wrong" in answer.text
-    assert re.findall(r'<th scope="row"><bdi>(tea|coffee|cocoa)', answer.text) == [
-        "tea",
-        "coffee",
-    ]
+    assert re.findall(r'<th scope="row"><bdi>(tea|coffee|cocoa)', answer.text) == ["tea", "coffee"]
     api = f"/v1/plans/{PLAN.id}/crowds/1/decode"
     body = json.dumps({"candidates": ["tea", "coffee", "cocoa", "<b>"], "fdr": 0.1}).encode()
     typed = reader | {"content-type": "application/json"}

@@ -141,6 +141,6 @@ async def test_what_happened_after_the_answer_is_known_at_the_next_sweep(world: 
         await collector.administration.set_origins(FLAGS.id, [])
     answered.set()
     async with asyncio.timeout(60):
-        while (record := collector.administration.plan(FLAGS.id)) is None or record.origins:
+        while (record := collector.administration.plans.get(FLAGS.id)) is None or record.origins:
             collector.service._sweep_now.set()
             await asyncio.sleep(0.01)

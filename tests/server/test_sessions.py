@@ -82,13 +82,10 @@ async def test_another_port_changes_nothing(site: str, world: World) -> None:
             answer = await post(world, path, {"confirm": "yes", "token": "x"}, headers)
             assert answer.status_code == 403, path
             assert "set-cookie" not in answer.headers
-    for method, path in (
-        ("POST", f"/v1/plans/{FLAGS_PLAN.id}/close"),
-        ("DELETE", "/v1/tokens/x"),
-    ):
+    for method, path in (("POST", f"/v1/plans/{FLAGS_PLAN.id}/close"), ("DELETE", "/v1/tokens/x")):
         answer = await world.ask("console", method, path, headers)
         assert answer.json()["type"] == "urn:shoal:problem:cross-site"
-    record = world.collector.administration.plan(FLAGS_PLAN.id)
+    record = world.collector.administration.plans.get(FLAGS_PLAN.id)
     assert record is not None
     assert record.state == "published"
     assert world.log.getvalue() == before
@@ -246,7 +243,7 @@ async def test_a_full_disk_keeps_nobody_from_looking(world: World) -> None:
         raise StorageFull("no space left")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(world.collector.service.tokens, "mark_used", full)
+        patch.setattr(world.collector.service.tokens, "store_uses", full)
         assert (await world.ask("console", "GET", "/", world.admin())).status_code == 200
         patch.setattr(world.collector.store, "crowd_counts", full)
         await world.publish(FLAGS_PLAN)

@@ -42,6 +42,7 @@ from tests.server.store_help import (
     open_reports,
     published,
     released,
+    stored_tally,
     summed,
     tally_of,
     together,
@@ -82,7 +83,7 @@ class TestCounts:
         document = json_of(store.release(plan.id, 1))
         assert document == counted_by_hand(plan, *parts)
         assert released(store, plan) == [tally_of(plan, *parts)]
-        stored = store.tally(plan.id, 1)
+        stored = stored_tally(store, plan.id, 1)
         assert stored is not None
         with pytest.raises(TallyError, match="crowd 1 was released complete"):
             stored[1] + stored[1]
@@ -113,8 +114,8 @@ class TestSealing:
     def test_the_sealing_is_told_once_and_after_the_commit(self, tmp_path: Path):
         told: list[tuple[str, int, bool]] = []
 
-        def sealed(plan_id: str, number: int) -> None:
-            told.append((plan_id, number, store.release(plan_id, number) is not None))
+        def sealed(plan: Plan, number: int) -> None:
+            told.append((plan.id, number, store.release(plan.id, number) is not None))
 
         store = published(tmp_path, FLAGS, released=sealed)
         store.accept([upload(FLAGS, 120, 1)])
@@ -543,7 +544,7 @@ class TestRemains:
             assert not any(stretch in left for stretch in stretches)
         assert [crowd.state for crowd in store.crowds(plan.id)] == ["destroyed"] * 3
         assert store.release(plan.id, 1) is None
-        assert store.tally(plan.id, 1) is None
+        assert stored_tally(store, plan.id, 1) is None
 
     def test_after_a_crash_between_commit_and_cleaning(self, tmp_path: Path, monkeypatch):
         """The log still holds what was deleted; the next start takes it out."""

@@ -26,15 +26,7 @@ from shoal import Plan
 from shoal.analysis.report_files import Batch
 from shoal.server.storage.store import Store
 
-from .privacy_help import (
-    FLAGS_PLAN,
-    LONG_PLAN,
-    NOW,
-    TEXT_PLAN,
-    make_reports,
-    serving,
-    some_of,
-)
+from .privacy_help import FLAGS_PLAN, LONG_PLAN, NOW, TEXT_PLAN, make_reports, serving, some_of
 
 ALARM = 1e-6
 ROUNDS = 3

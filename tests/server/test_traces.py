@@ -29,7 +29,7 @@ from .privacy_help import (
     serving,
     some_of,
 )
-from .store_help import on_the_disk
+from .store_help import all_blocks, on_the_disk
 
 ADDRESS = "127.7.7.7"
 CANARIES = {
@@ -210,7 +210,7 @@ def everything_released(plan: Plan, folder: Path, uploads: list[Batch]) -> dict[
 
         def stored() -> dict[str, bytes]:
             (crowd,) = on_the_disk(kept, plan)._crowds.values()
-            return {f"block {block}": content for block, content in crowd.counts.all_blocks()}
+            return {f"block {block}": content for block, content in all_blocks(crowd.counts)}
 
         seen = await world.collector.service.in_store(stored)
         assert (await world.upload(last)).status_code == 202

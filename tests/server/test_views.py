@@ -29,6 +29,7 @@ from tests.server.privacy_help import (
     make_reports,
     with_world,
 )
+from tests.server.store_help import Clock
 
 ASKED = Survey("travel", (Choice("way", tuple("abcdefghijklmnop")),))
 PLAN = plan(ASKED, crowd_size=200, epsilon=1, delta="1e-6")
@@ -105,13 +106,7 @@ async def test_a_plan_says_who_sees_what(agreed: Plan, world: World) -> None:
 def test_windows_are_dates_and_an_end_has_a_reason(tmp_path: Path) -> None:
     """An hour after an hour, the crowd of the first window did not fill and is discarded."""
 
-    class Clock:
-        now = NOW
-
-        def __call__(self) -> float:
-            return self.now
-
-    clock = Clock()
+    clock = Clock(NOW)
 
     async def live(world: World) -> None:
         await world.publish(TEXT_PLAN)

@@ -50,4 +50,4 @@ def worst_one_bit_eta(n: int, q: float, epsilon: float) -> OneBitWorst:
     m = np.arange(n)
     ends = upward(m, n - 1 - m, q, epsilon, eta=True)
     value = Bracket(float(ends.low.max()), float(ends.high.max()))
-    return OneBitWorst(int(np.argmax(ends.low)), True, value)
+    return OneBitWorst(int(np.argmax(ends.low)), value)

@@ -18,6 +18,7 @@ from shoal.theory.brackets import UNIT
 from shoal.theory.domains import Block, at_most, choice, flags
 from shoal.theory.stop_loss import merging
 from shoal.theory.stop_loss.reduction import Draw
+from tests.theory.plain_draws import draw_of
 
 Exact = dict[tuple[int, int], Fraction]
 
@@ -192,12 +193,12 @@ class TestArrival:
         generator = np.random.default_rng(5)
         values = np.concatenate([[0.0, -1.0, 0.9], generator.uniform(-1.0, 0.9, atoms - 3)])
         weights = np.concatenate([[0.5], np.full(atoms - 1, 0.5 / (atoms - 1))])
-        sharp = Draw.of(values, weights)
+        sharp = draw_of(values, weights)
         change = np.where(values > 0, 1.0, -1.0) * 7 * UNIT * blur
         change[0] = 0.0
         moved = weights * np.exp(change)
         moved[0] = 1.0 - moved[1:].sum()
-        return sharp._replace(blur=blur), Draw.of(values, moved)
+        return sharp._replace(blur=blur), draw_of(values, moved)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ class TestArrival:
     def test_of_what_is_linear(self):
         """One draw decides, so that the payoff is a mean."""
         blur = 2.0**24
-        law = Draw.of([-1e-9, 1.0], [0.75, 0.25])._replace(blur=blur)
+        law = draw_of([-1e-9, 1.0], [0.75, 0.25])._replace(blur=blur)
         wide, sharp = (engine.stop_loss_of(one, 10) for one in (law, law._replace(blur=0.0)))
         assert wide.high >= sharp.high * (1 + 7 * UNIT * blur)
 

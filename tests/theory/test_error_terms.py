@@ -22,11 +22,12 @@ from shoal.theory.stop_loss import inversion, reduction
 from shoal.theory.stop_loss.inversion import Inverted
 from shoal.theory.stop_loss.reduction import Draw, Reduced, reduce_draw
 from shoal.theory.stop_loss.tilt import Pivoted, Soft, saddle, soften
+from tests.theory.plain_draws import draw_of
 
 from .oracle import count_law, hockey_stick
 from .test_stop_loss import exactly
 
-THREE_ATOMS = Draw.of([-1.0, 1.0, 0.3], [0.5, 0.25, 0.25])
+THREE_ATOMS = draw_of([-1.0, 1.0, 0.3], [0.5, 0.25, 0.25])
 DRAWS = 50
 SETTLED = (-math.inf, 0.0, -math.inf, -math.inf, 0.0, 0.0)
 """The fields of a problem that say that nothing was settled exactly."""
@@ -39,7 +40,7 @@ def problem() -> Reduced:
     return reduced
 
 
-LINEAR = Draw.of([-1.0, 1000.0], [0.5, 0.5])
+LINEAR = draw_of([-1.0, 1000.0], [0.5, 0.5])
 
 DOUBTS: dict[str, tuple[Any, str, Callable[[Any], Any], Draw, bool]] = {
     "round-off": (engine, "invert", lambda r: r._replace(roundoff=1e-3), THREE_ATOMS, False),
@@ -231,7 +232,7 @@ class TestReduction:
         """Nothing cancels and the atoms are exact; the error of the linear part is all there is."""
         unit = 2.0**-30
         monkeypatch.setattr(reduction, "UNIT", unit)
-        law = Draw.of([0.0, 1.0, 2.0], [0.9989, 1e-3, 1e-4])
+        law = draw_of([0.0, 1.0, 2.0], [0.9989, 1e-3, 1e-4])
         weight = law.log_weight
         moved = law._replace(log_weight=weight + sign * 8 * unit * (1 + np.abs(weight)))
         reduced, other = reduce_draw(law, 1), reduce_draw(moved, 1)
@@ -283,7 +284,7 @@ def heavy_law(seed: int) -> tuple[list[Fraction], list[Fraction]]:
 
 
 def as_law(atoms: list[Fraction], weights: list[Fraction]) -> Draw:
-    return Draw.of([float(y) for y in atoms], [float(w) for w in weights])
+    return draw_of([float(y) for y in atoms], [float(w) for w in weights])
 
 
 class TestSoftening:

@@ -18,8 +18,9 @@ from shoal.theory.domains import Block, Triple, at_most, choice, classes, flags,
 from shoal.theory.proven import attack_delta, proven_delta
 from shoal.theory.stop_loss import merging
 from shoal.theory.stop_loss import tilt as softening
-from shoal.theory.stop_loss.reduction import Draw, reduce_draw
+from shoal.theory.stop_loss.reduction import reduce_draw
 from shoal.theory.stop_loss.tilt import log_estimate
+from tests.theory.plain_draws import draw_of
 
 SURE = blanket.Doubt(0.0, 0.0)
 
@@ -84,7 +85,7 @@ class TestMerging:
         size = dice.exponential(1.0, 30) * 10.0 ** dice.uniform(-3, 0, 30)
         atoms = np.append(size * dice.choice([-1, 1], 30), 0.0)
         weights = dice.dirichlet(np.full(31, 0.5))
-        return reduce_draw(Draw.of(atoms, weights), 2)
+        return reduce_draw(draw_of(atoms, weights), 2)
 
     def test_the_pair_encloses_the_truth_and_its_weights_are_as_exact_as_it_says(self, problem):
         pair = merging.merge(problem, 2)
@@ -264,7 +265,7 @@ def test_the_price_of_a_cut_falls_as_its_ceiling_rises(seed):
     """What `soften` leaves out because the highest ceiling is too dear."""
     dice = np.random.default_rng(seed)
     atoms = dice.normal(size=60) * 10.0 ** dice.uniform(-4, 0, 60)
-    problem = reduce_draw(Draw.of(atoms, dice.dirichlet(np.full(60, 0.4))), 500)
+    problem = reduce_draw(draw_of(atoms, dice.dirichlet(np.full(60, 0.4))), 500)
     for level in (1e-3, 1e-2, 0.1):
         prices = [
             softening._log_price(problem, 500, level, level * ratio)

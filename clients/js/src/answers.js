@@ -1,6 +1,6 @@
 /** Which bits an answer sets. Whatever is outside its question's domain is an error. */
 
-import { canonical, isArray, isText, join, little, min, must, Octets, sha256 } from "./bytes.js";
+import { canonical, isText, join, little, min, must, Octets, sha256 } from "./bytes.js";
 import { draw } from "./random.js";
 
 /** @typedef {import("./survey.js").Block} Block */
@@ -120,8 +120,9 @@ const optionPlaces = (question, answer, bits) => {
       ? []
       : isText(answer)
         ? answer.split(";")
-        : answer;
-  return isArray(named) ? named.map(placeOf) : [NOWHERE];
+        : [answer].flat();
+  // Several others are one.
+  return named.map(placeOf).filter((place, at, all) => place != known.length || all.indexOf(place) == at);
 };
 
 /**

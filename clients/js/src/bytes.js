@@ -10,8 +10,12 @@ export const { isArray } = Array;
 /** Web Crypto, which a page has on https and on this machine itself. */
 export const { subtle } = crypto;
 
+export const ERROR = "ShoalError";
+
 /** What went wrong, in one sentence. */
-export class ShoalError extends Error {}
+export class ShoalError extends Error {
+  name = ERROR;
+}
 
 /** @type {(holds: unknown, sentence: string) => asserts holds} */
 export const must = (holds, sentence) => {

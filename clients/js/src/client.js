@@ -1,16 +1,17 @@
 /** One plan in one browser: fetched and checked, answered once, sent until it is accepted. */
 
 import { encode } from "./answers.js";
-import { canonical, decoded, hex, importKey, join, little, min, must, Octets, sha256, ShoalError, subtle } from "./bytes.js";
+import { canonical, decoded, hex, importKey, join, little, min, must, Octets, sha256, ERROR, subtle } from "./bytes.js";
 import { readPlan } from "./plan.js";
 import { below, draw, fairBytes, randomize } from "./random.js";
 import { isSigned } from "./signatures.js";
 import { browserStore } from "./store.js";
 import { encoding, isMoved } from "./survey.js";
-import { fragments, packMessages, packReport, packEncrypted } from "./wire.js";
+import { packReport } from "./wire.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 /** @typedef {import("./plan.js").Plan} Plan */
+/** @typedef {import("./relay.js").Relay} Relay */
 
 /**
  * What became of an answer so far.
@@ -20,6 +21,7 @@ import { fragments, packMessages, packReport, packEncrypted } from "./wire.js";
  * @property {number} window
  * @property {number} [due] when it is tried next, in milliseconds since 1970
  * @property {string} [reason] why it still waits
+ * @property {boolean} [isNew] of `answer`: whether this very answer became the report
  */
 
 /**
@@ -45,6 +47,7 @@ import { fragments, packMessages, packReport, packEncrypted } from "./wire.js";
  *   relay needs it
  * @property {number} [limit] the largest local epsilon of a plan that is answered; a plan whose
  *   promise is not local needs it
+ * @property {import("./relay.js").Relay} [relay] that of `relay.js`; a plan with a relay needs it
  * @property {typeof globalThis.fetch} [fetch] makes the requests
  * @property {import("./store.js").Store} [store] keeps things, if not IndexedDB
  */
@@ -60,7 +63,15 @@ const MAX_CROWDS = 3;
 const said = (status) => `the collector said ${status}`;
 
 /** @param {Options} options */
-export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store = browserStore }) => {
+export const shoal = ({
+  plan: planId,
+  to,
+  key,
+  limit,
+  relay,
+  fetch: ask = fetch,
+  store = browserStore,
+}) => {
   must(subtle, "there is no Web Crypto; use https.");
   const path = `/v1/plans/${planId}`;
 
@@ -128,8 +139,8 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
     const [{ parties }] = read;
     if (parties)
       must(
-        key && parties.relay == new URL(to).origin,
-        `this plan needs a key, and the relay ${parties.relay}.`,
+        key && relay && parties.relay == new URL(to).origin,
+        `this plan needs a key, relay.js, and the relay ${parties.relay}.`,
       );
     if (!text) await keep((kept) => {
         kept.text = fetched;
@@ -193,7 +204,8 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
     return isDue
       ? post(slot, report)
           .catch((error) => ({
-            reason: error instanceof ShoalError ? error.message : "no answer",
+            // By its name: the relay's part may be a file of its own, with a class of its own.
+            reason: error.name == ERROR ? error.message : "no answer",
           }))
           .then((news) => update(slot, () => news))
       : report;
@@ -220,7 +232,7 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
           document.plan == planId && document.window == window && document.version == 1,
           "the key is not this crowd's.",
         );
-        body = await packEncrypted(planBytes, id, window, decoded(document.key), packMessages(parts));
+        body = await /** @type {Relay} */ (relay).pack(planBytes, id, window, decoded(document.key), parts);
         crowds++;
         await update(slot, () => ({ body, crowds }));
       }
@@ -249,7 +261,7 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
 
     /**
      * Make the report of an answer and store it. A plan is answered once, or, where it has memory,
-     * once in each window; answering again makes no second report.
+     * once in each window; answering again makes no second report, and `isNew` of the ticket is false.
      *
      * @param {Record<string, any>} answers by question
      * @returns {Promise<Ticket>}
@@ -271,23 +283,25 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
       if (memory)
         vector = randomize(vector, bits, q1, await permanent(plan, blocks, vector, fairBytes(bits, q1)));
       vector = randomize(vector, bits, q2);
-      return update(memory ? window : 0, (report) =>
-        report.id
-          ? report
-          : {
-              window,
-              to,
-              due: now,
-              tries: 0,
-              // The collector takes reports of this window and the one before.
-              ends: length ? (window + 2) * length : now + 30 * DAY,
-              id: draw(16),
-              parts:
-                parties && plan.view == "counts"
-                  ? fragments(vector, parties.messages)
-                  : [join(little(cohort, cohorts ? 2 : 0), vector)],
-            },
-      );
+      let isNew = false;
+      const ticket = await update(memory ? window : 0, (report) => {
+        isNew = !report.id;
+        if (isNew)
+          return {
+            window,
+            to,
+            due: now,
+            tries: 0,
+            // The collector takes reports of this window and the one before.
+            ends: length ? (window + 2) * length : now + 30 * DAY,
+            id: draw(16),
+            parts:
+              parties && plan.view == "counts"
+                ? /** @type {Relay} */ (relay).fragments(vector, parties.messages)
+                : [join(little(cohort, cohorts ? 2 : 0), vector)],
+          };
+      });
+      return { ...ticket, isNew };
     },
 
     /**

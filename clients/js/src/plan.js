@@ -41,7 +41,6 @@ export const readPlan = async (text, id, limit) => {
       ([numerator, digits]) => numerator > 0 && digits <= 52 && numerator < 2 ** digits / 2,
     ) &&
       bits <= 65536 &&
-      [...blocks.values()].every(([, , size]) => Number.isInteger(size) && size > 0) &&
       (plan.window ?? 3600) >= 3600 &&
       plan.cohorts === cohorts &&
       !(memory && cohorts) &&

@@ -1,6 +1,6 @@
 /** Where the bits of each question stand, and in how many of them two answers can differ. */
 
-import { min } from "./bytes.js";
+import { min, must } from "./bytes.js";
 
 /**
  * @typedef {{kind: string, name: string, options?: string[], edges?: string[], low?: string, high?: string,
@@ -22,7 +22,7 @@ import { min } from "./bytes.js";
 
 /**
  * The blocks of a survey, by their questions' names; all bits; in how many of them two answers can
- * differ; and the cohorts of text. The bits of what is not known here are not a number.
+ * differ; and the cohorts of text. Kinds of questions that are not known here are refused.
  *
  * @param {Survey} survey
  * @returns {[Map<string, Block>, number, number, number | null]}
@@ -55,6 +55,7 @@ export const layout = ({ questions }) => {
             ? 3
             : 1
           : /** @type {number} */ (question.bits);
+    must(size > 0 && size % 1 == 0, `kind ${kind} is not known here.`);
     const most = question.at_most ?? question.hashes ?? (kind == "flags" ? size : 1);
     const letters = pairs && [...pairs.alphabet].length;
     const bits = size + (letters ? letters * (letters + 1) + 2 : 0);

@@ -1,8 +1,6 @@
-/** The bytes that are sent: a report to a collector, or encrypted messages to a relay. */
+/** The bytes that are sent to a collector. */
 
-import { join, little, sha256 } from "./bytes.js";
-import { below, draw } from "./random.js";
-import { encrypt } from "./encryption.js";
+import { join, little } from "./bytes.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 
@@ -16,66 +14,3 @@ import { encrypt } from "./encryption.js";
  */
 export const packReport = (plan, id, window, row) =>
   join("SHOAL\x01", plan, little(1), id, little(window), row);
-
-/**
- * The fragments of a report: each the position of a set bit, or the largest that there is. Of more
- * set bits than messages, a random part is dropped.
- *
- * @param {Bytes} row
- * @param {number} messages
- */
-export const fragments = (row, messages) => {
-  const positions = [];
-  for (let place = 0; place < 8 * row.length; place++)
-    if ((row[place >> 3] >> (place & 7)) & 1) positions.push(little(place));
-  while (positions.length > messages) positions.splice(below(positions.length), 1);
-  while (positions.length < messages) positions.push(little(2 ** 32 - 1));
-  return positions;
-};
-
-/**
- * The contents of a report's messages, in random order, each with an identifier of its own.
- *
- * @param {Bytes[]} parts of the report
- */
-export const packMessages = ([...parts]) => {
-  const ids = parts.map(() => draw(16));
-  return parts.map((part, place) => {
-    const other = place + below(parts.length - place);
-    const chosen = parts[other];
-    // This one takes the place of the other, and may be chosen later.
-    parts[other] = part;
-    return join(ids[place], chosen);
-  });
-};
-
-/**
- * What every message of a plan and window is bound to.
- *
- * @param {Bytes} planBytes
- * @param {number} number of the window
- */
-export const encryptionInfo = (planBytes, number) =>
-  join("shoal encrypted\0\0\0\x01", planBytes, little(number));
-
-/**
- * A request with one encrypted report.
- *
- * @param {Bytes} plan
- * @param {Bytes} id
- * @param {number} window
- * @param {Bytes} key the public key of the crowd
- * @param {Bytes[]} contents of the messages
- */
-export const packEncrypted = async (plan, id, window, key, contents) =>
-  join(
-    "ENCRYP\x01",
-    plan,
-    little(window),
-    await sha256(key),
-    little(1),
-    id,
-    ...(await Promise.all(
-      contents.map((content) => encrypt(content, key, encryptionInfo(plan, window))),
-    )),
-  );

@@ -8,6 +8,7 @@ import { memoryStore, rowOf, vectors } from "./help.js";
 
 // The sources, or what was built of them.
 const { shoal, ShoalError } = await import(process.env.SHOAL_CLIENT ?? "../shoal.js");
+const { relay } = await import(process.env.SHOAL_RELAY ?? "../relay.js");
 
 const [{ plan: LOCAL }] = vectors("plans.json");
 const HOUR = 3600;
@@ -60,7 +61,7 @@ async function collector(content, { statuses = [202], status = 200, headers = {}
 const posts = ({ requests }) => requests.filter(({ method }) => method == "POST");
 
 const open = (server, options = {}) =>
-  shoal({ plan: server.id, to: "https://to.example", fetch: server.fetch, store: memoryStore(), ...options });
+  shoal({ plan: server.id, to: "https://to.example", relay, fetch: server.fetch, store: memoryStore(), ...options });
 
 test("an answer is randomized once and sent until it is accepted", async (t) => {
   t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
@@ -108,11 +109,12 @@ test("a plan is answered once, in however many tabs", async () => {
   const server = await collector(LOCAL);
   const store = memoryStore();
   const tabs = [open(server, { store }), open(server, { store }), open(server, { store })];
-  await Promise.all(tabs.map((tab, i) => tab.answer({ features: i ? ["vpn"] : ["sync"] })));
+  const tickets = await Promise.all(tabs.map((tab, i) => tab.answer({ features: i ? ["vpn"] : ["sync"] })));
+  assert.equal(tickets.filter(({ isNew }) => isNew).length, 1);
   await Promise.all(tabs.map((tab) => tab.send()));
   const bodies = posts(server).map(({ body }) => hex(body));
   assert.equal(new Set(bodies).size, 1);
-  assert.deepEqual(await tabs[0].answer({ features: [] }), { state: "sent", window: 0 });
+  assert.deepEqual(await tabs[0].answer({ features: [] }), { state: "sent", window: 0, isNew: false });
   assert.equal(posts(server).length, bodies.length);
 });
 
@@ -202,10 +204,11 @@ const REFUSED = [
   ["q of zero", { q: [0, 1] }, {}, /bounds/],
   ["a short window", { window: HOUR - 1 }, {}, /bounds/],
   ["cohorts without text", { cohorts: 4 }, {}, /bounds/],
-  ["a kind of the future", { survey: { name: "s", questions: [{ kind: "drawing", name: "d" }] } }, {}, /bounds/],
+  ["a kind of the future", { survey: { name: "s", questions: [{ kind: "date", name: "d", by: "month" }] } }, {}, /kind date is not known/],
   ["too many bits", { survey: { name: "s", questions: [{ kind: "text", name: "d", bits: 65537, hashes: 1, cohorts: 1 }] }, cohorts: 1 }, { limit: 99 }, /bounds/],
   ["a relay without a key", { parties: { relay: "https://to.example", analyzer: "https://a.example", messages: 1 } }, {}, /needs a key/],
   ["a relay of another name", { parties: { relay: "https://r.example", analyzer: "https://a.example", messages: 1 } }, { key: "ours" }, /the relay https:\/\/r.example/],
+  ["a relay without its file", { parties: { relay: "https://to.example", analyzer: "https://a.example", messages: 1 } }, { key: "ours", relay: undefined }, /relay.js/],
   ["several messages of a whole report", { parties: { relay: "https://to.example", analyzer: "https://a.example", messages: 2 } }, { key: "ours" }, /bounds/],
 ];
 for (const [what, change, options, sentence] of REFUSED)

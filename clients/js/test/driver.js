@@ -17,7 +17,7 @@ import { decoded, hex, ShoalError } from "../src/bytes.js";
 import { draw, randomize } from "../src/random.js";
 import { layout } from "../src/survey.js";
 import { shoal } from "../shoal.js";
-import { fragments, packMessages, packEncrypted } from "../src/wire.js";
+import { fragments, packMessages, packEncrypted, relay } from "../src/relay.js";
 import { memoryStore, unhex } from "./help.js";
 
 const [mode, ...numbers] = process.argv.slice(2);
@@ -71,7 +71,7 @@ async function bePeople() {
   const told = [];
   for (const answer of answers) {
     const store = memoryStore();
-    const client = shoal({ ...options, store });
+    const client = shoal({ ...options, relay, store });
     await client.answer(answer);
     const { reports } = await store(options.plan, (kept) => kept);
     const { parties, view } = await client.plan();

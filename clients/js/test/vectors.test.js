@@ -10,7 +10,8 @@ import { below, fairBytes, randomize } from "../src/random.js";
 import { encrypt } from "../src/encryption.js";
 import { isSigned } from "../src/signatures.js";
 import { layout } from "../src/survey.js";
-import { fragments, packMessages, packReport, encryptionInfo } from "../src/wire.js";
+import { encryptionInfo, fragments, packMessages } from "../src/relay.js";
+import { packReport } from "../src/wire.js";
 import { rowOf, unhex, vectors, withRandom, withSubtle } from "./help.js";
 
 const shared = vectors("client_vectors.json");

@@ -26,7 +26,7 @@ from shoal.analysis.intervals import (
     interval,
     sigma,
 )
-from shoal.analysis.joint import JointEstimates, check_links, check_view, estimate_joint
+from shoal.analysis.joint import COUNTS_ONLY, JointEstimates, check_links, estimate_joint
 from shoal.analysis.result_tables import TableExport, plain_table
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, PrivacyRefusal, TallyError
@@ -263,7 +263,15 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
     """
     if tally.plan_id != plan.id:
         raise TallyError("the tally is of another plan.")
-    check_view(plan, tally)
+    if plan.view == "counts" != tally.view:
+        raise PrivacyRefusal(
+            f"{COUNTS_ONLY}, but this one counts set bits; count its reports again."
+        )
+    if plan.view != tally.view:
+        raise TallyError(
+            "the plan's view is reports, but the tally holds only the counts of single bits; count"
+            " the reports again."
+        )
     if tally.reports == 0:
         raise TallyError("the tally is empty; there is nothing to estimate from.")
     crowds, repeat = tally.crowds, tally.people_may_repeat

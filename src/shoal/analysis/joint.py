@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,8 @@ from shoal.protocol.survey import Cross, Flags, Survey, YesNo
 from shoal.protocol.wire import Rows
 from shoal.support.checks import check_integer
 
-if TYPE_CHECKING:
-    from shoal.analysis.tally import Tally
-
 MAX_JOINT_BITS = 16  # 65,536 counts
-_COUNTS_ONLY = (
+COUNTS_ONLY = (
     "the plan's view is counts: a tally holds how many reports set each bit and nothing that links"
     " the bits of one report"
 )
@@ -156,25 +153,11 @@ def plan_groups(plan: Plan) -> list[Bits]:
     return [checked_bits(group, plan.bits) for group in groups]
 
 
-def check_view(plan: Plan, tally: Tally) -> None:
-    """Refuse a tally that holds more than its plan allows, or less."""
-    if plan.view == tally.view:
-        return
-    if plan.view == "counts":
-        raise PrivacyRefusal(
-            f"{_COUNTS_ONLY}, but this one counts set bits; count its reports again."
-        )
-    raise TallyError(
-        "the plan's view is reports, but the tally holds only the counts of single bits; count the"
-        " reports again."
-    )
-
-
 def check_links(plan: Plan, what: str, bits: Iterable[int] = ()) -> None:
     """Refuse counts that link bits of one report under view counts; suggest a cross of `bits`."""
     if plan.view == "counts":
         raise PrivacyRefusal(
-            f"{_COUNTS_ONLY}, so it has no {what}; {suggest_cross(plan.survey, bits)}"
+            f"{COUNTS_ONLY}, so it has no {what}; {suggest_cross(plan.survey, bits)}"
         )
 
 

@@ -110,12 +110,14 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     about = tally.reports, plan.id, len(tally.crowds)
     if plan.memory is not None and plan.max_reports_per_person > 1:
         return Screening(1.0, alarm, (NOT_TESTED,), 0.0, *about)
-    limits = [COUNTS_ONLY] if plan.view == "counts" else []
-    overflow = overflow_of(plan)
-    if overflow is not None and overflow.messages > 1:
-        limits.append(IN_PIECES.format(messages=overflow.messages))
-    # Honest reports that drop bits are like whole ones but for this probability.
-    dropped = 0.0 if overflow is None else tally.reports * overflow.chance(float(plan.q))
+    limits, dropped = [], 0.0
+    if plan.view == "counts":
+        limits, overflow = [COUNTS_ONLY], overflow_of(plan)
+        if overflow is not None:
+            # Honest reports that drop bits are like whole ones but for this probability.
+            dropped = tally.reports * overflow.chance(float(plan.q))
+            if overflow.messages > 1:
+                limits.append(IN_PIECES.format(messages=overflow.messages))
     tests = families(plan, tally)
     traces = [(len(tests) * p + dropped, say) for family in tests for p, say in family(0)]
     traces.sort(key=lambda trace: trace[0])

@@ -105,7 +105,8 @@ def randomize_files(
                     f"{files[number]} has changed since its reports were published; {remedy}."
                 )
             _publish(folder, hidden, names[number])
-        _clean(folder)
+        for path in folder.glob(f"{_HIDDEN}*"):  # never published; the journal has all else
+            path.unlink(missing_ok=True)
         token = SystemBits().draw(8).hex()  # a process of an earlier run may still be writing
         missing = [
             (number, _Piece(path, folder / f"{_HIDDEN}{number:05}-{token}.{form}"))
@@ -156,9 +157,3 @@ def _publish(folder: Path, hidden: str, name: str) -> None:
     except FileNotFoundError:
         return
     Disk().sync_folder(folder)
-
-
-def _clean(folder: Path) -> None:
-    """Delete what was never published; the journal has published all else."""
-    for path in folder.glob(f"{_HIDDEN}*"):
-        path.unlink(missing_ok=True)

@@ -80,9 +80,7 @@ def randomize_table(
 
 
 def randomize_batches(
-    plan: Plan,
-    batches: Iterable[Any],
-    table_format: TableFormat = DEFAULT_FORMAT,
+    plan: Plan, batches: Iterable[Any], table_format: TableFormat = DEFAULT_FORMAT
 ) -> Iterator[Synthetic]:
     """Randomize the answers in Arrow record batches or parts of a data frame, each row once."""
     from shoal.device.arrays.encode import TableEncoder

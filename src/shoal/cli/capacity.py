@@ -77,15 +77,15 @@ def _show(capacity: Capacity) -> out.Pieces:
     ]
     yield out.table(["", "work", "a second", "core time", "disk"], rows, left=2)
     yield (
-        f"\n[bold]needed[/bold] (the busiest time is {text_near(capacity.peak, 3)} times the"
+        f"\n[bold]needed[/bold] (the busiest time is {text_near(capacity.peak_factor, 3)} times the"
         " average)"
     )
     needs: list[tuple[Any, ...]] = []
     before = 0
     for need in capacity.needs():
-        devices = f"{need.devices:,}" if need.devices != before else ""
+        devices = f"{need.devices_a_day:,}" if need.devices_a_day != before else ""
         needs.append((f"{devices:>13}", out.bold(need.deployment), *_need_cells(need)))
-        before = need.devices
+        before = need.devices_a_day
     columns = ["devices a day", "deployment", "cores", "disk a day", "network"]
     yield out.table(columns, needs, left=2)
     yield ""
@@ -100,9 +100,12 @@ def _work_cells(work: Work) -> tuple[str, str, str]:
 def _need_cells(need: Need) -> tuple[str, str, str]:
     if need.cores is None:
         return ("not measured", "", "")
-    disk = "not measured" if need.disk_bytes is None else f"{_scaled(need.disk_bytes)}B"
-    network = "" if need.network_bits is None else f"{_scaled(need.network_bits)}bit/s"
-    return text_near(need.cores, 2), disk, network
+    disk, network = need.disk_bytes_a_day, need.network_bits_a_second
+    return (
+        text_near(need.cores, 2),
+        "not measured" if disk is None else f"{_scaled(disk)}B",
+        "" if network is None else f"{_scaled(network)}bit/s",
+    )
 
 
 def _scaled(number: float) -> str:

@@ -31,6 +31,7 @@ GROUPS = {
         "randomize": "Turn answers into randomized reports, as devices send them.",
         "send": "Answer a plan once and send the report, surviving crashes.",
         "ledger": "Show how much this device has revealed so far.",
+        "telemetry": "Try the telemetry of a tool, and write its documents.",
     },
     "The collector": {
         "serve": "Collect reports as a service: whole crowds or nothing.",

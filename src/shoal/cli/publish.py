@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.analysis.tally import Tally
 from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import arg, opt
+from shoal.cli.tally import read_tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class _Crowds:
     plan_file: Path = cli.PLAN_FILE
-    tally_files: tuple[Path, ...] = arg("TALLY.json...")
+    tally_files: tuple[Path, ...] = arg("TALLY.json|REPORTS...")
     candidate_file: Path | None = opt(
         "Find texts among these candidates, one per line.", names="--decode"
     )
@@ -38,7 +38,7 @@ class _Crowds:
         plan = Plan.read(self.plan_file)
         found: dict[str, Publication] = {}
         for file in self.tally_files:
-            tally = Tally.read(file, plan)
+            tally = read_tally(plan, file)
             texts = []
             if self.candidate_file is not None:
                 candidates = read_candidates(self.candidate_file, None)
@@ -66,8 +66,9 @@ def publish(
     """Write a report page or tables of the estimates.
 
     The plan's certificate is included. The page is one file that loads nothing from elsewhere.
-    Several tallies make a folder: a page for each, a trend over them and their differences. A tally
-    of fewer reports than the plan's crowd is refused (exit code 3).
+    A file or folder of reports in place of a tally is counted first, as one crowd. Several tallies
+    make a folder: a page for each, a trend over them and their differences. A tally of fewer
+    reports than the plan's crowd is refused (exit code 3).
     """
     from shoal.reports.page import check_folder, write_site
     from shoal.reports.publication import check_suffix

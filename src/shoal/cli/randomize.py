@@ -24,7 +24,7 @@ def encode(
 ) -> out.Result:
     """Turn answers into bit vectors, which stay on the device.
 
-    ANSWERS is a .csv, .ndjson or .parquet file with one row per person and one column per
+    ANSWERS is a .csv, .xlsx, .ndjson or .parquet file with one row per person and one column per
     question. The vectors are originals: they are not randomized, so do not send them.
     """
     from shoal.device.arrays.answer_files import read_answers
@@ -66,9 +66,9 @@ def randomize(
 ) -> out.Result:
     """Turn answers into randomized reports, as devices send them.
 
-    Each bit of an answer is flipped with the plan's probability q. ANSWERS is a .csv, .ndjson,
-    .arrow or .parquet file with one row per person and one column per question, or a file that
-    `shoal encode` wrote. If one answer is not allowed, nothing is written, unless
+    Each bit of an answer is flipped with the plan's probability q. ANSWERS is a .csv, .xlsx,
+    .ndjson, .arrow or .parquet file with one row per person and one column per question, or a file
+    that `shoal encode` wrote. If one answer is not allowed, nothing is written, unless
     --invalid missing is given. The format is never guessed.
 
     Several files, or a folder of them, are randomized on all cores into a folder, file by file. If

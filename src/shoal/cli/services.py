@@ -152,7 +152,7 @@ def relay(
     settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_LISTEN for
     --listen).
     """
-    from shoal.server.relay import serve_relay
+    from shoal.server import serve_relay
 
     addresses = {"Reports": "public", "Operations": "ops", "Relay key": "key"}
     serve_relay(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
@@ -79,19 +79,23 @@ def _show_costs(document: dict[str, Any]) -> out.Pieces:
 def from_table(
     data: Path = arg("DATA.csv"),
     name: str | None = opt("Name of the survey.", "NAME"),
+    dates: Literal["month", "weekday", "week"] | None = opt(
+        "Ask for this part of dates.  [default: dates are left out]"
+    ),
     output: cli.OutFile | None = cli.output("the survey, as .toml,"),
     force: bool = cli.FORCE,
 ) -> out.Result:
     """Infer a survey from a table of answers, and explain each choice.
 
-    DATA is a .csv or .parquet file with one row per person. Each column becomes a question of the
-    kind that fits it, or is left out with a reason, for example because it looks like an
-    identifier. Options and ranges are taken from the data: read the survey before you publish it.
+    DATA is a .csv, .xlsx or .parquet file with one row per person. Each column becomes a question
+    of the kind that fits it, or is left out with a reason, for example because it looks like an
+    identifier. How the table is written is guessed, and declared in [table] of the survey. Options
+    and limits are taken from the data: read the survey before you publish it.
     """
     from shoal.device.arrays.infer_survey import infer_survey
 
     cli.check_new(output, force)
-    proposal = infer_survey(data, name=name)
+    proposal = infer_survey(data, name=name, dates=dates)
     if output is not None:
         write_text(output, proposal.to_toml())
     return out.Result(proposal.to_json(), _show(proposal, output))

@@ -87,6 +87,16 @@ def tally(
     return out.Result(total.to_json(), text + (f"\n- {total.note}" if total.note else ""))
 
 
+def read_tally(plan: Plan, path: Path) -> Tally:
+    """Read a tally, or count the reports in a file or a folder."""
+    from shoal.batch.tally_files import tally_files
+
+    if path.suffix == ".json" or _holds_tally(path):
+        return Tally.read(path, plan)
+    with out.progress_to("tallying") as reached:
+        return tally_files(plan, [path], progress=reached)
+
+
 def _holds_tally(path: Path) -> bool:
     """Whether a file is a tally, or a release of a collector, and no batch of reports."""
     try:

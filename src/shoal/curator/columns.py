@@ -1,4 +1,4 @@
-"""Columns of a table, in a CSV or Parquet file or in memory, and predicates that choose rows.
+"""Columns of a table, in a file or in memory, and predicates that choose rows.
 
 Each cell is read by itself: by the declared format, and by the schema's type of a Parquet or Arrow
 column; cells of lists and of object columns by their own types. Guessing one type for a column
@@ -72,7 +72,8 @@ class Columns:
                 what = f"column {name!r} of {column.type} cannot be read as text"
                 raise InputError(f"{what}.") from None
         cells = column if isinstance(column, list) else python_cells(column)
-        texts = ["" if self._format.is_missing(cell) else _text(cell) for cell in cells]
+        written = self._format.column(name)
+        texts = ["" if written.is_missing(cell) else _text(cell) for cell in cells]
         self._check(name, np.array([text is None for text in texts], np.bool_), "no text")
         return [text or "" for text in texts]
 
@@ -98,10 +99,11 @@ class Columns:
                 raise InputError(f"column {name!r} holds {kind}, not numbers.")
         values = np.full(self.rows, np.nan)
         bad = np.zeros(self.rows, np.bool_)
+        written = self._format.column(name)
         for row, cell in enumerate(self._cells(name)):
-            if self._format.is_missing(cell):
+            if written.is_missing(cell):
                 continue
-            number = self._format.number(cell) if isinstance(cell, str) else _float(cell)
+            number = written.number(cell) if isinstance(cell, str) else _float(cell)
             if number is None:
                 bad[row] = True
             else:
@@ -111,7 +113,7 @@ class Columns:
 
     def _check(self, name: str, bad: NDArray[np.bool_], what: str) -> None:
         """Name the first cell that cannot be read, unless such cells are missing."""
-        if self._format.invalid == "error" and bad.any():
+        if self._format.column(name).invalid == "error" and bad.any():
             raise InputError(f"row {int(np.argmax(bad)) + 1} of column {name!r} is {what}.")
 
 
@@ -179,7 +181,7 @@ def read_columns(
     names: Collection[str],
     table_format: TableFormat = DEFAULT_FORMAT,
 ) -> Columns:
-    """Read the named columns of a CSV or Parquet file or of `table_in_memory`; count the rows.
+    """Read the named columns of a file or of `table_in_memory`; count the rows.
 
     Dictionaries are decoded and text is one type; other types stay as they are.
     """
@@ -189,12 +191,15 @@ def read_columns(
         rows = len(next(iter(data.values()), []))
         return Columns(rows, {name: data[name] for name in wanted}, table_format)
     source = Path(data)
-    if source.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"data come as .csv or .parquet, got {source.name!r}.")
+    if source.suffix.lower() not in (".csv", ".xlsx", ".parquet"):
+        raise InputError(f"data come as .csv, .xlsx or .parquet, got {source.name!r}.")
     rows, chunks = 0, {name: list[Any]() for name in wanted}
     for table, count, problems in read_table(source, wanted, table_format):
-        if wanted and problems and table_format.invalid == "error":
-            first = min(problems)
+        stopping = [
+            one for one in problems if table_format.column(one.column or "").invalid == "error"
+        ]
+        if wanted and stopping:
+            first = min(stopping)
             where = "" if first.column is None else f" of column {first.column!r}"
             raise InputError(f"row {rows + first.row + 1}{where} {first.why}.")
         for name, column in chunks.items():

@@ -7,6 +7,7 @@ is an error that names question and value, and in a table the row. Nothing is gu
 
 from __future__ import annotations
 
+import datetime
 import math
 import numbers
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +18,17 @@ from shoal.errors import AnswerError, InputError, missing_extra
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import folded
 from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
-from shoal.protocol.survey import Choice, Cross, Flags, Number, Question, Survey, Text, YesNo
+from shoal.protocol.survey import (
+    Choice,
+    Cross,
+    Date,
+    Flags,
+    Number,
+    Question,
+    Survey,
+    Text,
+    YesNo,
+)
 from shoal.support.checks import shown, whole_digits
 
 if TYPE_CHECKING:
@@ -67,11 +78,12 @@ def encode(
         person and one column per question: pandas, polars, pyarrow, anything that speaks the Arrow
         interface. Flags are a list of options, or text with ``;`` between them; a
         choice is one option; yes or no is ``yes`` or ``no``, true or false, 1 or 0; a number is a
-        number; text is text. A mapping has the questions' names, a table the columns that the
-        survey declares. The cells of crossed questions follow from the answers.
+        number; a date is a date or ISO text; text is text. A mapping has the questions' names, a
+        table the columns that the survey declares. The cells of crossed questions follow from the
+        answers.
     table_format
-        The decimal sign, the texts for missing answers, and the treatment of invalid answers in
-        a list or a table: a `TableFormat`.
+        How cells of a list or a table are written, for example their decimal sign and the texts
+        for missing answers: a `TableFormat`.
     random_bits
         Draws the cohorts of text and rounds numbers. Leave it out, except in simulations.
     rounding
@@ -194,7 +206,8 @@ def bits_of(
     """Return which bits of a question an answer sets, each once; text needs a cohort."""
     if answer is LEFT_OUT:
         if isinstance(question, (Flags, Text)):
-            raise AnswerError(f"question {question.name!r} has no answer.")
+            why = "is left out; give an empty one if nothing is set"
+            raise _refused(question, "the answer", why)
         answer = None
     if not isinstance(question, Text):
         return set_bits(question, answer, rounding, survey.place_of(question.name))
@@ -211,10 +224,12 @@ def set_bits(
     """
     if isinstance(question, Flags):
         bits = [_place(question, name) for name in _named_options(question, answer)]
-        if len(set(bits)) < len(bits):
+        listed = [bit for bit in bits if bit < len(question.options)]
+        if len(set(listed)) < len(listed):
             raise wrong_answer(question, answer, "names an option twice")
+        bits = list(dict.fromkeys(bits))  # several others are one
         if len(bits) > question.max_set_bits:
-            too_many = f"sets {len(bits)} options, at most {question.max_set_bits} are allowed"
+            too_many = f"sets too many options, at most {question.max_set_bits} are allowed"
             raise wrong_answer(question, answer, too_many)
         return bits
     if is_missing(answer):
@@ -229,6 +244,8 @@ def set_bits(
     if isinstance(question, YesNo):
         yes = _is_yes(question, answer)
         return [int(not yes)] if question.missing or yes else []
+    if isinstance(question, Date):
+        return [question.place(_date_of(question, answer))]
     assert isinstance(question, Choice)
     name = _option_name(answer)
     if name is None:
@@ -253,10 +270,10 @@ def text_bits(survey: Survey, question: Text, answer: object, cohort: int) -> li
 
 def missing_bit(question: Question) -> int:
     """Return the bit of a missing answer, if the question declared one."""
-    assert isinstance(question, (Choice, Number, YesNo))
+    assert isinstance(question, (Choice, Date, Number, YesNo))
     if question.missing is None:
-        way_out = 'is missing; declare missing = "option" in the survey if that may happen'
-        raise AnswerError(f"question {question.name!r}: the answer {way_out}.")
+        why = 'is missing; declare missing = "option" in the survey if that may happen'
+        raise _refused(question, "the answer", why)
     return question.bits - 1
 
 
@@ -266,7 +283,11 @@ def is_missing(answer: object) -> bool:
 
 
 def wrong_answer(question: Question, answer: object, why: str) -> AnswerError:
-    return AnswerError(f"question {question.name!r}: {shown(answer)} {why}.")
+    return _refused(question, shown(answer), why)
+
+
+def _refused(question: Question, answer: str, why: str) -> AnswerError:
+    return AnswerError(f"question {question.name!r}: {answer} {why}.", why)
 
 
 def _named_options(question: Flags, answer: object) -> list[str]:
@@ -306,6 +327,18 @@ def _is_yes(question: YesNo, answer: object) -> bool:
     if yes is None:
         raise wrong_answer(question, answer, "is not yes or no, true or false, 1 or 0")
     return yes
+
+
+def _date_of(question: Date, answer: object) -> datetime.date:
+    """Return a date, or the date that a text begins with: 2026-03-31, also with a time."""
+    if isinstance(answer, datetime.date) and isinstance(answer.year, int):  # no NaT
+        return answer
+    try:
+        if isinstance(answer, str):
+            return datetime.datetime.fromisoformat(answer.strip()).date()
+    except ValueError:
+        pass
+    raise wrong_answer(question, answer, "is not a date such as 2026-03-31")
 
 
 def number_of(question: Number, answer: object) -> float:

@@ -14,8 +14,10 @@ from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class _Vector:
+    """A vector before or after randomizing."""
+
     value: int
     bits: int
     cohort: int | None = None

@@ -44,20 +44,10 @@ class Need:
     """The needs of a deployment for a number of devices a day; None was not measured."""
 
     deployment: str
-    devices: int
+    devices_a_day: int
     cores: float | None
-    disk_bytes: float | None
-    network_bits: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the need as plain JSON values."""
-        return {
-            "deployment": self.deployment,
-            "devices_a_day": self.devices,
-            "cores": self.cores,
-            "disk_bytes_a_day": self.disk_bytes,
-            "network_bits_a_second": self.network_bits,
-        }
+    disk_bytes_a_day: float | None
+    network_bits_a_second: float | None
 
 
 @dataclass(frozen=True)
@@ -70,7 +60,7 @@ class Capacity:
 
     bits: int
     messages: int
-    peak: float
+    peak_factor: float
     cores: int
     exchange_bytes: int
     encrypted_exchange_bytes: int
@@ -85,7 +75,7 @@ class Capacity:
     def needs_of(self, devices: int) -> Iterator[Need]:
         """Yield what each deployment needs for so many devices a day."""
         cost = {name: work.core_seconds_each for name, work in self.work.items()}
-        peak, messages = devices * self.peak / DAY, devices * self.messages
+        peak, messages = devices * self.peak_factor / DAY, devices * self.messages
         # The store of the collector ran alone too; the rest of a request is the same for all.
         request = max(cost["http"] - cost["store"], 0.0)
         disk = {name: work.disk_bytes_each for name, work in self.work.items()}
@@ -94,20 +84,10 @@ class Capacity:
         )
         forwarded = 8 * messages * self.message_bytes / DAY
         yield Need("collector", devices, peak * cost["http"], devices * disk["store"], plain)
-        yield Need(
-            "relay",
-            devices,
-            peak * (request + cost["relay"]),
-            devices * disk["relay"],
-            encrypted + forwarded,
-        )
-        yield Need(
-            "analyzer",
-            devices,
-            messages * cost["opened"] / DAY,
-            messages * disk["opened"],
-            forwarded,
-        )
+        relay, traffic = peak * (request + cost["relay"]), encrypted + forwarded
+        yield Need("relay", devices, relay, devices * disk["relay"], traffic)
+        analyzer, stored = messages * cost["opened"] / DAY, messages * disk["opened"]
+        yield Need("analyzer", devices, analyzer, stored, forwarded)
         if "database" in cost:
             yield Need("PostgreSQL", devices, peak * (request + cost["database"]), None, plain)
         else:
@@ -115,16 +95,10 @@ class Capacity:
 
     def to_json(self) -> dict[str, Any]:
         """Return all numbers, and the formulas behind those that were not measured."""
-        return {
-            "bits": self.bits,
-            "messages": self.messages,
-            "peak_factor": self.peak,
-            "cores": self.cores,
-            "exchange_bytes": self.exchange_bytes,
-            "encrypted_exchange_bytes": self.encrypted_exchange_bytes,
-            "message_bytes": self.message_bytes,
+        numbers = {name: value for name, value in vars(self).items() if name != "work"}
+        return numbers | {
             "measured": {name: work.to_json() for name, work in self.work.items()},
-            "needs": [need.to_json() for need in self.needs()],
+            "needs": [vars(need) for need in self.needs()],
             "formulas": FORMULAS,
         }
 

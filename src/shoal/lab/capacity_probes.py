@@ -75,23 +75,31 @@ def store(
     plan: Plan, folder: Path, seconds: float, opening: Callable[[Path], Store] = Store
 ) -> Work:
     """Count reports in a collector's store, 64 devices a commit; `opening` opens the store."""
-    meter, reports = Meter(), 0
     with closing(opening(folder)) as kept:
         kept.add_plan(plan)
         assert kept.move(plan.id, "published", b"{}")
         before = _swept(kept)
-        for _ in _until(seconds):
-            uploads = [_batch(plan, 1) for _ in range(TOGETHER)]
-            with meter:
-                refused = [one for one in kept.accept(uploads) if one is not None]
-            if refused:
-                raise ShoalError(f"the store refused a report: {refused[0].title}")
-            reports += TOGETHER
+        meter, reports = _filled(kept, lambda: _batch(plan, 1), seconds)
         more = range(reports, _STORED, _BLOCK)  # the first thousands fill free pages
         for _ in more:
             kept.accept([_batch(plan, _BLOCK)])
         grown = (_swept(kept) - before) / (reports + len(more) * _BLOCK)
     return meter.work("collector's store, 64 reports a commit", "report", reports, grown)
+
+
+def _filled(
+    kept: Store | RelayStore, upload: Callable[[], Any], seconds: float
+) -> tuple[Meter, int]:
+    """Let a store accept uploads of one report; return the time and how many reports."""
+    meter, reports = Meter(), 0
+    for _ in _until(seconds):
+        uploads = [upload() for _ in range(TOGETHER)]
+        with meter:
+            refused = [one for one in kept.accept(uploads) if one is not None]
+        if refused:
+            raise ShoalError(f"the store refused a report: {refused[0].title}")
+        reports += TOGETHER
+    return meter, reports
 
 
 def _swept(kept: Store | RelayStore) -> int:
@@ -159,25 +167,17 @@ async def _send(port: int, requests: list[bytes]) -> int:
 
 def relay_store(plan: Plan, folder: Path, seconds: float) -> Work:
     """Accept encrypted reports in a relay's store, 64 devices a commit."""
-    meter, reports, length = Meter(), 0, encrypted_report_bytes(plan)
+    length = encrypted_report_bytes(plan)
     with closing(RelayStore(folder)) as kept:
         kept.publish(plan)
         (wanted,) = kept.wanted()[:1]
         key = CrowdKey(plan.id, wanted.window, wanted.place, SystemBits().draw(32))
         assert kept.open_crowd(wanted, Document(key.to_bytes(), "", ""))
         before = _swept(kept)
-        for _ in _until(seconds):
-            uploads = [
-                EncryptedReports(
-                    plan.id, wanted.window, key.digest, length, SystemBits().draw(length)
-                )
-                for _ in range(TOGETHER)
-            ]
-            with meter:
-                refused = [one for one in kept.accept(uploads) if one is not None]
-            if refused:
-                raise ShoalError(f"the relay's store refused a report: {refused[0].title}")
-            reports += TOGETHER
+        header = plan.id, wanted.window, key.digest, length
+        meter, reports = _filled(
+            kept, lambda: EncryptedReports(*header, SystemBits().draw(length)), seconds
+        )
         grown = (_swept(kept) - before) / reports
     return meter.work("relay's store, 64 encrypted reports a commit", "report", reports, grown)
 
@@ -299,16 +299,8 @@ class Work:
 
     def to_json(self) -> dict[str, Any]:
         """Return what was measured and what follows for one unit."""
-        return {
-            "work": self.name,
-            "unit": self.unit,
-            "count": self.count,
-            "seconds": self.seconds,
-            "core_seconds": self.core_seconds,
-            "per_second": self.rate,
-            "core_seconds_each": self.core_seconds_each,
-            "disk_bytes_each": self.disk_bytes_each,
-        }
+        numbers = vars(self) | {"core_seconds_each": self.core_seconds_each}
+        return {"work": numbers.pop("name"), "per_second": self.rate} | numbers
 
 
 class Meter:

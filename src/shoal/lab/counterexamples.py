@@ -27,7 +27,7 @@ from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
 from shoal.theory.domains import Domain, Triple, differing_bits
 from shoal.theory.proven import proven_delta
-from shoal.theory.worlds import CollectionPair, World, homogeneous_best, world_of
+from shoal.theory.worlds import CollectionPair, SearchQuestion, World, homogeneous_best, world_of
 
 Measure = Literal["delta", "eta"]
 
@@ -88,11 +88,7 @@ class Search:
     @property
     def beats(self) -> tuple[str, ...]:
         """Which of forward, reverse and homogeneous the worst pair surely exceeds."""
-        rivals = {
-            "forward": self.forward,
-            "reverse": self.reverse,
-            "homogeneous": self.best[1],
-        }
+        rivals = {"forward": self.forward, "reverse": self.reverse, "homogeneous": self.best[1]}
         # a homogeneous find is its own rival, evaluated in another way
         return tuple(name for name, rival in rivals.items() if self.worst.value.low > rival.high)
 
@@ -143,24 +139,26 @@ class Searching:
         measure: Measure = "delta",
         state: Path | str | None = None,
     ) -> None:
-        self._domain = domain_of(survey)
-        self._crowd_size = check_integer("crowd_size", crowd_size, lowest=1, highest=10**9)
+        domain = domain_of(survey)
+        size = check_integer("crowd_size", crowd_size, lowest=1, highest=10**9)
         self._q = q.fraction if isinstance(q, FlipProbability) else exact_fraction(q)
         if not 0 <= check_number("epsilon", epsilon) <= 700:
             raise InputError(f"epsilon must be between 0 and 700, got epsilon={epsilon}.")
-        self._epsilon = float(epsilon)
         if measure not in get_args(Measure):
             raise InputError(f"measure must be delta or eta, got {measure!r}.")
         if survey.bits > _MAX_BITS:
             raise InputError(
                 f"a search takes surveys of at most {_MAX_BITS} bits, this one has {survey.bits}."
             )
-        if differing_bits(self._domain) == 0:
+        if differing_bits(domain) == 0:
             raise InputError(
                 "the survey allows only one answer, so nothing can be learned from it."
             )
         self._measure = measure
         self._state = None if state is None else Path(state)
+        self._question = SearchQuestion(
+            domain, size, float(self._q), float(epsilon), measure == "eta"
+        )
         self._world: World = world_of(*self._question)
         self.steps = self._world.steps
         self.done = 0
@@ -168,16 +166,6 @@ class Searching:
         self._worst: CollectionPair | None = None
         if self._state is not None and self._state.exists():
             self._load(self._state)
-
-    @property
-    def _question(self) -> tuple[Domain, int, float, float, bool]:
-        return (
-            self._domain,
-            self._crowd_size,
-            float(self._q),
-            self._epsilon,
-            self._measure == "eta",
-        )
 
     def run(self, progress: Callable[[int], None] | None = None) -> Search:
         """Do the remaining steps and return the result."""
@@ -226,10 +214,10 @@ class Searching:
     def _name(self) -> dict[str, Any]:
         return {
             "version": _STATE_VERSION,
-            "domain": _domain_json(self._domain),
-            "crowd_size": self._crowd_size,
+            "domain": _domain_json(self._question.domain),
+            "crowd_size": self._question.N,
             "q": str(self._q),
-            "epsilon": self._epsilon,
+            "epsilon": self._question.epsilon,
             "measure": self._measure,
             "steps": self.steps,
         }
@@ -237,16 +225,9 @@ class Searching:
     def _save(self) -> None:
         if self._state is None:
             return
+        progress = {"done": self.done, "searched": self._searched}
         worst = None if self._worst is None else _pair_json(self._worst)
-        write_json(
-            self._state,
-            {
-                "search": self._name,
-                "done": self.done,
-                "searched": self._searched,
-                "worst": worst,
-            },
-        )
+        write_json(self._state, {"search": self._name, **progress, "worst": worst})
 
     def _load(self, path: Path) -> None:
         document = read_json(path, "search state", InputError)

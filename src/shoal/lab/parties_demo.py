@@ -19,14 +19,7 @@ from typing import Any, NamedTuple
 from shoal.device.outbox import HttpTransport, PostResult
 from shoal.device.outbox.retry import Posting
 from shoal.errors import ShoalError
-from shoal.lab.demo import (
-    Answer,
-    devices_folder,
-    made_up_people,
-    send_all,
-    send_one,
-    with_truth,
-)
+from shoal.lab.demo import Answer, devices_folder, made_up_people, send_all, send_one, with_truth
 from shoal.lab.services import console_get, free_port, run_command, running, scratch_folder
 from shoal.planning.plan import plan as make_plan
 from shoal.protocol.encryption import encrypted_batch_bytes
@@ -63,11 +56,7 @@ class TwoParties:
 
 
 def demonstrate_parties(
-    survey: Survey,
-    users: int,
-    *,
-    seed: int,
-    progress: Callable[[int], None] = lambda done: None,
+    survey: Survey, users: int, *, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> TwoParties:
     """Plan for counts with two parties, collect one crowd through them, and look at it."""
     relay_port, analyzer_port = free_port(), free_port()

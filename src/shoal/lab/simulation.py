@@ -126,29 +126,18 @@ def simulate(
     noise = SimulationBits(int(generator.integers(2**62)))
     people_texts = texts_for(plan.survey, texts)
     if through == "distribution":
-        tally, truth = _drawn(plan, users, people_texts, generator, progress)
+        from shoal.lab.tally_distributions import draw_tally
+
+        if users is None:
+            raise InputError(_NOBODY)
+        tally, truth = draw_tally(plan, users, people_texts, generator)
+        if progress is not None:
+            progress(users)
     else:
         originals = people(plan.survey, users, answers, generator, people_texts)
         tally, truth = _reported(plan, originals, noise, progress)
     known = {name: one.true_counts for name, one in people_texts.items()} if answers is None else {}
     return Simulation(estimate(plan, tally, target=target), truth, known)
-
-
-def _drawn(
-    plan: Plan,
-    users: int | None,
-    texts: Mapping[str, Texts],
-    generator: np.random.Generator,
-    progress: Callable[[int], None] | None,
-) -> tuple[Tally, NDArray[np.int64]]:
-    from shoal.lab.tally_distributions import draw_tally
-
-    if users is None:
-        raise InputError(_NOBODY)
-    drawn_tally = draw_tally(plan, users, texts, generator)
-    if progress is not None:
-        progress(users)
-    return drawn_tally
 
 
 def _reported(

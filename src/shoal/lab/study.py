@@ -290,9 +290,11 @@ def _point(
     if n == 0:
         raise InputError("there are no answers to study.")
     q = float(plan.q)
-    if through == "distribution":
-        draws = _from_distribution(truth, n, q, generator, repetitions)
-    else:
+    # the ones of each bit in all repetitions
+    draws: Iterator[Ones] = (
+        draw_ones(np.array(m), np.array(n), q, generator, repetitions) for m in truth
+    )
+    if through == "reports":
         draws = iter(_from_reports(plan, originals, generator, repetitions, progress))
     bits: list[BitStudy] = []
     together: dict[str, Coverage] = {}
@@ -311,14 +313,6 @@ def _point(
                 progress(share + (done if len(bits) == plan.bits else 0))
         together[question.name] = Coverage(float(all_held.mean()), expected)
     return StudyPoint(plan, n, tuple(bits), together)
-
-
-def _from_distribution(
-    truth: list[int], n: int, q: float, generator: np.random.Generator, repetitions: int
-) -> Iterator[Ones]:
-    """Yield the ones of each bit in all repetitions."""
-    for m in truth:
-        yield draw_ones(np.array(m), np.array(n), q, generator, repetitions)
 
 
 def _from_reports(

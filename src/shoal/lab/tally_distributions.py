@@ -145,11 +145,7 @@ def simulate_texts(plan: Plan, counts: Mapping[str, int], *, seed: int) -> Tally
 
 
 def simulate_rappor(
-    parameters: RapporParameters,
-    people: Mapping[str, int],
-    candidates: Sequence[str],
-    *,
-    seed: int,
+    parameters: RapporParameters, people: Mapping[str, int], candidates: Sequence[str], *, seed: int
 ) -> tuple[RapporCollection, RapporMap]:
     """Draw a collection of people whose texts are known, and the map of its candidates.
 

@@ -177,9 +177,8 @@ class ReportsBound:
         attack = attack_delta(self.domain, crowd_size, q, epsilon, rtol)
         if isinstance(attack.crowd, Triple):
             return Attack(attack.delta, attack.crowd._asdict())
-        # One bit: the record changes to 1 (up) or to 0 among N - 1 others, m of them set.
-        up, ones = attack.crowd.up, attack.crowd.m
-        return Attack(attack.delta, {"a": int(up), "b": int(not up), "c": 0, "ones": ones})
+        # One bit: the record changes to 1 among N - 1 others, m of them set.
+        return Attack(attack.delta, {"a": 1, "b": 0, "c": 0, "ones": attack.crowd.m})
 
     def epsilon(self, crowd_size: int, q: float, delta: float) -> float:
         return proven_epsilon(self.domain, crowd_size, q, delta).value

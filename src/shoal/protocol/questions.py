@@ -10,6 +10,7 @@ flags     any of the options                     L      0 to L          L
 .         with at_most: at most k of them        L      0 to k          min(2k, L)
 choice    exactly one option                     K      1               2
 yes/no    yes or no                              1      0 to 1          1
+date      a date, as its month, week or weekday  K      1               2
 number    a number, as a grid point or a bin     points 1               2
 text      any text, as h bits of a Bloom filter  m      0 to h          min(2h, m)
 pairs     with a text: one pair of its letters   P      1               2
@@ -25,6 +26,7 @@ values v1, ..., vn of sides with s1, ..., sn values set bit (... (v1 s2 + v2) s3
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import decimal
 import math
 import unicodedata
@@ -53,6 +55,15 @@ MAX_POINTS = 1001
 
 MAX_TITLE, MAX_TEXT = 200, 2000
 """The most characters of a title, and of a text that people read."""
+
+_MONTHS = "January February March April May June July August September October November December"
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
+PERIODS = {
+    "month": tuple(_MONTHS.split()),
+    "weekday": tuple(_DAYS.split()),
+    "week": tuple(f"week {number}" for number in range(1, 54)),
+}
+"""The labels of a date, by the part of it that is counted; weeks are those of ISO 8601."""
 
 _BETWEEN = " x "
 """Between the values in a cell's label."""
@@ -423,15 +434,20 @@ class Text(AskedQuestion):
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class OptionsQuestion(AskedQuestion):
-    """A question whose answers name options; with `fold`, whatever their case and blanks."""
+    """A question whose answers name options.
+
+    With `fold` their case and blanks do not matter, with `other` any other answer is an option too.
+    """
 
     options: tuple[str, ...]
     fold: bool = field(default=False, kw_only=True)
+    other: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_switch(self, "fold", self.fold)
-        more = getattr(self, "missing", None) or getattr(self, "other", False)
+        _check_switch(self, "other", self.other)
+        more = getattr(self, "missing", None) or self.other
         fewest = 2 if isinstance(self, Choice) and not more else 1
         _keep(self, options=_checked_options(self.name, self.options, fewest))
         for place, option in enumerate(self.options):
@@ -448,8 +464,13 @@ class OptionsQuestion(AskedQuestion):
         return {self._compared(option): place for place, option in enumerate(self.options)}
 
     def place(self, answer: str) -> int | None:
-        """Return the place of the option that an answer names, or None."""
-        return self.places.get(self._compared(answer))
+        """Return the place of the option that an answer names; of `(other)`, or None."""
+        return self.places.get(self._compared(answer), len(self.options) if self.other else None)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        missing = [MISSING] * bool(getattr(self, "missing", None))
+        return (*self.options, *[OTHER] * self.other, *missing)
 
     def _compared(self, text: str) -> str:
         return folded(text) if self.fold else unicodedata.normalize("NFC", text.strip())
@@ -458,6 +479,8 @@ class OptionsQuestion(AskedQuestion):
 @dataclass(frozen=True)
 class Flags(OptionsQuestion):
     """Any of the options may be set, or at most `at_most` of them.
+
+    With `other` one more is set by answers that are not listed, however many they are.
 
     >>> Flags("features", ("sync", "vpn", "reader")).differing_bits
     3
@@ -471,17 +494,13 @@ class Flags(OptionsQuestion):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.at_most is not None:
-            what, most = f"at_most of question {self.name!r}", len(self.options)
+            what, most = f"at_most of question {self.name!r}", len(self.labels)
             at_most = check_integer(what, self.at_most, lowest=1, highest=most, error=SurveyError)
             _keep(self, at_most=at_most)
 
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        return self.options
-
     @property
     def _limits(self) -> tuple[int, int]:
-        return 0, self.at_most or len(self.options)
+        return 0, self.at_most or len(self.labels)
 
 
 @dataclass(frozen=True)
@@ -495,22 +514,37 @@ class Choice(OptionsQuestion):
     """
 
     missing: Literal["option"] | None = None
-    other: bool = field(default=False, kw_only=True)
     kind: ClassVar[str] = "choice"
 
+
+@dataclass(frozen=True)
+class Date(AskedQuestion):
+    """A date, of which only its month, its weekday or its ISO week is reported.
+
+    >>> Date("visit", "weekday", missing="option").labels[-3:]
+    ('Saturday', 'Sunday', '(missing)')
+    """
+
+    by: Literal["month", "weekday", "week"]
+    missing: Literal["option"] | None = None
+    kind: ClassVar[str] = "date"
+
     def __post_init__(self) -> None:
-        _check_switch(self, "other", self.other)
         super().__post_init__()
+        if not isinstance(self.by, str) or self.by not in PERIODS:
+            what = f"by of question {self.name!r}"
+            raise SurveyError(f"{what} must be one of {listed(PERIODS)}, got {shown(self.by)}.")
+        self._check_titles()
+
+    def place(self, day: datetime.date) -> int:
+        """Return the place of a date's month, weekday or week."""
+        if self.by == "month":
+            return day.month - 1
+        return day.weekday() if self.by == "weekday" else day.isocalendar().week - 1
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        other, missing = [OTHER] * self.other, [MISSING] * bool(self.missing)
-        return (*self.options, *other, *missing)
-
-    def place(self, answer: str) -> int | None:
-        """Return the place of the option that an answer names; of `(other)`, or None."""
-        listed = super().place(answer)
-        return len(self.options) if listed is None and self.other else listed
+        return (*PERIODS[self.by], *[MISSING] * bool(self.missing))
 
 
 @dataclass(frozen=True)

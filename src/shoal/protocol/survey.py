@@ -19,6 +19,7 @@ from shoal.protocol.questions import (
     AskedQuestion,
     Choice,
     Cross,
+    Date,
     Flags,
     Number,
     Question,
@@ -36,6 +37,7 @@ __all__ = [
     "AskedQuestion",
     "Choice",
     "Cross",
+    "Date",
     "Flags",
     "Number",
     "Pairs",
@@ -327,7 +329,7 @@ def _key(key: str) -> str:
 
 
 _KINDS: dict[str, type[AskedQuestion]] = {
-    question.kind: question for question in (Flags, Choice, YesNo, Number, Text)
+    question.kind: question for question in (Flags, Choice, YesNo, Number, Date, Text)
 }
 
 

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shoal.analysis.crowds import note_on
+from shoal.planning.threats import single_report
+from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Flags, Number, Question
 from shoal.support.rounding import text_up
 
 SIMULATED = "simulated data"
 """Marks numbers that no real person is behind."""
+
+FAR_MORE = "Anyone who sees single reports learns far more."
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
@@ -271,3 +275,15 @@ def sum_note(estimates: Mapping[str, Any]) -> list[str]:
     """Return a sentence about what a sum of crowds counts, if it is one."""
     note = note_on(len(estimates["crowds"]), estimates["people"])
     return [] if note is None else [note[0].upper() + note[1:]]
+
+
+def release_note(plan: Plan) -> list[str]:
+    """Return a sentence about what is released, if it is less than the reports."""
+    if plan.view == "reports":
+        return []
+    each = "each bit of each cohort" if plan.cohorts else "each bit"
+    alone = single_report(plan.local_epsilon, float(plan.q))
+    return [
+        f"This release holds how many reports set {each}, and nothing that links the bits of one"
+        f" report. The noise was chosen for that. {alone or FAR_MORE}"
+    ]

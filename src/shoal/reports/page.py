@@ -30,6 +30,7 @@ from shoal.reports.formatting import (
     flip_in_words,
     level_in_words,
     possible_answers,
+    release_note,
     sum_note,
 )
 from shoal.reports.protection import (
@@ -38,7 +39,6 @@ from shoal.reports.protection import (
     facts,
     observer_rows,
     one_crowd,
-    release_note,
 )
 from shoal.reports.sections import (
     Table,

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from shoal.protocol.promise import ComputedPromise
 
 
-_FAR_MORE = "Anyone who sees single reports learns far more."
-
-
 def plain_promise(computed: ComputedPromise) -> str:
     """Return what a promise that was computed, and holds, means for one person."""
     promise = computed.promise
@@ -75,18 +72,6 @@ def _against(view: View) -> str:
 def ratio_in_words(epsilon: float) -> str:
     """Return the largest likelihood ratio that an epsilon allows."""
     return text_up(math.exp(epsilon), 3) if epsilon < 700 else "very many"
-
-
-def release_note(plan: Plan) -> list[str]:
-    """Return a sentence about what is released, if it is less than the reports."""
-    if plan.view == "reports":
-        return []
-    each = "each bit of each cohort" if plan.cohorts else "each bit"
-    alone = single_report(plan.local_epsilon, float(plan.q))
-    return [
-        f"This release holds how many reports set {each}, and nothing that links the bits of one"
-        f" report. The noise was chosen for that. {alone or _FAR_MORE}"
-    ]
 
 
 @dataclass(frozen=True)

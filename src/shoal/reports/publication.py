@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal import __version__
-from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import Estimates, check_crowd, estimate, estimates_arrow
 from shoal.analysis.intervals import IntervalKind, Target
-from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.tally import Tally
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Cross, Survey
+from shoal.protocol.survey import Survey
 from shoal.reports.formatting import shown_labels
 from shoal.reports.page import crowd_text, markdown, notebook_html, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
+from shoal.reports.sections import results
 from shoal.reports.tables import csv_text, write_table
 from shoal.support.checks import check_level, check_text
 from shoal.support.files import write_json, write_text, write_whole
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
 
 SUFFIXES = (".html", ".csv", ".json", ".parquet", ".arrow", ".md")
-MAX_CELLS = 100
-"""Cells of a cross that are shown as a matrix with shares; a larger one is a list of counts."""
 
 
 @dataclass(frozen=True)
@@ -189,36 +186,6 @@ def publish(
     )
     publication.to_json()  # whatever cannot be computed is told here
     return publication
-
-
-def results(
-    estimates: Estimates, level: float = 0.95, texts: Iterable[DecodedTexts] = ()
-) -> dict[str, dict[str, Any]]:
-    """Return mean and quantiles of each number, a table of each cross, and the decoded texts.
-
-    A cross of more than `MAX_CELLS` cells has no table. Nor has one of crowds whose people may be
-    the same, since no test of independence holds for them.
-    """
-    plan, tally = estimates.plan, estimates.tally
-    decoded = tuple(texts)
-    for one in decoded:
-        plan.survey[one.question]  # an unknown name raises an error that lists the questions
-        if one.reports != tally.reports:
-            raise InputError(
-                f"the decoded texts are of {one.reports:,} reports and the tally has"
-                f" {tally.reports:,}; decode this tally."
-            )
-    crosses = [] if tally.people_may_repeat else [
-        one.name for one in plan.survey if isinstance(one, Cross) and one.bits <= MAX_CELLS
-    ]  # fmt: skip
-    return {
-        "numbers": numbers_of(estimates, level),
-        "crosses": {
-            name: cross_table(plan, tally, name, target=estimates.target).to_json(level)
-            for name in crosses
-        },
-        "texts": {one.question: one.to_json() for one in decoded},
-    }
 
 
 def words_of(survey: Survey) -> dict[str, dict[str, Any]]:

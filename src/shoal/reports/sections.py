@@ -8,12 +8,16 @@ estimates and tests are folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from shoal.analysis.estimates import NUMBERS
+from shoal.analysis.cross_tables import cross_table
+from shoal.analysis.estimates import NUMBERS, Estimates
+from shoal.analysis.number_summary import numbers_of
+from shoal.analysis.text.results import DecodedTexts
+from shoal.errors import InputError
 from shoal.protocol.survey import Cross, Number, Question, Survey
 from shoal.reports.charts import (
     WIDTHS,
@@ -51,6 +55,8 @@ _SHADES = 8
 _LAYOUTS = {7: "slim", 11: "broad"}
 """Classes of a matrix with up to so many columns: where they have room side by side."""
 _NO_FIT = "no true count fits these reports"
+MAX_CELLS = 100
+"""Cells of a cross that are shown as a matrix with shares; a larger one is a list of counts."""
 
 
 class TableRow(NamedTuple):
@@ -89,6 +95,36 @@ class Matrix(NamedTuple):
         """The class that says how much room its columns need; more than eleven never have it."""
         columns = len(self.heads) - 1
         return next((name for most, name in _LAYOUTS.items() if columns <= most), "stacked")
+
+
+def results(
+    estimates: Estimates, level: float = 0.95, texts: Iterable[DecodedTexts] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return mean and quantiles of each number, a table of each cross, and the decoded texts.
+
+    A cross of more than `MAX_CELLS` cells has no table. Nor has one of crowds whose people may be
+    the same, since no test of independence holds for them.
+    """
+    plan, tally = estimates.plan, estimates.tally
+    decoded = tuple(texts)
+    for one in decoded:
+        plan.survey[one.question]  # an unknown name raises an error that lists the questions
+        if one.reports != tally.reports:
+            raise InputError(
+                f"the decoded texts are of {one.reports:,} reports and the tally has"
+                f" {tally.reports:,}; decode this tally."
+            )
+    crosses = [] if tally.people_may_repeat else [
+        one.name for one in plan.survey if isinstance(one, Cross) and one.bits <= MAX_CELLS
+    ]  # fmt: skip
+    return {
+        "numbers": numbers_of(estimates, level),
+        "crosses": {
+            name: cross_table(plan, tally, name, target=estimates.target).to_json(level)
+            for name in crosses
+        },
+        "texts": {one.question: one.to_json() for one in decoded},
+    }
 
 
 def question_sections(survey: Survey, document: Mapping[str, Any]) -> list[dict[str, Any]]:

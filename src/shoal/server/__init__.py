@@ -13,17 +13,24 @@ from shoal.errors import missing_extra
 if TYPE_CHECKING:
     from shoal.server.analyzer.service import Analyzer, serve_analyzer
     from shoal.server.collector.service import Collector, serve
-    from shoal.server.core.settings import AnalyzerSettings, Settings
+    from shoal.server.core.settings import AnalyzerSettings, RelaySettings, Settings
+    from shoal.server.relay.service import Relay, serve_relay
 
-__all__ = ["Analyzer", "AnalyzerSettings", "Collector", "Settings", "serve", "serve_analyzer"]
+__all__ = [
+    "Analyzer", "AnalyzerSettings", "Collector", "Relay", "RelaySettings", "Settings",
+    "serve", "serve_analyzer", "serve_relay",
+]  # fmt: skip
 
 _HOME = {
     "Analyzer": "analyzer.service",
     "AnalyzerSettings": "core.settings",
     "Collector": "collector.service",
+    "Relay": "relay.service",
+    "RelaySettings": "core.settings",
     "Settings": "core.settings",
     "serve": "collector.service",
     "serve_analyzer": "analyzer.service",
+    "serve_relay": "relay.service",
 }
 
 

@@ -4,12 +4,18 @@ Quotes never reach into the next line: a line with a quote that is not closed is
 its neighbours stay as they are. For the same reason an empty line is a row too. A row with too few
 or too many cells, and a cell that the encoding does not allow, are problems of that row: the cells
 of such a row, or that cell, are empty texts.
+
+Two declarations change that. With `skip_blank` a row without any value is about nobody. With
+`quoted_breaks` a quoted cell may contain line breaks, so a quote that is not closed could swallow
+other people's rows: then every row must be well-formed, or the whole file is refused.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterator, Sequence
+import string
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -53,7 +59,10 @@ def read_csv(
     with _opened(path, table_format, error) as file:
         header = _header(file, path, table_format, error)
         check_columns(path, header, names, error=error)
-        places = {name: header.index(name) for name in names}
+        places = {name: header.index(tidy(name)) for name in names}
+        if table_format.quoted_breaks:
+            yield from _records(file, path, len(header), places, table_format, error)
+            return
         rest = ""
         while block := file.read(_BLOCK):
             whole, end, rest = (rest + block).rpartition("\n")
@@ -70,7 +79,7 @@ def check_columns(
 ) -> None:
     """Refuse a table that lacks a column, or has it twice."""
     for name in names:
-        if name not in header:
+        if name not in header and tidy(name) not in header:
             hint = _delimiter_hint(name, header)
             raise error(f"{source} has no column {name!r}; it has {listed(header)}{hint}.")
         if list(header).count(name) > 1:
@@ -95,13 +104,85 @@ def _opened(path: Path, table_format: TableFormat, error: type) -> TextIO:
 
 
 def _header(file: TextIO, path: Path, table_format: TableFormat, error: type) -> list[str]:
-    line = file.readline(MAX_LINE).removesuffix("\n").removesuffix("\r")
+    """Return the names of the columns, each once: `Age` and `Age (2)`."""
+    for _ in range(table_format.skip_first):
+        file.readline(MAX_LINE)
+    names: list[str] | None
+    if table_format.quoted_breaks:
+        names = next(_strict(file, table_format.delimiter), [])
+        line = "".join(names)
+    else:
+        line = file.readline(MAX_LINE).removesuffix("\n").removesuffix("\r")
+        names = _cells(line, table_format.delimiter)
     if not line:
-        raise error(f"{path} is empty; its first line must name the columns.")
-    names = _cells(line, table_format.delimiter)
+        first = "its first line" if not table_format.skip_first else "the line after skip_first"
+        raise error(f"{path} is empty; {first} must name the columns.")
     if names is None or not _is_text(line):
         raise error(f"the first line of {path} cannot be read as {table_format.encoding}.")
-    return names
+    return unique_names(names)
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Name columns that have no name, or the name of one before them.
+
+    >>> unique_names(["Age", "", "Age", "Age"])
+    ['Age', 'column 2', 'Age (2)', 'Age (3)']
+    """
+    found: list[str] = []
+    for place, name in enumerate(map(tidy, names), 1):
+        unique, number = name or f"column {place}", 1
+        while unique in found:
+            number += 1
+            unique = f"{name or 'column'} ({number})"
+        found.append(unique)
+    return found
+
+
+def tidy(name: str) -> str:
+    """Return a column's name in normal form C, with one blank for every run of white space."""
+    return unicodedata.normalize("NFC", " ".join(name.split()))
+
+
+def _strict(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+    return csv.reader(lines, delimiter=delimiter, strict=True)
+
+
+def is_blank(cells: Iterable[object]) -> bool:
+    """Whether a row has no value."""
+    return not any(cell is not None and str(cell).strip() for cell in cells)
+
+
+def _records(
+    file: TextIO,
+    path: Path,
+    width: int,
+    places: dict[str, int],
+    table_format: TableFormat,
+    error: type,
+) -> Iterator[CsvRows]:
+    """Read rows that may take several lines; one that is not well-formed ends the reading."""
+    reader, first, rest = _strict(file, table_format.delimiter), 0, True
+    while rest:
+        rows: list[list[str]] = []
+        try:
+            for row in reader:
+                if len(row) != width and (row or width > 1) and not is_blank(row):
+                    raise csv.Error(f"has {len(row)} columns, the header {width}")
+                if not (table_format.skip_blank and is_blank(row)):
+                    rows.append(row if len(row) == width else [""] * width)
+                if len(rows) == _AT_ONCE:
+                    break
+            else:
+                rest = False
+        except csv.Error as problem:
+            known = str(problem) if "columns" in str(problem) else "cannot be read"
+            raise error(
+                f"row {first + len(rows) + 1} of {path} {known}; where quoted cells contain line"
+                " breaks, it may contain other rows, so the whole file is refused."
+            ) from None
+        columns = {name: [row[place] for row in rows] for name, place in places.items()}
+        yield CsvRows(len(rows), columns, _damaged_cells(columns, table_format))
+        first += len(rows)
 
 
 def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFormat) -> CsvRows:
@@ -109,6 +190,9 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
     if "\r" in text:
         lines = [line.removesuffix("\r") for line in lines]
     damaged, delimiter = not _is_text(text), table_format.delimiter
+    if table_format.skip_blank:
+        nothing = delimiter + '"\N{NO-BREAK SPACE}' + string.whitespace
+        lines = [line for line in lines if line.strip(nothing)]
     too_long = len(text) > MAX_LINE and max(map(len, lines)) > MAX_LINE
     even = all(line.count(delimiter) == width - 1 for line in lines)
     if '"' not in text and even and not damaged and not too_long:
@@ -129,29 +213,33 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
         for name, place in places.items():
             columns[name] += [row[place] for row in rows if row]
     if damaged:
-        for name, cells in columns.items():
-            for number, cell in enumerate(cells):
-                if not _is_text(cell):
-                    cells[number] = ""
-                    why = f"is not valid {table_format.encoding}"
-                    problems.append(RowProblem(number, name, why))
+        problems += _damaged_cells(columns, table_format)
     return CsvRows(len(lines), columns, problems)
+
+
+def _damaged_cells(columns: dict[str, list[str]], table_format: TableFormat) -> list[RowProblem]:
+    """Empty the cells whose bytes the encoding does not allow, and name them."""
+    problems = []
+    for name, cells in columns.items():
+        for number, cell in enumerate(cells):
+            if not _is_text(cell):
+                cells[number] = ""
+                problems.append(RowProblem(number, name, f"is not valid {table_format.encoding}"))
+    return problems
 
 
 def _why_invalid(line: str, row: list[str] | None, width: int) -> str | None:
     if len(line) > MAX_LINE:
         return f"is longer than {MAX_LINE:,} characters"
     if row is None:
-        return "has a quote that is not closed, or a line break; a row is one line"
+        return "has a quote that is not closed; set quoted_breaks = true if cells have line breaks"
     return None if len(row) == width else f"has {len(row)} columns, the header {width}"
 
 
 def _rows(lines: list[str], delimiter: str) -> list[list[str] | None]:
     """Return the cells of each line, or None where a quote is not closed."""
     try:
-        rows: list[list[str] | None] = [
-            row or [""] for row in csv.reader(lines, delimiter=delimiter, strict=True)
-        ]
+        rows: list[list[str] | None] = [row or [""] for row in _strict(lines, delimiter)]
     except csv.Error:
         rows = []
     # A record takes at least one line. If there are as many records, each took exactly one.
@@ -166,7 +254,7 @@ def _cells(line: str, delimiter: str) -> list[str] | None:
     if "\r" in line:  # the reader would end the row there
         return None
     try:
-        return next(csv.reader((line,), delimiter=delimiter, strict=True))
+        return next(_strict((line,), delimiter))
     except csv.Error:
         return None
 

@@ -1,4 +1,4 @@
-"""Tables of people's rows in CSV, Parquet and Arrow files, read in batches by the declared format.
+"""Tables of people's rows in CSV, Excel, Parquet and Arrow files, read by the declared format.
 
 A reader is a function of the path, the wanted columns (None for all), the format and the error to
 raise; it yields Arrow record batches with the problems of their rows. Cells of data frames are here
@@ -8,16 +8,27 @@ too: one row must never decide how another is read, so columns without a type ar
 from __future__ import annotations
 
 import math
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.errors import InputError
-from shoal.support.csv_rows import RowProblem, check_columns, read_csv, read_header
+from shoal.errors import InputError, require
+from shoal.support.checks import whole_digits
+from shoal.support.csv_rows import (
+    RowProblem,
+    check_columns,
+    is_blank,
+    read_csv,
+    read_header,
+    tidy,
+    unique_names,
+)
 from shoal.support.files import first_line
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
@@ -34,6 +45,11 @@ class TableBatch(NamedTuple):
     rows: int
     problems: Sequence[RowProblem] = ()
 
+    def first(self, rows: int) -> TableBatch:
+        """Return the first rows, or all if there are fewer."""
+        kept = [problem for problem in self.problems if problem.row < rows]
+        return TableBatch(self.table.slice(0, rows), min(self.rows, rows), kept)
+
 
 def read_table(
     path: Path,
@@ -44,7 +60,25 @@ def read_table(
 ) -> Iterator[TableBatch]:
     """Read some columns of a file with a suffix in `READERS`, or all of them."""
     with file_errors(path, error):
-        yield from READERS[path.suffix.lower()](path, names, table_format, error)
+        batches = READERS[path.suffix.lower()](path, names, table_format, error)
+        yield from _without_last(batches, table_format.skip_last)
+
+
+def _without_last(batches: Iterator[TableBatch], count: int) -> Iterator[TableBatch]:
+    """Leave out the last rows of a table."""
+    held: list[TableBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.rows
+        while rows - held[0].rows >= count:
+            rows -= held[0].rows
+            yield held.pop(0)
+            if not held:
+                break
+    for batch in held:
+        yield batch.first(max(rows - count, 0))
+        rows -= batch.rows
 
 
 @contextmanager
@@ -92,11 +126,84 @@ def _read_arrow(
             yield TableBatch(batch, batch.num_rows)
 
 
+@contextmanager
+def _excel(path: Path, error: type[InputError]) -> Iterator[Iterator[tuple[Any, ...]]]:
+    """Open the first sheet of an Excel file, row by row."""
+    require("openpyxl", purpose="reading an Excel file")
+    import openpyxl
+
+    try:
+        # From a path the library would take the kind of the file.
+        with path.open("rb") as file:
+            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+            yield book.worksheets[0].iter_rows(values_only=True)
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError) as problem:
+        if isinstance(problem, InputError):
+            raise
+        raise error(f"cannot read {path}: it is not a valid Excel file.") from problem
+
+
+def first_excel_rows(path: Path, count: int) -> list[tuple[Any, ...]]:
+    """Return the first rows of an Excel file, the header and lines above it included."""
+    with _excel(path, InputError) as rows:
+        return list(islice(rows, count))
+
+
+def _read_excel(
+    path: Path, names: Collection[str] | None, table_format: TableFormat, error: type[InputError]
+) -> Iterator[TableBatch]:
+    """Read the first sheet; each cell becomes the text that a CSV file would have."""
+    with _excel(path, error) as rows:
+        yield from _excel_rows(path, list(names) if names else None, rows, table_format, error)
+
+
+def _excel_rows(
+    path: Path,
+    wanted: list[str] | None,
+    rows: Iterator[tuple[Any, ...]],
+    table_format: TableFormat,
+    error: type[InputError],
+) -> Iterator[TableBatch]:
+    header = next(islice(rows, table_format.skip_first, None), ())
+    if is_blank(header):
+        raise error(f"{path} is empty; the first row of its first sheet must name the columns.")
+    found = unique_names(["" if name is None else str(name) for name in header])
+    names = found if wanted is None else wanted
+    check_columns(path, found, names, error=error)
+    places = {name: found.index(tidy(name)) for name in names}
+    formats = {name: table_format.column(name) for name in names}
+    while part := list(islice(rows, _ROWS)):
+        kept = [row for row in part if not (table_format.skip_blank and is_blank(row))]
+        columns = {
+            name: pa.array(
+                [
+                    None if place >= len(row) else _excel_text(row[place], formats[name].decimal)
+                    for row in kept
+                ],
+                pa.string(),
+            )
+            for name, place in places.items()
+        }
+        yield TableBatch(pa.record_batch(columns), len(kept))
+
+
+def _excel_text(cell: object, decimal: str) -> str | None:
+    """Return a cell as text: a number with the declared decimal sign, a date as ISO 8601."""
+    if cell is None or isinstance(cell, str):
+        return cell
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, float):
+        return (whole_digits(cell) or repr(cell)).replace(".", decimal)
+    return str(cell)
+
+
 Reader = Callable[
     [Path, Collection[str] | None, TableFormat, type[InputError]], Iterator[TableBatch]
 ]
 READERS: dict[str, Reader] = {
     ".csv": _read_csv,
+    ".xlsx": _read_excel,
     ".parquet": _read_parquet,
     ".arrow": _read_arrow,
     ".feather": _read_arrow,

@@ -102,11 +102,15 @@ def binomial_window(n: int, q: float, reach: float = _REACH) -> BinomialWindow:
     >>> binomial_window(2, 0.25).mass.tolist()
     [0.5625, 0.375, 0.0625]
     """
-    return _cached_window(n, q, reach) if n <= _SMALL else _window(n, q, reach)
+    window = _window if n <= _SMALL else _window.__wrapped__
+    return window(n, q, reach)
 
 
+@lru_cache(256)
 def _window(n: int, q: float, reach: float) -> BinomialWindow:
-    return window_of_width(n, q, reach * math.sqrt(n * q * (1 - q)) + 2 * reach**2)
+    window = window_of_width(n, q, reach * math.sqrt(n * q * (1 - q)) + 2 * reach**2)
+    window.mass.flags.writeable = False
+    return window
 
 
 def window_of_width(n: int, q: float, width: float) -> BinomialWindow:
@@ -129,13 +133,6 @@ def window_of_width(n: int, q: float, width: float) -> BinomialWindow:
     mass /= mass.sum()
     omitted = 0.0 if first == 0 and last == n else float(bernstein(width, n * q * (1 - q)))
     return BinomialWindow(mass, first, omitted, 12 * UNIT * (mass.size + 1))
-
-
-@lru_cache(256)
-def _cached_window(n: int, q: float, reach: float) -> BinomialWindow:
-    window = _window(n, q, reach)
-    window.mass.flags.writeable = False
-    return window
 
 
 def pmf(n: int, m: int, q: float) -> FloatArray:

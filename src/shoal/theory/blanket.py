@@ -49,7 +49,7 @@ from shoal.theory.brackets import UNIT, Bracket, FloatArray, IntArray, binomial_
 from shoal.theory.domains import Block, Domain, check_domain
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import log_theta
-from shoal.theory.stop_loss import stop_loss_of
+from shoal.theory.stop_loss import delta_of_draws, stop_loss_of
 from shoal.theory.stop_loss.reduction import Draw
 
 _MAX_ATOMS = 20_000
@@ -324,12 +324,6 @@ def _exact(block: Block, size: int, size_other: int, q: float) -> Ratios:
     return merged(towards, away, base + floor * log_theta(q), doubt)
 
 
-def _tables(block: Block, q: float) -> list[Ratios]:
-    """One table per class of pairs that may be the worst; see the module."""
-    sizes = range(block.lowest, block.highest + 1)
-    return [_exact(block, s, t, q) for s, t in itertools.product(sizes, repeat=2)]
-
-
 def _wants_exact(block: Block, q: float) -> bool:
     if block.lowest == block.highest:
         return True
@@ -372,7 +366,9 @@ def _forms(blocks: Sequence[Block], q: float) -> list[tuple[list[Ratios], int]]:
             gains = narrow or copies * _log_gain(block, q) > _LEAST_GAIN
             if classes * kinds <= max_classes and gains and _wants_exact(block, q):
                 classes *= kinds
-                forms.append((_tables(block, q), copies))
+                sizes = range(block.lowest, block.highest + 1)
+                pairs = itertools.product(sizes, repeat=2)  # that may be the worst
+                forms.append(([_exact(block, s, t, q) for s, t in pairs], copies))
             elif 2 * block.highest <= block.bits:
                 loose += copies * block.highest
             else:
@@ -433,7 +429,7 @@ def blanket_delta(
         return Bracket(0.0, 0.0)
     draws = blanket_draws(domain, q, epsilon)
     if len(draws) == 1:
-        return stop_loss_of(draws[0], N, rtol).times(1.0 / N).capped(1.0)
+        return delta_of_draws(draws[0], N, rtol)
     rough = [stop_loss_of(draw, N, max(rtol, 0.02), 1 << 14) for draw in draws]
     floor = max(bracket.low for bracket in rough)
     low = high = 0.0

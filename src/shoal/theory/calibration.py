@@ -39,25 +39,11 @@ def smallest(
 ) -> Number:
     """Return the smallest value in [low, high] that keeps a promise, at most `rtol` above it.
 
-    Parameters
-    ----------
-    keeps
-        False below some value, true from there on. It is asked whole numbers if `low` and `high`
-        are whole numbers, otherwise floats.
-    low, high
-        Ends of the range, included. An end is asked only if the answer depends on it.
-    start
-        Where to begin if the answer is thought to be near; otherwise the middle.
-    step
-        Distance of the second value from `start`: whole numbers, or factors of two for floats. It
-        doubles until the answer is bracketed.
-    rtol
-        Distance from the smallest value that is allowed, as a part of it; 0 is exact.
-
-    Raises
-    ------
-    NoValueError
-        If not even `high` keeps the promise.
+    `keeps` is false below some value and true from there on; it is asked whole numbers if both ends
+    are whole numbers, otherwise floats, and an end only if the answer depends on it. `start` is
+    where to begin if the answer is thought to be near, and `step` the distance of the second value
+    from it, in whole numbers or in factors of two; it doubles until the answer is bracketed. If not
+    even `high` keeps the promise, that is a `NoValueError`.
 
     >>> smallest(lambda n: n * n >= 1000, 0, 10**9), smallest(lambda x: x * x >= 2, 0.0, 2.0)
     (32, 1.4142135623730951)

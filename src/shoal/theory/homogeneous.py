@@ -27,7 +27,7 @@ import numpy as np
 from shoal.theory.brackets import Bracket, FloatArray, binomial_log_weights
 from shoal.theory.domains import Block, Triple, differing_bits, maximal_classes
 from shoal.theory.randomized_response import check_q, local_epsilon, log_theta, phi
-from shoal.theory.stop_loss import MAX_TERMS, stop_loss_of
+from shoal.theory.stop_loss import MAX_TERMS, delta_of_draws
 from shoal.theory.stop_loss.reduction import Draw, compositions, few_outcomes, outcome_chances
 from shoal.theory.stop_loss.tilt import log_estimate
 
@@ -104,8 +104,7 @@ def _delta(
 ) -> Bracket:
     if crowd[0] + crowd[1] == 0 or (q == 0.5 and epsilon >= 0.0):
         return Bracket(0.0, 0.0)
-    draw = crowd_draw(crowd, q, epsilon)
-    return stop_loss_of(draw, N, rtol, max_terms).times(1.0 / N).capped(1.0)
+    return delta_of_draws(crowd_draw(crowd, q, epsilon), N, rtol, max_terms)
 
 
 def local_delta(domain: Iterable[Block], q: float, epsilon: float) -> Bracket:

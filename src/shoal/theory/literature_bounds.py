@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,16 +24,26 @@ from shoal.theory.calibration import NoValueError, check_target, largest, q_of_l
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import local_epsilon, local_q, log_theta
-from shoal.theory.stop_loss import stop_loss_of
+from shoal.theory.stop_loss import delta_of_draws
 from shoal.theory.stop_loss.reduction import Draw
+
+PublishedBound = Literal["clones", "stronger clones"]
 
 _MAX_LOG_ODDS = 27.0
 
 
-def three_symbol_delta(
-    log_r: float, local: float, N: int, epsilon: float, rtol: float = 1e-4
+def published_delta(
+    domain: Iterable[Block],
+    N: int,
+    q: float,
+    epsilon: float,
+    bound: PublishedBound,
+    rtol: float = 1e-4,
 ) -> Bracket:
-    """Bracket delta(epsilon) of the three-symbol reduction."""
+    """Bracket delta(epsilon) by a published bound, that of its three-symbol reduction."""
+    check_crowd(N, q, epsilon)
+    local = local_epsilon(differing_bits(domain), q)
+    log_r = -local - (math.log(2.0) if bound == "clones" else math.log1p(math.exp(-local)))
     often = -math.log1p(math.exp(-local))
     seldom = often - local
     rest = -math.expm1(min(log_r + math.log(2.0), 0.0))
@@ -42,25 +52,7 @@ def three_symbol_delta(
         np.array([epsilon + seldom - log_r, epsilon + often - log_r, -np.inf]),
         np.array([log_r, log_r, math.log(rest) if rest > 0.0 else -np.inf]),
     )
-    return stop_loss_of(draw, N, rtol).times(1.0 / N).capped(1.0)
-
-
-def clones_delta(
-    domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: float = 1e-4
-) -> Bracket:
-    """Bracket the clones bound of 2021."""
-    check_crowd(N, q, epsilon)
-    local = local_epsilon(differing_bits(domain), q)
-    return three_symbol_delta(-local - math.log(2.0), local, N, epsilon, rtol)
-
-
-def stronger_clones_delta(
-    domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: float = 1e-4
-) -> Bracket:
-    """Bracket the stronger clones bound of 2023."""
-    check_crowd(N, q, epsilon)
-    local = local_epsilon(differing_bits(domain), q)
-    return three_symbol_delta(-local - math.log1p(math.exp(-local)), local, N, epsilon, rtol)
+    return delta_of_draws(draw, N, rtol)
 
 
 def published_q(
@@ -68,7 +60,7 @@ def published_q(
     N: int,
     epsilon: float,
     delta: float,
-    bound: Literal["clones", "stronger clones"],
+    bound: PublishedBound,
     xtol: float = 1e-3,
 ) -> float:
     """Find the smallest q, to within `xtol` of its log-odds, that a published bound allows.
@@ -81,14 +73,14 @@ def published_q(
     """
     check_crowd(N, 0.5, epsilon)
     blocks = check_domain(domain)
-    if bound not in ("clones", "stronger clones"):
+    if bound not in get_args(PublishedBound):
         raise ValueError(f'bound must be "clones" or "stronger clones", got {bound!r}.')
     check_target(delta)
-    measure = clones_delta if bound == "clones" else stronger_clones_delta
     safe = local_q(differing_bits(blocks), epsilon)
 
     def passes(log_odds: float) -> bool:
-        return measure(blocks, N, q_of_log_odds(log_odds), epsilon, 0.01).high <= delta
+        at = q_of_log_odds(log_odds)
+        return published_delta(blocks, N, at, epsilon, bound, 0.01).high <= delta
 
     local = max(log_theta(safe), 1e-9)  # passes without a crowd, whatever the bound says
     try:

@@ -50,10 +50,9 @@ _CHUNK = 1 << 20
 
 
 class OneBitWorst(NamedTuple):
-    """The worst change of one record: from m ones to m + 1 (`up`), or from m + 1 to m."""
+    """The worst change of one record: from m ones to m + 1, or the same with 0 and 1 exchanged."""
 
     m: int
-    up: bool
     value: Bracket
 
 
@@ -85,7 +84,7 @@ def worst_one_bit_delta(
         m = np.arange(n)
         ends = upward(m, n - 1 - m, q, epsilon)
         value = Bracket(*map(float, (ends.low.max(), ends.high.max())))
-        return OneBitWorst(int(np.argmax(ends.low)), True, value)
+        return OneBitWorst(int(np.argmax(ends.low)), value)
     edges = np.unique(np.linspace(0, n, 33).astype(np.int64))
     first, last = edges[:-1], edges[1:] - 1
     best_low, best_m = 0.0, 0
@@ -105,7 +104,7 @@ def worst_one_bit_delta(
         settled = max(settled, float(np.max(above[done], initial=0.0)))
         if done.all() or work <= 0:
             high = max(best_low, settled, float(above.max(initial=0.0)))
-            return OneBitWorst(best_m, True, Bracket(best_low, high))
+            return OneBitWorst(best_m, Bracket(best_low, high))
         first, last = first[~done], last[~done]
         middle = (first + last) // 2
         first, last = np.concatenate([first, middle + 1]), np.concatenate([middle, last])

@@ -30,14 +30,6 @@ def phi(q: float) -> float:
     return 1.0 + (1.0 - 2.0 * q) ** 2 / (q * (1.0 - q))
 
 
-def q_from_phi(value: float) -> float:
-    """Flip probability with the given ``phi >= 1`` (SDP 3.16)."""
-    if not value >= 1.0:
-        raise ValueError(f"phi must be at least 1, got phi={value}.")
-    # (phi+1)^2 - 4 = (phi-1)(phi+3): no cancellation near phi = 1, that is near q = 1/2.
-    return 1.0 / (1.0 + ((value + 1.0) + math.sqrt((value - 1.0) * (value + 3.0))) / 2.0)
-
-
 def local_epsilon(differing_bits: int, q: float) -> float:
     """Epsilon without any crowd: ``d ln(p/q)`` when two originals differ in at most d bits.
 

@@ -25,12 +25,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
-from shoal.theory.calibration import Answer, largest, q_of_log_odds, smallest, smallest_q
+from shoal.theory.calibration import Answer, q_of_log_odds, smallest, smallest_q
 from shoal.theory.domains import (
     Block,
     Triple,
@@ -40,7 +40,7 @@ from shoal.theory.domains import (
     maximal_classes,
 )
 from shoal.theory.homogeneous import check_crowd, eta, ratio_moments, rough_delta
-from shoal.theory.randomized_response import count_sigma, local_q, log_theta, phi, q_from_phi
+from shoal.theory.randomized_response import count_sigma, local_q, log_theta
 
 MAX_KINDS = 300
 """Up to this many triples all are compared."""
@@ -187,36 +187,8 @@ def gap_312(q: float, L: int, N: int, lam: float) -> float:
     return mean + 3.0 * math.sqrt(max(variance, 0.0)) - lam
 
 
-def gap_313(q: float, L: int, N: int, lam: float) -> float:
-    """Left side less right side of SDP (3.13), which drops the terms in 1/N of (3.12)."""
-    p = 1.0 - q
-    first = ((p**3 + q**3) / (p * q)) ** L
-    # SDP prints (pq)^4 in the derivation below (3.13); (pq)^2 is right.
-    second = ((p**5 + q**5) / (p * q) ** 2) ** L
-    return _gap(first, second, N, lam)
-
-
-def _gap(first: float, second: float, N: int, lam: float) -> float:
-    inside = first / N + (second - first**2) / N**2
-    return 1.0 + first / N + 3.0 * math.sqrt(max(inside, 0.0)) - lam
-
-
-def gap_315(value: float, L: int, N: int, lam: float) -> float:
-    """Left side less right side of SDP (3.15), a function of phi; equal to (3.13)."""
-    return _gap(value**L, ((value + 1.0) ** 2 - value - 2.0) ** L, N, lam)
-
-
-_GAPS: dict[str, Callable[[float, int, int, float], float]] = {
-    "3.12": gap_312,
-    "3.13": gap_313,
-    "3.15": lambda q, L, N, lam: gap_315(phi(q), L, N, lam),
-}
-
-
-def three_sigma_q(L: int, N: int, epsilon: float, rule: str = "3.12") -> float:
-    """Smallest q with the rule satisfied; `rule` is "3.12", "3.13" or "3.15".
-
-    The rule falls in q because ``phi`` does. (3.13) and (3.15) need ``lam > 1 + 3 sqrt(1/N)``.
+def three_sigma_q(L: int, N: int, epsilon: float) -> float:
+    """Smallest q with (3.12) satisfied; the left side falls in q because ``phi`` does.
 
     >>> round(three_sigma_q(5, 5000, math.log(2)), 4)    # SDP 3.3 prints .1778, which is N = 10000
     0.1963
@@ -224,17 +196,12 @@ def three_sigma_q(L: int, N: int, epsilon: float, rule: str = "3.12") -> float:
     check_crowd(N, 0.5, epsilon)
     if L < 1:
         raise ValueError(f"L must be at least 1, got L={L}.")
-    if rule not in _GAPS:
-        raise ValueError(f'rule must be "3.12", "3.13" or "3.15", got {rule!r}.')
-    lam, gap = math.exp(epsilon), _GAPS[rule]
-    if gap(0.5, L, N, lam) > 0.0:
+    lam = math.exp(epsilon)
+    if gap_312(0.5, L, N, lam) > 0.0:
         raise ValueError(f"no q satisfies the rule: lam={lam} is too close to 1 for N={N}.")
     # theta^L = e^600 keeps every power finite
     floor = max(1e-9, 1.0 / (1.0 + math.exp(min(150.0 / L, 20.0))))
-    if rule == "3.15":
-        # as the paper does it: solve for phi, then (3.16)
-        return q_from_phi(largest(lambda at: gap_315(at, L, N, lam) <= 0.0, 1.0, phi(floor)))
-    return smallest(lambda q: gap(q, L, N, lam) <= 0.0, floor, 0.5)
+    return smallest(lambda q: gap_312(q, L, N, lam) <= 0.0, floor, 0.5)
 
 
 def gain(L: int, N: int, epsilon: float) -> float:

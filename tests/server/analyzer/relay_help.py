@@ -223,7 +223,7 @@ def beside_analyzer(
             await relay.register()
             for plan in plans:
                 assert await analyzer.administration.add_plan(plan) is None
-                record = analyzer.administration.plan(plan.id)
+                record = analyzer.administration.plans.get(plan.id)
                 if record is not None and record.state == "draft":
                     declared = Declaration(all_honest=True)
                     assert (

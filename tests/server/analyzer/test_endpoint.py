@@ -502,7 +502,7 @@ class TestOtherParty:
     async def test_an_analyzer_takes_no_plan_without_parties(self, relay: FakeRelay):
         plan = make_plan(crowd=20)
         assert await relay.analyzer.administration.add_plan(plan) == problems.NEEDS_COLLECTOR
-        assert relay.analyzer.administration.plan(plan.id) is None
+        assert relay.analyzer.administration.plans.get(plan.id) is None
         assert (
             (await relay.client.get("/openapi.json")).json()["info"]["title"].endswith("analyzer")
         )
@@ -513,7 +513,7 @@ class TestOtherParty:
         async def work() -> None:
             async with Collector(tmp_path, Settings(min_crowd=1)) as collector:
                 assert await collector.administration.add_plan(WHOLE) == problems.NEEDS_ANALYZER
-                assert collector.administration.plan(WHOLE.id) is None
+                assert collector.administration.plans.get(WHOLE.id) is None
                 plan = make_plan(crowd=20)
                 assert await collector.administration.add_plan(plan) is None
                 declared = Declaration(all_honest=True)

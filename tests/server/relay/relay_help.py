@@ -37,7 +37,7 @@ from shoal.protocol.encryption import (
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.signatures import check_signature, key_text, link_content
-from shoal.server.relay import Relay, RelaySettings
+from shoal.server import Relay, RelaySettings
 from shoal.server.relay.analyzer_client import AnalyzerReply
 from tests.server.privacy_help import NOW, logged_to
 from tests.server.serving_help import QuietHandler

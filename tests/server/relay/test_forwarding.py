@@ -360,7 +360,7 @@ class TestPinning:
             await world.publish(WHOLE)
             await until(lambda: "is of another crowd" in world.log.getvalue())
             crowds = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
-            assert [one.place for one in crowds] == [1]
+            assert [one.crowd for one in crowds] == [1]
 
         in_relay(live, tmp_path, analyzer)
 
@@ -380,7 +380,7 @@ class TestPinning:
             await world.report(WHOLE, reports)
             await world.forwarded(WHOLE, 1)
             crowds = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
-            assert [one.place for one in crowds][:3] == [4, 5, 6]
+            assert [one.crowd for one in crowds][:3] == [4, 5, 6]
 
         story(live, tmp_path, WHOLE, analyzer)
         (where,) = analyzer.complete(WHOLE)

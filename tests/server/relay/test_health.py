@@ -278,7 +278,7 @@ class TestEndedCrowds:
         async def live(world: RelayWorld) -> None:
             await world.report(WHOLE, made(WHOLE, 5, seed=3))
             analyzer.fault = at("/crowd-keys", problem(410, "plan-closed"))
-            await until(lambda: world.relay.cache.plans()[0].state == "closed")
+            await until(lambda: next(iter(world.relay.cache.plans.values())).state == "closed")
             assert (await world.get_key(WHOLE)).status_code == 410
             keys = await world.relay.service.in_store(
                 lambda: world.relay.store.database.execute(
@@ -307,7 +307,7 @@ class TestEndedCrowds:
                 while (await world.key(WHOLE)).crowd != 4:
                     await asyncio.sleep(0.01)
             found = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
-            assert {one.place: one.state for one in found[:3]} == (
+            assert {one.crowd: one.state for one in found[:3]} == (
                 dict.fromkeys((1, 2, 3), "discarded")
             )
 

@@ -103,10 +103,7 @@ class TestOneSender:
             assert over(relay, sealed(PIECES, key, report), 1) == [202]
 
     def test_a_large_body_is_refused_before_it_comes(self, tmp_path: Path) -> None:
-        with (
-            reachable(FakeAnalyzer(PIECES)) as url,
-            Process(tmp_path, PIECES, url) as relay,
-        ):
+        with reachable(FakeAnalyzer(PIECES)) as url, Process(tmp_path, PIECES, url) as relay:
             relay.start()
             relay.crowd_key(PIECES)
             before = relay.resident()

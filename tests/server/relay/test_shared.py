@@ -424,7 +424,7 @@ class TestForwarding:
         assert third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=True)
-        assert ended == [(PIECES.id, IncompleteCrowd(1, 100))]
+        assert ended == [(PIECES, IncompleteCrowd(1, 100))]
         assert "discarded" in {one.state for one in third.store.crowds(PIECES.id)}
         third.close()
 

@@ -59,10 +59,7 @@ def test_nothing_of_a_sender_stays(plan: Plan, tmp_path: Path) -> None:
     search finds what is there: the plan's id.
     """
     analyzer, reports = FakeAnalyzer(plan), made(plan, 20, seed=1)
-    with (
-        reachable(analyzer) as url,
-        Process(tmp_path, plan, url, log_level="debug") as relay,
-    ):
+    with reachable(analyzer) as url, Process(tmp_path, plan, url, log_level="debug") as relay:
         relay.start()
 
         def found(words: list[bytes]) -> list[str]:

@@ -14,12 +14,7 @@ from shoal.theory.binomial import BinomialWindow
 from shoal.theory.composition import composed_delta
 from shoal.theory.counts import profile as profiles
 from shoal.theory.counts import spread_losses
-from shoal.theory.counts.profile import (
-    bit_profile,
-    merged_atoms,
-    steps,
-    upper_curves,
-)
+from shoal.theory.counts.profile import bit_profile, merged_atoms, steps, upper_curves
 from shoal.theory.one_bit import worst_one_bit_delta
 from tests.theory.oracle import bit_worst, count_law, hockey_stick
 from tests.theory.single_changes import one_bit_delta

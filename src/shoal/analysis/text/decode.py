@@ -195,11 +195,7 @@ def _explained(
 
 
 def _rows(
-    texts: Sequence[str],
-    regression: Regression,
-    selected: Selection,
-    errors: Errors,
-    level: float,
+    texts: Sequence[str], regression: Regression, selected: Selection, errors: Errors, level: float
 ) -> list[DecodedText]:
     data, design = regression.data, regression.design
     counts, sigmas = selected.counts, errors.sigmas

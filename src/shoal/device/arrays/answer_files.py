@@ -30,14 +30,16 @@ ANSWER_SUFFIXES = (*READERS, *_JSON)
 def read_answers(
     survey: Survey, path: Path, table_format: TableFormat = DEFAULT_FORMAT
 ) -> Iterator[Original]:
-    """Encode the answers in a CSV, NDJSON, Arrow or Parquet file, or take originals in Parquet.
+    """Encode the answers in a file of a suffix in `ANSWER_SUFFIXES`, or take originals in Parquet.
 
     Each row is encoded by itself, as the format says. Originals are only taken for the survey that
     they were encoded for. A file without answers is an error: it is rarely intended.
     """
     suffix, encoder = path.suffix.lower(), TableEncoder(survey, table_format)
     if suffix not in ANSWER_SUFFIXES:
-        raise AnswerError(f"answers come as .csv, .ndjson, .arrow or .parquet, got {path.name!r}.")
+        raise AnswerError(
+            f"answers come as .csv, .xlsx, .ndjson, .arrow or .parquet, got {path.name!r}."
+        )
     nobody = True
     with file_errors(path, AnswerError):
         if suffix == ".parquet" and (schema := pq.read_schema(path)).names == ["original"]:

@@ -1,17 +1,19 @@
 """Infer the kind of question of a column of answers, or the reason to leave it out.
 
-Rules, in this order; the first that fits decides. `n` people gave an answer.
+Rules, in this order; the first that fits decides. `n` people gave an answer: their cells are not
+empty and no usual text for no answer.
 
 ==================  ==============================================================================
-left out            no answers, or all the same; addresses, names, numbers of people and other
-                    values that (nearly) everyone has of their own: an identifier
+left out            no answers, or all the same; addresses, telephone numbers, names
 yes/no              at most two words that mean yes or no
-flags               some cells hold several options, separated by ";"
-choice              at most ten different whole numbers, each of ten people or more
-number              numbers otherwise; edges are round numbers between the outer twentieths
-left out            dates: no kind of question takes them
+number              nine in ten cells are numbers; the others are invalid, so they are missing.
+                    Points of a grid between round limits, or bins if a few numbers are very large
+choice              few whole numbers that are far apart: codes
+date                nine in ten cells are dates, and a part of the date is asked for
+left out            other dates; values that (nearly) everyone has of their own: an identifier
+flags               cells hold several of a few options, with one separator between them
 choice              words, few for the number of people; those of fewer than ten are `(other)`
-text                words otherwise
+left out            free text, and words otherwise
 ==================  ==============================================================================
 """
 
@@ -19,60 +21,64 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
+from shoal.device.arrays.cell_texts import SEPARATORS, is_usual_unit, means_no_answer, units_of
 from shoal.errors import SurveyError
 from shoal.protocol.questions import (
     MISSING,
     OTHER,
     AskedQuestion,
     Choice,
+    Date,
     Flags,
     Number,
-    Text,
     YesNo,
     folded,
 )
-from shoal.support.table_format import AMBIGUOUS, TableFormat
+from shoal.support.table_format import TableFormat
 
 RARE = 10
 """A value of fewer people than this is not written into a survey."""
 
 _MIN_FOR_RANGES = 50
-"""Of fewer people no ranges are taken: their edges would be close to one person's number."""
+"""Of fewer people no limits are taken: they would be close to one person's number."""
 
 _MAX_OPTIONS = 50
 _FEW_NUMBERS = 10
+_MAX_UNITS, _LONGEST_UNIT = 10, 12
 _OWN = 0.9
 """From this share of different values on, a column identifies people."""
+_MOST = 0.9
+"""From this share on, cells of one kind decide; the others are typing errors."""
+_SHOWN = 3
 
-_NO_DATES = "no question takes dates; add a column with the year or the month, and ask for that"
+By = Literal["month", "weekday", "week"]
 
 _RESERVED = (OTHER, MISSING)
-_WHOLE = re.compile("-?[0-9]+")
+_CODES = re.compile("0[0-9]{3,}")
 _YES_NO = {"yes", "no", "true", "false", "1", "0"}
 _PATTERNS = {
     "e-mail addresses": re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+"),
-    "web addresses": re.compile(r"https?://\S+"),
+    "web addresses": re.compile(r"(https?://|www\.)\S+"),
     "network addresses": re.compile(r"\d{1,3}(\.\d{1,3}){3}|([0-9a-f]{0,4}:){3,}[0-9a-f.:]*", re.I),
     "UUIDs": re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.I),
-    "telephone numbers": re.compile(r"\+\d[\d ()/-]{6,}"),
+    "telephone numbers": re.compile(r"\+\d[\d ()/-]{6,}|0([ ()/.-]*\d){8,}"),
 }
-_DATE = re.compile(
-    r"(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d{1,2}/\d{1,2})"
-    r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
-)
 _MONTH = re.compile(r"(0?[1-9]|1[0-2])[./](19|20)\d{2}|(19|20)\d{2}-(0[1-9]|1[0-2])")
 _ID_NAME = re.compile(
-    r"(^|[_\W])(id|ids|uid|guid|uuid|key|nr|no|num|index|token|hash)($|[_\W])", re.I
+    r"(^|[_\W])(id|ids|uid|guid|uuid|key|nr|no|num|index|token|hash|nummer|numéro)($|[_\W])", re.I
 )
 _PERSON = re.compile(
     r"((first|last|full|given|family|sur|maiden|nick|user|vor|nach|zu|benutzer)[ _-]?)?names?"
-    r"|nom|prénom|nombre|apellidos?",
+    r"|nom|prénom|nom de famille|nombre|apellidos?",
     re.I,
 )
 """Columns that name people, as far as their own name tells."""
@@ -85,6 +91,10 @@ class ColumnProposal:
     column: str
     question: AskedQuestion | None
     seen: str
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    """How the column is written, where that differs from the table."""
+    no_answer: tuple[str, ...] = ()
+    """Texts in the column that mean no answer."""
 
     @property
     def kind(self) -> str:
@@ -93,19 +103,43 @@ class ColumnProposal:
 
 
 def propose_question(
-    column: str, cells: Sequence[str], table_format: TableFormat, *, whole: bool
+    column: str,
+    cells: Sequence[str],
+    table_format: TableFormat,
+    *,
+    whole: bool,
+    dates: By | None = None,
+    gaps: bool = False,
 ) -> ColumnProposal:
-    """Return the question that fits a column of answers; `whole` if they are everybody's."""
-    answers = [text for cell in cells if (text := cell.strip())]
-    found = _Column(column, Counter(answers), len(answers) < len(cells), whole, table_format)
+    """Return the question that fits a column of answers.
+
+    Parameters
+    ----------
+    whole
+        Whether these are everybody's answers.
+    dates
+        The part of dates to ask for; None leaves them out.
+    gaps
+        Whether answers can be missing though none of these are.
+    """
+    counts = Counter(text for cell in cells if (text := cell.strip()))
+    no_answer = tuple(sorted(text for text in counts if means_no_answer(text)))
+    for text in no_answer:
+        del counts[text]
+    missing = gaps or counts.total() < len(cells)
+    found = _Column(column, counts, missing, whole, table_format, dates)
     try:
-        question, seen = found.propose(answers)
+        question, seen, declared = found.propose()
     except SurveyError as error:
-        question, seen = None, f"cannot be asked: {error}".rstrip(".")
-    return ColumnProposal(column, question, seen)
+        question, seen, declared = None, f"cannot be asked: {error}".rstrip("."), {}
+    return ColumnProposal(column, question, seen, declared, no_answer)
 
 
-_Proposal = tuple[AskedQuestion | None, str]
+_Proposal = tuple[AskedQuestion | None, str, dict[str, Any]]
+
+
+def _left_out(why: str) -> _Proposal:
+    return None, why, {}
 
 
 @dataclass(frozen=True)
@@ -117,152 +151,282 @@ class _Column:
     missing: bool
     whole: bool
     table_format: TableFormat
+    dates: By | None
 
-    @property
+    @cached_property
+    def _people(self) -> int:
+        return self.counts.total()
+
+    @cached_property
     def _named(self) -> dict[str, Any]:
         """The fields that every question has: the column's name, without unprintable characters."""
         printable = "".join(one if one.isprintable() else " " for one in self.name)
         return {"name": " ".join(printable.split())[:200] or "(no name)", "column": self.name}
 
-    @property
-    def _option(self) -> dict[str, Any]:
-        return self._named | ({"missing": "option"} if self.missing else {})
+    def _option(self, *, gaps: bool = False) -> dict[str, Any]:
+        return self._named | ({"missing": "option"} if self.missing or gaps else {})
 
     @property
     def _gaps(self) -> str:
         return "; some have no answer" if self.missing else ""
 
-    def _all(self, pattern: re.Pattern[str]) -> bool:
-        return all(pattern.fullmatch(value) for value in self.counts)
+    def _share(self, known: Mapping[str, object]) -> float:
+        return sum(self.counts[text] for text in known) / self._people
 
-    def _is_number(self, text: str) -> bool:
-        return self.table_format.number(text) is not None
-
-    def propose(self, answers: Sequence[str]) -> _Proposal:
-        counts = self.counts
-        several = f"{len(counts):,} different values"
+    def propose(self) -> _Proposal:
         if why := self._why_left_out():
-            return None, why
+            return _left_out(why)
+        counts = self.counts
         if (words := {*map(folded, counts)}) <= _YES_NO and len(words) <= 2:
-            return YesNo(**self._option), f"{', '.join(sorted(counts)[:4])}{self._gaps}"
-        if flags := self._flags(answers):
-            return flags
-        if self._all(_MONTH):
-            return None, f"{several}, all dates: {_NO_DATES}"
-        comma = self.table_format.decimal == ","
-        unclear = {value for value in counts if comma and AMBIGUOUS.fullmatch(value)}
-        if all(map(self._is_number, counts.keys() - unclear)):
-            if not unclear:
-                return self._numbers(comma)
-            one = min(unclear)
-            return None, f"numbers, but {one!r} {self.table_format.why_no_number(one)}"
-        if self._all(_DATE) and len(counts) > _FEW_NUMBERS:
-            return None, f"{several}, all dates: {_NO_DATES}"
-        return self._words()
+            return YesNo(**self._option()), f"{', '.join(sorted(counts)[:4])}{self._gaps}", {}
+        if all(map(_MONTH.fullmatch, counts)):
+            return _left_out("months with years, which no question takes")
+        declared, numbers = self._read_numbers()
+        if self._share(numbers) >= _MOST and not all(map(_CODES.fullmatch, counts)):
+            return self._numbers(numbers, declared)
+        declared, days = self._read_dates()
+        if self._share(days) >= _MOST:
+            return self._dates(days, declared)
+        if self._is_own():
+            own = f"{len(counts):,} values for {self._people:,} people"
+            return _left_out(f"{own}: nearly everyone has their own, so it identifies people")
+        return self._flags() or self._words()
 
     def _why_left_out(self) -> str | None:
-        counts, people = self.counts, self.counts.total()
-        if not people:
+        if not self._people:
             return "the column is empty"
-        if len(counts) == 1 and not self.missing:
+        if len(self.counts) == 1 and not self.missing:
             return "all values are the same"
         if _PERSON.fullmatch(self.name.strip()):
             return "its name suggests that it identifies people; rename the column if it does not"
         for what, pattern in _PATTERNS.items():
-            if sum(counts[value] for value in counts if pattern.fullmatch(value)) > people / 2:
+            if self._share({one: 1 for one in self.counts if pattern.fullmatch(one)}) > 0.5:
                 return f"{what}: they identify people"
-        if people < RARE or len(counts) <= max(_OWN * people, 1):
-            return None
-        own = f"{len(counts):,} values for {people:,} people:"
-        if all(map(self._is_number, counts)):
-            digits = all(value.isdigit() for value in counts)
-            numbered = digits and (_ID_NAME.search(self.name) or _in_a_row(counts))
-            return f"{own} numbers that identify people" if numbered else None
-        if self._all(_DATE):
-            return None
-        return f"{own} nearly everyone has their own, so it identifies people"
+        return None
 
-    def _numbers(self, comma: bool) -> _Proposal:
-        counts, people = self.counts, self.counts.total()
-        values = {text: self.table_format.number(text) or 0.0 for text in counts}
-        few = self.whole and len(counts) <= _FEW_NUMBERS and min(counts.values()) >= RARE
-        if few and self._all(_WHOLE) and len({*values.values()}) == len(values):
-            options = tuple(sorted(counts, key=lambda text: values[text]))
-            seen = f"{len(counts)} different whole numbers, {options[0]} to {options[-1]}"
-            return Choice(**self._option, options=options), seen + self._gaps
-        if people < _MIN_FOR_RANGES:
-            return None, f"numbers of {people} people: too few to take ranges from"
-        edges = _edges(sorted(values[text] for text in counts.elements()))
-        sign = ", with decimal commas" if comma and any("," in text for text in counts) else ""
-        seen = f"numbers, {len(counts):,} different ones{sign}"
-        seen += f"; ranges from {edges[0]} to {edges[-1]}{self._gaps}"
-        return Number(**self._option, edges=edges), seen
+    def _is_own(self) -> bool:
+        return self._people >= RARE and len(self.counts) > max(_OWN * self._people, 1)
 
-    def _flags(self, answers: Sequence[str]) -> _Proposal | None:
-        """Return flags if some cells hold several options and no cell holds one twice."""
-        lists = [[part.strip() for part in cell.split(";")] for cell in answers]
-        several = any(len(parts) > 1 for parts in lists)
-        if not several or not self.whole or any(len({*parts}) < len(parts) for parts in lists):
+    def _read_numbers(self) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return the declaration that makes numbers of most cells, and these numbers."""
+        around: Counter[str] = Counter()
+        for text, times in self.counts.items():
+            around.update(dict.fromkeys(units_of(text), times))
+        often = max(RARE, (1 - _MOST) / 2 * self._people)
+        usual = around.most_common(_MAX_UNITS)
+        units = [
+            one
+            for one, times in usual
+            if len(one) <= _LONGEST_UNIT and times >= (RARE if is_usual_unit(one) else often)
+        ]
+        best: tuple[dict[str, Any], dict[str, float]] = {}, {}
+        own = self.table_format.decimal
+        other = {".": ",", ",": "."}[own]
+        for decimal, thousands in ((own, ""), (own, other), (other, ""), (other, own)):
+            written = self.table_format.replaced(decimal=decimal, units=units, thousands=thousands)
+            read = {text: written.number(text) for text in self.counts}
+            numbers = {text: number for text, number in read.items() if number is not None}
+            if self._share(numbers) > (self._share(best[1]) if best[1] else 0):
+                fields = {"decimal": decimal, "thousands": thousands, "units": units}
+                plain = {"decimal": own, "thousands": "", "units": []}
+                best = {key: fields[key] for key in fields if fields[key] != plain[key]}, numbers
+        return best
+
+    def _read_dates(self) -> tuple[dict[str, Any], dict[str, object]]:
+        """Return the order that makes dates of most cells, and these dates."""
+        best: tuple[dict[str, Any], dict[str, object]] = {}, {}
+        for order in ("ymd", "dmy", "mdy"):
+            written = self.table_format.replaced(dates=order)
+            days = {text: day for text in self.counts if (day := written.date(text))}
+            if self._share(days) > self._share(best[1]):
+                best = ({} if order == "ymd" else {"dates": order}), {**days}
+        return best
+
+    def _typing_errors(self, known: Mapping[str, object], what: str) -> tuple[str, dict[str, Any]]:
+        """Describe cells that cannot be read, and declare that they are missing."""
+        wrong = [text for text in self.counts if text not in known]
+        if not wrong:
+            return "", {}
+        some = ", ".join(f"{text[:20]!r}" for text in wrong[:_SHOWN])
+        more = ", ..." if len(wrong) > _SHOWN else ""
+        cells = sum(self.counts[text] for text in wrong)
+        return f"; not {what}, so taken as missing: {cells:,} ({some}{more})", {
+            "invalid": "missing"
+        }
+
+    def _numbers(self, numbers: dict[str, float], declared: dict[str, Any]) -> _Proposal:
+        digits = [text for text in self.counts if text.isascii() and text.isdigit()]
+        numbered = _ID_NAME.search(self.name) or _in_a_row(digits)
+        if self._is_own() and len(digits) == len(self.counts) and numbered:
+            own = f"{len(digits):,} values for {self._people:,} people"
+            return _left_out(f"{own}: numbers that identify people")
+        ordered = sorted(numbers[text] for text in self.counts.elements() if text in numbers)
+        wrong, invalid = self._typing_errors(numbers, "numbers")
+        if codes := self._codes(numbers):
+            return codes
+        if len(ordered) < _MIN_FOR_RANGES:
+            return _left_out(f"numbers of {len(ordered)} people: too few to take limits from")
+        fields = self._option(gaps=bool(wrong))
+        limits = grid_of(ordered)
+        if limits is None:
+            return _left_out("numbers, nearly all the same")
+        seen = f"numbers, {len(set(ordered)):,} different ones{_written(declared)}"
+        if isinstance(limits, tuple):
+            seen += f"; a few are very large: bins from {limits[0]} to {limits[-1]}"
+            return Number(**fields, edges=limits), f"{seen}{wrong}{self._gaps}", declared | invalid
+        question = Number(**fields, **limits)
+        low, high = float(str(question.low)), float(str(question.high))
+        seen += f"; {question.points} points from {question.low} to {question.high}"
+        if outside := bisect_left(ordered, low) + len(ordered) - bisect_right(ordered, high):
+            seen += f", {outside:,} outside are moved to the nearer end"
+        return question, f"{seen}{wrong}{self._gaps}", declared | invalid
+
+    def _codes(self, numbers: dict[str, float]) -> _Proposal | None:
+        """Return a choice of a few whole numbers that are far apart, or of two."""
+        different = sorted({*numbers.values()})
+        few = self.whole and 2 <= len(different) <= _FEW_NUMBERS
+        plain = len(numbers) == len(different) == len(self.counts)
+        if not few or not plain or not all(text.lstrip("-").isdigit() for text in numbers):
             return None
-        counts = Counter(part for parts in lists for part in parts)
-        if len(counts) > _MAX_OPTIONS or not all(counts) or min(counts.values()) < RARE:
-            return None  # flags have no (other), and a rare one would be in the survey
-        flags = Flags(**self._named, options=tuple(sorted(counts)))
-        return flags, f"{len(counts)} options, several in one cell"
+        near = len(different) > 2 and different[-1] - different[0] <= 2 * len(different)
+        if near or min(self.counts.values()) < RARE:
+            return None
+        options = tuple(sorted(numbers, key=lambda text: numbers[text]))
+        seen = f"{len(options)} different whole numbers, {options[0]} to {options[-1]}"
+        return Choice(**self._option(), options=options), seen + self._gaps, {}
+
+    def _dates(self, days: dict[str, object], declared: dict[str, Any]) -> _Proposal:
+        order = {"dmy": ", day first", "mdy": ", month first"}.get(declared.get("dates", ""), "")
+        if self.dates is None:
+            return _left_out(f"dates{order}: give --dates month, weekday or week to ask for that")
+        wrong, invalid = self._typing_errors(days, "dates")
+        question = Date(**self._option(gaps=bool(wrong)), by=self.dates)
+        return question, f"dates{order}{wrong}{self._gaps}", declared | invalid
+
+    def _flags(self) -> _Proposal | None:
+        """Return flags with the separator that explains most cells, if one does."""
+        found = [one for one in map(self._flags_by, SEPARATORS) if one is not None]
+        if not found:
+            return None
+        return max(found, key=lambda one: one[0])[1:]  # the first of equals
+
+    def _flags_by(
+        self, separator: str
+    ) -> tuple[float, AskedQuestion | None, str, dict[str, Any]] | None:
+        written = self.table_format.replaced(separator=separator)
+        parts = {text: written.options(text) for text in self.counts}
+        several = {text: 1 for text, named in parts.items() if len(named) > 1}
+        if sum(self.counts[text] for text in several) < min(RARE, self._people):
+            return None
+        people: Counter[str] = Counter()
+        for text, named in parts.items():
+            people.update(dict.fromkeys(named, self.counts[text]))
+        spelled = _spellings(people)
+        options = [one for one, times in spelled.items() if times >= RARE and _is_option(one)]
+        if not 2 <= len(options) <= _MAX_OPTIONS:
+            return None
+        known = {folded(one) for one in options}
+        full = {text: 1 for text, named in parts.items() if known.issuperset(map(folded, named))}
+        # Options occur in several combinations; the parts of "Bern, Switzerland" hardly do.
+        pieces = sum(len({*map(folded, parts[text])}) for text in full)
+        if len(full) < len(options) or pieces < 1.5 * len(options) or self._share(full) < 0.7:
+            return None
+        twice = any(len({*map(folded, named)}) < len(named) for named in parts.values())
+        fold = len({*map(folded, people)}) < len(people)
+        other = len(spelled) > len(options) or not self.whole
+        flags = Flags(**self._named, options=tuple(sorted(options)), other=other, fold=fold)
+        sign = {"\n": "line breaks", "\t": "tabs"}.get(separator, f'"{separator}"')
+        seen = f"{len(options)} options, several in one cell, separated by {sign}"
+        seen += "; rare ones are (other)" if len(spelled) > len(options) else ""
+        declared: dict[str, Any] = {} if separator == ";" else {"separator": separator}
+        return self._share(full), flags, seen, declared | ({"invalid": "missing"} if twice else {})
 
     def _words(self) -> _Proposal:
-        counts, people = self.counts, self.counts.total()
-        fold = len({*map(folded, counts)}) < len(counts)
-        spelled: dict[str, Counter[str]] = {}
-        for value, times in counts.items():
-            spelled.setdefault(folded(value) if fold else value, Counter())[value] += times
-        usable = {
-            top: spellings.total()
-            for spellings in spelled.values()
-            if _is_option(top := spellings.most_common(1)[0][0])
-        }
-        options = tuple(sorted(value for value, times in usable.items() if times >= RARE))
-        rest = people - sum(usable[value] for value in options)
+        counts = self.counts
+        spelled = _spellings(counts)
+        options = tuple(
+            sorted(one for one, times in spelled.items() if times >= RARE and _is_option(one))
+        )
+        rest = self._people - sum(spelled[one] for one in options)
         several = f"{len(counts):,} different values"
-        if not 0 < len(options) <= _MAX_OPTIONS or rest > people / 2:
-            text = Text(**self._named, bits=256, hashes=1, cohorts=32)
-            return text, f"{several}, too many for options: text, decoded from a list of candidates"
+        if not 0 < len(options) <= _MAX_OPTIONS or rest > self._people / 2:
+            words = sum(len(text.split()) * times for text, times in counts.items())
+            if words > 4 * self._people:
+                return _left_out(f"{several}: free text")
+            return _left_out(f'{several}, too many for options; ask it as kind = "text" if needed')
+        fold = len(spelled) < len(counts)
         spelling = ", upper and lower case taken as one" if fold else ""
-        left = f"; rare ones, of {rest:,} people in all, are (other)" if rest else ""
+        left = f"; rare ones are (other): {rest:,} in all" if rest else ""
         other = bool(rest) or not self.whole
-        choice = Choice(**self._option, options=options, other=other, fold=fold)
-        return choice, f"{several}{spelling}{left}{self._gaps}"
+        choice = Choice(**self._option(), options=options, other=other, fold=fold)
+        return choice, f"{several}{spelling}{left}{self._gaps}", {}
+
+
+def _spellings(people: Counter[str]) -> Counter[str]:
+    """Return how many people gave each value, its spellings together under the most frequent."""
+    spelled: dict[str, Counter[str]] = {}
+    for value, times in people.items():
+        spelled.setdefault(folded(value), Counter())[value] += times
+    return Counter({one.most_common(1)[0][0]: one.total() for one in spelled.values()})
+
+
+def _written(declared: Mapping[str, Any]) -> str:
+    signs = {".": "points", ",": "commas"}
+    parts = [f"with {', '.join(map(repr, units))}"] if (units := declared.get("units")) else []
+    if decimal := declared.get("decimal"):
+        parts.append(f"decimal {signs[decimal]}")
+    if thousands := declared.get("thousands"):
+        parts.append(f"{signs[thousands]} between thousands")
+    return "".join(f", {part}" for part in parts)
 
 
 def _is_option(text: str) -> bool:
     return ";" not in text and text.isprintable() and len(text) <= 200 and text not in _RESERVED
 
 
-def _in_a_row(counts: Counter[str]) -> bool:
-    numbers = sorted(int(value) for value in counts if len(value) <= 18)
-    return len(numbers) == len(counts) and numbers[-1] - numbers[0] < 1.2 * len(numbers)
+def _in_a_row(digits: Sequence[str]) -> bool:
+    numbers = sorted(int(value) for value in digits if len(value) <= 18) or [0]
+    return len(numbers) == len(digits) and numbers[-1] - numbers[0] < 1.2 * len(numbers)
 
 
-def _edges(ordered: Sequence[float]) -> tuple[str, ...]:
-    """Return round edges between the outer twentieths: even steps, or 1, 2, 5 for long tails.
+def grid_of(ordered: Sequence[float]) -> dict[str, Any] | tuple[str, ...] | None:
+    """Return round limits and points of a grid, edges of bins for long tails, or None.
 
-    At least `RARE` people are at or beyond each of the places that the edges follow from, so that
-    no single person's number is in a survey.
+    At least `RARE` people are at or beyond each of the places that they follow from, so that no
+    single person's number is in a survey.
+
+    >>> grid_of([float(age) for age in range(18, 91)])
+    {'low': '20', 'high': '90', 'points': 8}
     """
     inner = ordered[RARE - 1 : len(ordered) - RARE + 1]
     low, middle, high = (inner[int(part * (len(inner) - 1))] for part in (0.05, 0.5, 0.95))
     if low > 0 and high / middle > 20:
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        steps = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
-        inside = [step for step in steps if low <= step <= high]
-    else:
-        width = (high - low) / 8 or (inner[-1] - inner[0]) / 8
-        if not width:
-            return (f"{middle:.12g}",)
-        power = 10.0 ** math.floor(math.log10(width))
-        step = min((factor * power for factor in (1, 2, 5, 10)), key=lambda one: abs(one - width))
-        inside = [place * step for place in range(math.ceil(low / step), int(high // step) + 1)]
-        inside = [edge for edge in inside if edge > inner[0]] or [step * math.ceil(low / step)]
-    texts = [f"{edge:.12g}" for edge in inside or [middle]]
-    assert all(float(a) < float(b) for a, b in pairwise(texts))
-    return tuple(texts)
+        return _edges(low, high)
+    width = high - low or inner[-1] - inner[0]
+    low, high = max(inner[0], low - 2 * width), min(inner[-1], high + 2 * width)
+    if low == high:
+        return None
+    whole = all(number.is_integer() for number in inner)
+    if whole and high - low <= 12:
+        return {"low": f"{low:.0f}", "high": f"{high:.0f}", "whole": True}
+    step = _round_step((high - low) / 10)
+    step = max(step, Decimal(1)) if whole else step
+    first, last = math.floor(low / float(step)), math.ceil(high / float(step))
+    limits = {"low": f"{first * step:f}", "high": f"{last * step:f}"}
+    return {**limits, "points": last - first + 1}
+
+
+def _round_step(width: float) -> Decimal:
+    """Return 1, 2 or 5 times the power of ten that is nearest to a width."""
+    power = math.floor(math.log10(width))
+    steps = [Decimal(factor).scaleb(power) for factor in (1, 2, 5, 10)]
+    return min(steps, key=lambda step: abs(float(step) - width))
+
+
+def _edges(low: float, high: float) -> tuple[str, ...]:
+    """Return the edges 1, 2, 5, 10, 20, ... between two places."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = [Decimal(factor).scaleb(power) for power in powers for factor in (1, 2, 5)]
+    inside = [f"{step:f}" for step in steps if low <= float(step) <= high]
+    assert all(float(a) < float(b) for a, b in pairwise(inside))
+    return tuple(inside)

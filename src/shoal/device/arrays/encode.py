@@ -6,6 +6,7 @@ does not fit, the column is encoded cell by cell. So no row changes another row'
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shoal.device.arrays.cell_texts import HOW_TO_DECLARE, explain
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.encode import (
     LEFT_OUT,
@@ -28,49 +30,75 @@ from shoal.device.encode import (
 )
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.random_bits import RandomBits, SystemBits
-from shoal.protocol.survey import AskedQuestion, Flags, Number, Survey, Text, YesNo
+from shoal.protocol.survey import AskedQuestion, Date, Flags, Number, Survey, Text, YesNo
 from shoal.protocol.wire import Cohorts, row_bytes
-from shoal.support.checks import shown
 from shoal.support.csv_rows import RowProblem, check_columns
 from shoal.support.table_files import is_pandas, python_cells, python_series
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 _ROWS = 1 << 16
-_MAX_NAMED = 10
+_MAX_NAMED, _MAX_LINES = 3, 15
+_ANSWER = ": the answer"
+_PLURAL = {
+    "is": "are",
+    "has": "have",
+    "names": "name",
+    "sets": "set",
+    "contains": "contain",
+    "differs": "differ",
+    "does": "do",
+}
 _SIMPLE = (str, int, float, bool, type(None))
 
 Vectors = NDArray[np.bool_]
 
 
 class AnswerErrors:
-    """Answers that are not allowed: how many, and the first few in full."""
+    """Answers that are not allowed, counted by place and reason, with the first rows of each."""
 
     def __init__(self) -> None:
         self.total = 0
-        self._named: list[tuple[int, str]] = []
+        self._rows: dict[tuple[str, str], list[int]] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
 
-    def add(self, row: int, message: str) -> None:
+    def add(self, row: int, place: str, why: str) -> None:
+        """Note an answer; the place is a question or a column, or empty for a whole row."""
         self.total += 1
-        self._named.append((row, message))
-        if len(self._named) > 4 * _MAX_NAMED:
-            self._named = self._first()
-
-    def _first(self) -> list[tuple[int, str]]:
-        return sorted(self._named, key=lambda one: one[0])[:_MAX_NAMED]
+        group = place, why
+        self._counts[group] += 1
+        rows = self._rows.setdefault(group, [])
+        if len(rows) < _MAX_NAMED:
+            rows.append(row)
 
     def raise_first(self) -> None:
         """Raise the error of the first row that has one."""
         if self.total:
-            raise AnswerError(self._first()[0][1])
+            (place, why), rows = min(self._rows.items(), key=lambda item: item[1][0])
+            raise AnswerError(f"row {rows[0]}{place and ', '}{place} {why}.")
 
     def raise_all(self) -> None:
-        """Raise one error that lists them, if there are any."""
+        """Raise one error that lists them by place and reason, most frequent first."""
         if self.total < 2:
             return self.raise_first()
         lines = [f"{self.total:,} answers are not allowed, so nothing was written:"]
-        lines += [f"  {message}" for _, message in self._first()]
-        more = self.total - len(lines) + 1
-        raise AnswerError("\n".join(lines + ([f"  and {more:,} more."] if more else [])))
+        groups = self._counts.most_common()
+        lines += [f"  {self._line(*group, count)}" for group, count in groups[:_MAX_LINES]]
+        more = sum(count for _, count in groups[_MAX_LINES:])
+        lines += [f"  and {more:,} more."] if more else []
+        if any(HOW_TO_DECLARE in why for _, why in self._counts):
+            lines.append("Columns are declared in [table.columns.NAME] of the survey file.")
+        raise AnswerError("\n".join(lines))
+
+    def _line(self, place: str, why: str, count: int) -> str:
+        named = self._rows[place, why]
+        rows = ", ".join(f"{row:,}" for row in named) + (", ..." if count > len(named) else "")
+        if not place and count == 1:
+            return f"row {rows} {why}"
+        where, what = (f"{place.removesuffix(_ANSWER)}: ", "cell") if place else ("", "row")
+        if count == 1:
+            return f"{where}1 {what} {why} (row {rows})"
+        verb, _, rest = why.partition(" ")
+        return f"{where}{count:,} {what}s {_PLURAL.get(verb, verb)} {rest} (rows {rows})"
 
 
 class TableEncoder:
@@ -105,17 +133,17 @@ class TableEncoder:
         unreadable = self._unreadable(problems)
         given: list[Mapping[str, Any]] = []
         for place, answer in enumerate(answers):
-            row, why = self._row + place, ""
+            where, why = "", ""
             if not isinstance(answer, Mapping):
-                why = f"row {row} must map questions to answers, got {shown(answer)}."
+                why = "must map questions to answers"
             elif place not in unreadable:
                 try:
                     check_names(self._survey, answer)
                 except AnswerError as error:
-                    why = f"row {row}, {error}"
+                    where, why = "question", str(error).removeprefix("question ").rstrip(".")
             if why and self._format.invalid == "error":
                 unreadable.add(place)
-                self.errors.add(row, why)
+                self.errors.add(self._row + place, where, why)
             given.append({} if why else answer)
         columns = {
             question.name: [answer.get(question.name, LEFT_OUT) for answer in given]
@@ -125,13 +153,15 @@ class TableEncoder:
 
     def _unreadable(self, problems: Sequence[RowProblem]) -> set[int]:
         """Note the problems of rows, unless such rows count as missing; return the rows' places."""
-        if self._format.invalid == "missing":
-            return set()
-        for problem in problems:
-            where = "" if problem.column is None else f", column {problem.column!r}"
-            row = self._row + problem.row
-            self.errors.add(row, f"row {row}{where} {problem.why}.")
-        return {problem.row for problem in problems}
+        stopping = [
+            problem
+            for problem in problems
+            if self._format.column(problem.column or "").invalid == "error"
+        ]
+        for problem in stopping:
+            where = "" if problem.column is None else f"column {problem.column!r}"
+            self.errors.add(self._row + problem.row, where, problem.why)
+        return {problem.row for problem in stopping}
 
     def _encode(self, columns: dict[str, Any], count: int, unreadable: set[int]) -> Original:
         survey = self._survey
@@ -143,9 +173,10 @@ class TableEncoder:
             for question in survey.asked:
                 block = vectors[:, survey.slice_of(question.name)]
                 column = columns[question.name][part]
+                written = self._format.column(question.table_column)
                 if not isinstance(column, list):
                     column = _plain(question, column.combine_chunks())
-                    if _encode_column(question, column, block, self._format, self._random_bits):
+                    if _encode_column(question, column, block, written, self._random_bits):
                         continue
                     column = python_cells(column)
                 drawn = None if cohorts is None else cohorts[part]
@@ -165,7 +196,7 @@ class TableEncoder:
         unreadable: Collection[int],
     ) -> None:
         """Set the bits of a question for each cell of a column, in rows of their own."""
-        known: dict[Any, list[int] | AnswerError] = {}
+        known: dict[Any, list[int] | str] = {}
         for index, cell in enumerate(cells):
             if start + index in unreadable:
                 continue
@@ -178,29 +209,29 @@ class TableEncoder:
                 bits = self._bits(question, cell, cohort)
                 if key is not None:
                     known[key] = bits
-            if isinstance(bits, AnswerError):
+            if isinstance(bits, str):
                 row = self._row + start + index
-                self.errors.add(row, f"row {row}, {bits}")
+                self.errors.add(row, f"question {question.name!r}{_ANSWER}", bits)
             else:
                 out[index, bits] = True
 
-    def _bits(
-        self, question: AskedQuestion, cell: Any, cohort: int | None
-    ) -> list[int] | AnswerError:
+    def _bits(self, question: AskedQuestion, cell: Any, cohort: int | None) -> list[int] | str:
+        """Return the bits that a cell sets, or why it is not allowed."""
+        written = self._format.column(question.table_column)
         try:
-            answer = _read_cell(question, cell, self._format)
+            answer = _read_cell(question, cell, written)
             return bits_of(self._survey, question, answer, cohort, self._rounding)
         except AnswerError as error:
-            if self._format.invalid == "error":
-                return error
+            if written.invalid == "error":
+                return explain(question, cell, written, error.why)
             return bits_of(self._survey, question, None, cohort, self._rounding)
 
 
 def check_format(survey: Survey, table_format: TableFormat) -> None:
     """Refuse to treat invalid cells as missing where a question cannot be missing."""
-    if table_format.invalid != "missing":
-        return
     for question in survey.asked:
+        if table_format.column(question.table_column).invalid != "missing":
+            continue
         if not isinstance(question, (Flags, Text)) and getattr(question, "missing", None) is None:
             raise InputError(
                 f'invalid = "missing" needs missing = "option" in question {question.name!r}, so'
@@ -265,6 +296,8 @@ def _is_readable(question: AskedQuestion, kind: Any) -> bool:
         return True
     if isinstance(question, YesNo):
         return bool(types.is_boolean(kind))
+    if isinstance(question, Date):
+        return bool(types.is_date(kind) or types.is_timestamp(kind))
     # Booleans are let through to be refused with row and value.
     numbers = (types.is_decimal, types.is_boolean, types.is_duration)
     return isinstance(question, Number) and any(is_it(kind) for is_it in numbers)
@@ -278,12 +311,34 @@ def _read_cell(question: AskedQuestion, cell: Any, table_format: TableFormat) ->
     """Return the answer that a cell holds by the format, None if it is missing."""
     if table_format.is_missing(cell):
         return None
-    if isinstance(question, Number) and isinstance(cell, str) and table_format.decimal != ".":
-        number = table_format.number(cell)
-        if number is None:
+    if not isinstance(cell, str):
+        return cell
+    if isinstance(question, Flags):
+        return table_format.options(cell)
+    read: object = cell
+    if isinstance(question, Number):
+        read = table_format.number(cell)
+        if read is None:
             raise wrong_answer(question, cell, table_format.why_no_number(cell))
-        return number
-    return cell
+    elif isinstance(question, Date):
+        read = table_format.date(cell)
+        if read is None:
+            raise wrong_answer(question, cell, "is not a date")
+    return read
+
+
+def _read_or_missing(question: AskedQuestion, cell: Any, table_format: TableFormat) -> object:
+    """Return the answer that a cell holds; None also if it is invalid and that means missing."""
+    try:
+        answer = _read_cell(question, cell, table_format)
+        if isinstance(question, Number):
+            return None if is_missing(answer) else number_of(question, answer)
+        set_bits(question, answer)
+    except AnswerError:
+        if table_format.invalid == "error":
+            raise
+        return None
+    return answer
 
 
 def _encode_column(
@@ -297,10 +352,10 @@ def _encode_column(
     try:
         if isinstance(question, Text):
             return False
-        if isinstance(question, Flags):
-            _encode_flags(question, column, out, table_format)
-        elif isinstance(question, Number):
+        if isinstance(question, Number):
             _encode_numbers(question, column, out, table_format, random_bits)
+        elif _is_list(column.type):
+            _encode_lists(question, column, out)
         else:
             _encode_values(question, column, out, table_format)
     except (AnswerError, pa.ArrowException, UnicodeDecodeError):
@@ -313,19 +368,13 @@ def _encode_values(
     question: AskedQuestion, column: Any, out: Vectors, table_format: TableFormat
 ) -> None:
     values, codes = _distinct(column)
-    bits = [set_bits(question, _read_cell(question, one, table_format)) for one in values]
-    chosen = np.array([one[0] if one else -1 for one in bits], np.int64)[codes]
-    setting = np.flatnonzero(chosen >= 0)  # a no sets nothing
-    out[setting, chosen[setting]] = True
+    bits = np.zeros((len(values), question.bits), bool)
+    for place, value in enumerate(values):
+        bits[place, set_bits(question, _read_or_missing(question, value, table_format))] = True
+    np.take(bits, codes, axis=0, out=out)
 
 
-def _encode_flags(question: Flags, column: Any, out: Vectors, table_format: TableFormat) -> None:
-    if not _is_list(column.type):
-        if table_format.missing or not pa.types.is_string(column.type):
-            raise AnswerError("these go cell by cell")
-        cells = pc.fill_null(column, "")
-        # An empty cell sets none. Splitting it would name one empty option.
-        column = pc.split_pattern(pc.if_else(pc.equal(cells, ""), None, cells), ";")
+def _encode_lists(question: AskedQuestion, column: Any, out: Vectors) -> None:
     named = pc.list_flatten(column)
     if not len(named):
         return
@@ -369,11 +418,19 @@ def _numbers(
         missing = column.is_null().to_numpy(zero_copy_only=False)
         numbers = pc.fill_null(pc.cast(column, pa.float64(), safe=False), 0.0)
         return numbers.to_numpy(zero_copy_only=False), missing
+    plain_text = pa.types.is_string(column.type) and not column.null_count
+    if plain_text and table_format.decimal == "." and not table_format.missing:
+        try:
+            plain = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
+            if np.isfinite(plain).all():
+                return plain, np.zeros(len(plain), bool)
+        except pa.ArrowException:
+            pass  # some cell is no plain number
     values, codes = _distinct(column)
-    cells = [_read_cell(question, one, table_format) for one in values]
-    absent = np.array([is_missing(cell) for cell in cells], bool)
-    given = [0.0 if is_missing(cell) else number_of(question, cell) for cell in cells]
-    return np.array(given, np.float64)[codes], absent[codes]
+    cells = [_read_or_missing(question, one, table_format) for one in values]
+    numbers = np.array([np.nan if cell is None else cell for cell in cells], np.float64)
+    missing = np.isnan(numbers)  # a number is finite
+    return np.where(missing, 0.0, numbers)[codes], missing[codes]
 
 
 def _distinct(column: Any) -> tuple[list[Any], NDArray[np.int64]]:

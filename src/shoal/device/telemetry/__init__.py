@@ -5,8 +5,8 @@ person until the window is over. Then a detached process makes one report of the
 sends it, and logs every byte that was sent.
 
 `telemetry`, `state` and `environment` run inside the tool. They import only modules that Python has
-already loaded, and never raise. `worker` and `log` run in the detached process. `describe` and
-`commands` are for the person.
+already loaded, but for `json`. `worker` and `log` run in the detached process. `consent`, `words`,
+`describe` and `commands` are for the person, `simulate` for the tool's tests.
 """
 
 from shoal.device.telemetry.telemetry import Telemetry

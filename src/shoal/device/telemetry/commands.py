@@ -1,30 +1,30 @@
-"""The commands ``mytool telemetry status|on|off|show|delete``, and the consent prompt.
+"""The commands ``mytool telemetry status|on|off|show|delete``.
 
-`click_group` and `add_commands` give the commands to a tool made with click or argparse. The prompt
-appears once, on a terminal; no answer means no.
+`click_group` and `add_commands` give the commands to a tool made with click or argparse.
 """
 
 from __future__ import annotations
 
 import json
-import select
 import shutil
 import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.device.ledger import Ledger
+from shoal.device.ledger import Account, Ledger
 from shoal.device.outbox.queue import ReportQueue, Ticket
 from shoal.device.telemetry import state
 from shoal.device.telemetry.describe import Terms, report_in_words, terms_in_words
-from shoal.device.telemetry.environment import switch_name
 from shoal.device.telemetry.log import Log, LoggedRequest
-from shoal.device.telemetry.worker import NOTE, QUIET, WORKING
+from shoal.device.telemetry.words import fitted
+from shoal.device.telemetry.worker import QUIET, WORKING
 from shoal.errors import InputError, ShoalError
+from shoal.protocol.flip_probability import local_epsilon
 from shoal.support.disk import Disk
 
 if TYPE_CHECKING:
@@ -50,27 +50,36 @@ def status(telemetry: Telemetry) -> str:
     """Show whether telemetry is on, why, its questions, and the privacy loss so far."""
     why, folder = telemetry.why_off(), telemetry.folder
     agreement = telemetry.agreement()
+    terms = Terms.read(agreement)
     said = "not asked" if folder is None else state.read_choice(folder, agreement)
-    is_on = why is None and said == "yes"
-    because = f": {why}" if why else ""
-    lines = [f"Telemetry of {telemetry.tool} is {'on' if is_on else 'off'}{because}. {_SAID[said]}"]
-    lines += terms_in_words(Terms.read(agreement))
+    account = Account() if folder is None else Ledger(Path(folder) / "ledger.json").read()
+    stands = "off" if why or said != "yes" else "over" if _is_used_up(terms, account) else "on"
+    because = f": {why}" if why else ": the limit is reached" if stands == "over" else ""
+    lines = [f"Telemetry of {telemetry.tool} is {stands}{because}. {_SAID[said]}"]
+    lines += terms_in_words(terms)
     if folder is not None:
-        lines += _state(Path(folder), agreement, telemetry.limit)
+        lines += _state(Path(folder), agreement, terms, account)
     return "\n".join(lines)
 
 
-def _state(folder: Path, agreement: bytes, limit: object) -> list[str]:
+def _is_used_up(terms: Terms, account: Account) -> bool:
+    """Whether one more report would pass the limit; with memory that depends on its answer."""
+    if terms.limit is None or terms.plan.memory is not None:
+        return False
+    one_more = local_epsilon(terms.plan.survey.differing_bits, terms.plan.q)
+    return account.epsilon + one_more > Decimal(terms.limit)
+
+
+def _state(folder: Path, agreement: bytes, terms: Terms, account: Account) -> list[str]:
     within = Path(state.agreement_folder(str(folder), agreement))
     states = [ticket.state for ticket in _tickets(within)]
-    epsilon = Ledger(folder / "ledger.json").read().epsilon
-    within_limit = "" if limit is None else f" (limit {limit})"
+    within_limit = "" if terms.limit is None else f" (limit {terms.limit})"
     lines = [
         f"Reports: {states.count('sent')} sent, {states.count('waiting')} waiting. All that were"
-        f" made reveal at most a local epsilon of {epsilon.normalize():f}{within_limit}.",
+        f" made reveal at most a local epsilon of {account.epsilon.normalize():f}{within_limit}.",
         f"Files: {folder}",
     ]
-    note = state.read_file(str(within), NOTE)
+    note = state.read_file(str(within), state.NOTE)
     return lines if note is None else [*lines, f"Last problem: {note.decode('utf-8', 'replace')}"]
 
 
@@ -111,17 +120,17 @@ def _drop_waiting(box: ReportQueue) -> None:
 
 def show(telemetry: Telemetry) -> str:
     """Show every request that left, byte for byte and in words."""
-    requests = _requests(telemetry)
-    if not requests:
+    sent = requests(telemetry)
+    if not sent:
         return "Nothing has left this machine."
     plans = dict(_plans(_folder(telemetry)))
     return "\n\n".join(
-        _request_text(number, request, plans) for number, request in enumerate(requests, 1)
+        _request_text(number, request, plans) for number, request in enumerate(sent, 1)
     )
 
 
 def show_json(telemetry: Telemetry) -> str:
-    return json.dumps([request.to_json() for request in _requests(telemetry)], indent=1)
+    return json.dumps([request.to_json() for request in requests(telemetry)], indent=1)
 
 
 def delete(telemetry: Telemetry) -> str:
@@ -184,7 +193,7 @@ def _plans(folder: Path) -> Iterator[tuple[str, Plan]]:
         yield plan.id, plan
 
 
-def _requests(telemetry: Telemetry) -> list[LoggedRequest]:
+def requests(telemetry: Telemetry) -> list[LoggedRequest]:
     return Log(_folder(telemetry) / "log", time.time).requests()
 
 
@@ -194,17 +203,16 @@ def _request_text(number: int, request: LoggedRequest, plans: dict[str, Plan]) -
     head = request.sent.partition(b"\r\n\r\n")[0].decode("latin-1").splitlines()
     lines = [f"{number}. {when}, to {request.to}; {answer}.", *(f"  {line}" for line in head)]
     if request.body:
-        lines.append(f"  and {len(request.body)} bytes: {request.body.hex()}")
+        lines.append("    head; the same for all who use this version of Shoal and this plan")
         plan = next((plan for name, plan in plans.items() if f"/{name}/" in head[0]), None)
-        if plan is not None:
-            lines += report_in_words(plan, request)
+        lines += report_in_words(plan, request.body)
     return "\n".join(lines)
 
 
 def _run(telemetry: Telemetry, name: str, as_json: bool) -> str:
     """Run a command; its caller is not prompted in this run."""
     telemetry.ask = False
-    return show_json(telemetry) if as_json else COMMANDS[name][1](telemetry)
+    return show_json(telemetry) if as_json else fitted(COMMANDS[name][1](telemetry))
 
 
 def click_group(telemetry: Telemetry) -> click.Group:
@@ -232,7 +240,9 @@ def add_commands(telemetry: Telemetry, parser: ArgumentParser) -> None:
 
     >>> from shoal.device.telemetry import Telemetry
     >>> parser = ArgumentParser("mytool")
-    >>> add_commands(Telemetry("mytool", plan=b"", to="", folder="/nowhere/at/all"), parser)
+    >>> to = "https://telemetry.example.org"
+    >>> telemetry = Telemetry("mytool", plan="plan.json", to=to, folder="/nowhere/at/all")
+    >>> add_commands(telemetry, parser)
     >>> options = parser.parse_args(["show"])
     >>> options.run(options)
     Nothing has left this machine.
@@ -255,42 +265,3 @@ def add_commands(telemetry: Telemetry, parser: ArgumentParser) -> None:
         if name == "show":
             command.add_argument("--json", action="store_true", help=_JSON_HELP)
         command.set_defaults(run=partial(run, name))
-
-
-PATIENCE = 60.0
-"""Seconds to wait at the prompt. Then the answer is no."""
-
-
-def question_text(telemetry: Telemetry) -> str:
-    tool = telemetry.tool
-    changed = telemetry.choice() == "changed"
-    first = (
-        f"{tool} asks different questions than those you said yes to."
-        if changed
-        else f"{tool} would like to report how it is used. Nothing was sent so far."
-    )
-    last = (
-        f"See every byte that left with `{tool} telemetry show`. Turn it off with `{tool} telemetry"
-        f" off`, {switch_name(tool)}=0 or DO_NOT_TRACK=1."
-    )
-    lines = [first, *terms_in_words(Terms.read(telemetry.agreement())), last]
-    return "\n".join(["", *lines, "Send these reports? [y/N] "])
-
-
-def ask(telemetry: Telemetry) -> None:
-    """Show the prompt and keep the answer; anything but yes is no."""
-    try:
-        sys.stderr.write(question_text(telemetry))
-        sys.stderr.flush()
-        ready, _, _ = select.select([sys.stdin], [], [], PATIENCE)
-        answer = sys.stdin.readline() if ready else ""
-    except KeyboardInterrupt:
-        answer = ""
-    if answer.strip().lower() in ("y", "yes"):
-        telemetry.turn_on()
-        sys.stderr.write("Thank you.\n")
-    else:
-        assert telemetry.folder is not None
-        state.say_no(telemetry.folder)
-        newline = "" if answer.endswith("\n") else "\n"
-        sys.stderr.write(f"{newline}Nothing will be sent, and you will not be asked again.\n")

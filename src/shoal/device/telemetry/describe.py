@@ -7,101 +7,136 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
 
 from shoal.device.outbox.http import HttpTransport
-from shoal.device.outbox.plan_policy import check_plan
-from shoal.device.telemetry.log import LoggedRequest
-from shoal.errors import InputError, PlanError, ReportError
+from shoal.device.outbox.plan_policy import check_plan, check_promise
+from shoal.device.telemetry.words import Words, english
+from shoal.errors import InputError, PlanError, PrivacyRefusal, ReportError, require
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan
-from shoal.protocol.questions import Question
+from shoal.protocol.questions import MISSING, OTHER, Question
 from shoal.protocol.survey import Flags, Number, Text, YesNo
-from shoal.protocol.wire import row_bytes, split_batch
+from shoal.protocol.wire import ID_BYTES, MAGIC, row_bytes, split_batch
 from shoal.support.files import first_line, strict_json
 from shoal.support.rounding import float_up, text_up
 
-_SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"))
+_SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"), (1, "second"))
 
 
-def terms_in_words(terms: Terms) -> list[str]:
+def terms_in_words(terms: Terms, words: Words | None = None) -> list[str]:
     """Describe the questions, the reports and their privacy loss, one line each."""
-    plan = terms.plan
-    asked = [f"  {question.name}: {_asked(question)}" for question in plan.survey.asked]
-    revealed = _revealed(plan)
-    often, span = _span(terms.window)
-    limits = terms.limit is not None and plan.memory is None
-    limit = f"No report is made once all of them would pass a local epsilon of {terms.limit}."
-    return [
-        "Asked:",
-        *asked,
-        f"Sent: one report {often}, about the last {span} before in which you used it."
-        f" Each of its {plan.bits} bits is flipped with probability"
-        f" {float(plan.q.fraction):.4g} before it leaves this machine. It has no id that"
-        " a second report would share.",
-        *revealed,
-        *([limit] if limits else []),
-        f"To: {terms.to}. Its operator sees the network address of each sender.",
+    plan, words = terms.plan, english() if words is None else words
+    asked = [
+        "  " + words["question"].format(name=question.name, text=asked_in_words(question, words))
+        for question in plan.survey.asked
     ]
-
-
-def report_in_words(plan: Plan, request: LoggedRequest) -> list[str]:
-    """Return the content of a request after the flips, a line for each question."""
-    try:
-        reports = split_batch(plan, request.body)
-    except ReportError:
-        return ["This is no report in the open form; its bytes are above."]
-    value = int.from_bytes(reports.content[-row_bytes(plan.bits) :], "little")
-    lines = [f"  {one.name}: {_set_options(plan, one, value)}" for one in plan.survey]
-    flips = f"each bit may have been flipped, with probability {float(plan.q.fraction):.4g}"
-    return [f"It said, where {flips}:", *lines, f"  window: {reports.windows[0]}"]
-
-
-def _asked(question: Question) -> str:
-    if isinstance(question, Number):
-        return f"how much, in one of {', '.join(question.labels)}"
-    if isinstance(question, Text):
-        return f"a text, as {question.bits} bits of its hashes"
-    if isinstance(question, YesNo):
-        return "yes or no"
-    options = ", ".join(question.labels)
-    if isinstance(question, Flags):
-        return f"{f'up to {question.at_most}' if question.at_most else 'which'} of {options}"
-    return f"one of {options}"
-
-
-def _span(seconds: int) -> tuple[str, str]:
-    """Return "a week" and "week", or "in 3 days" and "3 days"."""
-    for length, name in _SPANS:
-        if seconds % length == 0:
-            many = f"{seconds // length} {name}s"
-            return (f"a {name}", name) if seconds == length else (f"in {many}", many)
-    return f"in {seconds} seconds", f"{seconds} seconds"
-
-
-def _revealed(plan: Plan) -> list[str]:
-    """State the privacy loss of a report to an observer who knows its sender; a theorem."""
-    epsilon = plan.local_epsilon
-    first = (
-        f"One report shifts the odds between two answers by a factor of at most {_factor(epsilon)}"
-        f" (local epsilon {text_up(epsilon)}; proven, against everyone who sees it)."
+    sent = words["sent"].format(
+        often=often(terms.window, words),
+        about=words["about"][_unit(terms.window)],
+        bits=plan.bits,
+        q=probability(plan),
     )
-    several = "The factors of several reports multiply."
+    to = words["to"].format(to=terms.to)
+    return [words["asked"], *asked, sent, *revealed_in_words(terms, words), to]
+
+
+def report_in_words(plan: Plan | None, body: bytes) -> list[str]:
+    """Return every byte of a sent report and its meaning, then its content after the flips."""
+    try:
+        if plan is None:
+            raise ReportError("its plan is not known here any more.")
+        reports = split_batch(plan, body)
+    except ReportError:
+        return _bytes_and_meaning(body, "encrypted, or of a plan that is not here any more")
+    size = row_bytes(plan.bits)
+    value = int.from_bytes(reports.content[-size:], "little")
+    window = reports.windows[0]
+    cohort = [] if plan.cohorts is None else [(2, "cohort, drawn by the device")]
+    meanings = [
+        (len(MAGIC), f"format: {MAGIC[:-1].decode()}, version {MAGIC[-1]}"),
+        (32, "id of the plan; everybody sends the same"),
+        (4, "number of reports, 1"),
+        (ID_BYTES, "id of this report, drawn at random; no other report has it"),
+        (4, f"window: {window}"),
+        *cohort,
+        (size, f"the {plan.bits} answer bits, each flipped with probability {probability(plan)}"),
+    ]
+    lines, place = [], 0
+    for length, meaning in meanings:
+        lines += _bytes_and_meaning(body[place : place + length], meaning)
+        place += length
+    said = [f"  {one.name}: {_set_options(plan, one, value)}" for one in plan.survey]
+    return [*lines, "These bits say, though each may have been flipped:", *said]
+
+
+def _bytes_and_meaning(content: bytes, meaning: str) -> list[str]:
+    """Return lines of 16 bytes in hexadecimal; the meaning is below them."""
+    rows = [content[place : place + 16] for place in range(0, len(content), 16)]
+    return [*(f"  {row.hex()}" for row in rows), f"    {meaning}"]
+
+
+def probability(plan: Plan) -> str:
+    return f"{float(plan.q.fraction):.4g}"
+
+
+def asked_in_words(question: Question, words: Words) -> str:
+    if isinstance(question, Text):
+        return str(words["text"].format(bits=question.bits))
+    if isinstance(question, YesNo):
+        return str(words["yes or no"])
+    labels = words["separator"].join(_labels(question, words))
+    if isinstance(question, Flags):
+        key = "at most" if question.at_most else "flags"
+        return str(words[key].format(labels=labels, count=question.at_most))
+    return str(words["number" if isinstance(question, Number) else "one"].format(labels=labels))
+
+
+def _labels(question: Question, words: Words) -> list[str]:
+    """Return the options in the person's language, where they are words of ours."""
+    ours = {OTHER: words["other"], MISSING: words["missing"]}
+    labels = list(question.labels)
+    if isinstance(question, Number) and question.edges:
+        edges = question.edges
+        between = [words["between"].format(*pair) for pair in pairwise(edges)]
+        ends = words["below"].format(edges[0]), words["above"].format(edges[-1])
+        labels = [ends[0], *between, ends[1], *labels[len(edges) + 1 :]]
+    return [ours.get(label, label) for label in labels]
+
+
+def often(seconds: int, words: Words) -> str:
+    """Return "one report a week", or "one report every 3 days"."""
+    length, name = next(span for span in _SPANS if seconds % span[0] == 0)
+    count = seconds // length
+    unit = name if count == 1 and name in words["often"] else f"{name}s"
+    return str(words["often"][unit].format(count=count))
+
+
+def _unit(seconds: int) -> str:
+    return dict(_SPANS[:3]).get(seconds, "period")
+
+
+def revealed_in_words(terms: Terms, words: Words) -> list[str]:
+    """State the privacy loss of reports to an observer who knows their sender; a theorem."""
+    plan, epsilon = terms.plan, terms.plan.local_epsilon
+    factor = odds_factor(epsilon, words)
+    lines = [words["odds"].format(factor=factor, epsilon=text_up(epsilon)), words["several"]]
     if plan.memory is not None:
         differing = plan.survey.differing_bits
-        largest = _factor(float_up(local_epsilon(differing, plan.memory.q1, places=EXACT)))
-        several = f"However often the same answer is sent, that factor stays below {largest}."
-    lines = [first, several]
+        largest = float_up(local_epsilon(differing, plan.memory.q1, places=EXACT))
+        lines[1] = words["memory"].format(factor=odds_factor(largest, words))
     if plan.promise.kind != "local":
-        lines.append(
-            f"In a crowd of {plan.crowd_size} the plan {plan.promise.in_words}. Your device does"
-            " not rely on it."
-        )
+        promise = plan.promise.in_words.partition(": ")[2]
+        lines.append(words["crowd"].format(size=plan.crowd_size, promise=promise))
+    if terms.limit is not None:
+        lines.append(words["limit"].format(limit=terms.limit))
     return lines
 
 
-def _factor(epsilon: float) -> str:
+def odds_factor(epsilon: float, words: Words) -> str:
     if epsilon > 30:
-        return f"e^{text_up(epsilon)}: it may say the answer itself"
+        return str(words["bare"].format(epsilon=text_up(epsilon)))
     return text_up(math.nextafter(math.exp(epsilon), math.inf), 3)
 
 
@@ -150,5 +185,33 @@ class Terms:
                 " --window."
             )
         check_plan(plan, limit=terms.limit)
-        HttpTransport(terms.to, public_key=terms.public_key)  # whether it is an address at all
+        transport = HttpTransport(terms.to, public_key=terms.public_key)  # an address, and a key
+        terms._check_confirmable()
+        if plan.parties is not None:
+            from shoal.device.encryption import check_parties  # most plans have one collector
+
+            check_parties(plan.parties, transport)
         return terms
+
+    def _check_confirmable(self) -> None:
+        """Refuse a promise that devices could not confirm; a limit makes that unnecessary."""
+        kind = self.plan.promise.kind
+        if kind == "local" or self.limit is not None:
+            return
+        if self.public_key is None or kind == "three-sigma":
+            raise PrivacyRefusal(
+                f"the plan's promise ({kind}) needs a crowd, and a person's device cannot confirm"
+                " it; give limit=, the largest local epsilon that all reports together may reveal,"
+                " or plan with --promise local"
+                f"{'' if kind == 'three-sigma' else ', or give public_key= of the collector'}."
+            )
+
+    def check_here(self) -> None:
+        """Raise `MissingExtraError` if this machine has not all that the plan needs."""
+        if self.plan.memory is not None or self.plan.parties is not None:
+            require("cryptography", purpose="this telemetry")
+
+    def check_promise(self) -> None:
+        """Compute a proven promise where SciPy is installed, or refuse the plan."""
+        if self.plan.promise.kind == "proven" and find_spec("scipy") is not None:
+            check_promise(self.plan)

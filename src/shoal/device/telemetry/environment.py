@@ -68,9 +68,14 @@ _RUN = (
 )
 
 
+def is_frozen() -> bool:
+    """Whether the tool was made into one file, without a Python that could be started."""
+    return bool(getattr(sys, "frozen", False))
+
+
 def worker_command() -> list[str] | None:
-    """Return the command that runs the worker, or None in a tool that was frozen into one file."""
-    if getattr(sys, "frozen", False) or not sys.executable:
+    """Return the command that runs the worker, or None where Python does not say where it is."""
+    if is_frozen() or not sys.executable:
         return None
     parts = os.path.abspath(__file__).split(os.sep)[:-4]  # the folder that holds `shoal`
     return [sys.executable, "-I", "-c", _RUN, os.sep.join(parts)]

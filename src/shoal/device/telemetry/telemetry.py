@@ -1,12 +1,14 @@
 """The three lines of a tool: `Telemetry`, `record`, `flush`.
 
-Nothing here opens a connection, waits for another process, or raises. A tool that runs pays for
-reading two small files and, where the person said yes, for writing a line.
+Nothing here opens a connection or waits for another process. A tool that runs pays for reading two
+small files and, where the person said yes, for writing a line. Mistakes of the maintainer raise in
+the constructor; the condition of a person's machine never raises.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,15 +21,23 @@ if TYPE_CHECKING:
 
     import click
 
+    from shoal.device.telemetry.simulate import SimulatedReport
     from shoal.protocol.plan import Plan
 
 
 _PAUSE = 60
 """Seconds between two attempts to start the worker, if it does not say when it is needed next."""
 
+_MAX_REMEMBERED = 1000
+"""How many different events of this run `problem` and `simulate_next_window` look at."""
+
 
 class Telemetry:
     """Off until a person says yes; then one randomized report per window of the plan.
+
+    A plan, a limit, a key and an address under which no report would ever be sent raise an error
+    here, wherever the tool runs. An offline machine, a home that cannot be written or a wrong clock
+    never do: see `problem`.
 
     Parameters
     ----------
@@ -39,11 +49,18 @@ class Telemetry:
     to
         The collector's address: ``https://host[:port][/path]``.
     limit
-        The largest local epsilon that the device reveals, of one report, and of all reports of a
-        plan without memory together. Without a limit the plan's promise must be local, or
-        confirmed: computed where the whole of Shoal is installed, or signed with `public_key`.
+        The largest local epsilon that all reports of this tool on this device may reveal together,
+        over all windows and all plans that the tool has shipped. Each report adds its own local
+        epsilon; with memory, each different answer does. A report that would pass the limit is not
+        made. Without a limit there is no such end, and the plan's promise must be local, or
+        certified with `public_key`.
     public_key
         The collector's key, for plans and certificates that must be signed.
+    why
+        What the reports are for: a sentence for the person who is asked, or one per language.
+    translations
+        More languages for the prompt: a mapping like the package's ``catalogue.json``, or the path
+        of a JSON file.
     ask
         Whether `flush` may ask at a terminal. Without it, only ``mytool telemetry on`` turns it on.
     worker
@@ -54,9 +71,18 @@ class Telemetry:
 
     Examples
     --------
-    >>> telemetry = Telemetry("mytool", plan="plan.json", to="https://telemetry.example.org")
-    >>> telemetry.record(command="build", platform="linux")
+    >>> from shoal import Flags, Plan, Survey
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> from shoal.protocol.plan import Promise
+    >>> plan = Plan(Survey("mytool", (Flags("command", ("build", "test")),)),
+    ...             FlipProbability(1, 2), Promise("local", "2.2"), window=604_800)
+    >>> telemetry = Telemetry("mytool", plan=plan, to="https://telemetry.example.org", limit=22)
+    >>> telemetry.record(command="build")
     >>> telemetry.flush()
+    >>> Telemetry("mytool", plan=plan, to="https://telemetry.example.org", limit=2)
+    Traceback (most recent call last):
+    ...
+    shoal.errors.PrivacyRefusal: one report of this plan reveals up to a local epsilon of 2.1973,...
     """
 
     def __init__(
@@ -67,6 +93,8 @@ class Telemetry:
         to: str,
         limit: object = None,
         public_key: str | None = None,
+        why: str | Mapping[str, str] | None = None,
+        translations: str | os.PathLike[str] | Mapping[str, Mapping[str, object]] | None = None,
         ask: bool = True,
         worker: Sequence[str] | None = None,
         environ: Mapping[str, str] | None = None,
@@ -75,14 +103,59 @@ class Telemetry:
     ) -> None:
         self.tool, self.to, self.limit, self.public_key = tool, to, limit, public_key
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
-        self.clock = clock
+        self.clock, self.why, self.translations = clock, why, translations
         self.folder = state.state_folder(tool, self.environ) if folder is None else folder
-        self.problem: str | None = None
-        """The reason why the last call failed; for the tool's own tests, and `status`."""
         self.ask = ask
         self._plan, self._worker = plan, worker
         self._held: list[bytes] = []
+        self._recorded: dict[bytes, int] = {}
+        self._simulated = 0
         self._child: int | None = None
+        self._error: str | None = None
+        self._refuse_contradictions()
+
+    def _refuse_contradictions(self) -> None:
+        """Raise if nothing would ever be sent; a yes is kept for terms that were checked."""
+        if self._worker is None and environment.is_frozen():
+            from shoal.errors import InputError
+
+            raise InputError(
+                "a tool that is frozen into one file has no Python to start; give worker= a"
+                " command of the tool that calls shoal.device.telemetry.worker.main."
+            )
+        try:
+            if self.choice() == "yes" or state.is_plainly_sendable(self.agreement()):
+                return
+        except OSError as error:
+            self._error = f"{type(error).__name__}: {error}"
+            return
+        from shoal.device.telemetry.describe import Terms
+        from shoal.errors import MissingExtraError
+
+        try:
+            Terms.read(self.agreement())
+        except MissingExtraError as error:  # on this machine; the maintainer's has it
+            self._error = str(error)
+
+    @property
+    def problem(self) -> str | None:
+        """What went wrong last, or None; for the tool's own tests, and `status`.
+
+        The error that kept a call from its work, answers of this run that will not be counted, or
+        the reason why answers of the last report were not counted, or why there was no report.
+        """
+        if self._error is not None:
+            return self._error
+        try:
+            from shoal.device.telemetry.describe import Terms
+            from shoal.device.telemetry.worker import dropped, read_events
+
+            survey = Terms.read(self.agreement()).plan.survey
+            problems = dropped(survey, read_events(b"".join(self._recorded)))
+            note = b"" if self.folder is None else state.read_file(self._within(), state.NOTE)
+            return " ".join(problems) or (note or b"").decode("utf-8", "replace") or None
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
 
     def record(self, **answers: object) -> None:
         """Record an event: a value, or several options, for each of some questions.
@@ -99,13 +172,15 @@ class Telemetry:
     def _note(self, kind: str, values: Mapping[str, object]) -> None:
         try:
             line = state.event_line(kind, values)
+            if line in self._recorded or len(self._recorded) < _MAX_REMEMBERED:
+                self._recorded[line] = self._recorded.get(line, 0) + 1
             choice = self.choice()
             if choice == "yes":
                 self._write([line])
             elif choice in ("not asked", "changed"):
                 self._held.append(line)  # in memory, until the person says yes
         except Exception as error:  # telemetry never disturbs the tool
-            self.problem = f"{type(error).__name__}: {error}"
+            self._error = f"{type(error).__name__}: {error}"
 
     def flush(self) -> None:
         """Ask, if the person was not asked yet; start the process that sends, if anything is due.
@@ -117,13 +192,13 @@ class Telemetry:
             if self._held and self.ask and environment.can_be_asked():
                 self.ask = False
                 if self.choice() in ("not asked", "changed"):
-                    from shoal.device.telemetry.commands import ask
+                    from shoal.device.telemetry.consent import Consent
 
-                    ask(self)
+                    Consent(self, sys.stderr).ask()
             if self.choice() == "yes":
                 self._start_worker()
         except Exception as error:  # telemetry never disturbs the tool
-            self.problem = f"{type(error).__name__}: {error}"
+            self._error = f"{type(error).__name__}: {error}"
 
     def why_off(self) -> str | None:
         """Return the reason why telemetry is off in this run regardless of consent, or None."""
@@ -142,14 +217,37 @@ class Telemetry:
         return state.agreement_text(self._plan_bytes(), self.to, limit, key)
 
     def check(self, **answers: object) -> None:
-        """Raise an error if the plan cannot be used, or if `record` would drop these answers.
+        """Raise an error if no report would ever be sent, or if `record` would drop these answers.
 
-        For the tests of the tool: nothing is written, and no prompt is shown.
+        For the tests of the tool: nothing is written, and no prompt is shown. A proven promise is
+        computed where SciPy is installed.
         """
         from shoal.device.telemetry.describe import Terms
+        from shoal.device.telemetry.words import read_translations
         from shoal.device.telemetry.worker import check_answers
 
-        check_answers(Terms.read(self.agreement()).plan.survey, answers)
+        read_translations(self.translations)
+        terms = Terms.read(self.agreement())
+        terms.check_here()
+        terms.check_promise()
+        check_answers(terms.plan.survey, answers)
+
+    def simulate_next_window(self) -> SimulatedReport:
+        """Return the report of this run's events, as if the window were over, and begin the next.
+
+        For the tests of the tool: it works in CI too, asks nobody, writes nothing and sends
+        nothing. An error says why there would be no report: a question without an answer, or the
+        limit, once as many windows were simulated as it allows.
+        """
+        from shoal.device.telemetry.describe import Terms
+        from shoal.device.telemetry.simulate import simulate
+
+        terms = Terms.read(self.agreement())
+        events = b"".join(line * times for line, times in self._recorded.items())
+        found = simulate(terms, events, self.clock(), self._simulated + 1)
+        self._simulated += 1
+        self._recorded = {}
+        return found
 
     def click_group(self) -> click.Group:
         """Return ``status|on|off|show|delete`` as a group of click commands, named telemetry."""
@@ -170,7 +268,9 @@ class Telemetry:
         self.ask = False
         assert self.folder is not None
         agreement = self.agreement()
-        window = Terms.read(agreement).window
+        terms = Terms.read(agreement)
+        terms.check_here()
+        window = terms.window
         state.say_yes(self.folder, agreement, window)
         # Nothing is to be done before the window is over.
         self._store_due(int(self.clock() // window + 1) * window)
@@ -199,7 +299,8 @@ class Telemetry:
         window = state.agreed_window(self.folder, self.agreement())
         if window is not None:
             for line in lines:
-                state.append_event(self._within(), int(self.clock() // window), line)
+                if not state.append_event(self._within(), int(self.clock() // window), line):
+                    self._error = "the events of this window take a mebibyte; more are dropped."
 
     def _within(self) -> str:
         assert self.folder is not None
@@ -213,7 +314,7 @@ class Telemetry:
             return
         command = self._worker or environment.worker_command()
         if command is None:
-            self.problem = "a frozen tool needs a worker= of its own to send anything."
+            self._error = "this Python does not say where it is, so that no worker can be started."
             return
         # Before the start, so that a worker that fails at once is not started by every run.
         self._store_due(int(now) + _PAUSE)

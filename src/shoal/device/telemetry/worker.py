@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from shoal.device.encode import is_missing, set_bits, text_bits
 from shoal.device.ledger import Ledger
@@ -27,7 +28,7 @@ from shoal.device.telemetry import environment, state
 from shoal.device.telemetry.describe import Terms
 from shoal.device.telemetry.log import Log, LoggedTransport
 from shoal.errors import AnswerError, PlanError, PrivacyRefusal, ShoalError
-from shoal.protocol.survey import Choice, Flags, Number, Question, Survey, Text, YesNo
+from shoal.protocol.survey import Choice, Date, Flags, Number, Question, Survey, Text, YesNo
 from shoal.protocol.wire import current_window
 from shoal.support.checks import shown
 from shoal.support.disk import Disk
@@ -36,9 +37,6 @@ MAX_SECONDS = 120
 """Seconds after which the process ends in any case."""
 
 _TAKEN = "taken."
-NOTE = "note"
-"""Name of the file with the reason why the last report was not made."""
-
 WORKING = "working"
 """Name of the lock file of the process."""
 
@@ -90,6 +88,9 @@ class TelemetryWorker:
         transport = LoggedTransport(
             terms.to, log, self.permitted, public_key=terms.public_key, clock=self._clock
         )
+        ledger = Ledger(self._home / "ledger.json")
+        if ledger.read().limit != terms.limit:
+            ledger.set_limit(terms.limit)  # it counts the reports of earlier agreements too
         memory = None
         if terms.plan.memory is not None:
             file = self._home / "memory"
@@ -97,9 +98,11 @@ class TelemetryWorker:
         return Outbox(
             self._folder / "outbox",
             transport,
-            ledger=Ledger(self._home / "ledger.json"),
+            ledger=ledger,
             memory=memory,
             limit=terms.limit,
+            # The same on every machine, and no SciPy in the background of a person's work.
+            recompute=False,
             # The report is about a window that is over; waiting would lose rare users.
             spread=0.0,
             clock=self._clock,
@@ -114,16 +117,20 @@ class TelemetryWorker:
                 taken.unlink()
         if window in reported or self._is_quiet(terms):
             return
-        mine = self._take(window)
+        problems: list[str] = []
+        mine = self._take(window, problems)
         if mine is None:
             return
         try:
-            answer = merge(plan.survey, read_events(mine.read_bytes()))
-            outbox.answer(plan, answer, answer_key=f"window {window}")
+            merged = merge(plan.survey, read_events(mine.read_bytes()))
+            outbox.answer(plan, merged.answer, answer_key=f"window {window}")
+            problems += merged.problems
         except (AnswerError, PlanError, PrivacyRefusal) as refusal:
-            state.store_file(str(self._folder), NOTE, str(refusal).encode())
+            problems.append(str(refusal))
+        if problems:
+            state.store_file(str(self._folder), state.NOTE, " ".join(problems).encode())
         else:
-            (self._folder / NOTE).unlink(missing_ok=True)
+            (self._folder / state.NOTE).unlink(missing_ok=True)
         mine.unlink()
 
     def _is_quiet(self, terms: Terms) -> bool:
@@ -131,20 +138,29 @@ class TelemetryWorker:
         until = int(state.read_file(str(self._home), QUIET) or b"0")
         return 0 < until - self._clock() <= terms.window
 
-    def _take(self, window: int) -> Path | None:
-        """Return the events that become this window's report; those before them are dropped."""
+    def _take(self, window: int, problems: list[str]) -> Path | None:
+        """Return the events that become this window's report; those before them are dropped.
+
+        If a killed worker has taken them already, events that came since wait for the next window.
+        """
         mine = self._folder / f"{_TAKEN}{window}"
-        past = sorted(one for one in state.event_windows(str(self._folder)) if one != window)
-        if past:
-            (self._folder / f"{state.PREFIX}{past.pop()}").replace(mine)
-        for taken in self._folder.glob(f"{_TAKEN}*"):
-            if taken != mine and not mine.exists():
-                taken.replace(mine)
-            elif taken != mine:
-                taken.unlink()
-        for older in past:
-            (self._folder / f"{state.PREFIX}{older}").unlink()
-        return mine if mine.exists() else None
+        if mine.exists():
+            return mine
+        windows = sorted(one for one in state.event_windows(str(self._folder)) if one != window)
+        past = [self._folder / f"{state.PREFIX}{one}" for one in windows]
+        found = [*self._folder.glob(f"{_TAKEN}*"), *past]
+        if not found:
+            return None
+        *older, last = found
+        last.replace(mine)
+        for file in older:
+            file.unlink()
+        if older:
+            problems.append(
+                f"The answers of {len(older)} earlier window{'s' * (len(older) > 1)} were dropped:"
+                " they were not reported in time."
+            )
+        return mine
 
     def _store_due(self, terms: Terms, outbox: Outbox) -> None:
         """Store when to run again: when a report is due, or when the window is over."""
@@ -166,7 +182,7 @@ def main(words: Sequence[str]) -> None:
     try:
         TelemetryWorker(tool, Path(folder), name, os.environ).work()
     except (ShoalError, OSError) as error:
-        state.store_file(os.path.join(folder, name), NOTE, str(error).encode())
+        state.store_file(os.path.join(folder, name), state.NOTE, str(error).encode())
 
 
 Event = tuple[str, Mapping[str, object]]
@@ -186,31 +202,75 @@ def read_events(content: bytes) -> list[Event]:
     return found
 
 
-def merge(survey: Survey, events: Iterable[Event]) -> dict[str, object]:
+class Merged(NamedTuple):
+    """One answer to a survey, and a sentence about each question with values not in it."""
+
+    answer: dict[str, object]
+    problems: list[str]
+
+
+def merge(survey: Survey, events: Iterable[Event]) -> Merged:
     """Merge a window's events into one answer to a survey.
 
     Values that do not fit their question are left out. A choice that nobody made, and that may not
-    be missing, is an `AnswerError`.
+    be missing, is an `AnswerError`. A problem names the question, never a value.
 
     >>> survey = Survey("tool", (Flags("commands", ("build", "test")), Number("runs", (1, 10))))
-    >>> merge(survey, [("record", {"commands": "test"}), ("count", {"runs": 1})] * 5)
+    >>> merge(survey, [("record", {"commands": "test"}), ("count", {"runs": 1})] * 5).answer
     {'commands': ['test'], 'runs': 5.0}
+    >>> merge(survey, [("record", {"commands": "deploy"})]).problems
+    ["Question 'commands': a value that does not fit it was dropped."]
     """
-    given: dict[str, list[object]] = {question.name: [] for question in survey.asked}
-    sums = dict.fromkeys(given, 0.0)
-    for kind, values in events:
-        for name, value in values.items():
-            if name not in given or not _fits(survey, survey[name], value, kind):
-                continue
-            if kind == "count":
-                assert isinstance(value, (int, float))
-                sums[name] += value
-            else:
-                given[name].append(value)
-    return {
+    given, sums, problems = _collect(survey, events)
+    answer = {
         question.name: _merged(question, given[question.name], sums[question.name])
         for question in survey.asked
     }
+    return Merged(answer, problems)
+
+
+def dropped(survey: Survey, events: Iterable[Event]) -> list[str]:
+    """Return a sentence about each question with values that no answer will have."""
+    return _collect(survey, events)[2]
+
+
+def _collect(
+    survey: Survey, events: Iterable[Event]
+) -> tuple[dict[str, list[object]], dict[str, float], list[str]]:
+    """Return the values that were recorded, the sums that were counted, and the problems."""
+    given: dict[str, list[object]] = {question.name: [] for question in survey.asked}
+    sums = dict.fromkeys(given, 0.0)
+    problems: dict[str, None] = {}
+    for kind, values in events:
+        for name, value in values.items():
+            if name not in given:
+                problems[f"Question {shown(name)} is not asked; its value was dropped."] = None
+            elif not _fits(survey, survey[name], value, kind):
+                problems[f"Question {name!r}: a value that does not fit it was dropped."] = None
+            elif kind == "count":
+                assert isinstance(value, (int, float))
+                sums[name] += value
+            elif not is_missing(value):
+                given[name].append(value)
+    for question in survey.asked:
+        if (overwritten := _overwritten(question, given[question.name])) is not None:
+            problems[f"Question {question.name!r}: {overwritten}"] = None
+    return given, sums, list(problems)
+
+
+def _overwritten(question: Question, given: list[object]) -> str | None:
+    """Return why some values that fit are not in the answer, or None if all are."""
+    if isinstance(question, Flags):
+        options = {bit for one in given for bit in map(_bit_of(question), _options(one))}
+        most = question.max_set_bits
+        return None if len(options) <= most else f"only the first {most} options were kept."
+    if isinstance(question, (Choice, Text)) and len(set(map(str, given))) > 1:
+        return "only the first value was kept; a different one came later."
+    return None
+
+
+def _bit_of(question: Flags) -> Callable[[object], int]:
+    return lambda option: next(iter(set_bits(question, [option])))
 
 
 def check_answers(survey: Survey, answers: Mapping[str, object]) -> None:
@@ -233,13 +293,15 @@ def _check(survey: Survey, question: Question, value: object) -> None:
 
 
 def _fits(survey: Survey, question: Question, value: object, kind: str) -> bool:
+    if is_missing(value):
+        return kind == "record"
     if kind == "count" and not isinstance(question, Number):
         return False
     try:
         _check(survey, question, value)
     except AnswerError:
         return False
-    return not is_missing(value)
+    return True
 
 
 def _options(value: object) -> list[object]:
@@ -252,8 +314,7 @@ def _merged(question: Question, given: list[object], total: float) -> object:
     if isinstance(question, Flags):
         options: dict[int, object] = {}
         for option in (one for value in given for one in _options(value)):
-            (bit,) = set_bits(question, [option])
-            options.setdefault(bit, option)
+            options.setdefault(_bit_of(question)(option), option)
         return list(options.values())[: question.max_set_bits]
     if isinstance(question, Number):
         largest = max((float(str(value)) for value in given), default=0.0)
@@ -265,7 +326,7 @@ def _merged(question: Question, given: list[object], total: float) -> object:
         return "yes" if any(0 in set_bits(question, value) for value in given) else "no"
     if isinstance(question, Text):
         return given[0] if given else ""
-    assert isinstance(question, Choice)
+    assert isinstance(question, (Choice, Date))
     if not given and question.missing is None:
         raise AnswerError(f"nothing was recorded for question {question.name!r} in this window.")
     return given[0] if given else None

@@ -57,14 +57,6 @@ def plot_figures(directory: Path) -> list[Path]:
     return written
 
 
-def _ratio_at_2(plt: Any) -> Any:
-    return _ratio_distributions(plt, [row for row in ROWS if row.lam == "2"], 3.4, "2")
-
-
-def _ratio_at_e2(plt: Any) -> Any:
-    return _ratio_distributions(plt, [row for row in ROWS if row.lam == "e^2"], 12.0, "e² = 7.39")
-
-
 def _ratio_distributions(plt: Any, rows: Sequence[Row], top: float, lam: str) -> Any:
     """Draw one pmf above the other; what is beyond lambda is filled."""
     figure, panels = plt.subplots(
@@ -128,24 +120,19 @@ def _sigma(plt: Any) -> Any:
     grid = np.concatenate([np.linspace(0.005, 0.48, 300), np.linspace(0.48, 0.4985, 200)])
     axes.plot(grid, [count_sigma(1, q) for q in grid], color=_GREY, linewidth=1.6)
     short = three_sigma_q(5, 5000, math.log(2))
+    long = three_sigma_q(40, 10_000_000, 2.0)
     marks = (
-        (short, "5 bits, crowd of 5,000", _BLUE, (-10, 12), "right"),
-        (
-            three_sigma_q(40, 10_000_000, 2.0),
-            "40 bits, crowd of 10 million",
-            _BLUE,
-            (-10, 12),
-            "right",
-        ),
-        (local_q(5, math.log(2)), "5 bits, no crowd (local)", _ORANGE, (-12, 4), "right"),
-        (local_q(40, 2.0), "40 bits, no crowd (local)", _ORANGE, (-12, 4), "right"),
+        (short, "5 bits, crowd of 5,000", _BLUE, (-10, 12)),
+        (long, "40 bits, crowd of 10 million", _BLUE, (-10, 12)),
+        (local_q(5, math.log(2)), "5 bits, no crowd (local)", _ORANGE, (-12, 4)),
+        (local_q(40, 2.0), "40 bits, no crowd (local)", _ORANGE, (-12, 4)),
     )
-    for q, name, colour, offset, side in marks:
+    for q, name, colour, offset in marks:
         sigma = count_sigma(1, q)
         axes.plot([q], [sigma], marker="o", color=colour, markersize=7)
         axes.annotate(
             f"{name}\nq = {q:.4g}: {sigma:.3g} √N", (q, sigma), offset,
-            textcoords="offset points", ha=side, va="center", color=colour, fontsize=9,
+            textcoords="offset points", ha="right", va="center", color=colour, fontsize=9,
         )  # fmt: skip
     axes.set_yscale("log")
     axes.set_yticks([0.1, 0.3, 1, 3, 10, 30], ["0.1", "0.3", "1", "3", "10", "30"])
@@ -177,8 +164,8 @@ def _laplace(plt: Any) -> Any:
 
 
 FIGURES: dict[str, Callable[[Any], Any]] = {
-    "sdp-3.3-lambda-2": _ratio_at_2,
-    "sdp-3.3-lambda-e2": _ratio_at_e2,
+    "sdp-3.3-lambda-2": lambda plt: _ratio_distributions(plt, ROWS[:3], 3.4, "2"),
+    "sdp-3.3-lambda-e2": lambda plt: _ratio_distributions(plt, ROWS[3:], 12.0, "e² = 7.39"),
     "sdp-4-sigma": _sigma,
     "lec-figure-1": _laplace,
 }

@@ -63,13 +63,12 @@ def _documents(plan: Plan, public: str, run: str) -> dict[str, tuple[str, bytes]
     contents["page.css"] = static_file("console.css") + contents["page.css"]
     contents["icon.svg"] = static_file("icon.svg")
     contents |= client_files()
-    shown = {f"/{name}": (_media(name), content) for name, content in contents.items()}
+    shown = {
+        f"/{name}": (f"{_TYPES[Path(name).suffix]}; charset=utf-8", content)
+        for name, content in contents.items()
+    }
     settings = json.dumps(_settings(plan, public, run)).encode()
     return shown | {"/": shown["/index.html"], "/settings.json": ("application/json", settings)}
-
-
-def _media(name: str) -> str:
-    return f"{_TYPES[Path(name).suffix]}; charset=utf-8"
 
 
 def _settings(plan: Plan, public: str, run: str) -> dict[str, Any]:

@@ -95,10 +95,8 @@ def decrypt_crowd(crowd: CompleteCrowd, scratch: Path, processes: int, stop: Sto
 
 @contextmanager
 def _folder_of_its_own(scratch: Path) -> Iterator[Path]:
-    """Yield an empty folder that only its owner reads, and remove it in the end.
-
-    No other opening has its name: a process of an analyzer that was killed may still be writing.
-    """
+    """Yield an empty folder that only its owner reads, and remove it in the end."""
+    # No other opening has its name: a process of an analyzer that was killed may still be writing.
     with storage_errors():
         scratch.mkdir(mode=0o700, exist_ok=True)
         try:

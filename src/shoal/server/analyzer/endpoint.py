@@ -21,6 +21,7 @@ from shoal.server.analyzer.plan import Place
 from shoal.server.core import problems
 from shoal.server.core.http import (
     JSON,
+    NO_STORE,
     BodyBudget,
     Headers,
     Receive,
@@ -28,10 +29,11 @@ from shoal.server.core.http import (
     Scope,
     media_type,
     read_body,
+    send_response,
 )
 from shoal.server.core.ingest import ReportPlans
 from shoal.server.core.observability import LOG
-from shoal.server.core.openapi import INVALID, Integer, Operation
+from shoal.server.core.openapi import INVALID, Operation, Parameter
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Service
@@ -71,11 +73,9 @@ class KeyRequest(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a relay's name has no line break")
 
     def fits(self, deadline_days: int) -> bool:
-        """Whether the relay has forwarded or discarded every crowd before its key is destroyed.
-
-        A relay discards a crowd that is not complete after its deadline, and one that is complete
-        but not accepted after the same time again; 0 means no deadline.
-        """
+        """Whether the relay has forwarded or discarded every crowd before its key is destroyed."""
+        # A relay discards an incomplete crowd after its deadline, and a complete one that was not
+        # accepted after the same time again; 0 means no deadline.
         return deadline_days == 0 or 0 < 2 * self.deadline_days <= deadline_days
 
 
@@ -89,11 +89,11 @@ class DiscardRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _PATH = tuple(
-    Integer(name, "path", text, lowest, _LAST)
-    for name, text, lowest in (
-        ("window", "The window, 0 where the plan has none.", 0),
-        ("crowd", "The number of the crowd in the window.", 1),
-        ("chunk", "The number of the chunk.", 0),
+    Parameter[int](name, "path", text, kind)
+    for name, text, kind in (
+        ("window", "The window, 0 where the plan has none.", Window),
+        ("crowd", "The number of the crowd in the window.", CrowdNumber),
+        ("chunk", "The number of the chunk.", Window),
     )
 )
 
@@ -134,11 +134,7 @@ class RelayEndpoint:
         self._budget = BodyBudget(CHUNKS_AT_ONCE * LARGEST_CHUNK)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        routes = (
-            (_KEYS, self._give_key),
-            (_CHUNKS, self._keep_chunk),
-            (_DISCARD, self._discard),
-        )
+        routes = ((_KEYS, self._give_key), (_CHUNKS, self._keep_chunk), (_DISCARD, self._discard))
         found = [
             (respond, matched)
             for path, respond in routes
@@ -161,7 +157,8 @@ class RelayEndpoint:
             self._service.refused(answer)
             await answer.send(send, last=True)  # the rest of the body is not read
         else:
-            await self._send_signed(answer, send)
+            signed = self._service.signer.raw_headers(answer)
+            await send_response(send, 200, answer, [(b"content-type", JSON), NO_STORE, *signed])
         return True
 
     def _check_head(
@@ -209,16 +206,6 @@ class RelayEndpoint:
                 raise Refusal(problems.MALFORMED_CHUNK)
             receipt = _no_problem(await self._crowds.keep_chunk(place, chunk, body))
         return canonical_json(receipt.document)
-
-    async def _send_signed(self, document: bytes, send: Send) -> None:
-        headers = [
-            (b"content-type", JSON),
-            (b"content-length", b"%d" % len(document)),
-            (b"cache-control", b"no-store"),
-            *self._service.signer.raw_headers(document),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": document})
 
 
 def _no_problem(found: T | Problem) -> T:

@@ -195,10 +195,7 @@ class AnalyzerPlan(WindowedPlan):
     # Crowds
 
     def release(self, number: int, release: bytes | None, reports: int, unreadable: int) -> bool:
-        """Write a crowd's release and destroy its key; return whether the crowd was still there.
-
-        Without a release the crowd is discarded: too few of its reports could be read.
-        """
+        """Write a crowd's release, or discard it without one; return whether it was still there."""
         changed = self._connection.execute(
             "UPDATE crowds SET unreadable = ? WHERE plan = ? AND number = ? AND state = 'open'",
             (unreadable, self.plan.id, number),
@@ -215,11 +212,9 @@ class AnalyzerPlan(WindowedPlan):
     def discard_crowds(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
-        """Discard crowds with missing or damaged chunks, with their keys.
-
-        The relay was told that a complete crowd arrived and has deleted it, so that one is opened
-        whatever happens to its plan or window.
-        """
+        """Discard crowds with missing or damaged chunks, with their keys."""
+        # The relay was told that a complete crowd arrived and has deleted it, so that one is opened
+        # whatever happens to its plan or window.
         rows = self._connection.execute(
             "SELECT number FROM crowds JOIN crowd_keys USING (plan, number) WHERE plan = ?"
             " AND state = 'open' AND (chunks IS NOT arrived OR (plan, number) IN"
@@ -245,11 +240,9 @@ class AnalyzerPlan(WindowedPlan):
             self._connection.execute(f"DELETE FROM {table} WHERE plan = ?", (self.plan.id,))  # noqa: S608
 
     def forget_windows(self, before: int | None = None) -> None:
-        """Forget which chunks came, of crowds that have ended in windows before one.
-
-        Where no window ends they stay: a relay that did not hear that its crowd is complete asks
-        again. They are digests of what nobody can open any more.
-        """
+        """Forget which chunks came, of crowds that have ended in windows before one."""
+        # Where no window ends they stay: a relay that did not hear that its crowd is complete asks
+        # again. They are digests of what nobody can open any more.
         self._connection.execute(
             "DELETE FROM chunks WHERE plan = ? AND number IN (SELECT number FROM crowds"
             " WHERE plan = ? AND state <> 'open' AND window < ?)",

@@ -18,11 +18,11 @@ from shoal.server.console.app import make_console
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration, publish
 from shoal.server.core.http import App
-from shoal.server.core.listeners import Listener, leave, run
+from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
 from shoal.server.core.public import make_public
-from shoal.server.core.service import Party, Service
+from shoal.server.core.service import Party
 from shoal.server.core.settings import AnalyzerSettings
 from shoal.server.storage.records import Declaration
 from shoal.server.storage.windows import IncompleteCrowd
@@ -48,16 +48,8 @@ class Analyzer(Party):
     """Makes the keys of crowds, opens the crowds that relays forward, and releases them.
 
     Use it as an asynchronous context. `public` and `console` are its two ASGI apps,
-    `administration` its plans, `store` its data.
-
-    Parameters
-    ----------
-    folder
-        The data folder, created if needed; one analyzer at a time uses it.
-    settings
-        The settings.
-    clock
-        Seconds since 1970; by default one that does not jump.
+    `administration` its plans, `store` its data. One analyzer at a time uses the folder. `clock`
+    returns seconds since 1970; by default it does not jump.
     """
 
     public: App
@@ -72,16 +64,18 @@ class Analyzer(Party):
         *,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.settings = settings or AnalyzerSettings()
-        self.metrics = AnalyzerMetrics()
-        self.service = Service(
-            folder, self.settings, role="analyzer", metrics=self.metrics, clock=clock
-        )
+        self.settings, self.metrics = settings or AnalyzerSettings(), AnalyzerMetrics()
+        super().__init__(folder, self.settings, self.metrics, clock, role="analyzer")
 
     async def __aenter__(self) -> Self:
         self._complete, self._stop_opening = asyncio.Event(), Stop()
         self._complete.set()  # a crowd may have been waiting when the process ended
-        self.store = self.service.open(self._make_store)
+        self.store = self.open_store(
+            AnalyzerStore,
+            spare=self.settings.min_free_megabytes << 20,
+            opened=self._opened,
+            damaged=self._note_damage,
+        )
         self._opening_thread = self.service.add_thread("opening")
         self.administration = Administration(self.service, self.store, self.settings)
         endpoint = RelayEndpoint(self.service, self.administration, self)
@@ -94,17 +88,6 @@ class Analyzer(Party):
         self._stop_opening.ask()
         self._complete.set()
         await super().__aexit__(*error)
-
-    def _make_store(self) -> AnalyzerStore:
-        return AnalyzerStore(
-            self.service.folder,
-            spare=self.settings.min_free_megabytes << 20,
-            opened=self._opened,
-            damaged=self._note_damage,
-            deadline_days=self.settings.deadline_days,
-            clock=self.service.clock,
-            discarded=self.discarded,
-        )
 
     # What relays ask for
 
@@ -150,15 +133,15 @@ class Analyzer(Party):
         if healed:
             LOG.warning("damaged chunks were repaired", extra={"facts": {"chunks": healed}})
 
-    def _opened(self, plan_id: str, number: int, crowd: OpenedCrowd, released: bool) -> None:
+    def _opened(self, plan: Plan, number: int, crowd: OpenedCrowd, released: bool) -> None:
         self.metrics.unreadable(crowd.unreadable)
         if released:
             self.metrics.released(crowd.tally.reports)
-            LOG.info("crowd released", extra={"facts": {"plan": plan_id, "crowd": number}})
+            LOG.info("crowd released", extra={"facts": {"plan": plan.id, "crowd": number}})
         else:
-            self.discarded(plan_id, IncompleteCrowd(number, 100))
+            self.discarded(plan, IncompleteCrowd(number, 100))
         if crowd.unreadable or crowd.excess:
-            facts = {"plan": plan_id, "crowd": number, "unopened": crowd.unopened}
+            facts = {"plan": plan.id, "crowd": number, "unopened": crowd.unopened}
             facts |= {"out_of_range": crowd.out_of_range, "repeated": crowd.repeated}
             LOG.warning(
                 "%d messages could not be read",
@@ -201,9 +184,7 @@ class Analyzer(Party):
     # Housekeeping
 
     def sweep(self) -> None:
-        if self.service.was_late:
-            self.administration.reload_all()
-            self.service.was_late = False
+        self.administration.keep_up()
         super().sweep()
 
     def after_sweep(self) -> None:
@@ -221,16 +202,8 @@ def serve_analyzer(
 ) -> None:
     """Run an analyzer until it is told to stop.
 
-    Parameters
-    ----------
-    folder, settings
-        Where its data are, and its settings.
-    plans
-        Plans to publish at the start, if they are not yet.
-    declaration
-        What is stated about these plans when they are published.
-    ready
-        Called with the two addresses, as URLs by the names `public` and `console`.
+    `plans` are published at the start, with a `declaration` about them, if they are not yet.
+    `ready` is called with the two addresses, as URLs by the names `public` and `console`.
     """
     settings = settings or AnalyzerSettings()
     analyzer = Analyzer(folder, settings)
@@ -239,9 +212,6 @@ def serve_analyzer(
         for plan in plans:
             await publish(analyzer.administration, plan, declaration)
 
-    listeners = [
-        Listener("public", settings.public, lambda: analyzer.public),
-        Listener("console", settings.console, lambda: analyzer.console),
-    ]
+    listeners = {"public": settings.public, "console": settings.console}
     run(analyzer, listeners, begin=begin, ready=ready)
     leave(analyzer)

@@ -18,9 +18,8 @@ from shoal.protocol.plan import Plan
 from shoal.server.analyzer.counting import OpenedCrowd
 from shoal.server.analyzer.plan import AnalyzerPlan, Place
 from shoal.server.core import problems
-from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import StorageFull, storage_errors
+from shoal.server.storage.database import StorageFull, own_files, storage_errors
 from shoal.server.storage.open_plan import release_bytes
 from shoal.server.storage.records import State
 from shoal.server.storage.schema import ANALYZER
@@ -53,7 +52,7 @@ class AnalyzerStore(Store):
     """Plans, keys of crowds, chunks and releases of an analyzer, in one folder.
 
     `spare` is how many bytes of the disk chunks leave free. `opened` is called when a crowd was
-    opened: with its plan's id, its number, what was in it, and whether it was released.
+    opened: with its plan, its number, what was in it, and whether it was released.
     `damaged` is called with how many chunks were found damaged and how many of them are whole
     again.
     """
@@ -65,7 +64,7 @@ class AnalyzerStore(Store):
         folder: Path,
         *,
         spare: int = 0,
-        opened: Callable[[str, int, OpenedCrowd, bool], None] = lambda *about: None,
+        opened: Callable[[Plan, int, OpenedCrowd, bool], None] = lambda *about: None,
         damaged: Callable[[int, int], None] = lambda found, healed: None,
         **options: Any,
     ) -> None:
@@ -87,11 +86,7 @@ class AnalyzerStore(Store):
     # Keys
 
     def crowd_key(self, plan_id: str, place: Place, relay: str) -> bytes | Problem:
-        """Return the document with the key of a crowd, made now if need be, or why there is none.
-
-        `relay` names the data that ask. It is the key of the next free crowd if the one that is
-        asked for takes no reports of these data; see `AnalyzerPlan.crowd_key`.
-        """
+        """Return the document of `AnalyzerPlan.crowd_key`; `relay` names the data that ask."""
 
         def work() -> bytes | Problem:
             plan = self._plan(plan_id)
@@ -105,11 +100,7 @@ class AnalyzerStore(Store):
     # Chunks
 
     def keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
-        """Keep a chunk, or return why not; when this returns it is on the disk.
-
-        `content` are the bytes that came. A chunk that came before gets the same answer again, and
-        takes the place of a damaged file.
-        """
+        """Keep a chunk, durably, or return why not; a repeated one replaces a damaged file."""
         digest = hashlib.sha256(content)
         with storage_errors():
             plan = self._plan(chunk.plan_id)
@@ -155,10 +146,8 @@ class AnalyzerStore(Store):
         )
 
     def note_damage(self, plan_id: str, number: int, chunks: Sequence[int]) -> bool:
-        """Note that chunks of a complete crowd are damaged; return whether it still waits for them.
-
-        The relay sends them again if it has not been told that the crowd is complete.
-        """
+        """Note damaged chunks of a complete crowd; return whether it still waits for them."""
+        # The relay sends them again if it has not been told that the crowd is complete.
 
         def work() -> set[int] | None:
             plan = self._plan(plan_id)
@@ -223,10 +212,7 @@ class AnalyzerStore(Store):
         return CompleteCrowd(plan.plan, number, window, secret, info, chunks)
 
     def discard(self, plan_id: str, place: Place) -> str | Problem:
-        """Discard a crowd that its relay has discarded; return its state then.
-
-        A crowd that has arrived complete stays: the relay is behind.
-        """
+        """Discard a crowd that its relay discarded, unless it is complete; return its state."""
         with storage_errors():
             plan = self._plan(plan_id)
             crowd = None if plan is None else plan.find(place)
@@ -239,7 +225,7 @@ class AnalyzerStore(Store):
             "discard a crowd", lambda: known.discard(number, "relay"), new_key=True, scrub=True
         )
         self._sweep_files()
-        self._discarded(plan_id, ended)
+        self._discarded(plan.plan, ended)
         return "discarded"
 
     def move(self, plan_id: str, wanted: State, *more: Any, **options: Any) -> bool:
@@ -267,7 +253,7 @@ class AnalyzerStore(Store):
         was_there = self.database.run("release a crowd", work, new_key=True, scrub=True)
         self._sweep_files()
         if was_there:
-            self._tell_opened(plan_id, number, opened, release is not None)
+            self._tell_opened(crowd.plan, number, opened, release is not None)
         return was_there
 
     def sweep(self) -> None:
@@ -356,22 +342,11 @@ class ArrivedChunks:
             raise StorageFull("no space is left for a crowd's chunks.")
 
     def sweep(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """Remove the chunks of all crowds except some: crowds that have ended, or never began.
-
-        Names that are not a crowd's are left alone, and logged once.
-        """
+        """Remove the chunks of all crowds except some: crowds that have ended, or never began."""
         kept = {self._crowd(*crowd) for crowd in wanted}
         with storage_errors():
-            if not self._folder.exists():
-                return
-            for path in list(self._folder.iterdir()):
-                if _CROWD_NAME.fullmatch(path.name) is None:
-                    if path.name not in self._foreign:
-                        self._foreign.add(path.name)
-                        LOG.warning(
-                            "a foreign file is left alone", extra={"facts": {"path": str(path)}}
-                        )
-                elif path not in kept:
+            for path, _ in own_files(self._folder, _CROWD_NAME, self._foreign):
+                if path not in kept:
                     shutil.rmtree(path)
 
     def clear_scratch(self) -> None:

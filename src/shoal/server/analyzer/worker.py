@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -32,26 +33,13 @@ class Keys(NamedTuple):
 
     def to_line(self) -> str:
         """Return the keys as the first line that a worker reads."""
-        spilling = self.spilling
-        numbers = [self.length, spilling.width, spilling.partitions, *spilling.multipliers]
-        texts = [self.secret.hex(), self.info.hex(), spilling.key.hex()]
-        return json.dumps([numbers, texts])
-
-    @classmethod
-    def from_line(cls, line: str) -> Keys:
-        (length, width, partitions, *multipliers), texts = json.loads(line)
-        secret, info, key = map(bytes.fromhex, texts)
-        low, high = multipliers
-        return cls(secret, info, length, Spilling(width, partitions, (low, high), key))
+        return msgspec.json.encode(self).decode()
 
 
 def decrypt_chunk(
     keys: Keys, chunk: int, source: Path, digest: str, target: Path
 ) -> dict[str, Any]:
-    """Decrypt the messages of a chunk into a file; return how many could not be read, and why.
-
-    `repeated` are those whose identifier another message of the chunk has.
-    """
+    """Decrypt the messages of a chunk into a file; return how many could not be read, and why."""
     content = source.read_bytes() if source.exists() else b""
     if hashlib.sha256(content).hexdigest() != digest:
         return {"damaged": chunk}
@@ -76,7 +64,7 @@ def _open_all(content: bytes, keys: Keys) -> bytearray:
 
 
 def _work(lines: TextIO, answers: TextIO) -> None:
-    keys = Keys.from_line(lines.readline())
+    keys = msgspec.json.decode(lines.readline(), type=Keys)
     for line in lines:
         chunk, source, digest, target = json.loads(line)
         try:

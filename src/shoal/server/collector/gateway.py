@@ -27,7 +27,15 @@ from shoal.protocol.oblivious import (
 )
 from shoal.server.collector.ingest import Ingest, plan_id_of
 from shoal.server.core import problems
-from shoal.server.core.http import SMALL_BODY, Receive, Scope, media_type, read_body
+from shoal.server.core.http import (
+    NO_STORE,
+    SMALL_BODY,
+    Receive,
+    Scope,
+    media_type,
+    read_body,
+    send_response,
+)
 from shoal.server.core.ingest import ReportPlans
 from shoal.server.core.openapi import Operation
 from shoal.server.core.problems import CLOSE, Problem, Send
@@ -88,12 +96,10 @@ class ObliviousGateway:
         content = b"".join(opener.configuration.to_list() for opener in self._openers())
         headers = [
             (b"content-type", KEYS_TYPE.encode()),
-            (b"content-length", b"%d" % len(content)),
             (b"cache-control", b"public, max-age=3600"),
             *self._service.signer.raw_headers(content),
         ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+        await send_response(send, 200, content, headers)
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -143,14 +149,9 @@ class ObliviousGateway:
         if len(inner) > RESPONSE_BYTES:
             inner = BinaryResponse(answer.status).to_bytes(RESPONSE_BYTES)
         content = await self._in_thread(exchange.encrypt, inner)
-        headers = [
-            (b"content-type", RESPONSE_TYPE.encode()),
-            (b"content-length", b"%d" % len(content)),
-            (b"cache-control", b"no-store"),
-            *([CLOSE] if CLOSE in answer.headers else []),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+        last = [CLOSE] if CLOSE in answer.headers else []
+        headers = [(b"content-type", RESPONSE_TYPE.encode()), NO_STORE, *last]
+        await send_response(send, 200, content, headers)
 
     async def _refuse(self, problem: Problem, send: Send, *, last: bool = False) -> None:
         self._service.refused(problem)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from shoal.analysis.report_files import Batch, parse_batch
 from shoal.protocol.wire import batch_bytes
 from shoal.server.core import problems
-from shoal.server.core.http import JSON, BodyBudget, Receive
+from shoal.server.core.http import JSON, NO_STORE, BodyBudget, Receive, send_response
 from shoal.server.core.ingest import (
-    NO_STORE,
     UNREAD,
     Committer,
     DeviceIngest,
@@ -91,9 +90,7 @@ class Ingest(DeviceIngest):
         if isinstance(document, Problem):
             await self._refuse(document, send, last=document in UNREAD)
             return
-        headers = [(b"content-length", b"%d" % len(document)), NO_STORE, (b"content-type", JSON)]
-        await send({"type": "http.response.start", "status": 202, "headers": headers})
-        await send({"type": "http.response.body", "body": document})
+        await send_response(send, 202, document, [NO_STORE, (b"content-type", JSON)])
 
     async def _relay(self, request: ReportRequest, upload: Batch) -> bytes | Problem:
         assert request.token is not None
@@ -131,11 +128,9 @@ def split_by_window(batch: Batch) -> list[WindowPart] | Problem:
 def refusal_document(
     parts: Sequence[WindowPart], answers: Sequence[Problem | None]
 ) -> bytes | Problem:
-    """Return the JSON document that says which reports were refused.
-
-    A problem that does not concern single reports is returned instead. Some reports may have been
-    counted by then. The relay sends the whole batch again, and they are not counted twice.
-    """
+    """Return the JSON document that says which reports were refused, or a problem of all."""
+    # Some reports may have been counted before a problem of all. The relay sends the whole batch
+    # again, and they are not counted twice.
     places: dict[str, list[int]] = {problem.name: [] for problem in _OF_A_REPORT}
     for part, answer in zip(parts, answers, strict=True):
         if answer is not None and answer not in _OF_A_REPORT:

@@ -25,11 +25,11 @@ from shoal.server.console.app import make_console
 from shoal.server.core.administration import Administration, publish
 from shoal.server.core.http import PLAN_PATH, App, Receive, Scope
 from shoal.server.core.ingest import Committer, Lookups
-from shoal.server.core.listeners import Listener, bind, leave, run
+from shoal.server.core.listeners import Listeners, bind, leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Send
 from shoal.server.core.public import PublicEndpoint, make_public
-from shoal.server.core.service import Party, Service
+from shoal.server.core.service import Party
 from shoal.server.core.settings import Settings
 from shoal.server.core.tokens import bearer_token
 from shoal.server.storage.encryption import CROWD_KEY_FILE
@@ -70,22 +70,14 @@ class Collector(Party):
         clock: Callable[[], float] | None = None,
         housekeeper: bool = True,
     ) -> None:
-        self.settings = settings or Settings()
-        self.metrics = Metrics()
-        self.service = Service(
-            folder,
-            self.settings,
-            role="collector",
-            metrics=self.metrics,
-            clock=clock,
-            is_shared=bool(self.settings.database),
-        )
+        self.settings, self.metrics = settings or Settings(), Metrics()
+        super().__init__(folder, self.settings, self.metrics, clock)
         self._housekeeper = housekeeper
         self._lookups = Lookups(self.service)
 
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
-        self.store = service.open(self._make_store)
+        self.store = self.open_store(Store)
         self.administration = Administration(service, self.store, settings)
         committer: Committer[Batch] = Committer(
             service.accept, settings.max_queued_reports, len, settings.store_timeout
@@ -102,17 +94,6 @@ class Collector(Party):
         self.console = make_console(self.administration)
         service.start(committer, self)
         return self
-
-    def _make_store(self) -> Store:
-        return Store(
-            self.service.folder,
-            url=self.settings.database,
-            timeout=self.settings.store_timeout,
-            deadline_days=self.settings.deadline_days,
-            clock=self.service.clock,
-            released=self.released,
-            discarded=self.discarded,
-        )
 
     def _look_up_unknown(self, public: App) -> App:
         """Return an app that asks the database for plans and tokens that are not known here."""
@@ -133,9 +114,7 @@ class Collector(Party):
     # Housekeeping
 
     def sweep(self) -> None:
-        if self.service.is_shared or self.service.was_late:
-            self.administration.reload_all()
-            self.service.was_late = False
+        self.administration.keep_up()
         if not self._housekeeper:
             self.store.database.keep_up()
             return
@@ -185,10 +164,7 @@ def serve(
                     await collector.administration.set_origins(plan.id, origins)
             workers.start()
 
-        listeners = [
-            Listener("public", settings.public, lambda: collector.public, bound),
-            Listener("console", settings.console, lambda: collector.console),
-        ]
+        listeners: Listeners = {"public": bound, "console": settings.console}
         run(collector, listeners, begin=begin, ready=ready, stopping=workers.stop)
     leave(collector)
 
@@ -289,6 +265,5 @@ def _work(folder: Path, settings: Settings, bound: socket.socket, ended: Connect
         loop = asyncio.get_running_loop()
         loop.add_reader(ended.fileno(), os.kill, os.getpid(), signal.SIGTERM)
 
-    listener = Listener("public", settings.public, lambda: worker.public, bound)
-    run(worker, [listener], begin=begin)
+    run(worker, {"public": bound}, begin=begin)
     leave(worker)

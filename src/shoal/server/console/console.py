@@ -21,7 +21,7 @@ from shoal.analysis.text import decode
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.reports.publication import results
+from shoal.reports.sections import results
 from shoal.server.console import schemas
 from shoal.server.console.planner import Planner
 from shoal.server.console.schemas import Json
@@ -74,10 +74,10 @@ class Console(ServiceHandlers):
     def plans_of(self, request: Request) -> list[PlanRecord]:
         """Return the plans that a request's token is for."""
         token = token_of(request)
-        return [record for record in self.collector.plans() if token.covers(record.plan.id)]
+        return [record for record in self.collector.plans.values() if token.covers(record.plan.id)]
 
     def plan_of(self, request: Request) -> PlanRecord:
-        record = self.collector.plan(request.path_params["plan_id"])
+        record = self.collector.plans.get(request.path_params["plan_id"])
         if record is None:
             raise Refusal(problems.UNKNOWN_PLAN)
         return record
@@ -88,11 +88,11 @@ class Console(ServiceHandlers):
             plan = await self.compute(Plan.from_json, document)
         except (InputError, RecursionError) as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
-        is_new = self.collector.plan(plan.id) is None
+        is_new = self.collector.plans.get(plan.id) is None
         _refuse(await self.collector.add_plan(plan))
         if is_new:
             await self._record(request, "draft added", plan.id)
-        record = self.collector.plan(plan.id)
+        record = self.collector.plans.get(plan.id)
         assert record is not None
         return record
 
@@ -144,10 +144,8 @@ class Console(ServiceHandlers):
         return await self.compute(_screening, release.plan, release.content)
 
     async def screenings(self, plan: Plan, numbers: Sequence[int]) -> dict[int, Screening]:
-        """Return the traces of fake reports in several released crowds, by number.
-
-        A release that does not match its signature is left out; a request for it is refused.
-        """
+        """Return the traces of fake reports in several released crowds, by number."""
+        # A release that does not match its signature is left out; a request for it is refused.
 
         def read() -> dict[int, bytes]:
             found = {}
@@ -224,7 +222,7 @@ class Console(ServiceHandlers):
         wanted = schemas.OTHER.text(request)
         if not wanted:
             return None
-        record = self.collector.plan(wanted)
+        record = self.collector.plans.get(wanted)
         if record is None or not token_of(request).covers(wanted):
             raise Refusal(problems.UNKNOWN_PLAN)
         return record

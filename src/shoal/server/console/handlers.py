@@ -126,7 +126,7 @@ async def estimates(console: Console, request: Request) -> Response:
 
     def work() -> Response:
         found = estimate(release.plan, release.tally)
-        document = found.to_json(level, interval)  # type: ignore[arg-type]
+        document = found.to_json(level, interval)
         if kind != "json":
             return _table(document, kind)
         return json_response(msgspec.convert(document, schemas.EstimatesDocument))

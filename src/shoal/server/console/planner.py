@@ -39,11 +39,7 @@ class Planner:
     async def prospect(
         self, wanted: object, token: str, hung_up: asyncio.Event | None = None
     ) -> dict[str, Any]:
-        """Compute the plan for a request; refuse if it is too costly or the token is busy.
-
-        `hung_up` is set when the client has closed the connection. An invalid request raises
-        PlanRequestError or InputError.
-        """
+        """Compute the plan for a request; `hung_up` is set when the client has gone."""
         check_request(wanted)
         if token in self._busy:
             raise Refusal(problems.PLANNER_BUSY)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from datetime import date
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 
@@ -16,7 +16,7 @@ from shoal.analysis.intervals import IntervalKind
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.http import MOST_ORIGINS
-from shoal.server.core.openapi import LEVELS, Integer, Level, OneOf, Parameter
+from shoal.server.core.openapi import Parameter
 from shoal.server.core.tokens import LABEL, MOST_PLANS, Role
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason, State
 
@@ -30,35 +30,52 @@ FORMATS = {
 }
 """Media types of the formats of estimates."""
 
-PLAN = Parameter[str]("plan_id", "path", "The plan's id.")
-NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=problems.UNKNOWN_CROWD)
-TOKEN = Parameter[str]("token_id", "path", "The token's id.")
-FORMAT = OneOf("format", "The format of the response.", tuple(FORMATS))
-INTERVAL = OneOf("interval", "The kind of interval.", get_args(IntervalKind))
-LEVEL = Level("level", "The confidence level.", 0.95)
-HONEST = OneOf(
-    "honest", "The honest part of a crowd: as the plan states, or all of it.", ("plan", "all")
-)
-NEVER_PUBLISHED = OneOf(
-    "never_published",
-    "After a restore: states that the plan was not published before.",
-    ("no", "yes"),
-)
-PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1, 0)
-QUESTION = Parameter[str]("question", "query", "The name of a question; by default the first.")
-CROWDS = Integer("crowds", "query", "How many of the last released crowds.", 2, MAX_CROWDS, 12)
-FIRST = Integer(
-    "first", "query", "The number of a crowd; by default the last released one.", 1, 2**53
-)
-SECOND = Integer("second", "query", "The number of the other; by default the one before.", 1, 2**53)
-OTHER = Parameter[str]("with_plan", "query", "The plan of the second crowd, if it is of another.")
-
 Json = dict[str, Any]
 """A document with a format of its own: a plan, a tally, a cross table."""
 PlanId = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Progress = Annotated[int, Meta(ge=0, le=100, multiple_of=10)]
 """How full a crowd is in per cent; rounded, to hide the arrival of a single report."""
 Part = Annotated[float, Meta(gt=0, lt=1)]
+ConfidenceLevel = Annotated[float, Meta(ge=0.5, le=0.999999)]
+"""A level is split between the options of a question, and its complement is the level of tests:
+closer to 0 or 1, one of them would vanish."""
+_CrowdNumber = Annotated[int, Meta(ge=1, le=2**53)]
+
+PLAN = Parameter[str]("plan_id", "path", "The plan's id.")
+NUMBER = Parameter[int](
+    "number", "path", "The crowd's number.", _CrowdNumber, problem=problems.UNKNOWN_CROWD
+)
+TOKEN = Parameter[str]("token_id", "path", "The token's id.")
+FORMAT = Parameter[str](
+    "format", "query", "The format of the response.", Literal[tuple(FORMATS)], "json"
+)
+INTERVAL = Parameter[IntervalKind](
+    "interval", "query", "The kind of interval.", IntervalKind, "exact"
+)
+LEVEL = Parameter[float]("level", "query", "The confidence level.", ConfidenceLevel, 0.95)
+HONEST = Parameter[str](
+    "honest", "query", "The honest part of a crowd: as the plan states, or all of it.",
+    Literal["plan", "all"], "plan",
+)  # fmt: skip
+NEVER_PUBLISHED = Parameter[str](
+    "never_published", "query", "After a restore: states that the plan was not published before.",
+    Literal["no", "yes"], "no",
+)  # fmt: skip
+PAGE = Parameter[int](
+    "page", "query", "The number of the page, from 0.", Annotated[int, Meta(ge=0, lt=10**9)], 0
+)
+QUESTION = Parameter[str]("question", "query", "The name of a question; by default the first.")
+CROWDS = Parameter[int](
+    "crowds", "query", "How many of the last released crowds.",
+    Annotated[int, Meta(ge=2, le=MAX_CROWDS)], 12,
+)  # fmt: skip
+FIRST = Parameter[int](
+    "first", "query", "The number of a crowd; by default the last released one.", _CrowdNumber
+)
+SECOND = Parameter[int](
+    "second", "query", "The number of the other; by default the one before.", _CrowdNumber
+)
+OTHER = Parameter[str]("with_plan", "query", "The plan of the second crowd, if it is of another.")
 
 
 class JsonObject(Struct, forbid_unknown_fields=True):
@@ -144,15 +161,7 @@ class CrowdLine(JsonObject):
 
 def crowd_fields(plan: Plan, crowd: CrowdRecord) -> Json:
     """Return the values of a crowd's line."""
-    line = {
-        "number": crowd.number,
-        "window": crowd.window,
-        "state": crowd.state,
-        "progress": crowd.progress,
-        "reports": crowd.reports,
-        "unreadable": crowd.unreadable,
-        "reason": crowd.reason,
-    }
+    line = dict(vars(crowd))
     if plan.window is not None:
         for name, edge in (("from", crowd.window), ("until", crowd.window + 1)):
             moment = time.gmtime(edge * plan.window)
@@ -336,7 +345,7 @@ class TextSearch(JsonObject):
     candidates: Annotated[list[str], Meta(min_length=1, max_length=100_000)]
     question: str | None = None
     fdr: Part = 0.05
-    level: Annotated[float, Meta(ge=LEVELS[0], le=LEVELS[1])] = 0.95
+    level: ConfidenceLevel = 0.95
 
 
 # Planner

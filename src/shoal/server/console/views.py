@@ -17,9 +17,8 @@ from starlette.responses import RedirectResponse, Response
 
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.reports.formatting import possible_answers, sum_note
+from shoal.reports.formatting import possible_answers, release_note, sum_note
 from shoal.reports.page import observers_table
-from shoal.reports.protection import release_note
 from shoal.reports.sections import difference_sections, question_sections, trend_section
 from shoal.server.console import pages
 from shoal.server.console.console import PAGE_LENGTH, Console

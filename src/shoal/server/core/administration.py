@@ -45,20 +45,15 @@ class Administration:
         self.tokens, self.signer, self.refused = service.tokens, service.signer, service.refused
         self.in_store, self.compute = service.in_store, service.compute
         self.actions = Actions(store.database.connection, service.clock)
-        self._plans = {record.plan.id: record for record in store.plans()}
+        self.plans = {record.plan.id: record for record in store.plans()}
+        """All plans by their ids, as last read."""
         self._moving = asyncio.Lock()
 
     # Plans
 
-    def plan(self, plan_id: str) -> PlanRecord | None:
-        return self._plans.get(plan_id)
-
-    def plans(self) -> list[PlanRecord]:
-        return [self._plans[plan_id] for plan_id in sorted(self._plans)]
-
     def published(self, plan_id: str) -> PlanRecord | None:
         """Return a plan that was published at some time."""
-        record = self._plans.get(plan_id)
+        record = self.plans.get(plan_id)
         return None if record is None or record.certificate is None else record
 
     def plan_for_reports(self, plan_id: str) -> Plan | Problem:
@@ -72,7 +67,7 @@ class Administration:
         """Add a plan as a draft, or return why not; a known plan is left unchanged."""
         if self.service.is_shared:
             await self.in_store(self.reload_all)
-        if plan.id in self._plans:
+        if plan.id in self.plans:
             return None
         is_analyzer = isinstance(self._settings, AnalyzerSettings)
         if is_analyzer != (plan.parties is not None):
@@ -85,7 +80,7 @@ class Administration:
 
     async def _objection(self, plan: Plan) -> Problem | None:
         accepting = [
-            record.plan for record in self.plans() if record.state in ("published", "paused")
+            record.plan for record in self.plans.values() if record.state in ("published", "paused")
         ]
         return await self.compute(objection, plan, self._settings, accepting)
 
@@ -103,14 +98,17 @@ class Administration:
                 await self.in_store(self.reload_all)
             problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
         if problem is None:
-            LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id, "by": by}})
-            await self.in_store(self.actions.add, by, f"plan {wanted}", plan_id)
+            await self._record(by, f"plan {wanted}", plan_id)
         return problem
+
+    async def _record(self, by: str, action: str, plan_id: str) -> None:
+        LOG.info(action, extra={"facts": {"plan": plan_id, "by": by}})
+        await self.in_store(self.actions.add, by, action, plan_id)
 
     async def _move_plan(
         self, plan_id: str, wanted: State, declaration: Declaration
     ) -> Problem | None:
-        record = self._plans.get(plan_id)
+        record = self.plans.get(plan_id)
         if record is None:
             return problems.UNKNOWN_PLAN
         document = None
@@ -136,11 +134,17 @@ class Administration:
     async def reload(self, plan_id: str) -> None:
         record = await self.in_store(self.store.plan, plan_id)
         if record is not None:
-            self._plans[plan_id] = record
+            self.plans = dict(sorted((self.plans | {plan_id: record}).items()))
+
+    def keep_up(self) -> None:
+        """Reread plans and tokens if others, or late work, may have changed them."""
+        if self.service.is_shared or self.service.was_late:
+            self.reload_all()
+            self.service.was_late = False
 
     def reload_all(self) -> None:
-        """Reread plans and tokens, which others may have changed, on the store's thread."""
-        self._plans = {record.plan.id: record for record in self.store.plans()}
+        """Reread plans and tokens, on the store's thread."""
+        self.plans = {record.plan.id: record for record in self.store.plans()}
         self.tokens.reload()
 
     # Origins
@@ -150,19 +154,18 @@ class Administration:
         record = None if plan_id is None else self.published(plan_id)
         if plan_id is not None:
             return frozenset() if record is None else frozenset(record.origins)
-        every = (one.origins for one in self._plans.values() if one.certificate is not None)
+        every = (one.origins for one in self.plans.values() if one.certificate is not None)
         return frozenset().union(*every)
 
     async def set_origins(
         self, plan_id: str, origins: Sequence[str], *, by: str = "the command line"
     ) -> None:
-        record = self._plans.get(plan_id)
+        record = self.plans.get(plan_id)
         if record is not None and record.origins == tuple(origins):
             return
         await self.in_store(self.store.set_origins, plan_id, origins)
         await self.reload(plan_id)
-        LOG.info("origins set", extra={"facts": {"plan": plan_id, "by": by}})
-        await self.in_store(self.actions.add, by, "origins set", plan_id)
+        await self._record(by, "origins set", plan_id)
 
     # Backups
 
@@ -191,7 +194,7 @@ class Administration:
         return await self.service.obstacle()
 
     def metrics_text(self) -> bytes:
-        return self.service.metrics_text(record.state for record in self.plans())
+        return self.service.metrics_text(record.state for record in self.plans.values())
 
 
 async def publish(
@@ -199,7 +202,7 @@ async def publish(
 ) -> None:
     """Add and publish a plan if it is not published yet; a refusal is an error."""
     problem = await administration.add_plan(plan)
-    record = administration.plan(plan.id)
+    record = administration.plans.get(plan.id)
     if problem is None and record is not None and record.state == "draft":
         problem = await administration.move_plan(plan.id, "published", declaration)
     if problem is not None:
@@ -207,11 +210,9 @@ async def publish(
 
 
 def objection(plan: Plan, settings: PlanSettings, others: Iterable[Plan]) -> Problem | None:
-    """Return why a plan is refused beside others that accept reports, or None.
-
-    This computes its promise again. A plan that protects less than another one of the same survey
-    is refused while the other is open, since the same people would answer both.
-    """
+    """Return why a plan is refused beside others that accept reports, or None."""
+    # A plan that protects less than another one of the same survey is refused while the other is
+    # open, since the same people would answer both.
     if plan.crowd_size is None or plan.crowd_size < settings.min_crowd:
         return problems.CROWD_TOO_SMALL
     if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
@@ -232,11 +233,9 @@ def objection(plan: Plan, settings: PlanSettings, others: Iterable[Plan]) -> Pro
 
 
 def certificate(plan: Plan, settings: PlanSettings) -> bytes:
-    """Return the certificate of a plan as JSON; a plan that breaks its promise has none.
-
-    The promise holds for the honest fraction. So the certificate also states the limits for
-    senders that this collector enforces on the day of publication.
-    """
+    """Return the certificate of a plan as JSON; a plan that breaks its promise has none."""
+    # The promise holds for the honest fraction. So the certificate also states the limits for
+    # senders that this collector enforces on the day of publication.
     check_promise(plan)
     audited = certify(plan)
     promised = audited.to_json(epsilon=float(plan.promise.epsilon))

@@ -7,7 +7,15 @@ share a budget of memory, so that many large requests at a time cannot exhaust t
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -25,6 +33,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 JSON = b"application/json"
+NO_STORE = (b"cache-control", b"no-store")
 PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(?:/|$)")
 """The start of every path that belongs to a plan."""
 SMALL_BODY = 64 << 10
@@ -36,6 +45,15 @@ def media_type(headers: Headers) -> bytes | None:
     if b"content-encoding" in headers:
         return None
     return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+
+
+async def send_response(
+    send: Send, status: int, content: bytes, headers: Sequence[tuple[bytes, bytes]]
+) -> None:
+    """Send a response with its length."""
+    sized = [*headers, (b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": status, "headers": sized})
+    await send({"type": "http.response.body", "body": content})
 
 
 class BodyBudget:
@@ -141,8 +159,7 @@ _PREFLIGHT: list[tuple[bytes, bytes]] = [
     (b"access-control-allow-methods", b"GET, POST"),
     (b"access-control-allow-headers", b"Content-Type"),
     (b"access-control-max-age", b"86400"),
-    (b"content-length", b"0"),
-    (b"cache-control", b"no-store"),
+    NO_STORE,
 ]
 
 
@@ -198,9 +215,7 @@ def with_cors(app: App, origins_of: Callable[[str | None], Collection[str]]) -> 
             shared.append(_VARY)
         asks = b"origin" in sent and b"access-control-request-method" in sent
         if scope["method"] == "OPTIONS" and asks and granted in origins:
-            headers = [*shared, *_PREFLIGHT]
-            await send({"type": "http.response.start", "status": 204, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
+            await send_response(send, 204, b"", [*shared, *_PREFLIGHT])
             return
 
         async def with_headers(message: MutableMapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.http import (
     JSON,
+    NO_STORE,
     BodyBudget,
     Headers,
     Receive,
@@ -45,7 +46,6 @@ AT_ONCE = 4 << 10
 BUDGET_OF_DEVICES = 64 << 20
 """Bytes that requests without a relay's token may have together beyond their small bodies."""
 
-NO_STORE = (b"cache-control", b"no-store")
 _EMPTY = [(b"content-length", b"0"), NO_STORE]
 _ACCEPTED = {"type": "http.response.start", "status": 202, "headers": _EMPTY}
 _ACCEPTED_LAST = {"type": "http.response.start", "status": 202, "headers": [*_EMPTY, CLOSE]}
@@ -238,16 +238,7 @@ class ReportLimits(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, settings: SenderLimits) -> ReportLimits:
-        """Return the limits that the settings set for a plan.
-
-        >>> from shoal import Flags, Survey
-        >>> from shoal.protocol.flip_probability import FlipProbability
-        >>> from shoal.protocol.plan import Promise
-        >>> survey = Survey("s", (Flags("f", ("a",)),))
-        >>> plan = Plan(survey, FlipProbability(1, 2), Promise("local", "9"), crowd_size=50_000)
-        >>> ReportLimits.of(plan, Settings())
-        ReportLimits(of_request=100, of_connection=500)
-        """
+        """Return the limits that the settings set for a plan."""
         share = max(plan.reports_needed * settings.max_share_percent // 100, 1)
         return cls(min(settings.reports_per_request, share), share)
 
@@ -304,12 +295,10 @@ class Sender:
         return self._allowance
 
     def room(self, plan_id: str, limits: ReportLimits) -> int:
-        """Return how many reports of a plan the connection may still send, at least one.
-
-        The answer to the last of them closes the connection in an orderly way. So a proxy that
-        passes the requests of many people over one connection opens another, and a device that
-        sends one report is never refused.
-        """
+        """Return how many reports of a plan the connection may still send, at least one."""
+        # The answer to the last of them closes the connection in an orderly way. So a proxy that
+        # passes the requests of many people over one connection opens another, and a device that
+        # sends one report is never refused.
         return limits.of_connection - self._reports.get(plan_id, 0)
 
     def charge(self, plan_id: str, count: int) -> None:
@@ -360,11 +349,7 @@ class Committer(Generic[U]):
     """
 
     def __init__(
-        self,
-        accept: Accept[U],
-        max_queued_reports: int,
-        size: Callable[[U], int],
-        timeout: float,
+        self, accept: Accept[U], max_queued_reports: int, size: Callable[[U], int], timeout: float
     ) -> None:
         self._accept, self._max_queued, self._size = accept, max_queued_reports, size
         self._timeout = timeout

@@ -7,43 +7,28 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import NamedTuple
 
 from shoal.errors import InputError
-from shoal.server.core.http import App
 from shoal.server.core.http_server import HttpServer
 from shoal.server.core.observability import LOG, log_to
 from shoal.server.core.service import Party
 from shoal.server.core.settings import address, own_url, remove_addresses, write_addresses
 
-
-class Listener(NamedTuple):
-    """A listener: its name, its address, and the app, which exists when the party runs.
-
-    `bound` is its socket, if it was bound before.
-    """
-
-    name: str
-    where: str
-    app: Callable[[], App]
-    bound: socket.socket | None = None
+Listeners = Mapping[str, str | socket.socket]
+"""Where a party listens: the name of each of its apps, with an address or a socket."""
 
 
 def run(
     party: Party,
-    listeners: Sequence[Listener],
+    listeners: Listeners,
     *,
     begin: Callable[[], Awaitable[None]],
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
     stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a party until a signal stops it; the process then calls `leave`.
-
-    `begin` is called when the party runs, before it can be reached, `ready` with the URLs of the
-    listeners by their names, and `stopping` when a signal arrives.
-    """
+    """Run a party until a signal stops it; `begin` is called before it can be reached."""
     log_to(party.service.settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(_serve(party, listeners, begin, ready, stopping))
@@ -59,7 +44,7 @@ def leave(party: Party) -> None:
 
 async def _serve(
     party: Party,
-    listeners: Sequence[Listener],
+    listeners: Listeners,
     begin: Callable[[], Awaitable[None]],
     ready: Callable[[dict[str, str]], None],
     stopping: Callable[[], None],
@@ -67,8 +52,8 @@ async def _serve(
     service, settings = party.service, party.service.settings
     async with AsyncExitStack() as held:
         sockets = {
-            name: bound or held.enter_context(bind(name, where))
-            for name, where, _, bound in listeners
+            name: held.enter_context(bind(name, where)) if isinstance(where, str) else where
+            for name, where in listeners.items()
         }
         await held.enter_async_context(party)
         await begin()
@@ -84,14 +69,14 @@ async def _serve(
         urls = {name: f"http://{_address(bound)}" for name, bound in sockets.items()}
         local = {name: own_url(_address(bound)) for name, bound in sockets.items()}
         servers = []
-        for name, _, app, _ in listeners:
+        for name, bound in sockets.items():
             server = HttpServer(
-                app(),
+                getattr(party, name),
                 max_connections=settings.max_connections,
                 timeout=settings.request_timeout,
                 refused=service.refused,
             )
-            await server.start(sockets[name])
+            await server.start(bound)
             servers.append(server)
         LOG.info("ready")
         held.callback(remove_addresses, service.folder)

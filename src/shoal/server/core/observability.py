@@ -89,10 +89,7 @@ class Metrics:
         self._longest = max(self._longest, seconds)
 
     def turn(self) -> None:
-        """Show the longest commit since the last turn, and begin anew.
-
-        There is one in every turn, whether or not a report came.
-        """
+        """Show the longest commit since the last turn (there always is one), and begin anew."""
         self._commit.set(2.0 ** math.ceil(math.log2(max(self._longest, 2.0**-12))))
         self._longest = 0.0
 

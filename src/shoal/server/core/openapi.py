@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
@@ -50,10 +49,6 @@ SAFE = {
     "X-Content-Type-Options": "nosniff",
 }
 """Headers of every response to an operator."""
-
-LEVELS = (0.5, 0.999999)
-"""The lowest and the highest confidence level. A level is split between the options of a question,
-and its complement is the level of tests: closer to 0 or 1, one of them would vanish."""
 
 INVALID = (msgspec.ValidationError, UnicodeEncodeError)
 """Errors of `msgspec.convert`: the second for half a surrogate pair, which JSON can hold."""
@@ -222,11 +217,8 @@ def guarded(
 
     async def allowed(request: Request) -> Response:
         if operation.role is not None:
-            token = check_token(tokens, request, operation.role, sessions)
-            request.state.token = token
-            if tokens.is_unused_today(token):
-                with suppress(StorageError):  # a full disk must not block reads
-                    await service.in_store(tokens.mark_used, token)
+            request.state.token = check_token(tokens, request, operation.role, sessions)
+            tokens.note_use(request.state.token)
         result = await operation.handler(handlers, request)
         return result if isinstance(result, Response) else operation.respond_with(result)
 
@@ -256,11 +248,7 @@ def make_app(
     endpoint: Callable[[Operation], Endpoint],
     refused: Callable[[Problem], None],
 ) -> Starlette:
-    """Return the app of some operations; `endpoint` returns the function that serves one.
-
-    `refused` is called with each problem that is returned. A path with an extra slash at its end is
-    not found: a redirect would repeat the request's host.
-    """
+    """Return the app of some operations; `refused` is called with each problem that is returned."""
 
     def problem_response(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
@@ -279,7 +267,7 @@ def make_app(
         routes=[_route(path, by_method) for path, by_method in by_path.items()],
         exception_handlers=dict.fromkeys(kinds, problem_response),
     )
-    app.router.redirect_slashes = False
+    app.router.redirect_slashes = False  # a redirect would repeat the request's host
     return app
 
 
@@ -328,30 +316,28 @@ class ServiceHandlers:
 
 
 class Parameter(Generic[T]):
-    """A value in the path or the query; this one is a text."""
+    """A value in the path or the query, of a type that msgspec reads from a text."""
 
     def __init__(
         self,
         name: str,
         where: Where,
         description: str,
+        kind: Any = str,
         default: T | None = None,
         problem: Problem = problems.BAD_PARAMETER,
-        **schema: Any,
     ) -> None:
         self.name, self.where, self.description = name, where, description
-        self.default, self.problem = default, problem
-        self.schema: dict[str, Any] = {"type": "string"} | schema
-        if default is not None:
-            self.schema["default"] = default
+        self._kind, self._default, self._problem = kind, default, problem
 
     def to_json(self) -> dict[str, Any]:
+        default = {} if self._default is None else {"default": self._default}
         return {
             "name": self.name,
             "in": self.where,
             "required": self.where == "path",
             "description": self.description,
-            "schema": self.schema,
+            "schema": msgspec.json.schema(self._kind) | default,
         }
 
     def text(self, request: Request) -> str | None:
@@ -359,68 +345,20 @@ class Parameter(Generic[T]):
         values = request.path_params if self.where == "path" else request.query_params
         return values.get(self.name)
 
-    def parse(self, text: str) -> T | None:
-        """Return the value of a text; None if it is invalid."""
-        raise NotImplementedError
-
     def read(self, request: Request) -> T:
         """Return the value in a request, or the default."""
         text = self.text(request)
-        value = self.default if text is None else self.parse(text)
-        if value is None:
-            raise Refusal(self.problem.about(self.name))
+        if text is None and self._default is not None:
+            return self._default
+        try:
+            value: T = msgspec.convert(text, self._kind, strict=False)
+        except INVALID:
+            raise Refusal(self._problem.about(self.name)) from None
         return value
 
     def read_optional(self, request: Request) -> T | None:
         """Return the value in a request; None if it is missing or empty."""
         return None if self.text(request) in (None, "") else self.read(request)
-
-
-class OneOf(Parameter[str]):
-    """One of several words, by default the first."""
-
-    def __init__(self, name: str, description: str, words: Sequence[str]) -> None:
-        super().__init__(name, "query", description, words[0], enum=list(words))
-
-    def parse(self, text: str) -> str | None:
-        return text if text in self.schema["enum"] else None
-
-
-class Integer(Parameter[int]):
-    """An integer between two others."""
-
-    def __init__(
-        self,
-        name: str,
-        where: Where,
-        description: str,
-        lowest: int,
-        highest: int,
-        default: int | None = None,
-        problem: Problem = problems.BAD_PARAMETER,
-    ) -> None:
-        schema = {"type": "integer", "minimum": lowest, "maximum": highest}
-        super().__init__(name, where, description, default, problem, **schema)
-
-    def parse(self, text: str) -> int | None:
-        if not (text.isascii() and text.isdigit() and len(text) <= 18):
-            return None
-        return int(text) if self.schema["minimum"] <= int(text) <= self.schema["maximum"] else None
-
-
-class Level(Parameter[float]):
-    """A confidence level in the query."""
-
-    def __init__(self, name: str, description: str, default: float) -> None:
-        limits: dict[str, Any] = {"minimum": LEVELS[0], "maximum": LEVELS[1]}
-        super().__init__(name, "query", description, default, type="number", **limits)
-
-    def parse(self, text: str) -> float | None:
-        try:
-            number = float(text)
-        except ValueError:
-            return None
-        return number if LEVELS[0] <= number <= LEVELS[1] else None
 
 
 async def read_document(request: Request, largest: int = LARGEST_DOCUMENT) -> object:
@@ -448,9 +386,7 @@ def read_as(kind: type[S], document: object) -> S:
 
 
 def invalid_field(kind: type[msgspec.Struct], error: Exception) -> str | None:
-    """Return the field of a Struct that an error is about; None for an unknown field.
-
-    The error repeats unknown fields and values of the request, so only names of fields count.
-    """
+    """Return the field of a Struct that an error is about; None for an unknown field."""
+    # The error repeats unknown fields and values of the request, so only names of fields count.
     found = _FIELD.search(str(error))
     return found[1] if found is not None and found[1] in kind.__struct_fields__ else None

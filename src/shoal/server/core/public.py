@@ -1,10 +1,12 @@
-"""The public listener of a collector or an analyzer: signed plans, keys, and one endpoint."""
+"""The public listener of a party: signed documents, and one endpoint for reports or chunks."""
 
 from __future__ import annotations
 
 import json
-from typing import Protocol
+from collections.abc import Callable, Collection
+from typing import Annotated, Protocol
 
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,16 +21,18 @@ from shoal.server.core.openapi import (
     openapi,
     signed_response,
 )
-from shoal.server.core.problems import Send
+from shoal.server.core.problems import Problem, Send
 from shoal.server.storage.records import PlanRecord
 
-PLAN = Parameter[str]("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
-_AN_HOUR = "public, max-age=3600"
+PLAN = Parameter[str](
+    "plan_id", "path", "The plan's id.", Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+)
+AN_HOUR = "public, max-age=3600"
 """How long a signed document may be cached; after that the signing key may have changed."""
 
 
 class PublicEndpoint(Protocol):
-    """The endpoint for reports or chunks; written directly for ASGI, without a handler."""
+    """The endpoint for reports or chunks; its operations are served by `handle`."""
 
     title: str
     summary: str
@@ -41,8 +45,25 @@ class PublicEndpoint(Protocol):
         ...
 
 
+def public_app(
+    endpoint: PublicEndpoint,
+    documents: tuple[Operation, ...],
+    refused: Callable[[Problem], None],
+    origins: Callable[[str | None], Collection[str]],
+) -> App:
+    """Return the ASGI app of an endpoint and of documents; for `origins` see `with_cors`."""
+
+    async def document(request: Request) -> Response:
+        return json_response(openapi(every, endpoint.title, endpoint.summary))
+
+    served = (*documents, Operation("GET", "/openapi.json", None, "This document.", document))
+    every = (*endpoint.operations, *served)
+    others = make_app(served, lambda operation: operation.handler, refused)
+    return with_cors(first(endpoint.handle, others), origins)
+
+
 def make_public(administration: Administration, endpoint: PublicEndpoint) -> App:
-    """Return the ASGI app of the public listener of a collector or an analyzer."""
+    """Return the public app of a collector or an analyzer, which signs its documents."""
     signer = administration.signer
 
     def published(request: Request) -> PlanRecord:
@@ -53,12 +74,12 @@ def make_public(administration: Administration, endpoint: PublicEndpoint) -> App
 
     async def plan(request: Request) -> Response:
         document = published(request).document
-        return signed_response(json.dumps(document, ensure_ascii=False).encode(), signer, _AN_HOUR)
+        return signed_response(json.dumps(document, ensure_ascii=False).encode(), signer, AN_HOUR)
 
     async def certificate(request: Request) -> Response:
         content = published(request).certificate
         assert content is not None
-        return signed_response(content, signer, _AN_HOUR)
+        return signed_response(content, signer, AN_HOUR)
 
     async def keys(request: Request) -> Response:
         links = [link._asdict() for link in signer.links]
@@ -66,10 +87,7 @@ def make_public(administration: Administration, endpoint: PublicEndpoint) -> App
         expired = [key for key in signer.public_keys if key not in signing]
         return json_response({"ed25519": signing, "expired": expired, "links": links})
 
-    async def document(request: Request) -> Response:
-        return json_response(openapi(operations, endpoint.title, endpoint.summary))
-
-    operations = (
+    documents = (
         Operation(
             "GET", "/v1/plans/{plan_id}", None, "A published plan, signed.", plan, (PLAN,)
         ),
@@ -77,14 +95,6 @@ def make_public(administration: Administration, endpoint: PublicEndpoint) -> App
             "GET", "/v1/plans/{plan_id}/certificate", None, "The signed certificate of the plan.",
             certificate, (PLAN,),
         ),
-        *endpoint.operations,
         Operation("GET", "/v1/keys", None, "The keys that sign, and the expired ones.", keys),
-        Operation("GET", "/openapi.json", None, "This document.", document),
     )  # fmt: skip
-    others = make_app(
-        [operation for operation in operations if operation.handler is not None],
-        lambda operation: operation.handler,
-        administration.refused,
-    )
-
-    return with_cors(first(endpoint.handle, others), administration.origins)
+    return public_app(endpoint, documents, administration.refused, administration.origins)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
@@ -24,15 +23,15 @@ from shoal.server.storage.database import (
     StorageError,
     StorageTimeout,
     data_lock,
-    storage_errors,
     transaction,
 )
 from shoal.server.storage.key_file import KeyFile, Signer, private_file
-from shoal.server.storage.records import STATES, read_plan
+from shoal.server.storage.records import STATES
 from shoal.server.storage.recovery import check_role, check_signer, check_whole
 from shoal.server.storage.sqlite import LONGEST_LOG, log_size
 
 if TYPE_CHECKING:
+    from shoal.protocol.plan import Plan
     from shoal.server.core.ingest import Committer
     from shoal.server.storage.windows import IncompleteCrowd
 
@@ -49,16 +48,36 @@ S = TypeVar("S")
 class Party:
     """A collector, a relay or an analyzer: an asynchronous context.
 
-    Its `service` does what all parties need, its `store` has the data.
+    Its `service` does what all parties need, its `store` has the data. Its apps are attributes.
     """
 
-    service: Service
     store: Any
 
-    @cached_property
-    def _needed(self) -> dict[str, int]:
-        """The reports of a crowd, by the id of its plan, which never changes under it."""
-        return {}
+    def __init__(
+        self,
+        folder: Path | str,
+        settings: ServiceSettings,
+        metrics: Metrics,
+        clock: Callable[[], float] | None,
+        role: str = "collector",
+    ) -> None:
+        self.service = Service(folder, settings, role=role, metrics=metrics, clock=clock)
+
+    def open_store(self, kind: Callable[..., S], **more: Any) -> S:
+        """Open the party's data, and start the service's threads."""
+        service, settings = self.service, self.service.settings
+        return service.open(
+            lambda: kind(
+                service.folder,
+                url=getattr(settings, "database", ""),
+                timeout=settings.store_timeout,
+                deadline_days=settings.deadline_days,
+                clock=service.clock,
+                released=self.released,
+                discarded=self.discarded,
+                **more,
+            )
+        )
 
     async def __aenter__(self) -> Self:
         raise NotImplementedError
@@ -75,25 +94,16 @@ class Party:
         """Bring the data in order before the end, on the store's thread."""
         self.store.sweep()
 
-    def released(self, plan_id: str, number: int) -> None:
+    def released(self, plan: Plan, number: int) -> None:
         """Count and log a crowd that was released; called by the store."""
-        self.service.metrics.released(self._reports_needed(plan_id))
-        LOG.info("crowd released", extra={"facts": {"plan": plan_id, "crowd": number}})
+        self.service.metrics.released(plan.reports_needed)
+        LOG.info("crowd released", extra={"facts": {"plan": plan.id, "crowd": number}})
 
-    def discarded(self, plan_id: str, ended: IncompleteCrowd) -> None:
+    def discarded(self, plan: Plan, ended: IncompleteCrowd) -> None:
         """Count and log a crowd that was discarded; called by the store."""
-        reports = self._reports_needed(plan_id) * ended.progress // 100
-        self.service.metrics.discarded(reports)
-        about = {"plan": plan_id, "crowd": ended.number, "progress": ended.progress}
+        self.service.metrics.discarded(plan.reports_needed * ended.progress // 100)
+        about = {"plan": plan.id, "crowd": ended.number, "progress": ended.progress}
         LOG.warning("crowd discarded", extra={"facts": about})
-
-    def _reports_needed(self, plan_id: str) -> int:
-        if plan_id not in self._needed:
-            query = "SELECT document FROM plans WHERE id = ?"
-            with storage_errors():
-                (document,) = self.store.database.execute(query, (plan_id,)).fetchone()
-            self._needed[plan_id] = read_plan(plan_id, document).reports_needed
-        return self._needed[plan_id]
 
     def after_sweep(self) -> None:
         """Wake the party's other tasks, on the event loop."""
@@ -126,7 +136,7 @@ class Service:
     """The part of a running party that does not depend on what it collects.
 
     One service at a time uses the folder, which is created if needed. `role` says whose data it
-    holds. `is_shared` says that the data are in a database that others use too.
+    holds.
     """
 
     tokens: Tokens
@@ -142,11 +152,11 @@ class Service:
         role: str,
         metrics: Metrics,
         clock: Callable[[], float] | None = None,
-        is_shared: bool = False,
     ) -> None:
         self.folder, self.settings, self.metrics = Path(folder), settings, metrics
         self.clock = GuardedClock() if clock is None else clock
-        self.is_shared, self._role = is_shared, role
+        self.is_shared, self._role = bool(getattr(settings, "database", "")), role
+        """Whether the data are in a database that others use too."""
         self._end_by: float | None = None
         self._store_failed, self._last_answer = False, 0.0
         self.was_late = False
@@ -229,10 +239,7 @@ class Service:
         return max(self._end_by - asyncio.get_running_loop().time(), 0.0)
 
     async def stop(self) -> None:
-        """End all tasks, sweep once more, and end the threads, in the time that is left.
-
-        Work on data that do not respond is interrupted first, and the next start does the rest.
-        """
+        """End all tasks, sweep once more, and end the threads, in the time that is left."""
         tasks = self._tasks
         if self._queue is not None:
             self._queue.stop()
@@ -245,21 +252,23 @@ class Service:
             await asyncio.wait(tasks, timeout=0.2)
         if not self._store_failed:
             with suppress(StorageError):  # the next start does the rest
-                await self._within(self._time_left / 2, self._party.last_sweep)
+                await self._within(self._time_left / 2, self._sweep_at_the_end)
         self._database.connection.interrupt()
         for thread in self._threads:
             self.is_stuck |= not await thread.end(max(self._time_left, 0.1))
         if not self.is_stuck:
             self._held.close()
 
+    def _sweep_at_the_end(self) -> None:
+        self._party.last_sweep()
+        self.tokens.store_uses()
+
     # Work on threads
 
     async def in_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run work of a request on the store's thread, after the work running there now.
-
-        If it does not end within `store_timeout` seconds, `StorageTimeout` is raised. Work that has
-        not begun by then never does; work that has begun continues in the background.
-        """
+        """Run work of a request on the store's thread; `StorageTimeout` if it takes too long."""
+        # Work that has not begun by then never does; work that has begun continues in the
+        # background.
         return await self._within(self.settings.store_timeout, lambda: work(*args, **kwargs))
 
     async def _within(self, seconds: float, work: Callable[[], R]) -> R:
@@ -333,6 +342,7 @@ class Service:
                 self._log_failures()
                 self._forget_expired_keys()
                 await self.on_store_thread(self._party.sweep)
+                await self.on_store_thread(self.tokens.store_uses)
                 self._party.after_sweep()
             except Exception as error:
                 LOG.error("housekeeping failed", exc_info=error)
@@ -404,11 +414,8 @@ class Service:
         self.has_space = self.free_bytes >= spare and log <= LONGEST_LOG
 
     async def obstacle(self) -> Problem | None:
-        """Return why reports cannot be accepted now; it writes to the disk to find out.
-
-        It waits for `READY_SECONDS`. If much other work waits too, it is enough that the data
-        respond to that.
-        """
+        """Return why reports cannot be accepted now; it writes to the disk to find out."""
+        # If much other work waits too, it is enough that the data respond to that.
         began = time.monotonic()
         try:
             await self._within(READY_SECONDS, self._database.check)
@@ -424,10 +431,7 @@ class Service:
         return problems.CLOCK_HELD if self.clock_is_held else None
 
     def metrics_text(self, states: Iterable[str], more_bytes: int = 0) -> bytes:
-        """Return the metrics of this moment.
-
-        `states` are those of all plans; `more_bytes` is the size of data outside the database.
-        """
+        """Return the metrics; `states` of all plans, `more_bytes` of data in other files."""
         counted = list(states)
         return self.metrics.text(
             plans={state: counted.count(state) for state in STATES},

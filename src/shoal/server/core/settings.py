@@ -44,6 +44,9 @@ class ServiceSettings:
     """The settings of every service; a subclass adds its own, as fields made by `setting`."""
 
     min_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
+    deadline_days: int = setting(
+        90, "Days after which an incomplete crowd is discarded; 0 for never."
+    )
     max_connections: int = setting(
         2000, "Maximum connections per listener; the slowest is closed for a new one.", lowest=1
     )
@@ -119,8 +122,7 @@ class Settings(SenderLimits, ServiceSettings):
     public: str = setting("127.0.0.1:8400", "Address for reports: host:port.", is_address=True)
     console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
     database: str = setting(
-        "",
-        "PostgreSQL database that several collectors share: postgresql://...",
+        "", "PostgreSQL database that several collectors share: postgresql://..."
     )
     workers: int = setting(
         1, "Processes that accept reports; more than one need a database.", lowest=1, highest=64
@@ -138,27 +140,17 @@ class Settings(SenderLimits, ServiceSettings):
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
-    deadline_days: int = setting(
-        90, "Days after which an incomplete crowd is discarded; 0 for never."
-    )
     max_queued_reports: int = setting(200_000, "Maximum reports that wait for the disk.", lowest=1)
 
 
 @dataclass(frozen=True)
 class AnalyzerSettings(ServiceSettings):
-    """Settings of an analyzer.
-
-    >>> AnalyzerSettings.read({"SHOAL_OPENING_PROCESSES": "2"}).opening_processes
-    2
-    """
+    """Settings of an analyzer."""
 
     public: str = setting("127.0.0.1:8400", "Address for relays: host:port.", is_address=True)
     console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
-    )
-    deadline_days: int = setting(
-        90, "Days after which an incomplete crowd is discarded; 0 for never."
     )
     opening_processes: int = setting(
         0, "Processes that open a crowd; 0 for one per core.", highest=1024
@@ -167,11 +159,7 @@ class AnalyzerSettings(ServiceSettings):
 
 @dataclass(frozen=True)
 class RelaySettings(SenderLimits, ServiceSettings):
-    """Settings of a relay.
-
-    >>> RelaySettings.read({"SHOAL_MAX_SHARE_PERCENT": "2"}, request_timeout=5).max_share_percent
-    2
-    """
+    """Settings of a relay."""
 
     listen: str = setting(
         "127.0.0.1:8410", "Address for encrypted reports: host:port.", is_address=True

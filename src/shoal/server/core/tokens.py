@@ -114,6 +114,7 @@ class Tokens:
         """How many requests had an unknown secret, or that of an expired token."""
         self._kept: dict[str, tuple[Token, bytes]]
         self._used: dict[str, int]
+        self._in_use: set[str] = set()
         self.reload()
 
     def reload(self) -> None:
@@ -160,26 +161,29 @@ class Tokens:
         return None if token is None or self.has_ended(token) else token
 
     def last_used(self, token: Token) -> date | None:
-        """Return the last day on which a token was used at the console.
-
-        When an application sent reports is not stored: it would tell something of an open crowd.
-        """
-        day = self._used.get(token.id)
+        """Return the last day on which a token was used at the console."""
+        # When an application sent reports is not stored: it would tell something of an open crowd.
+        day = self._today if token.id in self._in_use else self._used.get(token.id)
         return None if day is None else _EPOCH + timedelta(days=day)
 
-    def is_unused_today(self, token: Token) -> bool:
-        """Whether a use of a token today is still to be stored."""
-        return self._used.get(token.id) != self._today
+    def note_use(self, token: Token) -> None:
+        """Note that a token is used at the console; the next sweep stores the day."""
+        self._in_use.add(token.id)
 
     @property
     def _today(self) -> int:
         return int(self._clock() // 86_400)
 
-    def mark_used(self, token: Token) -> None:
-        today = self._today
-        with transaction(self._database):
-            self._database.execute("UPDATE tokens SET used_day = ? WHERE id = ?", (today, token.id))
-        self._used[token.id] = today
+    def store_uses(self) -> None:
+        """Store the day on which tokens were used."""
+        today, used = self._today, list(self._in_use)
+        new = {token_id: today for token_id in used if self._used.get(token_id) != today}
+        if new:
+            with transaction(self._database):
+                statement = "UPDATE tokens SET used_day = ? WHERE id = ?"
+                self._database.executemany(statement, [(today, token_id) for token_id in new])
+        self._used |= new
+        self._in_use.difference_update(used)
 
     def has_ended(self, token: Token) -> bool:
         if token.expires is None:
@@ -198,11 +202,9 @@ class Tokens:
         return secret
 
     def remove(self, token_id: str) -> Problem | None:
-        """Revoke a token, or return why not.
-
-        The check for the last admin is in the transaction: of two removals at a time each would see
-        the other's token.
-        """
+        """Revoke a token, or return why not."""
+        # The check for the last admin is in the transaction: of two removals at a time each would
+        # see the other's token.
         with transaction(self._database):
             # One removal at a time, at all collectors: the row of the probe serves as a lock.
             self._database.execute("UPDATE facts SET value = value WHERE name = 'probe'")
@@ -337,10 +339,8 @@ def cookie(headers: Headers, name: str) -> str:
 def check_token(
     tokens: Tokens, request: Request, role: Role, sessions: Sessions | None = None
 ) -> Token:
-    """Return the token of a request; refuse one that does not allow the operation.
-
-    A token that is limited to some plans does not allow operations that concern all plans.
-    """
+    """Return the token of a request; refuse one that does not allow the operation."""
+    # A token that is limited to some plans does not allow operations that concern all plans.
     token = _find_token(tokens, request, sessions)
     if token is None:
         raise Refusal(problems.NO_TOKEN)
@@ -372,9 +372,7 @@ def _find_token(tokens: Tokens, request: Request, sessions: Sessions | None) -> 
 
 
 def check_same_origin(request: Request) -> None:
-    """Refuse requests that a page of another origin, another port included, made a browser send.
-
-    Every browser that accepts the cookie sends this header, and no page can change it.
-    """
+    """Refuse requests that a page of another origin, another port included, made a browser send."""
+    # Every browser that accepts the cookie sends this header, and no page can change it.
     if request.headers.get("sec-fetch-site") != "same-origin":
         raise Refusal(problems.CROSS_SITE)

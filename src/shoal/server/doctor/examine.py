@@ -49,22 +49,9 @@ def examine(
 ) -> list[Finding]:
     """Check a deployment and return the findings in the order of the checks.
 
-    Parameters
-    ----------
-    folder
-        The collector's data.
-    url
-        Where devices reach it from outside, through the proxy; by default its own address.
-    console_url
-        Where people reach the console; by default its own address.
-    proxies
-        Configurations of nginx or Caddy to read.
-    config
-        The collector's settings, if they are not in the folder.
-    environment
-        Where settings are read from beside the file.
-    clock
-        Seconds since 1970.
+    `url` is where devices reach it, through the proxy, and `console_url` where people reach the
+    console; by default its own addresses. `proxies` are configurations of nginx or Caddy. Settings
+    are read from `config`, by default in the folder, and from the environment.
     """
     given = os.environ if environment is None else environment
     file = _file(folder, config)
@@ -117,9 +104,7 @@ def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bo
 
 
 def _settings(
-    file: Path | None,
-    environment: Mapping[str, str],
-    table: type[Settings] | type[RelaySettings],
+    file: Path | None, environment: Mapping[str, str], table: type[Settings] | type[RelaySettings]
 ) -> tuple[Settings | RelaySettings, list[Finding]]:
     try:
         settings = table.read(environment, file)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from socket import SHUT_RDWR, socket
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.protocol.encryption import CHUNK_TYPE, CrowdKey
@@ -104,10 +104,7 @@ class AnalyzerClient:
         return self._signed("certificate", "GET", f"/v1/plans/{plan_id}/certificate")
 
     def keys(self) -> Document:
-        """Return the analyzer's list of its keys, and pin the new key if there is one.
-
-        `signer` names the keys that sign now. The list itself has no signature.
-        """
+        """Return the analyzer's list of its keys, which has no signature, and pin a new key."""
         reply = self._ask("GET", "/v1/keys")
         if len(reply.content) > LARGEST_KEYS:
             raise TransportError("the analyzer's list of its keys is too long.")
@@ -135,10 +132,7 @@ class AnalyzerClient:
     # Crowds
 
     def crowd_key(self, wanted: Wanted, relay: str, deadline_days: int) -> Document:
-        """Return the key of a crowd, or of a later one of its window if that one is taken.
-
-        `relay` is the name of the relay's data, and `deadline_days` its deadline for crowds.
-        """
+        """Return the key of a crowd for the data named `relay`, or of a later crowd."""
         asked = {"window": wanted.window, "crowd": wanted.place}
         body = canonical_json(asked | {"relay": relay, "deadline_days": deadline_days})
         path = f"/v1/plans/{wanted.plan_id}/crowd-keys"
@@ -161,10 +155,8 @@ class AnalyzerClient:
         if {name: receipt.get(name) for name in about} != about:
             raise TransportError("the analyzer's receipt is for something else.")
 
-    def send_chunk(
-        self, crowd: FrozenCrowd, number: int, content: bytes
-    ) -> Literal["receiving", "complete"]:
-        """Send a chunk; return the state of the crowd from the analyzer's signed receipt."""
+    def send_chunk(self, crowd: FrozenCrowd, number: int, content: bytes) -> object:
+        """Send a chunk; return the signed state of the crowd, "receiving" or "complete"."""
         path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/chunks/{number}"
         headers = {"Content-Type": CHUNK_TYPE, **self._signer.headers(content)}
         receipt = _json(self._signed("receipt", "PUT", path, content, headers).content, "receipt")
@@ -178,11 +170,9 @@ class AnalyzerClient:
         }
         if {name: receipt.get(name) for name in expected} != expected:
             raise TransportError("the analyzer's receipt is for something else.")
-        if state == "complete":
-            return "complete"
-        if state == "receiving":
-            return "receiving"
-        raise TransportError("the analyzer's receipt has no state of the crowd.")
+        if state not in ("receiving", "complete"):
+            raise TransportError("the analyzer's receipt has no state of the crowd.")
+        return state
 
     # Signatures
 

@@ -16,10 +16,9 @@ import numpy as np
 
 from shoal.protocol.encryption import Chunk, chunk_header_bytes, message_bytes
 from shoal.protocol.plan import Plan
-from shoal.server.core.observability import LOG
 from shoal.server.relay.frozen_crowds import FrozenCrowd, FrozenCrowds
 from shoal.server.relay.shuffling import Messages, shuffled
-from shoal.server.storage.database import StorageError, storage_errors
+from shoal.server.storage.database import StorageError, own_files, storage_errors
 from shoal.server.storage.encryption import decrypt, encrypt
 from shoal.support.disk import Disk
 
@@ -101,21 +100,8 @@ class ShuffledChunks:
         return self._path(crowd.number, number).read_bytes()
 
     def keep_only(self, *less: int, numbers: Collection[int] | None = None) -> None:
-        """Remove the files of some crowds, or of all but some.
-
-        Names that are not a crowd's are left alone, and logged once.
-        """
-        if not self._folder.is_dir():
-            return
-        for path in list(self._folder.iterdir()):
-            named = _NAME.fullmatch(path.name)
-            if named is None:
-                if path.name not in self._foreign:
-                    self._foreign.add(path.name)
-                    LOG.warning(
-                        "a foreign file is left alone", extra={"facts": {"path": str(path)}}
-                    )
-                continue
+        """Remove the files of some crowds, or of all but some; foreign names are logged once."""
+        for path, named in own_files(self._folder, _NAME, self._foreign):
             number = int(named[1])
             if number in less or (numbers is not None and number not in numbers):
                 self._disk.unlink(path)

@@ -195,10 +195,8 @@ def _decrypted(connection: SqlConnection, key: bytes, number: int) -> Iterator[t
 
 
 def remove_rows(connection: SqlConnection, number: int, most: int) -> bool:
-    """Remove rows of a crowd, in a transaction; return whether there may be more.
-
-    How many were removed does not tell: another process may remove the same ones.
-    """
+    """Remove rows of a crowd, in a transaction; return whether there may be more."""
+    # How many were removed does not tell: another process may remove the same ones.
     those = "FROM messages WHERE id >= ? AND id < ?"
     where = (first_row(number), first_row(number + 1))
     connection.execute(

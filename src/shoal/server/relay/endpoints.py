@@ -7,8 +7,9 @@ the progress of crowds.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from msgspec import Meta
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,32 +18,21 @@ from shoal.protocol.encryption import EncryptedReports, encrypted_batch_bytes, s
 from shoal.protocol.signatures import KEY, SIGNATURE
 from shoal.protocol.wire import ENCRYPTED_TYPE
 from shoal.server.core import problems
-from shoal.server.core.http import App, Refusal, first, read_origins, with_cors
+from shoal.server.core.http import App, Refusal, read_origins
 from shoal.server.core.ingest import DeviceIngest, ReportFormat
-from shoal.server.core.openapi import (
-    Integer,
-    Operation,
-    Parameter,
-    ServiceHandlers,
-    guarded_app,
-    json_response,
-    make_app,
-    openapi,
-)
+from shoal.server.core.openapi import Operation, Parameter, ServiceHandlers, guarded_app, openapi
 from shoal.server.core.problems import Problem
+from shoal.server.core.public import AN_HOUR, PLAN, public_app
 from shoal.server.core.tokens import token_of
 from shoal.server.relay.open_plan import Document
 
 if TYPE_CHECKING:
     from shoal.server.relay.service import Relay
 
-_PLAN = Parameter[str]("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
-_WINDOW = Integer("window", "query", "The window's number; 0 without windows.", 0, 2**32 - 1, 0)
-_SUMMARY = "Documents out, encrypted reports in."
-_AN_HOUR = "public, max-age=3600"
-"""How long a signed document may be cached; after that the signing key may have changed."""
-
-
+_WINDOW = Parameter[int](
+    "window", "query", "The window's number; 0 without windows.",
+    Annotated[int, Meta(ge=0, lt=2**32)], 0,
+)  # fmt: skip
 FORMAT = ReportFormat(
     re.compile(r"/v1/plans/([0-9a-f]{64})/encrypted"),
     frozenset({ENCRYPTED_TYPE.encode()}),
@@ -56,8 +46,23 @@ def kilobytes(upload: EncryptedReports) -> int:
     return 1 + (len(upload.content) >> 10)
 
 
-def make_public(relay: Relay, ingest: DeviceIngest) -> App:
-    def passed_on(name: str, cache: str = _AN_HOUR) -> Response:
+class EncryptedIngest(DeviceIngest):
+    """Accepts encrypted reports from devices."""
+
+    title, summary = "Shoal relay", "Documents out, encrypted reports in."
+    operations = (
+        Operation(
+            "POST", "/v1/plans/{plan_id}/encrypted", None,
+            "Send encrypted reports. Each is forwarded once; a repeated report gets the same"
+            " response.",
+            None, (PLAN,), status=202, media=(), binary=(ENCRYPTED_TYPE,),
+            problems=(problems.PLAN_CLOSED, problems.KEY_CHANGED, problems.TOO_MANY),
+        ),
+    )  # fmt: skip
+
+
+def make_public(relay: Relay, ingest: EncryptedIngest) -> App:
+    def passed_on(name: str, cache: str = AN_HOUR) -> Response:
         return _as_received(relay.cache.document(name), cache)
 
     async def plan(request: Request) -> Response:
@@ -73,43 +78,26 @@ def make_public(relay: Relay, ingest: DeviceIngest) -> App:
         plan_id = request.path_params["plan_id"]
         return _as_received(relay.cache.crowd_key(plan_id, _WINDOW.read(request)), "no-store")
 
-    async def document(request: Request) -> Response:
-        return json_response(openapi(operations, "Shoal relay", _SUMMARY))
-
-    operations = (
+    documents = (
         Operation(
-            "GET", "/v1/plans/{plan_id}", None, "A plan, signed by the analyzer.", plan, (_PLAN,),
+            "GET", "/v1/plans/{plan_id}", None, "A plan, signed by the analyzer.", plan, (PLAN,),
             problems=(problems.ANALYZER_SILENT,),
         ),
         Operation(
             "GET", "/v1/plans/{plan_id}/certificate", None,
-            "The certificate of the plan, signed by the analyzer.", certificate, (_PLAN,),
+            "The certificate of the plan, signed by the analyzer.", certificate, (PLAN,),
             problems=(problems.ANALYZER_SILENT,),
         ),
         Operation(
             "GET", "/v1/plans/{plan_id}/crowd-key", None,
             "The key that reports of a window are encrypted for now, signed by the analyzer.",
-            crowd_key, (_PLAN, _WINDOW),
+            crowd_key, (PLAN, _WINDOW),
             problems=(problems.WINDOW_EXPIRED, problems.WINDOW_NOT_OPEN, problems.NO_KEY),
         ),
-        Operation(
-            "POST", "/v1/plans/{plan_id}/encrypted", None,
-            "Send encrypted reports. Each is forwarded once; a repeated report gets the same"
-            " response.",
-            None, (_PLAN,), status=202, media=(), binary=(ENCRYPTED_TYPE,),
-            problems=(problems.PLAN_CLOSED, problems.KEY_CHANGED, problems.TOO_MANY),
-        ),
         Operation("GET", "/v1/keys", None, "The analyzer's signing keys.", keys),
-        Operation("GET", "/openapi.json", None, "This document.", document),
     )  # fmt: skip
-    others = make_app(
-        [operation for operation in operations if operation.handler is not None],
-        lambda operation: operation.handler,
-        relay.service.refused,
-    )
-
     origins = read_origins(relay.settings.origins)
-    return with_cors(first(ingest.handle, others), lambda plan_id: origins)
+    return public_app(ingest, documents, relay.service.refused, lambda plan_id: origins)
 
 
 def _as_received(document: Document | Problem, cache: str) -> Response:
@@ -129,66 +117,56 @@ class OpsHandlers(ServiceHandlers):
         super().__init__(relay)
         self._relay = relay
 
-    async def plans(self, request: Request) -> Response:
+    async def plans(self, request: Request) -> object:
         token = token_of(request)
         lines = [
             {"id": record.plan.id, "survey": record.plan.survey.name, "state": record.state}
-            for record in self._relay.cache.plans()
+            for record in self._relay.cache.plans.values()
             if token.covers(record.plan.id)
         ]
-        return json_response({"plans": lines})
+        return {"plans": lines}
 
-    async def crowds(self, request: Request) -> Response:
-        plan_id = request.path_params["plan_id"]
-        if self._relay.cache.plan(plan_id) is None:
+    def _plan_id(self, request: Request) -> str:
+        plan_id: str = request.path_params["plan_id"]
+        if self._relay.cache.plans.get(plan_id) is None:
             raise Refusal(problems.UNKNOWN_PLAN)
+        return plan_id
+
+    async def crowds(self, request: Request) -> object:
+        plan_id = self._plan_id(request)
         crowds = await self._relay.service.in_store(self._relay.store.crowds, plan_id)
-        return json_response(
-            {
-                "crowds": [
-                    {
-                        "window": crowd.window,
-                        "crowd": crowd.place,
-                        "state": crowd.state,
-                        "progress": crowd.progress,
-                    }
-                    for crowd in crowds
-                ]
-            }
-        )
+        return {"crowds": [crowd._asdict() for crowd in crowds]}
 
-    async def close(self, request: Request) -> Response:
-        plan_id = request.path_params["plan_id"]
-        if self._relay.cache.plan(plan_id) is None:
-            raise Refusal(problems.UNKNOWN_PLAN)
+    async def close(self, request: Request) -> object:
+        plan_id = self._plan_id(request)
         if not await self._relay.cache.close_plan(plan_id, by=token_of(request).label):
             raise Refusal(problems.WRONG_STATE)
-        return json_response({"id": plan_id, "state": "closed"})
+        return {"id": plan_id, "state": "closed"}
 
     async def metrics(self, request: Request) -> Response:
         await self._relay.count_waiting()
         return await super().metrics(request)
 
-    async def key(self, request: Request) -> Response:
+    async def key(self, request: Request) -> object:
         """Show the relay's own signing key, which the analyzer must know."""
-        return json_response({"ed25519": self._relay.service.signer.public_key})
+        return {"ed25519": self._relay.service.signer.public_key}
 
 
-async def _openapi(handlers: OpsHandlers, request: Request) -> Response:
+async def _openapi(handlers: OpsHandlers, request: Request) -> object:
     summary = "Health, metrics, and the progress of crowds."
-    return json_response(openapi(OPERATIONS, "Shoal relay, operations", summary))
+    return openapi(OPERATIONS, "Shoal relay, operations", summary)
 
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/plans", "viewer", "List plans and their states.", OpsHandlers.plans),
     Operation(
         "GET", "/v1/plans/{plan_id}/crowds", "viewer", "A plan's crowds; progress in per cent.",
-        OpsHandlers.crowds, (_PLAN,), problems=(problems.UNKNOWN_PLAN,),
+        OpsHandlers.crowds, (PLAN,), problems=(problems.UNKNOWN_PLAN,),
     ),
     Operation(
         "POST", "/v1/plans/{plan_id}/close", "admin",
         "Close: take no more reports, and discard incomplete crowds.",
-        OpsHandlers.close, (_PLAN,), problems=(problems.UNKNOWN_PLAN, problems.WRONG_STATE),
+        OpsHandlers.close, (PLAN,), problems=(problems.UNKNOWN_PLAN, problems.WRONG_STATE),
     ),
     Operation("GET", "/v1/relay-key", "viewer", "The relay's own signing key.", OpsHandlers.key),
     Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.", OpsHandlers.clock),

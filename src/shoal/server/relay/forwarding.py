@@ -181,10 +181,7 @@ class Forwarder:
                 del known[number]
 
     async def _send(self, crowd: FrozenCrowd) -> bool:
-        """Send the chunks that are not signed for; return when the analyzer has all of them.
-
-        Return False if the crowd was shuffled elsewhere: those chunks are sent, and not ours.
-        """
+        """Send the chunks that are not signed for; False if the crowd was shuffled elsewhere."""
         key = await self._in_store(self._store.frozen.crowd_key, crowd)
         chunks = crowd.chunks
         if chunks is None:
@@ -197,7 +194,7 @@ class Forwarder:
         signed_for = await self._in_store(self._store.frozen.receipts, crowd)
         # If all are signed for, the last one tells again whether the crowd is complete.
         missing = sorted(set(range(chunks)) - signed_for) or [chunks - 1]
-        state = ""
+        state: object = None
         for number in missing:
             content = await self._in_thread(self._files.read, crowd, key, number)
             state = await self._in_thread(self._analyzer.send_chunk, crowd, number, content)

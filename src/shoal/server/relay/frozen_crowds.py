@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.protocol.encryption import CrowdKey
+from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.relay.encrypted_pool import read_rows, remove_rows
 from shoal.server.storage.database import Database, StorageError, storage_errors
-from shoal.server.storage.store import CrowdChange
+from shoal.server.storage.records import read_plan
+from shoal.server.storage.store import CrowdChange, tell
 from shoal.server.storage.windows import IncompleteCrowd
 
 _ROWS_AT_ONCE = 2000
@@ -47,11 +49,11 @@ class FrozenCrowd:
 class FrozenCrowds:
     """The crowds in a relay's data that have all their reports.
 
-    `discarded` is called with a plan's id and a crowd that was discarded.
+    `discarded` is called with a plan and a crowd that was discarded.
     """
 
     def __init__(
-        self, database: Database, discarded: Callable[[str, IncompleteCrowd], None]
+        self, database: Database, discarded: Callable[[Plan, IncompleteCrowd], None]
     ) -> None:
         self._database, self._connection, self._discarded = database, database.connection, discarded
         self._attempts: dict[int, bytes] = {}
@@ -81,10 +83,7 @@ class FrozenCrowds:
         )
 
     def claim(self, crowd: FrozenCrowd) -> FrozenCrowd | None:
-        """Claim a crowd for this process; return its current state.
-
-        None says that another process has it under way, or that it has ended.
-        """
+        """Claim a crowd and return its state; None if another process has it, or it ended."""
         if not self._database.is_shared:
             return crowd
         if not self._database.claim(_claim(crowd)):
@@ -121,10 +120,7 @@ class FrozenCrowds:
     # Shuffles
 
     def begin_attempt(self, crowd: FrozenCrowd) -> bool:
-        """Begin to shuffle a crowd into rows, after attempts that did not come to their end.
-
-        Some of their chunks are removed; return whether there may be more, to do it again.
-        """
+        """Begin to shuffle a crowd; remove some chunks of earlier attempts, if there are any."""
         self._attempts[crowd.number] = SystemBits().draw(16)
 
         def work() -> bool:
@@ -159,10 +155,7 @@ class FrozenCrowds:
         return bytes(rows[0][0])
 
     def shuffled(self, crowd: FrozenCrowd, chunks: int) -> bool:
-        """State that a crowd's chunks are stored: only they are forwarded from now on.
-
-        Return False if it was shuffled elsewhere: then other chunks are forwarded, or were.
-        """
+        """State that a crowd's chunks are stored, to be forwarded; False if others are, or were."""
         number, attempt = crowd.number, self._attempts.pop(crowd.number, None)
         statement = (
             "UPDATE crowds SET state = 'shuffled', chunks = ?, attempt = ?"
@@ -209,21 +202,21 @@ class FrozenCrowds:
     # The end
 
     def end(self, crowd: FrozenCrowd, *, forwarded: bool) -> bool:
-        """Destroy a crowd here: the analyzer has it, or refused it for good.
-
-        Return whether it had not ended before.
-        """
+        """Destroy a crowd that the analyzer has, or refused for good; False if it had ended."""
         state = "forwarded" if forwarded else "discarded"
-        ended = self._database.run(
+        changes = self._database.run(
             "end a crowd", lambda: self._end(crowd.number, state), new_key=True, scrub=True
         )
-        if ended and not forwarded:
-            self._discarded(crowd.plan_id, IncompleteCrowd(crowd.place, 100))
-        return ended
+        if not forwarded:
+            tell(changes, lambda plan, number: None, self._discarded)
+        return bool(changes)
 
-    def _end(self, number: int, state: str) -> bool:
-        (plan_id,) = self._connection.execute(
-            "SELECT plan FROM crowds WHERE number = ?", (number,)
+    def _end(self, number: int, state: str) -> list[CrowdChange]:
+        """End a crowd, in a transaction; return it, unless it had ended before."""
+        plan_id, document, place = self._connection.execute(
+            "SELECT plan, plans.document, place FROM crowds JOIN plans ON plans.id = crowds.plan"
+            " WHERE number = ?",
+            (number,),
         ).fetchone()
         changed = self._connection.execute(
             "UPDATE crowds SET state = ? WHERE number = ? AND state IN ('frozen', 'shuffled')"
@@ -233,21 +226,17 @@ class FrozenCrowds:
         self._connection.execute("DELETE FROM receipts WHERE number = ?", (number,))
         self._leave_rows(number)
         self._database.keys.forget(plan_id, "crowd", number)
-        return bool(changed)
+        ended = CrowdChange(read_plan(plan_id, document), (), [IncompleteCrowd(place, 100)])
+        return [ended] if changed else []
 
     def discard_late(self, before_day: int) -> list[CrowdChange]:
         """Discard, in a transaction, crowds that the analyzer has not taken in time."""
-        old = self._connection.execute(
-            "SELECT number, plan, place FROM crowds"
-            " WHERE state IN ('frozen', 'shuffled') AND day < ?",
-            (before_day,),
-        ).fetchall()
-        for number, _, _ in old:
-            self._end(number, "discarded")
+        changes = []
+        query = "SELECT number FROM crowds WHERE state IN ('frozen', 'shuffled') AND day < ?"
+        for (number,) in self._connection.execute(query, (before_day,)).fetchall():
+            changes += self._end(number, "discarded")
             self._connection.execute("INSERT INTO untold VALUES (?)", (number,))
-        return [
-            CrowdChange(plan_id, (), [IncompleteCrowd(place, 100)]) for _, plan_id, place in old
-        ]
+        return changes
 
     def tidy(self) -> bool:
         """Remove some unneeded rows; return whether there may be more."""

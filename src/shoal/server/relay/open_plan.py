@@ -137,10 +137,7 @@ class RelayPlan(WindowedPlan):
         ]
 
     def sign_again(self, wanted: Wanted, signed: Document) -> bool:
-        """Replace the signatures of an open crowd's document.
-
-        Returns False if it is another document. A crowd that is not open any more needs none.
-        """
+        """Replace the signatures of an open crowd's document; False if it is another document."""
         for crowd in self._crowds.get(wanted.window, ()):
             if crowd.named == wanted:
                 if crowd.signed.content != signed.content:
@@ -160,11 +157,9 @@ class RelayPlan(WindowedPlan):
     def accept(
         self, uploads: Sequence[EncryptedReports], time: OpenWindows
     ) -> list[Problem | None]:
-        """Take the reports of uploads that have not come before, and answer for each upload.
-
-        Of an upload that does not fit the open crowd, as much as fits is taken. Its sender encrypts
-        all of it again for the next crowd, where the accepted reports are recognized.
-        """
+        """Take the reports of uploads that have not come before, and answer for each upload."""
+        # Of an upload that does not fit the open crowd, as much as fits is taken. Its sender
+        # encrypts all of it again for the next crowd, where the accepted reports are recognized.
         answers = [self.problem(one.window, one.window, time) for one in uploads]
         for window in {one.window for one in uploads}:
             here = [
@@ -257,11 +252,9 @@ class RelayPlan(WindowedPlan):
         return int(last) + 1
 
     def open_crowd(self, wanted: Wanted, signed: Document, time: OpenWindows) -> bool:
-        """Open a crowd whose key has come; return whether it is still wanted.
-
-        The analyzer may have given the key of a later crowd, because the wanted one has ended or
-        belongs to other data. Then that crowd is opened.
-        """
+        """Open a crowd whose key has come; return whether it is still wanted."""
+        # The analyzer may have given the key of a later crowd, because the wanted one has ended or
+        # belongs to other data. Then that crowd is opened.
         if wanted.place != self._next_place(wanted.window) or wanted not in self.wanted(time):
             return False
         (last,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM crowds").fetchone()

@@ -31,36 +31,30 @@ class RelayPlans:
 
     def __init__(self, service: Service, store: RelayStore) -> None:
         self._service, self._store = service, store
-        self._plans: dict[str, PlanRecord] = {}
+        self.plans: dict[str, PlanRecord] = {}
         self._oldest: dict[str, int] = {}
         self._documents: dict[str, Document] = {}
         self.open_keys: dict[tuple[str, int], Document] = {}
         self._one_reading = asyncio.Lock()
         self._next_reading: asyncio.Future[None] | None = None
 
-    def plan(self, plan_id: str) -> PlanRecord | None:
-        return self._plans.get(plan_id)
-
-    def plans(self) -> list[PlanRecord]:
-        return [self._plans[plan_id] for plan_id in sorted(self._plans)]
-
     def knows(self, plan_id: str) -> bool:
         """Whether a plan was published, here or elsewhere."""
-        record = self._plans.get(plan_id)
+        record = self.plans.get(plan_id)
         return record is not None and record.state != "draft"
 
     def document(self, name: str) -> Document | Problem:
         """Return a document of the analyzer by its name, or why there is none."""
         if name in self._documents:
             return self._documents[name]
-        known = name == "keys" or name.rpartition(" ")[2] in self._plans
+        known = name == "keys" or name.rpartition(" ")[2] in self.plans
         return problems.ANALYZER_SILENT if known else problems.UNKNOWN_PLAN
 
     def crowd_key(self, plan_id: str, window: int) -> Document | Problem:
         """Return the key that reports of a window are encrypted for now, or why there is none."""
         if not self.knows(plan_id):
             return problems.UNKNOWN_PLAN
-        record = self._plans[plan_id]
+        record = self.plans[plan_id]
         if record.state != "published":
             return problems.PLAN_CLOSED
         time = OpenWindows.of(record.plan, self._service.clock())
@@ -85,7 +79,7 @@ class RelayPlans:
         keys = self._store.open_keys()  # other reads are not checked against the key
         plans = {record.plan.id: record for record in self._store.plans()}
         oldest, documents = self._store.oldest_windows(), self._store.documents()
-        self._plans, self._oldest = plans, oldest
+        self.plans, self._oldest = plans, oldest
         self._documents, self.open_keys = documents, keys
 
     def note_keys(self) -> None:
@@ -116,17 +110,13 @@ _PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(/crowd-key)?(?:/|$)")
 
 
 def refresh_on_miss(
-    public: App,
-    cache: RelayPlans,
-    service: Service,
-    clock: Callable[[], float] = time.monotonic,
+    public: App, cache: RelayPlans, service: Service, clock: Callable[[], float] = time.monotonic
 ) -> App:
-    """Return an app that reads the cache again before it responds, where it may be out of date.
-
-    Another relay on the same database may have published a plan: see `Lookups`. It may have filled
-    the crowd whose key is shown here. So the keys are read again when somebody asks for one, at
-    most once a second; a report for an old key is refused with 412, and its sender asks again.
-    """
+    """Return an app that reads the cache again before it responds, where it may be out of date."""
+    # Another relay on the same database may have published a plan: see `Lookups`. It may have
+    # filled the crowd whose key is shown here. So the keys are read again when somebody asks for
+    # one, at most once a second; a report for an old key is refused with 412, and its sender asks
+    # again.
     lookups, looked = Lookups(service, clock), [clock()]
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -13,11 +13,11 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
 from shoal.server.core.http import App
-from shoal.server.core.ingest import Committer, DeviceIngest
-from shoal.server.core.listeners import Listener, leave, run
+from shoal.server.core.ingest import Committer
+from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
-from shoal.server.core.service import Party, Service
+from shoal.server.core.service import Party
 from shoal.server.core.settings import RelaySettings
 from shoal.server.relay.analyzer_client import (
     AnalyzerClient,
@@ -25,7 +25,7 @@ from shoal.server.relay.analyzer_client import (
     HttpAnalyzerTransport,
 )
 from shoal.server.relay.chunk_files import ShuffledChunks, crowd_bytes
-from shoal.server.relay.endpoints import FORMAT, kilobytes, make_ops, make_public
+from shoal.server.relay.endpoints import FORMAT, EncryptedIngest, kilobytes, make_ops, make_public
 from shoal.server.relay.forwarding import Forwarder, RelayMetrics
 from shoal.server.relay.key_prefetch import KeyPrefetcher
 from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
@@ -43,24 +43,12 @@ buckets are in the folder if the data are in a database."""
 class Relay(Party):
     """Accepts encrypted reports for plans with two parties and forwards complete crowds, shuffled.
 
-    Use it as an asynchronous context; `public` and `ops` are its two ASGI apps.
-
-    Parameters
-    ----------
-    folder
-        The data folder, created if needed; one relay at a time uses it.
-    analyzer
-        The analyzer's URL, or a transport of requests to it.
-    settings
-        The settings.
-    analyzer_key
-        The analyzer's Ed25519 key, 32 bytes or their base64url; by default the one that was pinned
-        before, or else the one at the first contact.
-    token_file
-        A file with the relay's token at the analyzer; by default `analyzer-token` in the folder. It
-        is read for every request, so that it can be replaced.
-    clock
-        Seconds since 1970; by default one that does not jump.
+    Use it as an asynchronous context; `public` and `ops` are its two ASGI apps. One relay at a time
+    uses the folder. `analyzer` is the analyzer's URL, or a transport of requests to it.
+    `analyzer_key` is its Ed25519 key, 32 bytes or their base64url; by default the one that was
+    pinned before, or else the one at the first contact. `token_file` has the relay's token there;
+    by default `analyzer-token` in the folder. It is read for every request, so that it can be
+    replaced. `clock` returns seconds since 1970; by default it does not jump.
     """
 
     public: App
@@ -78,16 +66,8 @@ class Relay(Party):
         token_file: Path | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.settings = settings or RelaySettings()
-        self.metrics = RelayMetrics()
-        self.service = Service(
-            folder,
-            self.settings,
-            role="collector",
-            metrics=self.metrics,
-            clock=clock,
-            is_shared=bool(self.settings.database),
-        )
+        self.settings, self.metrics = settings or RelaySettings(), RelayMetrics()
+        super().__init__(folder, self.settings, self.metrics, clock)
         if isinstance(analyzer, str):
             analyzer = HttpAnalyzerTransport(analyzer, self.settings.forward_timeout)
         self._transport: AnalyzerTransport = analyzer
@@ -96,7 +76,7 @@ class Relay(Party):
 
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
-        self.store = store = service.open(self._make_store)
+        self.store = store = self.open_store(RelayStore)
         pinned = store.pinned_key() if self._given_key is None else self._given_key
         if service.is_shared and pinned is not None:
             store.pin_key(pinned, True)  # other relays need not be told the key
@@ -118,7 +98,7 @@ class Relay(Party):
         committer = Committer(
             service.accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
         )
-        ingest = DeviceIngest(service, settings, self, committer, FORMAT)
+        ingest = EncryptedIngest(service, settings, self, committer, FORMAT)
         self.public, self.ops = make_public(self, ingest), make_ops(self)
         if service.is_shared:
             self.public = refresh_on_miss(self.public, self.cache, service)
@@ -130,17 +110,6 @@ class Relay(Party):
         self.forwarder.stop()
         self.client.stop()
         await super().__aexit__(*error)
-
-    def _make_store(self) -> RelayStore:
-        return RelayStore(
-            self.service.folder,
-            url=self.settings.database,
-            timeout=self.settings.store_timeout,
-            deadline_days=self.settings.deadline_days,
-            clock=self.service.clock,
-            released=self.released,
-            discarded=self.discarded,
-        )
 
     def _pin(self, key: bytes, is_first: bool) -> bytes:
         return self.service.wait_for_store(self.store.pin_key, key, is_first)
@@ -173,10 +142,8 @@ class Relay(Party):
             )
 
     async def check_deadlines(self) -> None:
-        """Raise an error if the analyzer says that its deadline does not fit this relay's.
-
-        If the analyzer does not respond, the relay starts and asks again, and /readyz reports it.
-        """
+        """Raise an error if the analyzer says that its deadline does not fit this relay's."""
+        # If the analyzer does not respond, the relay starts and asks again, and /readyz reports it.
         with suppress(TimeoutError):
             await asyncio.wait_for(self.prefetcher.asked.wait(), _FIRST_ANSWER)
         if self.prefetcher.misfits:
@@ -189,7 +156,7 @@ class Relay(Party):
 
     def plan_for_reports(self, plan_id: str) -> Plan | Problem:
         """Return a plan whose reports can be stored; the transaction checks the plan's state."""
-        record = self.cache.plan(plan_id)
+        record = self.cache.plans.get(plan_id)
         if record is None:
             return problems.UNKNOWN_PLAN
         return record.plan if self._has_room(record.plan) else problems.STORAGE_FULL
@@ -202,9 +169,9 @@ class Relay(Party):
     def after_commit(self) -> None:
         self.cache.note_keys()
 
-    def released(self, plan_id: str, number: int) -> None:
-        self.metrics.released(self._reports_needed(plan_id))
-        LOG.info("crowd complete", extra={"facts": {"plan": plan_id}})
+    def released(self, plan: Plan, number: int) -> None:
+        self.metrics.released(plan.reports_needed)
+        LOG.info("crowd complete", extra={"facts": {"plan": plan.id}})
 
     # Housekeeping
 
@@ -225,7 +192,7 @@ class Relay(Party):
         problem = await self.service.obstacle()
         if problem is not None:
             return problem
-        accepting = [one.plan for one in self.cache.plans() if one.state == "published"]
+        accepting = [one.plan for one in self.cache.plans.values() if one.state == "published"]
         if not all(map(self._has_room, accepting)):
             return problems.STORAGE_FULL
         documents = (self.cache.document(f"plan {plan.id}") for plan in accepting)
@@ -241,7 +208,7 @@ class Relay(Party):
     def _plans_without_key(self) -> int:
         return sum(
             self.cache.crowd_key(record.plan.id, self._window(record.plan)) == problems.NO_KEY
-            for record in self.cache.plans()
+            for record in self.cache.plans.values()
             if record.state == "published"
         )
 
@@ -256,7 +223,7 @@ class Relay(Party):
             self.metrics.without_key.set(self._plans_without_key())
 
     def metrics_text(self) -> bytes:
-        states = (record.state for record in self.cache.plans())
+        states = (record.state for record in self.cache.plans.values())
         return self.service.metrics_text(states, self._files.size)
 
 
@@ -272,23 +239,12 @@ def serve_relay(
     never_published: bool = False,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
-    """Run a relay until it is told to stop.
+    """Run a relay until it is told to stop; for the analyzer's key and the token file see `Relay`.
 
-    Parameters
-    ----------
-    folder, analyzer, settings
-        Where its data are, the analyzer's URL, and its settings.
-    plans
-        Plans whose reports it takes.
-    analyzer_key, token_file
-        The analyzer's signing key, and a file with the relay's token there.
-    allow_plain
-        Reach the analyzer over http on other machines too, where the network is trusted.
-    never_published
-        After a restore: states that these plans were not published before.
-    ready
-        Called with the two addresses, as URLs by the names `public` and `ops`, and the relay's own
-        signing key by the name `key`.
+    It takes reports of `plans`; after a restore, `never_published` states that they were not
+    published before. With `allow_plain` it reaches the analyzer over http on other machines too.
+    `ready` is called with the two addresses, as URLs by the names `public` and `ops`, and the
+    relay's own signing key by the name `key`.
     """
     settings = settings or RelaySettings()
     transport = HttpAnalyzerTransport(analyzer, settings.forward_timeout, allow_plain=allow_plain)
@@ -299,13 +255,9 @@ def serve_relay(
             await relay.publish(plan, never_published=never_published)
         await relay.check_deadlines()
 
-    listeners = [
-        Listener("public", settings.listen, lambda: relay.public),
-        Listener("ops", settings.ops, lambda: relay.ops),
-    ]
     run(
         relay,
-        listeners,
+        {"public": settings.listen, "ops": settings.ops},
         begin=begin,
         ready=lambda urls: ready(urls | {"key": relay.service.signer.public_key}),
     )

@@ -16,13 +16,7 @@ from shoal.server.core.problems import Problem
 from shoal.server.relay.frozen_crowds import FrozenCrowds
 from shoal.server.relay.open_plan import Document, RelayPlan, Wanted
 from shoal.server.relay.schema import ANALYZER_KEY, DATA_NAME, RELAY
-from shoal.server.storage.database import (
-    Database,
-    OpenPlans,
-    read_fact,
-    storage_errors,
-    write_fact,
-)
+from shoal.server.storage.database import Database, OpenPlans, read_fact, storage_errors, write_fact
 from shoal.server.storage.records import PlanRecord, Records
 from shoal.server.storage.sqlite import open_data
 from shoal.server.storage.store import (
@@ -40,7 +34,7 @@ class RelayCrowd(NamedTuple):
     """A crowd; of an open one only the progress is told, in per cent."""
 
     window: int
-    place: int
+    crowd: int
     state: str
     progress: int
 
@@ -49,8 +43,8 @@ class RelayStore:
     """Plans, open crowds and crowds on their way (`frozen`) of a relay.
 
     A crowd that is incomplete, or that the analyzer does not take, is discarded after
-    `deadline_days`; 0 for never. `released` is called with a plan's id and the number of a crowd
-    that was frozen, `discarded` with a plan's id and a discarded crowd. For the others see `Store`.
+    `deadline_days`; 0 for never. `released` is called with a plan and the number of a crowd that
+    was frozen, `discarded` with a plan and a discarded crowd. For the others see `Store`.
     """
 
     def __init__(
@@ -61,8 +55,8 @@ class RelayStore:
         timeout: float = 10.0,
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
-        released: Callable[[str, int], None] = lambda plan_id, number: None,
-        discarded: Callable[[str, IncompleteCrowd], None] = lambda plan_id, ended: None,
+        released: Callable[[Plan, int], None] = lambda plan, number: None,
+        discarded: Callable[[Plan, IncompleteCrowd], None] = lambda plan, ended: None,
     ) -> None:
         self.folder, self._clock, self._deadline_days = folder, clock, deadline_days
         self._released, self._discarded = released, discarded
@@ -88,11 +82,7 @@ class RelayStore:
         return self._records.plans()
 
     def publish(self, plan: Plan, *, never_published: bool = False) -> None:
-        """Take reports of a plan from now on; a plan that was closed stays so.
-
-        After a restore, a plan that is new here may have been forgotten: one without a window is
-        published only on a declaration that it never was before.
-        """
+        """Take reports of a plan from now on; a plan that was closed stays so."""
         add_plan(self.database, plan)
 
         def work() -> None:
@@ -115,7 +105,7 @@ class RelayStore:
             ended = plan.discard_crowds("closed")
             plan.forget_windows()
             self._set_state(plan_id, "closed")
-            return [CrowdChange(plan_id, frozen, ended)]
+            return [CrowdChange(plan.plan, frozen, ended)]
 
         changes = self.database.run("close a plan", work, new_key=True, scrub=True)
         tell(changes, self._released, self._discarded)
@@ -152,11 +142,7 @@ class RelayStore:
         return None if stored is None else check_public_key(stored)
 
     def pin_key(self, key: bytes, is_first: bool = False) -> bytes:
-        """Pin the analyzer's key, for good or until a signed link leads to another.
-
-        Return the key that counts: of two processes that see the analyzer for the first time, that
-        of the one that was faster.
-        """
+        """Pin the analyzer's key; at the first contact, return the one that was first."""
 
         def work() -> bytes:
             known = self.pinned_key()
@@ -226,13 +212,14 @@ class RelayStore:
     def discard(self, ended: Wanted) -> bool:
         """Discard an open crowd that has ended at the analyzer; return whether it was open."""
 
-        def work() -> CrowdChange:
+        def work() -> list[CrowdChange]:
             plan = self._plans.get(ended.plan_id)
-            return CrowdChange(ended.plan_id, (), [] if plan is None else plan.discard(ended))
+            discarded = [] if plan is None else plan.discard(ended)
+            return [CrowdChange(plan.plan, (), discarded)] if plan and discarded else []
 
-        change = self.database.run("discard a crowd", work, new_key=True, scrub=True)
-        tell([change], self._released, self._discarded)
-        return bool(change.discarded)
+        changes = self.database.run("discard a crowd", work, new_key=True, scrub=True)
+        tell(changes, self._released, self._discarded)
+        return bool(changes)
 
     def open_crowd(self, wanted: Wanted, signed: Document) -> bool:
         """Open a crowd whose key has come; return whether it is still wanted."""
@@ -269,16 +256,16 @@ class RelayStore:
     # Crowds
 
     def sweep(self) -> None:
-        """Freeze complete crowds, close expired windows, discard crowds past their deadline.
-
-        The key of the data is changed and the log emptied each time, whether or not there is
-        anything to do: otherwise response times would reveal it.
-        """
+        """Freeze complete crowds, close expired windows, discard crowds past their deadline."""
+        # The key of the data is changed and the log emptied each time, whether or not there is
+        # anything to do: otherwise response times would reveal it.
         changes = self.database.run("sweep", self._sweep, new_key=True, scrub=True)
         tell(changes, self._released, self._discarded)
 
     def _sweep(self) -> list[CrowdChange]:
-        changes = sweep_plans(self.database, self._taking(), self._clock, self._deadline_days)
+        changes = sweep_plans(
+            self.database, self._taking().values(), self._clock, self._deadline_days
+        )
         if self._deadline_days and may_destroy(self.database, self._clock):
             oldest = int(self._clock() // DAY) - self._deadline_days + 1
             changes += self.frozen.discard_late(oldest)

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -201,6 +203,19 @@ class Database(ABC):
             raise
 
 
+def own_files(
+    folder: Path, name: re.Pattern[str], foreign: set[str]
+) -> Iterator[tuple[Path, re.Match[str]]]:
+    """Yield the files of a folder that have such a name; others are left alone, and logged once."""
+    for path in list(folder.iterdir()) if folder.is_dir() else ():
+        if (matched := name.fullmatch(path.name)) is not None:
+            yield path, matched
+        elif path.name not in foreign:
+            foreign.add(path.name)
+            log = logging.getLogger("shoal.server")
+            log.warning("a foreign file is left alone", extra={"facts": {"path": str(path)}})
+
+
 def read_fact(connection: SqlConnection, name: str) -> str | None:
     row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
@@ -245,11 +260,9 @@ def storage_errors() -> Iterator[None]:
 
 @contextmanager
 def data_lock(folder: Path, name: str = "lock") -> Iterator[None]:
-    """Hold the data for one process; the lock goes with the process, however it ends.
-
-    The lock file can be deleted by mistake, the database cannot. So a collector holds both; SQLite
-    locks ranges of its file, which is another kind of lock and does not get in the way.
-    """
+    """Hold the data for one process; the lock goes with the process, however it ends."""
+    # The lock file can be deleted by mistake, the database cannot. So a collector holds both;
+    # SQLite locks ranges of its file, which is another kind of lock and does not get in the way.
     try:
         handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

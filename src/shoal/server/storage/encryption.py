@@ -217,10 +217,7 @@ _WAY_OUT = (
 
 
 def generation_without_log(path: Path) -> Generation:
-    """Return the generation of a database file without its write-ahead log.
-
-    It is None if the file has no tables yet, or those of a version that is refused later.
-    """
+    """Return the generation of a database file without its log; None without our tables."""
     if not path.exists():
         return None
     with closing(

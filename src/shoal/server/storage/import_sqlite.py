@@ -25,12 +25,7 @@ from shoal.server.storage.database import (
     transaction,
     write_fact,
 )
-from shoal.server.storage.encryption import (
-    CROWD_KEY_FILE,
-    FileKey,
-    Keyring,
-    generation_without_log,
-)
+from shoal.server.storage.encryption import CROWD_KEY_FILE, FileKey, Keyring, generation_without_log
 from shoal.server.storage.key_file import SIGNING_FILE
 from shoal.server.storage.postgres import lock_all
 from shoal.server.storage.postgres_connection import PostgresConnection

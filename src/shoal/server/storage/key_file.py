@@ -92,10 +92,7 @@ class KeyFile:
         return list(self._keys)
 
     def active(self) -> list[StoredKey]:
-        """Return the keys that are used now, the newest first.
-
-        There is always one: the newest, if the clock was set back to before all of them.
-        """
+        """Return the keys that are used now, the newest first; one, whatever the clock says."""
         now = self._clock()
         return [key for key in self._keys if key.state(now) == "active"] or self._keys[:1]
 
@@ -116,11 +113,7 @@ class KeyFile:
         ]
 
     def rotate(self, overlap: int, pending: int = 0) -> StoredKey:
-        """Make a new key and return it.
-
-        It becomes active after `pending` seconds; the current key stays active for `overlap`
-        seconds more.
-        """
+        """Make a new key, active after `pending` seconds; the old one stays `overlap` longer."""
         now = int(self._clock())
         present, *earlier = self._keys
         if any(key.state(now) != "expired" for key in earlier):
@@ -147,10 +140,7 @@ class KeyFile:
         self.forget_expired()
 
     def forget_expired(self) -> None:
-        """Destroy the secrets of expired keys.
-
-        The file is replaced whole; a flash disk may keep its old blocks for a while.
-        """
+        """Destroy the secrets of expired keys; a flash disk may keep the old blocks for a while."""
         now = self._clock()
         kept = [
             key._replace(secret=b"") if key.state(now) == "expired" else key for key in self._keys
@@ -286,10 +276,8 @@ def _signature(key: StoredKey, document: bytes) -> str:
 
 
 def private_file(path: Path, text: str) -> None:
-    """Write a new file that only its owner can read; it is there whole, or not at all.
-
-    An existing file is an error. The folder belongs to one process, so there is no race.
-    """
+    """Write a new file that only its owner can read; it is there whole, or not at all."""
+    # The folder belongs to one process, so there is no race.
     if path.exists():
         raise StorageError(f"{path} exists already and is not overwritten.")
     disk, part = Disk(), f"{path.name}.part"

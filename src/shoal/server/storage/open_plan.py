@@ -83,8 +83,7 @@ class OpenPlan(WindowedPlan):
         if key is None:
             raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
         rows = self._connection.execute(
-            "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
-            (self.plan.id, number),
+            "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?", (self.plan.id, number)
         )
         blocks = {part: decrypt(key, content, self._about(number, part)) for part, content in rows}
         return _Crowd(number, window, key, OpenCrowd(self.plan, blocks))
@@ -373,15 +372,8 @@ class OpenCrowd:
                 start = self._table.cohorts_start + cohort * width
                 self._touch(start, start + width)
 
-    def all_blocks(self) -> Iterator[tuple[int, bytes]]:
-        self._touch(0, self._table.numbers.size)
-        return self.changes()
-
     def changes(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the blocks that changed since the last call, to be written.
-
-        The length of each is the same whatever was counted.
-        """
+        """Yield the blocks that changed since the last call, each as long whatever was counted."""
         for block in sorted(self._changed):
             yield block, self._numbers_of(block).astype(self._kind).tobytes()
         self._changed.clear()

@@ -18,13 +18,7 @@ from typing import Any, TypeVar
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.core.clock import SETTLING, STEP, GuardedClock, read_moment
-from shoal.server.storage.database import (
-    NAME,
-    Database,
-    SqlConnection,
-    data_lock,
-    read_fact,
-)
+from shoal.server.storage.database import NAME, Database, SqlConnection, data_lock, read_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE, Keyring
 from shoal.server.storage.postgres_connection import PostgresConnection
 from shoal.server.storage.ratchet import Ratchet
@@ -76,10 +70,8 @@ class PostgresDatabase(Database):
             raise
 
     def _start_clock(self, clock: GuardedClock) -> None:
-        """Refuse to start with a clock that differs from the database's: windows are shared.
-
-        A clock that the database's confirms is trusted, however long the machine was off.
-        """
+        """Refuse to start with a clock that differs from the database's: windows are shared."""
+        # A clock that the database's confirms is trusted, however long the machine was off.
         last = read_moment(self.connection)
         if last is not None:
             clock.resume(last)
@@ -112,10 +104,8 @@ class PostgresDatabase(Database):
         self._ratchet.follow()
 
     def _write_versions(self) -> None:
-        """Give the plans that may have changed a new version.
-
-        It is random: two databases that part after a failover would count to the same number.
-        """
+        """Give the plans that may have changed a new version."""
+        # It is random: two databases that part after a failover would count to the same number.
         drawn = self.plans.new_versions(lambda: int.from_bytes(SystemBits().draw(8)) >> 1)
         for plan_id, version in drawn.items():
             self.connection.execute("UPDATE plans SET version = ? WHERE id = ?", (version, plan_id))

@@ -142,10 +142,7 @@ class PostgresConnection:
         return connection
 
     def _network(self) -> dict[str, Any]:
-        """Return how this side of a connection notices that the other is gone.
-
-        Parameters in the URL take precedence.
-        """
+        """Return how this side notices that the other is gone; the URL takes precedence."""
         given = conninfo_to_dict(self._url)
         hosts = str(given.get("host") or given.get("hostaddr") or "").count(",") + 1
         wanted = {
@@ -159,10 +156,8 @@ class PostgresConnection:
         return {name: value for name, value in wanted.items() if name not in given}
 
     def _limits(self) -> dict[str, int]:
-        """Return how the server notices that this side is gone: others wait for our locks.
-
-        A working server responds with an error before our own timeout.
-        """
+        """Return how the server notices that this side is gone: others wait for our locks."""
+        # A working server responds with an error before our own timeout.
         return {
             "lock_timeout": int(self._timeout * 800),
             "statement_timeout": int(self._timeout * 900),
@@ -183,11 +178,9 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run a transaction: everything inside happens, durably, or nothing does.
-
-        Only what is read is waited for: the rest goes to the server in one stretch, with the commit
-        at its end. What fails there is raised later, at the latest by the commit.
-        """
+        """Run a transaction: everything inside happens, durably, or nothing does."""
+        # Only what is read is waited for: the rest goes to the server in one stretch, with the
+        # commit at its end. What fails there is raised later, at the latest by the commit.
         with self._storage_errors():
             connection = self._connected()
             self._in_transaction, self._warned = True, False
@@ -223,10 +216,7 @@ class PostgresConnection:
 
     @contextmanager
     def _storage_errors(self) -> Iterator[None]:
-        """Turn the server's errors into three: no space, no answer, or not now.
-
-        None of them shows the URL.
-        """
+        """Turn the server's errors into three: no space, no answer, not now; without the URL."""
         try:
             yield
         except psycopg.errors.DiskFull as error:

@@ -107,11 +107,9 @@ class Ratchet:
         self._note(bytes(_SALT), self._now)
 
     def follow(self) -> None:
-        """Turn the ratchet on to the generation of the database; refuse one that does not fit.
-
-        Every transaction does this first: the server may have been replaced meanwhile, by one that
-        lacks what this collector has seen, whether or not its file has it.
-        """
+        """Turn the ratchet on to the generation of the database; refuse one that does not fit."""
+        # Every transaction does this first: the server may have been replaced meanwhile, by one
+        # that lacks what this collector has seen, whether or not its file has it.
         last, known = self._last(), self._known
         assert known is not None
         if last is None or last[0] < known.generation:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import Plan
-from shoal.protocol.signatures import check_public_key, check_signature
+from shoal.protocol.signatures import check_signature
 from shoal.server.storage.database import SqlConnection, StorageError, read_fact, storage_errors
 from shoal.server.storage.key_file import Signer
 from shoal.support.files import canonical_json
@@ -94,6 +94,11 @@ class Records:
     @cached_property
     def _signer(self) -> Signer:
         return Signer(self._folder)
+
+    @cached_property
+    def _public_keys(self) -> dict[str, bytes]:
+        """The keys that may have signed, by their text; they change only while no service runs."""
+        return {key.text: key.public for key in self._signer.keys.all}
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with storage_errors():
@@ -209,10 +214,9 @@ class Records:
             ).fetchone()
         try:
             found = Signature(*row)
-            if found.signer in self._signer.public_keys:
-                check_signature(check_public_key(found.signer), content, found.signature)
-                return found
-        except (TypeError, InputError, TransportError):
+            check_signature(self._public_keys[found.signer], content, found.signature)
+            return found
+        except (TypeError, KeyError, TransportError):
             pass
         raise UnverifiedError(
             f"the stored {what} does not match its signature and is not used. Restore a backup."
@@ -297,10 +301,7 @@ class Signature(NamedTuple):
 
 
 def signed_release(plan_id: str, number: int, unreadable: int | None, release: bytes) -> bytes:
-    """Return the bytes that are signed for a release; no document begins like that.
-
-    `unreadable` counts messages that an analyzer could not read; it is None at a collector.
-    """
+    """Return the bytes that are signed for a release; no document begins like that."""
     about = {"plan": plan_id, "number": number, "unreadable": unreadable}
     return b"shoal release\0" + canonical_json(about | {"sha256": _sha256(release)})
 

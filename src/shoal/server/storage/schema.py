@@ -229,10 +229,7 @@ ANALYZER = replace(
 
 
 def make_tables(connection: SqlConnection, schema: Schema | None) -> None:
-    """Make the tables of new data, or check the version of known ones, in a transaction.
-
-    Without a schema, the data may be those of any service, and must exist.
-    """
+    """Make the tables of new data, or check known ones, which may be any without a schema."""
     version = version_of(connection)
     if version == 0 and schema is not None:
         is_sqlite = isinstance(connection, sqlite3.Connection)
@@ -270,21 +267,13 @@ def check_version(version: int) -> None:
 
 
 def other_version(version: int) -> str:
-    """Return why data of another version are refused.
-
-    Examples
-    --------
-    >>> other_version(99)
-    'data have version 99; this Shoal reads version 2 only'
-    """
+    """Return why data of another version are refused."""
     return f"data have version {version}; this Shoal reads version {VERSION} only"
 
 
 def application_of(path: Path) -> int:
-    """Return SQLite's number of the application that a file belongs to; 0 if it cannot be told.
-
-    The file is not opened by SQLite, which might make files beside one that is not ours.
-    """
+    """Return SQLite's number of the application that a file belongs to; 0 if it cannot be told."""
+    # The file is not opened by SQLite, which might make files beside one that is not ours.
     try:
         with path.open("rb") as file:
             return int.from_bytes(file.read(72)[68:], "big")

@@ -103,11 +103,9 @@ class SqliteDatabase(Database):
             self.keys.settle(log_is_empty=log_is_empty)
 
     def _empty_log(self) -> bool:
-        """Empty the write-ahead log of deleted data; return whether that was possible.
-
-        It is not while another connection reads, for example a backup. Reports do not wait for it:
-        the next sweep tries again.
-        """
+        """Empty the write-ahead log of deleted data; return whether that was possible."""
+        # It is not while another connection reads, for example a backup. Reports do not wait for
+        # it: the next sweep tries again.
         with storage_errors():
             self.connection.execute("PRAGMA busy_timeout = 0")
             try:
@@ -124,10 +122,7 @@ class SqliteDatabase(Database):
 def open_database(
     path: Path, *, create: bool = True, schema: Schema | None = COLLECTOR
 ) -> sqlite3.Connection:
-    """Open a file, make its tables if it is new, and check that it is not damaged.
-
-    Without a schema, the file may hold the data of any service.
-    """
+    """Open a file, make its tables if it is new, and check it; any service's without schema."""
     with storage_errors():
         if not create and not path.exists():
             raise InputError(f"there is no {schema.name if schema else 'service'} data at {path}.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.analysis.report_files import Batch
-from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
@@ -45,8 +44,8 @@ class Store:
 
     The folder has the data, or the keys if the data are in PostgreSQL at `url`. An incomplete crowd
     is discarded after `deadline_days`, 0 for never; they count from its opening, and not before its
-    window begins. `released` is called with a plan's id and the number of a released crowd,
-    `discarded` with a plan's id and a discarded crowd.
+    window begins. `released` is called with a plan and the number of a released crowd, `discarded`
+    with a plan and a discarded crowd.
     """
 
     schema: Schema = COLLECTOR
@@ -60,8 +59,8 @@ class Store:
         timeout: float = 10.0,
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
-        released: Callable[[str, int], None] = lambda plan_id, number: None,
-        discarded: Callable[[str, IncompleteCrowd], None] = lambda plan_id, ended: None,
+        released: Callable[[Plan, int], None] = lambda plan, number: None,
+        discarded: Callable[[Plan, IncompleteCrowd], None] = lambda plan, ended: None,
     ) -> None:
         self.folder, self._clock, self._deadline_days = folder, clock, deadline_days
         self._released, self._discarded = released, discarded
@@ -80,11 +79,9 @@ class Store:
     # Reports
 
     def accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
-        """Count the reports of several uploads; when this returns they are on the disk.
-
-        Each upload is accepted or refused as a whole, with a problem. A repeated report is accepted
-        and not counted again, at the same cost.
-        """
+        """Count the reports of several uploads; when this returns they are on the disk."""
+        # Each upload is accepted or refused as a whole. A repeated report is accepted and not
+        # counted again, at the same cost.
         return accept_by_plan(self._plans, uploads, self._clock)
 
     @property
@@ -147,7 +144,7 @@ class Store:
         assert plan is not None
         if not may_become(plan.state, wanted):  # another process was faster
             raise StorageError(f"another process changed the plan; it is now {plan.state}.")
-        change, time = CrowdChange(plan_id), self._time(plan.plan)
+        change, time = CrowdChange(plan.plan), self._time(plan.plan)
         if plan.state == "draft" and wanted == "published":
             if certificate is None:
                 raise InputError("a plan is published with its certificate.")
@@ -156,7 +153,7 @@ class Store:
             plan.open_crowds(time)
         if wanted == "closed":
             released = plan.release_crowds(time)
-            change = CrowdChange(plan_id, released, plan.discard_crowds("closed"))
+            change = CrowdChange(plan.plan, released, plan.discard_crowds("closed"))
             plan.forget_windows()
         if wanted == "destroyed":
             plan.destroy()
@@ -179,7 +176,7 @@ class Store:
             return plan, plan.release_crowds(self._time(plan.plan))
 
         plan, released = self.database.run("release crowds", work, new_key=True)
-        tell([CrowdChange(plan_id, released)], self._released, self._discarded)
+        tell([CrowdChange(plan.plan, released)], self._released, self._discarded)
         return plan
 
     def progress(self, plan_id: str) -> int:
@@ -237,24 +234,16 @@ class Store:
             release = self._records.release(plan_id, number)
         return release
 
-    def tally(self, plan_id: str, number: int) -> tuple[Plan, Tally] | None:
-        plan, release = self.plan(plan_id), self.release(plan_id, number)
-        if plan is None or release is None:
-            return None
-        return plan.plan, Tally.from_json(json.loads(release), plan.plan)
-
     def sweep(self) -> None:
-        """Release complete crowds, close expired windows, discard crowds past their deadline.
-
-        Windows only go forward: once forgotten, a window stays closed though the clock went back.
-        The key of the data is changed and the log emptied each time, whether or not there is
-        anything to do: otherwise response times would reveal it.
-        """
+        """Release complete crowds, close expired windows, discard crowds past their deadline."""
+        # Windows only go forward: once forgotten, a window stays closed though the clock went back.
+        # The key of the data is changed and the log emptied each time, whether or not there is
+        # anything to do: otherwise response times would reveal it.
         changes = self.database.run("sweep", self._sweep, new_key=True, scrub=True)
         tell(changes, self._released, self._discarded)
 
     def _sweep(self) -> list[CrowdChange]:
-        plans = {plan_id: self._plans.get(plan_id) for plan_id in self._records.plans_with_crowds()}
+        plans = map(self._plans.get, self._records.plans_with_crowds())
         return sweep_plans(self.database, plans, self._clock, self._deadline_days)
 
 
@@ -281,38 +270,39 @@ def accept_by_plan(
 class CrowdChange(NamedTuple):
     """The crowds of a plan that a transaction ended."""
 
-    plan_id: str
+    plan: Plan
     released: Sequence[int] = ()
     discarded: Sequence[IncompleteCrowd] = ()
 
 
 def tell(
     changes: Iterable[CrowdChange],
-    released: Callable[[str, int], None],
-    discarded: Callable[[str, IncompleteCrowd], None],
+    released: Callable[[Plan, int], None],
+    discarded: Callable[[Plan, IncompleteCrowd], None],
 ) -> None:
+    """Report the crowds that ended, after the commit; this must not need the data."""
     for change in changes:
         for number in change.released:
-            released(change.plan_id, number)
+            released(change.plan, number)
         for ended in change.discarded:
-            discarded(change.plan_id, ended)
+            discarded(change.plan, ended)
 
 
 def sweep_plans(
-    database: Database, plans: Mapping[str, Any], clock: Callable[[], float], deadline_days: int
+    database: Database, plans: Iterable[Any], clock: Callable[[], float], deadline_days: int
 ) -> list[CrowdChange]:
     """End the crowds of plans that are complete or too old, and prepare the next commits."""
     changes = []
     if isinstance(clock, GuardedClock):  # so that a restart can tell whether the clock has jumped
         write_moment(database.connection, clock.moment)
     destroys = may_destroy(database, clock)
-    for plan_id, plan in plans.items():
+    for plan in plans:
         time = OpenWindows.of(plan.plan, clock())
         released = plan.release_crowds(time)
         ended = plan.expire(time, deadline_days) if destroys else []
         plan.open_crowds(time)
         plan.make_room()
-        changes.append(CrowdChange(plan_id, released, ended))
+        changes.append(CrowdChange(plan.plan, released, ended))
     return changes
 
 

@@ -68,12 +68,7 @@ class WindowedPlan(ABC):
     """
 
     def __init__(
-        self,
-        database: Database,
-        plan: Plan,
-        state: State,
-        oldest_window: int,
-        records: Records,
+        self, database: Database, plan: Plan, state: State, oldest_window: int, records: Records
     ) -> None:
         self._database, self._connection, self._keys = database, database.connection, database.keys
         self.plan, self.state, self.oldest_window = plan, state, oldest_window
@@ -229,10 +224,7 @@ class SeenReports:
             self._digests.add(np.concatenate(digests))
 
     def catch_up(self, count: int | None = None) -> None:
-        """Read the changes of another process; `count` is the number of reports so far.
-
-        Where that is not known, rows are read up to the first that is not full.
-        """
+        """Read the changes of another process, up to `count` reports if that is known."""
         if count is None:
             self._read_to_the_end()
         else:
@@ -266,10 +258,7 @@ class SeenReports:
         return self._digests.contain(self._hashed(ids))
 
     def remember(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Remember report ids, inside a transaction, and tell which of them are new.
-
-        The same rows are written for a repeated id as for a new one.
-        """
+        """Remember report ids, tell which are new, and write the same rows for the others."""
         digests = self._hashed(ids)
         ordered, first = np.unique(digests, return_index=True)
         fresh = np.zeros(len(digests), bool)

@@ -101,6 +101,9 @@ _FEW = 32
 _MAX_NODES = 4000
 """Little noise and a tiny q make a long tail; its chords may be longer."""
 
+_PER_DEVIATION = 50
+"""Nodes in a standard deviation of the loss."""
+
 _TRIED = 8
 """Crowds tried in each round, in the middle of the worst stretches."""
 
@@ -149,7 +152,7 @@ def loss_scale(N: int, q: float) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def bit_profile(N: int, q: float, tolerance: float = 2.5e-4, fineness: int = 50) -> Profile:
+def bit_profile(N: int, q: float, tolerance: float = 2.5e-4) -> Profile:
     """Bound delta* of one bit among N people, q < 1/2, to within a relative `tolerance` of noise.
 
     >>> profile = bit_profile(3, 0.25)
@@ -160,7 +163,7 @@ def bit_profile(N: int, q: float, tolerance: float = 2.5e-4, fineness: int = 50)
     others = N - 1
     if others * q * (1.0 - q) > _MAX_NOISE:
         others = math.ceil(_MAX_NOISE / (q * (1.0 - q)))
-    nodes, whole = _nodes(others, q, fineness)
+    nodes, whole = _nodes(others, q)
     # rounded down: the values are then valid at the exact nodes, for they fall
     excess = np.expm1(nodes) * (1.0 - UNIT * (8.0 + 4.0 * nodes))
     # dropping a share of the people takes half that share from the noise
@@ -217,9 +220,9 @@ def _cut(first: IntArray, last: IntArray, parts: int) -> tuple[IntArray, IntArra
     return left[left <= right], right[left <= right]
 
 
-def _nodes(others: int, q: float, fineness: int) -> tuple[FloatArray, bool]:
+def _nodes(others: int, q: float) -> tuple[FloatArray, bool]:
     """Losses from 0 up to where the profile is negligible, or ends: no loss is above ln(p/q)."""
-    step = loss_scale(others + 1, q) / fineness
+    step = loss_scale(others + 1, q) / _PER_DEVIATION
     end = largest = log_theta(q) * (1.0 + 1e-14)
     sigma = math.sqrt(others * q * (1.0 - q))
     if sigma >= 30.0:

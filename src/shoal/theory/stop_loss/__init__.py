@@ -9,10 +9,6 @@ route, refines, and falls back on elementary bounds: the result may be wide, it 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
-
-import numpy as np
-import numpy.typing as npt
 
 from shoal.theory.brackets import UNIT, Bracket
 from shoal.theory.stop_loss.inversion import ORDER, invert, terms
@@ -29,31 +25,6 @@ _TERMS_OF_A_LARGE_LAW = 1 << 16
 
 TINY = 5e-324
 """A positive number that is too small for float64 is rounded up to this."""
-
-
-def stop_loss(
-    atoms: npt.ArrayLike, weights: npt.ArrayLike, n: int, threshold: float = 0.0, rtol: float = 1e-4
-) -> Bracket:
-    """Bracket ``E[(Y_1 + ... + Y_n - threshold)_+]``, Y iid with these atoms and weights.
-
-    Weights sum to 1: the heaviest is taken to be what the others leave.
-
-    >>> bracket = stop_loss([-1.0, 1.0], [0.5, 0.5], 4)   # (2 * 4 + 4 * 1) / 16
-    >>> bracket.low <= 0.75 <= bracket.high
-    True
-    """
-    if n < 1 or not math.isfinite(threshold):
-        raise ValueError(f"n must be at least 1 and threshold finite, got {n}, {threshold}.")
-    log_weight = Draw.of(atoms, weights).log_weight
-    y = np.atleast_1d(np.asarray(atoms, dtype=np.float64))
-    share = threshold / n
-    with np.errstate(divide="ignore"):
-        plus = np.log(np.maximum(y, 0.0) + max(-share, 0.0))
-        minus = np.log(np.maximum(-y, 0.0) + max(share, 0.0))
-    if Fraction(share) * n == Fraction(threshold):
-        # atoms exactly at the threshold are exactly 0, which logarithms cannot tell
-        plus[y == share] = minus[y == share] = -np.inf
-    return stop_loss_of(Draw(plus, minus, log_weight), n, rtol)
 
 
 def stop_loss_of(draw: Draw, n: int, rtol: float = 1e-4, max_terms: int = MAX_TERMS) -> Bracket:
@@ -85,6 +56,11 @@ def stop_loss_of(draw: Draw, n: int, rtol: float = 1e-4, max_terms: int = MAX_TE
         result = _refined(problem, n, rtol, known, most, max_terms)
     high = min(result.high, most)
     return Bracket(min(max(result.low, 0.0), high), high)
+
+
+def delta_of_draws(draw: Draw, n: int, rtol: float = 1e-4, max_terms: int = MAX_TERMS) -> Bracket:
+    """Bracket ``(1/n) E[(Y_1 + ... + Y_n)_+]``, which is a delta if Y is a difference of ratios."""
+    return stop_loss_of(draw, n, rtol, max_terms).times(1.0 / n).capped(1.0)
 
 
 def _known(problem: Reduced, extra: float = 0.0) -> Bracket:

@@ -168,18 +168,6 @@ class Draw(NamedTuple):
     log_weight: FloatArray
     blur: FloatArray | float = 0.0
 
-    @classmethod
-    def of(cls, atoms: npt.ArrayLike, weights: npt.ArrayLike) -> Draw:
-        """Build a distribution of plain numbers with plain probabilities."""
-        y = np.atleast_1d(np.asarray(atoms, dtype=np.float64))
-        w = np.atleast_1d(np.asarray(weights, dtype=np.float64))
-        if y.shape != w.shape or y.ndim != 1:
-            raise ValueError(f"atoms and weights must match, got shapes {y.shape}, {w.shape}.")
-        if not (np.isfinite(y).all() and (w >= 0.0).all() and abs(math.fsum(w) - 1.0) < 1e-9):
-            raise ValueError("atoms must be finite, weights must not be negative and sum to 1.")
-        with np.errstate(divide="ignore"):
-            return cls(np.log(np.maximum(y, 0.0)), np.log(np.maximum(-y, 0.0)), np.log(w))
-
 
 def compositions(n: int, parts: int) -> IntArray:
     """List all ways to divide n draws among `parts` atoms, one row each.

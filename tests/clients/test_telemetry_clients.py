@@ -1,4 +1,4 @@
-"""The Go client: originals equal to Python's, exact flips, one report per window, a no is a no."""
+"""Telemetry in Go and Node.js: one report per window, a no is a no; and Go agrees with Python."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,20 +23,25 @@ from numpy.typing import NDArray
 
 from shoal import Plan
 from shoal.audit import inspect_randomizer
-from shoal.device.telemetry import Telemetry, state
+from shoal.device.telemetry import Telemetry, consent, state
 from shoal.device.telemetry.environment import CI_VARIABLES
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.wire import split_batch
+from tests.clients.js_help import NODE
 from tests.clients.surveys import cases
 from tests.clients.test_js_agrees import original_of
 from tests.server.serving_help import QuietHandler, clean_environment, handled_by, served
 
-CLIENT = Path(__file__).parents[2] / "clients" / "go"
+CLIENTS = Path(__file__).parents[2] / "clients"
+CLIENT = CLIENTS / "go"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "telemetry" / "plan.json"
 GO = shutil.which("go")
 PATIENCE = 60.0
 
-pytestmark = [pytest.mark.skipif(GO is None, reason="no go in PATH"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.skipif(GO is None or NODE is None, reason="no go or no node in PATH"),
+    pytest.mark.slow,
+]
 
 
 def go(*words: str, **environ: str) -> str:
@@ -61,11 +67,24 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def wordy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+class Tool(NamedTuple):
+    """The example of a client, and the command and variables of its detached process."""
+
+    command: list[str]
+    worker: list[str]
+    is_go: bool
+
+
+@pytest.fixture(scope="module", params=["go", "node"])
+def wordy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tool:
+    if request.param == "node":
+        assert NODE is not None
+        js = CLIENTS / "js"
+        worker = [NODE, str(js / "src" / "node" / "worker.js")]
+        return Tool([NODE, str(js / "example" / "wordy.js")], worker, is_go=False)
     path = tmp_path_factory.mktemp("go") / "wordy"
     go("build", "-o", str(path), "./example")
-    return path
+    return Tool([str(path)], [str(path)], is_go=True)
 
 
 def drive(driver: Path, task: str, content: bytes, **settings: object) -> bytes:
@@ -87,6 +106,12 @@ def test_the_shared_vectors_and_its_form() -> None:
     for system in ("linux", "darwin", "windows"):
         go("vet", "./...", GOOS=system)
     assert (CLIENT / "example" / "plan.json").read_bytes() == EXAMPLE.read_bytes()
+
+
+def test_all_clients_speak_the_same_words() -> None:
+    ours = Path(consent.__file__).with_name("catalogue.json").read_bytes()
+    assert (CLIENT / "catalogue.json").read_bytes() == ours
+    assert (CLIENTS / "js" / "src" / "node" / "catalogue.json").read_bytes() == ours
 
 
 def test_10_000_random_surveys_and_answers_give_equal_originals(driver: Path) -> None:
@@ -140,8 +165,8 @@ def test_all_random_bits_are_the_systems(driver: Path) -> None:
 class Person:
     """A person who uses the example at a home of their own."""
 
-    def __init__(self, wordy: Path, home: Path, to: str) -> None:
-        self.program, self.home = wordy, home
+    def __init__(self, tool: Tool, home: Path, to: str) -> None:
+        self.tool, self.home = tool, home
         unset = {*CI_VARIABLES, "DO_NOT_TRACK", "XDG_STATE_HOME"}
         clean = {name: text for name, text in clean_environment().items() if name not in unset}
         self.environ = clean | {"HOME": str(home), "WORDY_COLLECTOR": to}
@@ -152,7 +177,7 @@ class Person:
 
     def run(self, words: str, days_ago: int = 0, before: tuple[str, ...] = ()) -> str:
         done = subprocess.run(
-            [*before, self.program, *words.split()],
+            [*before, *self.tool.command, *words.split()],
             env=self.environ | {"WORDY_DAYS_AGO": str(days_ago)},
             capture_output=True,
             text=True,
@@ -166,26 +191,46 @@ class Person:
         self.run("telemetry on", days_ago=7)
         self.run(f"count {EXAMPLE}", days_ago=7)
 
+    def kept(self) -> Iterator[tuple[Path, Any]]:
+        """The files in which a client keeps reports, and their documents."""
+        for file in [*self.folder.glob("reports.json"), *self.folder.glob("*/report.*")]:
+            yield file, json.loads(file.read_text())
+
     def reports(self) -> list[dict[str, Any]]:
-        file = self.folder / "reports.json"
-        known = json.loads(file.read_text())["reports"] if file.exists() else {}
-        return [one for made in known.values() for one in made.values()]
+        found: list[dict[str, Any]] = []
+        for _, document in self.kept():
+            plans = document["reports"].values() if "reports" in document else [{"": document}]
+            found += [one for made in plans for one in made.values()]
+        return found
+
+    def is_sent(self) -> bool:
+        return any(one["state"] == "sent" for one in self.reports())
 
     def wait_until_sent(self) -> None:
         end = time.monotonic() + PATIENCE
-        while not any(one["state"] == "sent" for one in self.reports()):
+        while not self.is_sent():
             assert time.monotonic() < end, self.run("telemetry status")
             time.sleep(0.05)
 
+    def make_due(self) -> None:
+        """Let the next attempt come now; what else is stored stays."""
+        for file, document in self.kept():
+            plans = document["reports"].values() if "reports" in document else [{"": document}]
+            for made in plans:
+                for one in made.values():
+                    one.pop("due", None)
+            file.write_text(json.dumps(document))
+
     def worker(self) -> subprocess.Popen[bytes]:
         (agreed,) = self.folder.glob("*/agreed")
-        words = json.dumps(["wordy", str(self.folder), agreed.parent.name])
-        return subprocess.Popen(
-            [self.program], env=self.environ | {"SHOAL_TELEMETRY_WORKER": words}
-        )
+        words = ["wordy", str(self.folder), agreed.parent.name]
+        if self.tool.is_go:
+            environ = self.environ | {"SHOAL_TELEMETRY_WORKER": json.dumps(words)}
+            return subprocess.Popen(self.tool.worker, env=environ)
+        return subprocess.Popen([*self.tool.worker, *words], env=self.environ)
 
 
-def test_a_report_reaches_the_collector(wordy: Path, tmp_path: Path) -> None:
+def test_a_report_reaches_the_collector(wordy: Tool, tmp_path: Path) -> None:
     with served(tmp_path / "c", Plan.read(EXAMPLE)) as collector:
         person = Person(wordy, tmp_path, collector.public)
         person.run(f"count {EXAMPLE}", days_ago=7)
@@ -197,12 +242,11 @@ def test_a_report_reaches_the_collector(wordy: Path, tmp_path: Path) -> None:
         assert "the answer was 202." in person.run("telemetry show")
         assert "Reports: 1 sent, 0 waiting" in person.run("telemetry status")
         person.run("telemetry delete")
-        assert sorted(one.name for one in person.folder.iterdir()) == [
-            "off", "reports.json", "working",
-        ]  # fmt: skip
+        left = {one.name for one in person.folder.iterdir()}
+        assert left == ({"off", "reports.json", "working"} if wordy.is_go else {"off", "quiet"})
 
 
-def test_python_and_go_share_consent(wordy: Path, tmp_path: Path) -> None:
+def test_python_and_the_others_share_consent(wordy: Tool, tmp_path: Path) -> None:
     """A yes to one is a yes to the other, to the same plan, address and limit; and so is a no."""
     to = "https://telemetry.example.org"
     person = Person(wordy, tmp_path, to)
@@ -241,7 +285,7 @@ def collecting() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def test_kills_leave_one_report_per_window(wordy: Path, tmp_path: Path) -> None:
+def test_kills_leave_one_report_per_window(wordy: Tool, tmp_path: Path) -> None:
     """Killed at any moment, started several times at once: one report, the same bytes each time."""
     chance = random.Random(11)
     with collecting() as to:
@@ -252,16 +296,17 @@ def test_kills_leave_one_report_per_window(wordy: Path, tmp_path: Path) -> None:
             before = len(Collecting.bodies)
             for _ in range(12):
                 workers = [person.worker(), person.worker()]
-                time.sleep(chance.random() * 0.03)
+                # Node.js takes longer to start than Go.
+                time.sleep(chance.random() * (0.03 if wordy.is_go else 0.25))
                 for worker in workers:
                     worker.send_signal(signal.SIGKILL)
                     worker.wait()
-                make_due(person)
+                person.make_due()
             for _ in range(40):
-                if any(one["state"] == "sent" for one in person.reports()):
+                if person.is_sent():
                     break
                 assert person.worker().wait(PATIENCE) == 0
-                make_due(person)
+                person.make_due()
             assert [one["state"] for one in person.reports()] == ["sent"]
             sent = set(Collecting.bodies[before:])
             assert len(sent) == 1
@@ -269,18 +314,7 @@ def test_kills_leave_one_report_per_window(wordy: Path, tmp_path: Path) -> None:
             assert len(batch) == 1
 
 
-def make_due(person: Person) -> None:
-    """Let the next attempt come now; what else is stored stays."""
-    file = person.folder / "reports.json"
-    if file.exists():
-        known = json.loads(file.read_text())
-        for made in known["reports"].values():
-            for one in made.values():
-                one.pop("due", None)
-        file.write_text(json.dumps(known))
-
-
-def test_a_no_means_no_network_and_no_file_but_the_answer(wordy: Path, tmp_path: Path) -> None:
+def test_a_no_means_no_network_and_no_file_but_the_answer(wordy: Tool, tmp_path: Path) -> None:
     if shutil.which("strace") is None:
         pytest.skip("there is no strace here")
     person = Person(wordy, tmp_path, "https://telemetry.example.org")
@@ -298,11 +332,49 @@ def test_a_no_means_no_network_and_no_file_but_the_answer(wordy: Path, tmp_path:
     assert files == {path: path.stat().st_mtime_ns for path in person.folder.rglob("*")}
 
 
-def test_it_adds_little_to_a_program_that_speaks_http(wordy: Path, tmp_path: Path) -> None:
+def test_go_adds_little_to_a_program_that_speaks_http(tmp_path: Path) -> None:
+    go("build", "-o", str(tmp_path / "wordy"), "./example")
     source = tmp_path / "main.go"
     source.write_text(
         'package main\n\nimport (\n\t"fmt"\n\t"net/http"\n\t"os"\n)\n\nfunc main() {\n'
         "\treply, err := http.Get(os.Args[1])\n\tfmt.Println(reply, err)\n}\n"
     )
     go("build", "-o", str(tmp_path / "plain"), str(source))
-    assert wordy.stat().st_size - (tmp_path / "plain").stat().st_size < 1_000_000
+    assert (tmp_path / "wordy").stat().st_size - (tmp_path / "plain").stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize(("typed", "choice"), [(b"?\nja\n", "agreed"), (b"y\n", "off")])
+def test_a_person_is_asked_once_in_their_language(
+    wordy: Tool, tmp_path: Path, typed: bytes, choice: str
+) -> None:
+    """At a terminal; a yes of another language is no yes."""
+    pty = pytest.importorskip("pty", reason="no terminals here")
+    person = Person(wordy, tmp_path, "https://telemetry.example.org")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", IN_TERMINAL, *wordy.command, "count", str(EXAMPLE)]
+    environ = person.environ | {"TERM": "xterm", "LC_ALL": "de_DE.UTF-8"}
+    process = subprocess.Popen(
+        command, env=environ, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    shown, answers = b"", typed.splitlines(keepends=True)
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+            if shown.count(b"[j/N/?] ") > len(typed.splitlines()) - len(answers) and answers:
+                os.write(ours, answers.pop(0))
+    except OSError:  # how a terminal ends
+        pass
+    os.close(ours)
+    assert process.wait(PATIENCE) == 0, shown
+    assert (b"Gefragt:" in shown or b"DO_NOT_TRACK" in shown) == typed.startswith(b"?"), shown
+    assert "We want to know which commands deserve our time." in shown.decode()
+    assert [path.name for path in person.folder.rglob("*") if path.name in ("agreed", "off")] == [
+        choice
+    ]
+
+
+IN_TERMINAL = (
+    "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Makes the terminal that of the process, as a shell does."""

@@ -1,0 +1,2 @@
+/** `<shoal-survey>`: the questions of a plan as an accessible form. */
+export { sentences, ShoalSurvey } from "./src/form.js";

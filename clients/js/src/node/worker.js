@@ -1,0 +1,290 @@
+/**
+ * The detached process: makes one report of the last complete window, sends it, logs every byte.
+ *
+ * Several may run at once, be killed, or find the clock changed. A window has one report:
+ *
+ * 1. The events of the last window before this one are renamed: they become this window's.
+ * 2. The report is made, with what it costs, as a file that only one process can make.
+ * 3. The events are deleted.
+ *
+ * After a kill behind 2 the file says that the events are done; after one before 2 there is none, and
+ * the next worker goes on with 2.
+ */
+
+import { randomBytes } from "node:crypto";
+import { appendFileSync, existsSync, renameSync, rmSync } from "node:fs";
+import http from "node:http";
+import https from "node:https";
+import { join } from "node:path";
+
+import { encode, folded, strip } from "../answers.js";
+import { canonical, hex, little, sha256, ShoalError } from "../bytes.js";
+import { readPlan } from "../plan.js";
+import { below, draw, fairBytes, randomize } from "../random.js";
+import { packReport } from "../wire.js";
+import { whyOff } from "./environment.js";
+import {
+  agreements, createFile, readAgreement, readChoice, readText, storedAgreement, storeFile, windowsOf,
+} from "./files.js";
+import { permanent } from "./memory.js";
+
+/** @typedef {Awaited<ReturnType<typeof readPlan>>} ReadPlan */
+/** @typedef {{state: string, epsilon: number, id?: string, row?: string, due?: number, tries?: number, reason?: string}} Report */
+
+const DAY = 86_400;
+
+/**
+ * @typedef {object} Place
+ * @property {string} tool
+ * @property {string} home
+ * @property {string} folder of the agreement
+ * @property {import("./files.js").Environ} environ
+ * @property {() => number} now in seconds since 1970
+ */
+
+/**
+ * Read the plan of an agreement, and the largest local epsilon that is agreed to. A plan that can
+ * never be answered is an error.
+ *
+ * @param {string} text
+ * @param {string} limit
+ * @returns {Promise<{read: ReadPlan, most: number}>}
+ */
+export const readTerms = async (text, limit) => {
+  let document;
+  try {
+    ({ id: document, ...document } = JSON.parse(text));
+  } catch {
+    throw new ShoalError("the plan is not JSON.");
+  }
+  if (limit !== "" && !(+limit > 0 && +limit < Infinity))
+    throw new ShoalError(`the limit must be a number above 0, got ${limit}.`);
+  const id = hex(await sha256(canonical(document)));
+  const read = await readPlan(text, id, limit === "" ? undefined : +limit);
+  const [plan] = read;
+  if (!plan.window) throw new ShoalError("telemetry needs a plan with a window.");
+  if (plan.parties) throw new ShoalError("telemetry in Node.js does not encrypt; use a plan without a relay.");
+  return { read, most: (limit === "" ? +plan.promise.epsilon : +limit) * (1 + 2 ** -50) };
+};
+
+/** @param {Place} place */
+export const work = async (place) => {
+  const [, agreement] = storedAgreement(place.folder);
+  const permitted = () => !whyOff(place.tool, place.environ) && readChoice(place.home, agreement) == "yes";
+  if (!permitted()) return;
+  const { plan: text, to, limit } = readAgreement(agreement);
+  const { read, most } = await readTerms(text, limit);
+  const length = /** @type {number} */ (read[0].window);
+  await report(place, read, permitted);
+  const waits = [(Math.floor(place.now() / length) + 1) * length];
+  for (const window of windowsOf(place.folder, "report."))
+    waits.push(await send(place, read, most, window, to, permitted));
+  storeFile(place.folder, "due", `${Math.ceil(Math.min(...waits)) + 1} ${Math.floor(place.now())}`);
+};
+
+/**
+ * @param {Place} place
+ * @param {ReadPlan} read
+ * @param {() => boolean} permitted
+ */
+const report = async (place, read, permitted) => {
+  const { folder } = place;
+  const length = /** @type {number} */ (read[0].window);
+  const window = Math.floor(place.now() / length);
+  for (const taken of windowsOf(folder, "taken."))
+    if (existsSync(join(folder, `report.${taken}`))) rmSync(join(folder, `taken.${taken}`), { force: true });
+  const quiet = +(readText(join(place.home, "quiet")) ?? 0) - place.now();
+  if (existsSync(join(folder, `report.${window}`)) || (quiet > 0 && quiet <= length)) return;
+  const events = take(folder, window);
+  if (events === undefined) return;
+  try {
+    const row = await makeRow(place, read, merge(read[0].survey, events));
+    // With memory any number of reports of the same answer cost what one does.
+    const epsilon = read[0].memory ? 0 : read[0].localEpsilon;
+    /** @type {Report} */
+    const made = { state: "new", epsilon, id: randomBytes(16).toString("hex"), row: hex(row), due: 0 };
+    createFile(folder, `report.${window}`, JSON.stringify(made));
+    if (!permitted()) rmSync(join(folder, `report.${window}`), { force: true });
+    rmSync(join(folder, "note"), { force: true });
+  } catch (error) {
+    if (!(error instanceof ShoalError)) throw error;
+    storeFile(folder, "note", error.message);
+  }
+  rmSync(join(folder, `taken.${window}`), { force: true });
+};
+
+/** The local epsilon of all reports that were made, of all plans. */
+export const costs = (/** @type {string} */ home) =>
+  agreements(home)
+    .flatMap((folder) => windowsOf(folder, "report.").map((window) => join(folder, `report.${window}`)))
+    .reduce((sum, file) => sum + JSON.parse(readText(file) ?? '{"epsilon": 0}').epsilon, 0);
+
+/** The events that become this window's report; those before them are dropped. */
+const take = (/** @type {string} */ folder, /** @type {number} */ window) => {
+  const mine = join(folder, `taken.${window}`);
+  const past = windowsOf(folder, "events.").filter((one) => one < window);
+  const rename = (/** @type {string} */ name) => {
+    try {
+      renameSync(join(folder, name), mine);
+    } catch (error) {
+      if (/** @type {any} */ (error).code != "ENOENT") throw error; // another process was faster
+    }
+  };
+  const last = past.pop();
+  if (last !== undefined) rename(`events.${last}`);
+  for (const taken of windowsOf(folder, "taken."))
+    if (taken != window)
+      if (existsSync(mine)) rmSync(join(folder, `taken.${taken}`), { force: true });
+      else rename(`taken.${taken}`);
+  for (const older of past) rmSync(join(folder, `events.${older}`), { force: true });
+  return readText(mine);
+};
+
+/** Cohort and flipped bits. @type {(place: Place, read: ReadPlan, answers: Record<string, any>) => Promise<Uint8Array>} */
+const makeRow = async ({ home }, [plan, , q1, q2, blocks, bits], answers) => {
+  const cohort = plan.cohorts ? below(plan.cohorts) : 0;
+  const derived = plan.memory && permanent(home, plan, blocks);
+  const rounding = (/** @type {number} */ start) =>
+    derived ? derived(Buffer.from(`rounding ${start}`), 8) : draw(8);
+  let vector = await encode(plan.survey, [blocks, bits], answers, cohort, rounding);
+  if (derived) vector = randomize(vector, bits, q1, derived(vector, fairBytes(bits, q1)));
+  return Buffer.concat([little(cohort, plan.cohorts ? 2 : 0), randomize(vector, bits, q2)]);
+};
+
+/**
+ * Try a report that is due, once, and say when to look again. The time of the next attempt is stored
+ * before, so that a killed process does not hurry.
+ *
+ * @type {(place: Place, read: ReadPlan, most: number, window: number, to: string,
+ *   permitted: () => boolean) => Promise<number>}
+ */
+const send = async (place, [plan, planBytes], most, window, to, permitted) => {
+  const name = `report.${window}`;
+  /** @type {Report} */
+  const one = JSON.parse(readText(join(place.folder, name)) ?? '{"state": "sent"}');
+  const length = /** @type {number} */ (plan.window);
+  const now = place.now();
+  const settle = (/** @type {string} */ state, epsilon = one.epsilon) => {
+    storeFile(place.folder, name, JSON.stringify({ state, epsilon }));
+    return Infinity;
+  };
+  if (one.state == "new") {
+    // Looked at after it was made, so that two processes cannot both take what is left.
+    if (one.epsilon && costs(place.home) > most) {
+      const sentence = `all reports together would reveal a local epsilon above ${most.toPrecision(4)}.`;
+      storeFile(place.folder, "note", sentence);
+      return settle("refused", 0);
+    }
+    one.state = "waiting";
+  }
+  if (one.state != "waiting") return Infinity;
+  // The collector takes this window and the one before.
+  if (now >= (window + 2) * length) return settle("expired");
+  const { due = 0, tries = 0 } = one;
+  if (due > now && due <= now + 2 * DAY) return due; // further ahead: set by a wrong clock
+  one.due = now + 1 + below(Math.min(30 * 2 ** Math.min(tries, 10), DAY / 4));
+  one.tries = tries + 1;
+  storeFile(place.folder, name, JSON.stringify(one));
+  if (!permitted()) return one.due;
+  const body = packReport(planBytes, unhex(one.id), window, unhex(one.row));
+  const address = `${to}/v1/plans/${hex(planBytes)}/reports`;
+  const { status, wait } = await post(address, body);
+  const logged = { at: Math.floor(now), to: address, body: hex(body), status };
+  appendFileSync(join(place.home, "log.jsonl"), JSON.stringify(logged) + "\n", { mode: 0o600 });
+  if (status == 202) return settle("sent");
+  one.due += wait;
+  one.reason = status ? `the collector answered ${status}` : "no answer";
+  storeFile(place.folder, name, JSON.stringify(one));
+  return one.due;
+};
+
+/**
+ * One request, with no header that names the program; status 0 is no answer.
+ *
+ * @type {(address: string, body: Uint8Array) => Promise<{status: number, wait: number}>}
+ */
+const post = (address, body) =>
+  new Promise((resolve) => {
+    const nothing = () => resolve({ status: 0, wait: 0 });
+    const headers = { "Content-Type": "application/vnd.shoal.reports", "Content-Length": body.length };
+    const { request } = address.startsWith("https:") ? https : http;
+    request(address, { method: "POST", headers, signal: AbortSignal.timeout(1e4) }, (reply) => {
+      const wait = Math.min(Math.max(Number(reply.headers["retry-after"]) || 0, 0), DAY);
+      reply.resume();
+      resolve({ status: reply.statusCode ?? 0, wait });
+    })
+      .on("error", nothing)
+      .end(body);
+  });
+
+/** @param {string | undefined} text */
+const unhex = (text) => Uint8Array.from(Buffer.from(text ?? "", "hex"));
+
+/**
+ * One answer made of a window's events: options of flags add up; of a choice, or a text, the first
+ * counts; of numbers the largest, and counts are added; a yes stays a yes. Lines that cannot be read,
+ * such as one that a crash cut off, are skipped.
+ *
+ * @param {import("../survey.js").Survey} survey
+ * @param {string} events
+ * @returns {Record<string, any>}
+ */
+export const merge = ({ questions }, events) => {
+  /** @type {Map<string, any[]>} */
+  const given = new Map(questions.map(({ name }) => [name, []]));
+  /** @type {Map<string, number>} */
+  const sums = new Map();
+  for (const line of events.split("\n")) {
+    let event;
+    try {
+      event = JSON.parse(line);
+    } catch {
+      continue;
+    }
+    for (const [name, value] of Object.entries(event.record ?? {})) given.get(name)?.push(value);
+    for (const [name, value] of Object.entries(event.count ?? {})) sums.set(name, (sums.get(name) ?? 0) + value);
+  }
+  return Object.fromEntries(
+    questions
+      .filter(({ kind }) => kind != "cross")
+      .map((question) => [
+        question.name,
+        merged(question, given.get(question.name) ?? [], sums.get(question.name) ?? 0),
+      ]),
+  );
+};
+
+/** @type {(question: import("../survey.js").Question, given: any[], sum: number) => any} */
+const merged = ({ kind, name, missing, at_most: atMost, fold }, given, sum) => {
+  if (kind == "flags") {
+    const options = given.flatMap((one) => (typeof one == "string" ? one.split(";") : one)).map(String);
+    /** @type {Map<string, string>} */
+    const first = new Map();
+    for (const option of options) {
+      const word = (fold ? folded : strip)(option);
+      if (!first.has(word)) first.set(word, option);
+    }
+    return [...first.values()].slice(0, atMost);
+  }
+  if (kind == "number") {
+    if (!given.length && !sum && missing) return null;
+    return (given.length ? Math.max(...given.map(Number)) : 0) + sum;
+  }
+  if (kind == "yes/no") {
+    if (!given.length) return missing ? null : "no";
+    return given.some((one) => /^(yes|true|1)$/i.test(strip(`${one}`))) ? "yes" : "no";
+  }
+  if (kind == "text") return given[0] ?? "";
+  if (!given.length && !missing) throw new ShoalError(`nothing was recorded for question ${name} in this window.`);
+  return given[0] ?? null;
+};
+
+const MAX_SECONDS = 120;
+
+// Run as a process: node worker.js TOOL HOME NAME
+if (process.argv[1] && import.meta.url.endsWith("/worker.js") && process.argv[1].endsWith("worker.js")) {
+  const [tool, home, name] = process.argv.slice(2);
+  setTimeout(() => process.exit(1), 1e3 * MAX_SECONDS).unref();
+  const place = { tool, home, folder: join(home, name), environ: process.env, now: () => Date.now() / 1e3 };
+  await work(place).catch((error) => storeFile(place.folder, "note", error.message));
+}

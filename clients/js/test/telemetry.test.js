@@ -1,0 +1,232 @@
+/** Telemetry in Node.js: one report per window, the same bytes on a retry, nothing before a yes. */
+
+import assert from "node:assert/strict";
+import { existsSync, mkdtempSync, readdirSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test from "node:test";
+
+import { canonical } from "../src/bytes.js";
+import { catalogue, details, isYes, questionText, widthOf, wordsFor, wrapped } from "../src/node/consent.js";
+import { agreementFolder, agreements, agreementText } from "../src/node/files.js";
+import { merge, readTerms, work } from "../src/node/worker.js";
+import { openTelemetry, ShoalError } from "../telemetry.js";
+
+const DAY = 86_400;
+
+/** A plan with a daily window; with memory its permanent flips have q1 = 1/4. */
+const planOf = (options, memory = false) => ({
+  version: 2,
+  window: DAY,
+  q: [3, 4],
+  cohorts: null,
+  crowd_size: 100,
+  max_reports_per_person: 1,
+  memory: memory ? { q1: [1, 2], q2: [1, 2] } : null,
+  parties: null,
+  promise: { kind: "proven", epsilon: "1", delta: "1e-6", eta: null },
+  survey: { name: "tool", questions: [{ kind: "flags", name: "used", options }] },
+  view: "reports",
+});
+
+/** One device, a clock and a collector. */
+async function person(t, { plan = planOf(["a", "b"]), limit = 100 } = {}) {
+  const self = { now: 20_000 * DAY, status: 202, bodies: [], headers: [] };
+  const server = createServer(async (request, reply) => {
+    const parts = [];
+    for await (const part of request) parts.push(part);
+    self.bodies.push(Buffer.concat(parts).toString("hex"));
+    self.headers.push(Object.keys(request.headers));
+    reply.writeHead(self.status).end();
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => server.close());
+  const home = join(mkdtempSync(join(tmpdir(), "shoal-")), "telemetry");
+  const to = `http://127.0.0.1:${server.address().port}`;
+  const open = (other = plan) =>
+    openTelemetry({ tool: "tool", plan: other, to, limit, folder: home, environ: {}, ask: false, now: () => self.now });
+  const folder = agreementFolder(home, agreementText(JSON.stringify(plan), to, `${limit}`));
+  const run = () => work({ tool: "tool", home, folder, environ: {}, now: () => self.now });
+  return Object.assign(self, { home, folder, open, work: run, days: (number) => (self.now += number * DAY) });
+}
+
+test("one report per window", async (t) => {
+  const p = await person(t);
+  const tool = await p.open();
+  await tool.record({ used: "a" });
+  assert.ok(!existsSync(p.home));
+  await tool.command("on"); // what was recorded in this run is kept
+  for (let window = 1; window <= 3; window++) {
+    p.days(1);
+    await Promise.all([p.work(), p.work(), p.work()]);
+    assert.equal(new Set(p.bodies).size, window);
+    await tool.record({ used: ["b"] });
+  }
+  p.days(-2); // a clock that is set back makes no second report of a window
+  await tool.record({ used: "a" });
+  await p.work();
+  assert.equal(new Set(p.bodies).size, 3);
+  assert.match(await tool.command("status"), /3 sent, 0 waiting/);
+  assert.deepEqual(p.headers[0].sort(), ["connection", "content-length", "content-type", "host"]);
+});
+
+test("retries have the same bytes, until the window is over", async (t) => {
+  const p = await person(t);
+  p.status = 503;
+  const tool = await p.open();
+  await tool.command("on");
+  await tool.record({ used: "a" });
+  p.days(1);
+  for (let hour = 0; hour < 12; hour++) {
+    await p.work();
+    p.now += 3600;
+  }
+  assert.ok(p.bodies.length > 2);
+  assert.equal(new Set(p.bodies).size, 1);
+  p.days(2);
+  await p.work();
+  assert.match(await tool.command("status"), /0 sent, 0 waiting, 1 expired/);
+});
+
+test("the limit is of all reports", async (t) => {
+  const p = await person(t, { limit: 6 }); // 2 ln(13/3) = 2.933 each
+  const tool = await p.open();
+  await tool.command("on");
+  for (let window = 0; window < 4; window++) {
+    await tool.record({ used: "a" });
+    p.days(1);
+    await p.work();
+  }
+  assert.equal(p.bodies.length, 2);
+  assert.match(tool.problem, /above 6/);
+});
+
+test("what can never be sent is an error", async () => {
+  const good = { tool: "tool", plan: planOf(["a", "b"]), to: "https://example.org", limit: 3, folder: "/nowhere" };
+  for (const [change, sentence] of [
+    [{ limit: 2.9 }, /above the limit/],
+    [{ limit: undefined }, /above the limit/],
+    [{ limit: "much" }, /number above 0/],
+    [{ to: "https://example.org/" }, /https:\/\/host/],
+    [{ to: "http://example.org" }, /https:\/\/host/],
+    [{ tool: "../tool" }, /name of the tool/],
+    [{ plan: { ...good.plan, window: null } }, /window/],
+    [{ plan: { ...good.plan, window: 60 } }, /bounds/],
+    [{ plan: { ...good.plan, version: 9 } }, /version 9/],
+    [{ plan: { ...good.plan, parties: { relay: "https://r", analyzer: "https://a", messages: 1 } } }, /relay/],
+  ])
+    await assert.rejects(openTelemetry({ ...good, ...change }), (error) => error instanceof ShoalError && sentence.test(error.message), `${canonical(change)}`);
+  await openTelemetry(good);
+});
+
+test("memory: the same answer has the same permanent flips, and any number of windows", async (t) => {
+  const plan = planOf([..."abcdefgh"], true);
+  const p = await person(t, { plan, limit: 9 }); // 8 ln 3 = 8.79
+  const tool = await p.open();
+  await tool.command("on");
+  const windows = 400;
+  for (let window = 0; window < windows; window++) {
+    await tool.record({ used: "a" });
+    p.days(1);
+    await p.work();
+  }
+  assert.equal(p.bodies.length, windows);
+  // Each bit of the permanent vector is flipped with probability 1/4: over many reports its rate is
+  // 1/4 or 3/4. A rate near 1/2 would mean that permanent flips are drawn anew. For one bit to be
+  // 100 away from the expected 100 or 300 of 400 has a probability below 1e-25.
+  for (let bit = 0; bit < 8; bit++) {
+    const ones = p.bodies.filter((body) => (parseInt(body.slice(-2), 16) >> bit) & 1).length;
+    assert.ok(Math.abs(ones - windows / 2) > 20, `${ones}`);
+  }
+  assert.equal(readdirSync(join(p.home, "memory")).length, 1);
+});
+
+test("after delete the window has no second report", async (t) => {
+  const p = await person(t);
+  const tool = await p.open();
+  await tool.command("on");
+  await tool.record({ used: "a" });
+  p.days(1);
+  await p.work();
+  await tool.command("delete");
+  assert.deepEqual(readdirSync(p.home).sort(), ["off", "quiet"]);
+  await tool.command("on");
+  p.now -= DAY;
+  await tool.record({ used: "a" });
+  p.now += DAY;
+  await p.work();
+  assert.equal(p.bodies.length, 1);
+  await tool.record({ used: "a" });
+  p.days(1);
+  await p.work();
+  assert.equal(p.bodies.length, 2);
+});
+
+test("a no deletes what was not sent, and nothing is recorded after it", async (t) => {
+  const p = await person(t);
+  const tool = await p.open();
+  await tool.command("on");
+  await tool.record({ used: "a" });
+  await tool.command("off");
+  await tool.record({ used: "b" });
+  p.days(1);
+  await p.work();
+  assert.deepEqual(p.bodies, []);
+  assert.deepEqual(agreements(p.home).flatMap((folder) => readdirSync(folder)).sort(), ["agreed", "due"]);
+});
+
+test("events become one answer", () => {
+  const questions = [
+    { kind: "flags", name: "used", options: ["a", "b", "c"] },
+    { kind: "choice", name: "shell", options: ["sh", "zsh"] },
+    { kind: "number", name: "runs", low: "0", high: "10", points: 11 },
+    { kind: "yes/no", name: "fresh" },
+  ];
+  const events = [
+    '{"record":{"used":"b","shell":"zsh","runs":2}}',
+    '{"record":{"used":["a","b"],"shell":"sh","fresh":false}}',
+    '{"count":{"runs":1}}',
+    '{"count":{"runs":1}}',
+    '{"record":{"fresh":true}}',
+    '{"record":{"used":',
+  ].join("\n");
+  assert.deepEqual(merge({ questions }, events), { used: ["b", "a"], shell: "zsh", runs: 4, fresh: "yes" });
+  assert.throws(() => merge({ questions }, ""), /nothing was recorded for question shell/);
+});
+
+test("what is dropped is told", async (t) => {
+  const tool = await (await person(t)).open();
+  for (const wrong of [{ used: "c" }, { other: "a" }, { used: 1.5 }]) {
+    await assert.rejects(tool.check(wrong), ShoalError);
+    await tool.record(wrong);
+    assert.ok(tool.problem);
+  }
+});
+
+test("a broken file makes no second report", async (t) => {
+  const p = await person(t);
+  const tool = await p.open();
+  await tool.command("on");
+  await tool.record({ used: "a" });
+  p.days(1);
+  writeFileSync(join(p.folder, `report.${p.now / DAY}`), "{");
+  await p.work().catch(() => {});
+  assert.deepEqual(p.bodies, []);
+});
+
+test("the question fits the terminal, in every language", async () => {
+  const { read } = await readTerms(JSON.stringify(planOf(["a", "b"])), "100");
+  const options = { tool: "tool", to: "https://example.org", limit: "100", why: "" };
+  for (const [language, words] of Object.entries(catalogue)) {
+    assert.ok(isYes(` ${words.yes[0].toUpperCase()}`, words) && !isYes("", words) && !isYes("n", words));
+    const text = [questionText(options, read, words, true), ...details(options, read, words)].join("\n");
+    assert.doesNotMatch(text, /[{}]|undefined/, language);
+    for (const columns of [40, 80, 120])
+      for (const line of wrapped(text, columns).split("\n"))
+        assert.ok(widthOf(line) <= columns || !line.trim().includes(" "), `${language} ${columns} ${line}`);
+  }
+  assert.equal(wordsFor({ LANG: "de_DE.UTF-8" }), catalogue.de);
+  for (const environ of [{}, { LC_ALL: "C", LANG: "de_DE.UTF-8" }, { LANG: "xx.UTF-8" }, { LANG: "ja_JP.eucJP" }])
+    assert.equal(wordsFor(environ), catalogue.en);
+});

@@ -1,0 +1,370 @@
+"""`shoal telemetry`: for maintainers of a tool with telemetry."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli import options as cli
+from shoal.cli import output as out
+from shoal.cli.options import arg, opt
+from shoal.device.telemetry import Telemetry
+from shoal.errors import AnswerError, InputError, ShoalError, require
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Number, Question, Text
+
+if TYPE_CHECKING:
+    from shoal.device.telemetry.log import LoggedRequest
+    from shoal.reports.telemetry import TelemetryFacts, WorkedExample
+
+_SEED, _WINDOW = 2017, 2900
+"""Of the worked example in the documents."""
+
+
+@click.group(cls=cli.InOrder)
+def telemetry() -> None:
+    """Try the telemetry of a tool, and write its documents."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The telemetry of a tool: an object in its code, or a plan and the rest as options."""
+
+    source: str = arg("MODULE:NAME | PLAN.json")
+    tool: str | None = opt("With a plan: name of the tool.  [default: the survey's]", "NAME")
+    to: str | None = opt("With a plan: address of the collector.", "URL")
+    limit: str | None = opt("With a plan: limit on the local epsilon of all reports.", "E")
+    why: str | None = opt("With a plan: why you ask, in one sentence.", "TEXT")
+
+    @property
+    def is_code(self) -> bool:
+        return not self.source.endswith(".json")
+
+    def load(self) -> Telemetry:
+        """Return the object that the tool's code makes, or one like it."""
+        if self.is_code:
+            if any(one is not None for one in (self.tool, self.to, self.limit, self.why)):
+                raise InputError("--tool, --to, --limit and --why go with a plan, not with code.")
+            return _import(self.source)
+        plan = Plan.read(Path(self.source))
+        to = self.to or "https://telemetry.example.org"
+        return Telemetry(
+            self.tool or plan.survey.name, plan=plan, to=to, limit=self.limit, why=self.why
+        )
+
+
+def _import(source: str) -> Telemetry:
+    module, _, name = source.partition(":")
+    if not name:
+        raise InputError(
+            f"{source!r} is neither a plan (.json) nor code, such as mytool.cli:telemetry."
+        )
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as problem:
+        raise InputError(f"cannot import {source}: {problem}.") from problem
+    finally:
+        sys.path.remove(here)
+    if not isinstance(found, Telemetry):
+        raise InputError(f"{source} is not a Telemetry object.")
+    return found
+
+
+@cli.command("shoal telemetry try plan.json --limit 60", "try", group=telemetry)
+def try_(
+    source: _Source,
+    answers: tuple[str, ...] = opt(
+        "Record this; repeatable.  [default: made-up answers]", "QUESTION=VALUE", "--record"
+    ),
+) -> out.Result:
+    """Go through one report of a tool's telemetry, and show every byte of it.
+
+    A collector starts in a temporary folder. A person says yes, the tool records events, the window
+    passes, and the report is sent. Nothing leaves this machine, and nothing is kept.
+    """
+    require("starlette", "httptools", purpose="a collector")
+    trial = _try(source.load(), answers)
+    document = {
+        "tool": trial.tool,
+        "plan": trial.plan.id,
+        "recorded": trial.recorded,
+        "requests": [request.to_json() for request in trial.requests],
+        "again": trial.again,
+        "problem": trial.problem,
+    }
+    return out.Result(document, trial.pieces())
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One person's telemetry, from consent to the collector's response.
+
+    `again` is how many requests the tool's next run in the same window made.
+    """
+
+    tool: str
+    plan: Plan
+    prompt: str
+    recorded: dict[str, Any]
+    requests: list[LoggedRequest]
+    shown: str
+    status: str
+    again: int
+    problem: str | None
+
+    def pieces(self) -> out.Pieces:
+        from shoal.support.wrapping import wrapped
+
+        yield out.bold("1. Consent: the person is asked once, and says yes")
+        yield out.Plain(wrapped(self.prompt, out.printer().width))
+        yield out.bold("\n2. Record: what the tool noted in a window; it stays on the device")
+        for name, value in self.recorded.items():
+            yield out.Plain(f"  {name}: {value}")
+        yield out.bold("\n3. The window is over: one report is made, and sent")
+        yield out.Plain(self.shown)
+        yield out.bold("\n4. Afterwards")
+        more = f"{self.again} requests" if self.again else "nothing"
+        yield f"The tool's next run in the same window sent {more}."
+        yield self.status
+        if self.problem is not None:
+            yield out.Plain(f"telemetry.problem: {self.problem}")
+
+
+def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
+    """Send one report of a tool's telemetry to a collector that exists for this only."""
+    from shoal.device.telemetry import commands
+    from shoal.device.telemetry.consent import Consent
+    from shoal.device.telemetry.describe import Terms
+    from shoal.device.telemetry.worker import TelemetryWorker
+    from shoal.lab.demo import running_collector
+    from shoal.lab.services import scratch_folder
+
+    terms = Terms.read(subject.agreement())
+    plan, tool = terms.plan, subject.tool
+    if plan.parties is not None:
+        raise InputError("this plan needs a relay and an analyzer; see shoal demo --parties.")
+    recorded = _given(plan, answers) if answers else _made_up(plan)
+    with scratch_folder() as folder, running_collector(folder, plan) as urls:
+        moment = [time.time() - terms.window]
+
+        def run() -> Telemetry:
+            return Telemetry(
+                tool,
+                plan=plan,
+                to=urls["public"],
+                limit=terms.limit,
+                why=subject.why,
+                translations=subject.translations,
+                environ=os.environ | dict.fromkeys(_silenced(tool), ""),
+                folder=str(folder / "person"),
+                clock=lambda: moment[0],
+            )
+
+        def work(run_of_tool: Telemetry) -> None:
+            for agreed in (folder / "person").glob("*/agreed"):
+                environ, clock = run_of_tool.environ, run_of_tool.clock
+                worker = TelemetryWorker(
+                    tool, folder / "person", agreed.parent.name, environ, clock
+                )
+                worker.work()
+
+        first = run()
+        consent = Consent(first, sys.stdout)
+        prompt = f"{consent.text()}\n\n{consent.details()}"
+        first.turn_on()
+        first.record(**recorded)
+        moment[0] += terms.window
+        work(run())
+        sent = commands.requests(run())
+        work(run())
+        last = run()
+        again = len(commands.requests(last)) - len(sent)
+        if not sent:
+            raise ShoalError(f"nothing was sent: {last.problem or first.problem}")
+        shown = commands.show(last)
+        (status,) = (one for one in commands.status(last).splitlines() if "Reports: " in one)
+        return _Trial(tool, plan, prompt, recorded, sent, shown, status, again, last.problem)
+
+
+def _silenced(tool: str) -> Iterator[str]:
+    """Yield the variables that turn telemetry off: here a person asked to see it."""
+    from shoal.device.telemetry.environment import CI_VARIABLES, switch_name
+
+    yield from (*CI_VARIABLES, "DO_NOT_TRACK", switch_name(tool))
+
+
+def _given(plan: Plan, answers: tuple[str, ...]) -> dict[str, Any]:
+    """Read QUESTION=VALUE words; options of flags are separated by semicolons."""
+    from shoal.device.telemetry.worker import check_answers
+
+    found = {}
+    for word in answers:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(f"--record takes QUESTION=VALUE, got {word!r}.")
+        check_answers(plan.survey, {name: value})
+        found[name] = value
+    return found
+
+
+def _made_up(plan: Plan) -> dict[str, Any]:
+    """Return one answer to each question, the same each time."""
+    return {question.name: _example(question) for question in plan.survey.asked}
+
+
+def _example(question: Question) -> object:
+    if isinstance(question, Number):
+        return float(question.edges[0] if question.edges else question.low or 0)
+    return "example" if isinstance(question, Text) else question.labels[0]
+
+
+@cli.command("shoal telemetry docs mytool.cli:telemetry", group=telemetry)
+def docs(
+    source: _Source,
+    output: cli.OutFolder = opt(
+        "Folder of the documents.", names="-o --output", default=Path("privacy")
+    ),
+    check: bool = opt("Write nothing; fail if code, plan and documents differ."),
+) -> out.Result:
+    """Write the privacy documents of a tool, computed from its plan.
+
+    PRIVACY.md is for its users, the label (.svg and .html) for its page, DPIA.md is the draft of an
+    impact assessment, and CNIL.md a self-check. None of them is legal advice. Text outside the
+    marks in a document is yours, and stays. With --check the exit code is 2 if anything differs:
+    put it into your tests.
+    """
+    from shoal.reports.telemetry import differences, documents, write_documents
+
+    if not source.is_code and source.to is None:
+        raise InputError("the documents of a plan need --to: the address that reports go to.")
+    subject = source.load()
+    found = list(_in_code(source.source, subject)) if source.is_code else []
+    made = documents(_facts(subject))
+    if check:
+        found += differences(made, output)
+        text = "\n".join(found) or f"code, plan and {output} agree"
+        return out.Result({"differences": found}, text, 2 if found else 0)
+    if found:
+        raise InputError(" ".join(found))
+    changed = write_documents(made, output)
+    files = [str(output / name) for name in made]
+    document = {"files": files, "changed": [str(output / name) for name in changed]}
+    lines = [f"{file}{'' if file in document['changed'] else ' (unchanged)'}" for file in files]
+    return out.Result(document, "\n".join(["written to", *lines]))
+
+
+def _facts(subject: Telemetry) -> TelemetryFacts:
+    """Collect what the documents say: the device's own sentences, and a worked example."""
+    from shoal.device.telemetry.describe import (
+        Terms,
+        asked_in_words,
+        odds_factor,
+        often,
+        revealed_in_words,
+    )
+    from shoal.device.telemetry.environment import switch_name
+    from shoal.device.telemetry.words import english
+    from shoal.reports.telemetry import TelemetryFacts
+
+    terms = Terms.read(subject.agreement())
+    words, why = english(), subject.why
+    if isinstance(why, Mapping):
+        why = why.get("en") or next(iter(why.values()), None)
+    return TelemetryFacts(
+        tool=subject.tool,
+        plan=terms.plan,
+        to=terms.to,
+        limit=terms.limit,
+        why=why,
+        switch=switch_name(subject.tool),
+        often=often(terms.window, words),
+        asked=tuple((one.name, asked_in_words(one, words)) for one in terms.plan.survey.asked),
+        revealed=tuple(revealed_in_words(terms, words)),
+        factor=odds_factor(terms.plan.local_epsilon, words),
+        example=_worked_example(terms.plan),
+    )
+
+
+def _worked_example(plan: Plan) -> WorkedExample:
+    """Return the report of a made-up answer, the same each time."""
+    from shoal.device.arrays.simulation_bits import SimulationBits
+    from shoal.device.encode import encode
+    from shoal.device.randomize import flip
+    from shoal.device.telemetry.describe import report_in_words
+    from shoal.protocol.wire import ID_BYTES, Reports, join_report, report_bytes
+    from shoal.reports.telemetry import WorkedExample
+
+    bits = SimulationBits(_SEED)
+    answer = _made_up(plan)
+    original = encode(plan, answer, random_bits=bits)
+    synthetic = flip(plan, original, random_bits=bits)
+    report_id = bytearray(ID_BYTES)
+    bits.fill(report_id)
+    report = join_report(bytes(report_id), _WINDOW, synthetic.cohort, synthetic.row)
+    body = Reports(plan.id, report_bytes(plan), report).to_bytes()
+    rows = []
+    for question in plan.survey:
+        places = [
+            bit
+            for part in plan.survey.slices_of(question.name)
+            for bit in range(part.start, part.stop)
+        ]
+        before, after = (
+            "".join(str(vector.value >> bit & 1) for bit in places)
+            for vector in (original, synthetic)
+        )
+        rows.append((question.name, str(answer.get(question.name, "follows")), before, after))
+    return WorkedExample(tuple(rows), tuple(report_in_words(plan, body)), _SEED)
+
+
+def _in_code(source: str, subject: Telemetry) -> Iterator[str]:
+    """Yield what a tool's code records otherwise than the plan asks, one sentence each."""
+    from shoal.device.telemetry.describe import Terms
+    from shoal.device.telemetry.worker import check_answers
+
+    module, _, name = source.partition(":")
+    survey = Terms.read(subject.agreement()).plan.survey
+    recorded: set[str] = set()
+    for file, call in _calls(module, name):
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                recorded |= {question.name for question in survey.asked}  # **answers: unknown
+                continue
+            recorded.add(keyword.arg)
+            value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+            try:
+                check_answers(survey, {keyword.arg: value} if value is not None else {})
+                if keyword.arg not in {question.name for question in survey.asked}:
+                    raise AnswerError(f"question {keyword.arg!r} is not asked; leave it out.")
+            except AnswerError as error:
+                yield f"{os.path.relpath(file)}, line {call.lineno}: {error}"
+    for question in survey.asked:
+        if question.name not in recorded:
+            yield f"question {question.name!r} of the plan is recorded nowhere in the code."
+
+
+def _calls(module: str, name: str) -> Iterator[tuple[Path, ast.Call]]:
+    """Yield the calls of `record` and `count` of an object, in the module's whole package."""
+    top = sys.modules[module.partition(".")[0]]
+    folders = map(Path, getattr(top, "__path__", ()))
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    if not files:
+        files = [Path(str(top.__file__))]
+    for one in files:
+        for node in ast.walk(ast.parse(one.read_text("utf-8"), str(one))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = node.func.value
+                named = getattr(owner, "id", None) or getattr(owner, "attr", None)
+                if node.func.attr in ("record", "count") and named == name and not node.args:
+                    yield one, node

@@ -1,0 +1,298 @@
+"""Documents of a tool's telemetry, computed from its plan: notice, label, DPIA draft, self-check.
+
+Generated text stands between two marks; what a maintainer writes outside them stays. So documents
+can be compared with the plan and the code at any time, and written again.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import InputError
+from shoal.planning.certificate import certify
+from shoal.planning.threats import single_report
+from shoal.protocol.flip_probability import EXACT, local_epsilon
+from shoal.protocol.plan import Plan
+from shoal.reports.page import environment
+from shoal.reports.protection import observer_rows, what_holds
+from shoal.support.files import write_text
+from shoal.support.rounding import text_up
+from shoal.support.wrapping import wrapped
+
+BEGIN = "<!-- Written by `shoal telemetry docs`: do not edit between here and the end mark. -->"
+END = "<!-- End of what `shoal telemetry docs` writes. Text below is yours, and stays. -->"
+
+TEMPLATES = {
+    "PRIVACY.md": "telemetry_privacy.md",
+    "DPIA.md": "telemetry_dpia.md",
+    "CNIL.md": "telemetry_cnil.md",
+    "privacy-label.svg": "telemetry_label.svg",
+    "privacy-label.html": "telemetry_label.html",
+}
+"""The documents, each with its template."""
+
+_SHOWN_DIFFERENCES = 6
+_LABEL_COLUMNS = 62
+"""Letters in a line of the label's picture."""
+
+
+@dataclass(frozen=True)
+class WorkedExample:
+    """One made-up answer and the report of it, with flips from a fixed seed.
+
+    `rows` has for each question the answer, and its bits before and after the flips.
+    """
+
+    rows: tuple[tuple[str, str, str, str], ...]
+    message: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class TelemetryFacts:
+    """What the documents say of a tool; sentences about the device are those of the prompt."""
+
+    tool: str
+    plan: Plan
+    to: str
+    limit: str | None
+    why: str | None
+    switch: str
+    often: str
+    asked: tuple[tuple[str, str], ...]
+    revealed: tuple[str, ...]
+    factor: str
+    example: WorkedExample
+
+    @property
+    def host(self) -> str:
+        return self.to.partition("://")[2].partition("/")[0]
+
+    @property
+    def q(self) -> str:
+        return f"{float(self.plan.q.fraction):.4g}"
+
+    @property
+    def epsilon(self) -> str:
+        """The local epsilon of one report, rounded up."""
+        return text_up(self.plan.local_epsilon)
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence for a plan whose flips alone protect little; None for others."""
+        return single_report(self.plan.local_epsilon, float(self.plan.q.fraction))
+
+    @property
+    def max_reports(self) -> int | None:
+        """How many reports the limit allows; with memory that depends on the answers."""
+        if self.limit is None or self.plan.memory is not None:
+            return None
+        one = local_epsilon(self.plan.survey.differing_bits, self.plan.q, places=EXACT)
+        return int(Decimal(self.limit) // one)
+
+    @cached_property
+    def observers(self) -> list[dict[str, Any]]:
+        """Who sees what, from the certificate; without a crowd, of a single report."""
+        if self.plan.crowd_size is not None:
+            at = float(self.plan.promise.epsilon)
+            found: list[dict[str, Any]] = certify(self.plan).to_json(epsilon=at)["observers"]
+            return found
+        return [
+            {
+                "who": "anyone who sees a report",
+                "sees": "each report and its sender",
+                "epsilon": self.plan.local_epsilon,
+                "delta": 0.0,
+                "holds": "local",
+                "assumption": "Devices flip bits as the plan says; no other party is trusted.",
+            }
+        ]
+
+    @property
+    def label(self) -> list[tuple[str, str]]:
+        """The rows of the privacy label."""
+        plan = self.plan
+        reports = "" if self.max_reports is None else f"at most {self.max_reports:,} reports; "
+        total = (
+            "no limit: the local epsilons of all reports add up"
+            if self.limit is None
+            else f"{reports}together a local epsilon of at most {self.limit} (theorem)"
+        )
+        people = plan.crowd_size
+        published = (
+            "the plan has no crowd: only the flips protect a report"
+            if people is None
+            else f"statistics of {people:,} reports or more"
+        )
+        return [
+            ("Consent", "off until you say yes; off in CI and with DO_NOT_TRACK=1"),
+            ("Questions", ", ".join(name for name, _ in self.asked)),
+            ("Sent", f"{self.often}, {plan.bits} bits, to {self.host}"),
+            ("Noise", f"your device flips each bit with probability {self.q}"),
+            (
+                "One report",
+                f"changes the odds between two answers by a factor of at most {self.factor}"
+                f" (local epsilon {self.epsilon}; theorem, against everyone who sees it)",
+            ),
+            *([] if self.warning is None else [("Warning", self.warning)]),
+            ("All reports", total),
+            ("Identifiers", "none; the operator sees network addresses"),
+            ("Published", published),
+            ("Stop", f"{self.tool} telemetry off"),
+        ]
+
+
+def documents(facts: TelemetryFacts) -> dict[str, str]:
+    """Return each document by the name of its file."""
+    made = environment()
+    values = {
+        "facts": facts,
+        "plan": facts.plan,
+        "observers": observer_rows(facts.observers),
+        "conditions": list(conditions(facts)),
+        "lines": list(_label_lines(facts)),
+        "BEGIN": BEGIN,
+        "END": END,
+    }
+    found = {}
+    for name, template in TEMPLATES.items():
+        markup = not name.endswith(".md")
+        chosen = made if markup else made.overlay(autoescape=False)
+        found[name] = chosen.get_template(f"reports/{template}").render(values).rstrip() + "\n"
+    return found
+
+
+def _label_lines(facts: TelemetryFacts) -> Iterator[tuple[str, list[str]]]:
+    """Yield the rows of the label, with values in lines that fit its picture."""
+    for name, value in facts.label:
+        yield name, wrapped(value, _LABEL_COLUMNS).split("\n")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition, whether Shoal meets it, and what supports or is missing for it."""
+
+    text: str
+    verdict: str
+    reason: str
+
+
+def conditions(facts: TelemetryFacts) -> Iterator[Condition]:
+    """Yield CNIL's conditions for audience measurement without consent, each with a verdict."""
+    plan, yours, design = facts.plan, "for you to confirm", "met by design"
+    readers = what_holds(facts.observers[0])
+    yield Condition(
+        "The only purpose is to measure the audience of the application, for its publisher alone.",
+        yours,
+        f"The plan has {len(facts.asked)} questions; use the results for nothing else.",
+    )
+    yield Condition(
+        "Only anonymous statistics are produced.",
+        "for you to assess",
+        (
+            f"A release has the statistics of {plan.crowd_size:,} reports or more; against its"
+            f" readers: {readers}. "
+            if plan.crowd_size is not None
+            else "The plan has no crowd. "
+        )
+        + (
+            "The collector sees each report with a network address"
+            if plan.parties is None
+            else "A relay and an analyzer that collude see each report with a network address"
+        )
+        + f"; against that, only the local epsilon of {facts.epsilon} holds.",
+    )
+    yield Condition(
+        "Data are neither combined with other processing nor passed to third parties unless"
+        " anonymous.",
+        yours,
+        "A report has no identifier by which it could be combined; a host or proxy that logs"
+        " network addresses is a third party.",
+    )
+    yield Condition(
+        "A person is not followed across applications or sites.",
+        "for you to assess" if plan.memory is not None else design,
+        "The plan has memory: reports of one device look more alike than those of two devices."
+        if plan.memory is not None
+        else "Two reports of one device share no identifier, and each tool has its own folder.",
+    )
+    yield Condition(
+        "Recommended: people are informed.",
+        design,
+        f"The prompt and `{facts.tool} telemetry status` say it; publish PRIVACY.md.",
+    )
+    yield Condition(
+        "Recommended: a tracker lives for at most 13 months and is not renewed by use.",
+        "for you to assess" if plan.memory is not None else design,
+        "The memory of permanent flips stays on the device until the person deletes it."
+        if plan.memory is not None
+        else "No tracker is stored; the person's answer and a log stay until they are deleted.",
+    )
+    yield Condition(
+        "Recommended: data are kept for at most 25 months, and the periods are reviewed.",
+        yours,
+        "The collector keeps no reports; releases are kept for as long as you decide.",
+    )
+    yield Condition(
+        "A person can object easily.",
+        design,
+        f"`{facts.tool} telemetry off`, {facts.switch}=0 and DO_NOT_TRACK=1 end it, and it is off"
+        " until a person says yes.",
+    )
+
+
+def write_documents(made: Mapping[str, str], folder: Path) -> list[str]:
+    """Write documents into a folder; text outside the marks stays. Return the changed names."""
+    changed = []
+    for name, text in made.items():
+        file = folder / name
+        before = file.read_text("utf-8") if file.exists() else None
+        after = text if before is None else _replaced(before, text, file)
+        if after != before:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, after)
+            changed.append(name)
+    return changed
+
+
+def differences(made: Mapping[str, str], folder: Path) -> list[str]:
+    """Return what documents in a folder say otherwise, a few lines for each of them."""
+    found = []
+    for name, text in made.items():
+        file = folder / name
+        if not file.exists():
+            found.append(f"{file} is missing.")
+            continue
+        before = file.read_text("utf-8")
+        after = _replaced(before, text, file)
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+        changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+        if changed:
+            shown = [f"  {line}" for line in changed[:_SHOWN_DIFFERENCES]]
+            more = len(changed) - len(shown)
+            shown += [f"  and {more} more lines"] * (more > 0)
+            found.append("\n".join([f"{file} differs (- there, + computed):", *shown]))
+    return found
+
+
+def _replaced(before: str, text: str, file: Path) -> str:
+    """Return a document with the part between the marks replaced."""
+    if (
+        before.count(BEGIN) != 1
+        or before.count(END) != 1
+        or before.index(BEGIN) > before.index(END)
+    ):
+        raise InputError(
+            f"{file} has not the two marks of shoal telemetry docs; move it away to write a new"
+            " one."
+        )
+    head, _, rest = before.partition(BEGIN)
+    tail = rest.partition(END)[2]
+    block = text.partition(BEGIN)[2].partition(END)[0]
+    return head + BEGIN + block + END + tail

@@ -1,0 +1,155 @@
+"""`shoal telemetry`: one report from consent to a collector, and the documents of a tool."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal import Plan
+from shoal.cli import run
+from shoal.device.encode import encode
+from shoal.protocol.wire import split_batch
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "telemetry"
+PLAN_FILE = str(EXAMPLE / "plan.json")
+
+
+class TestTry:
+    @pytest.mark.slow
+    def test_every_byte_is_shown(self, capsys: pytest.CaptureFixture[str]):
+        assert run(["telemetry", "try", PLAN_FILE, "--limit", "60"]) == 0
+        shown = capsys.readouterr().out
+        rows = re.findall(r"^  ((?:[0-9a-f]{2})+)$", shown, re.M)
+        reports = split_batch(Plan.read(EXAMPLE / "plan.json"), bytes.fromhex("".join(rows)))
+        assert len(reports) == 1
+        assert "the answer was 202" in shown
+        assert "next run in the same window sent nothing" in shown
+        assert "Reports: 1 sent, 0 waiting." in shown
+
+    @pytest.mark.slow
+    def test_the_tools_own_object(self, capsys, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.chdir(EXAMPLE)
+        monkeypatch.setenv("CI", "1")  # whoever types this command wants to see it
+        words = ["--record", "command=count;common", "--record", "platform=linux"]
+        assert run(["telemetry", "try", "wordy:telemetry", *words, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["recorded"] == {"command": "count;common", "platform": "linux"}
+        assert (document["again"], document["problem"]) == (0, None)
+        (request,) = document["requests"]
+        plan = Plan.read(EXAMPLE / "plan.json")
+        body = base64.b64decode(request["sent"]).partition(b"\r\n\r\n")[2]
+        sent = int.from_bytes(split_batch(plan, body).content[20:], "little")
+        truth = encode(plan, {"command": ["count", "common"], "platform": "linux", "runs": 0})
+        assert (sent ^ truth.value).bit_count() < plan.bits  # it is about the same survey
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            ([PLAN_FILE, "--limit", "5"], "more than this device's limit of 5"),
+            ([PLAN_FILE, "--record", "command=frobnicate"], "is not one of its options"),
+            ([PLAN_FILE, "--record", "command"], "QUESTION=VALUE"),
+            (["mytool"], "neither a plan"),
+            (["no.such.module:telemetry"], "cannot import no.such.module:telemetry"),
+            (["json:dumps"], "is not a Telemetry object"),
+            (["json:dumps", "--limit", "5"], "go with a plan"),
+        ],
+    )
+    def test_mistakes_are_one_sentence(self, capsys, words: list[str], told: str):
+        assert run(["telemetry", "try", *words]) in (2, 3)
+        error = capsys.readouterr().err
+        assert told in error
+        assert error.count("\n") == 1
+
+
+NUMBERS = itertools.count()
+TOOL = """
+from shoal import Telemetry
+telemetry = Telemetry("mytool", plan=PLAN, to="https://a.example", limit=LIMIT)
+def main(words):
+    telemetry.record(command="count", platform=words)
+    telemetry.count(runs=1)
+"""
+
+
+class TestDocs:
+    @pytest.fixture
+    def tool(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+        monkeypatch.chdir(tmp_path)
+        return Tool(tmp_path)
+
+    def test_written_and_checked(self, tool: Tool, capsys: pytest.CaptureFixture[str]):
+        tool.write()
+        assert tool.docs() == 0
+        assert sorted(path.name for path in (tool.folder / "privacy").iterdir()) == [
+            "CNIL.md",
+            "DPIA.md",
+            "PRIVACY.md",
+            "privacy-label.html",
+            "privacy-label.svg",
+        ]
+        assert tool.docs("--check") == 0
+        assert "code, plan and privacy agree" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ({"limit": "30"}, "+- No report is made once all of them would pass"),
+            ({"plan": "other.json"}, "Computed from the plan"),
+            ({"code": TOOL.replace("command=", "comand=")}, "question 'comand' is not asked"),
+            ({"code": TOOL.replace('"count"', '"cuont"')}, "is not one of its options"),
+            ({"code": TOOL.replace(".count(runs", ".count(platform")}, "'runs' of the plan"),
+        ],
+    )
+    def test_what_differs(self, tool: Tool, capsys, change: dict[str, str], told: str):
+        tool.write()
+        assert tool.docs() == 0
+        tool.write(**change)
+        capsys.readouterr()
+        assert tool.docs("--check") == 2
+        assert told in capsys.readouterr().out
+        assert tool.docs("--check", "--json") == 2
+        assert told in " ".join(json.loads(capsys.readouterr().out)["differences"])
+
+    def test_code_that_contradicts_the_plan_gets_no_documents(self, tool: Tool, capsys):
+        tool.write(code=TOOL.replace("command=", "comand="))
+        assert tool.docs() == 2
+        assert "line 5: question 'comand' is not asked" in capsys.readouterr().err
+        assert not (tool.folder / "privacy").exists()
+
+    def test_of_a_plan_alone(self, tmp_path: Path, capsys):
+        words = ["telemetry", "docs", PLAN_FILE, "--limit", "60", "-o", str(tmp_path)]
+        assert run(words) == 2
+        assert "need --to" in capsys.readouterr().err
+        words += ["--to", "https://a.example"]
+        assert run(words) == 0
+        assert run([*words, "--check"]) == 0
+        capsys.readouterr()
+        assert run([*words[:4], "66", *words[5:], "--check"]) == 2
+
+
+class Tool:
+    """A package whose code a test changes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._name = folder, ""
+        plan = Plan.read(EXAMPLE / "plan.json")
+        plan.write(folder / "plan.json")
+        replace(plan, crowd_size=2000).write(folder / "other.json")
+
+    def write(self, code: str = TOOL, limit: str = "60", plan: str = "plan.json") -> None:
+        """Write the tool as a new package: Python imports a module once."""
+        self._name = f"tool{next(NUMBERS)}"
+        package = self.folder / self._name
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        text = code.replace("PLAN", repr(str(self.folder / plan))).replace("LIMIT", limit)
+        (package / "cli.py").write_text(text)
+
+    def docs(self, *words: str) -> int:
+        return run(["telemetry", "docs", f"{self._name}.cli:telemetry", *words])

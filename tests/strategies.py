@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,12 +87,23 @@ def questions(draw: st.DrawFn, name: str | None = None) -> Question:
 @st.composite
 def surveys(draw: st.DrawFn) -> Survey:
     names = draw(st.lists(labels, min_size=1, max_size=4, unique=True))
-    survey = Survey(draw(labels), tuple(draw(questions(name)) for name in names))
+    asked = tuple(_titled(draw(questions(name))) if draw(st.booleans()) else draw(questions(name))
+                  for name in names)  # fmt: skip
+    survey = Survey(draw(labels), asked, title=draw(st.none() | labels))
     sides = [side for question in survey.asked for side in _sides(question, names)]
     if len(sides) >= 2 and draw(st.booleans()):
         crossed = draw(st.lists(st.sampled_from(sides), min_size=2, max_size=4, unique=True))
         survey = survey.cross(*crossed, name=f"cross of {survey.name}")
     return survey
+
+
+def _titled(question: Any) -> Any:
+    """Give a question and its first option words that people read in place of their names."""
+    name = question.option_names[0]
+    words: dict[str, Any] = {"unit": "cm"} if isinstance(question, Number) else {}
+    return replace(
+        question, title=f"{question.name}!", text="Which\none?", titles={name: f"{name} ☃"}, **words
+    )
 
 
 def _sides(question: Question, names: list[str]) -> list[str]:

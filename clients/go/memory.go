@@ -10,7 +10,7 @@ import (
 // wordsOnly are fields of a question that people see; they do not decide which bit is set.
 var wordsOnly = map[string]bool{
 	"name": true, "options": true, "column": true, "questions": true,
-	"title": true, "text": true, "label": true, "labels": true, "unit": true,
+	"title": true, "text": true, "titles": true,
 }
 
 // rules is the digest of everything that decides which bits an answer sets and its permanent flips.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from shoal.analysis.contrasts import part_of
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import Estimate
 from shoal.analysis.independence import InteractionTest
+from shoal.analysis.intervals import Target
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
@@ -212,7 +215,8 @@ class TestShares:
             x, y, z = (Estimate(question, label, m, n, q, "crowd", 0.0)
                        for label, m in zip("xyz", counts, strict=True))  # fmt: skip
             part = part_of(x, [y, z], level)
-            assert 0 <= part.low <= part.high <= 1
+            assert 0 <= part.low < part.high <= 1
+            assert (part.low, part.high) == (0, 1) or not math.isnan(part.value)
             assert not part.value < 0
             assert not part.value > 1
             covered += laws[0][ones] * laws[1][others] * (part.low <= truth <= part.high)
@@ -230,6 +234,50 @@ class TestShares:
             row = [table["young", brand] for brand in "abcd"]
             inside += (part := part_of(row[0], row[1:])).low <= 0.5 <= part.high
         assert inside >= binom.ppf(1e-4, runs, 0.95)
+
+    @pytest.mark.parametrize("q", ["0.01", "0.1", "0.3"])
+    @pytest.mark.parametrize("target", ["crowd", "population"])
+    def test_small_rows_are_covered(self, target: Target, q: str):
+        """Of 300 tables for each row of few people: false alarm 1e-10 a case."""
+        n, level, runs, flip = 400, 0.8, 300, FlipProbability.at_least(q)
+        generator = np.random.default_rng(12)
+        for row in ((1, 0, 0), (3, 1, 0, 0), (0, 10, 0), (12, 0, 0, 0, 0, 0), (5, 5, 5), (40, 2)):
+            question = Choice("c", tuple(map(str, range(len(row) + 1))))
+            covered = 0
+            for _ in range(runs):
+                people = np.array(row)
+                if target == "population":
+                    shares = np.append(people, n - people.sum()) / n
+                    people = generator.multinomial(n, shares)[:-1]
+                ones = generator.binomial(people, 1 - float(flip))
+                ones += generator.binomial(n - people, float(flip))
+                cells = [
+                    Estimate(question, str(place), int(one), n, flip, target, 0.0)
+                    for place, one in enumerate(ones)
+                ]
+                place = int(generator.integers(len(row)))
+                part = part_of(cells[place], cells[:place] + cells[place + 1 :], level)
+                assert part.low < part.high
+                covered += part.low <= row[place] / sum(row) <= part.high
+            assert covered >= binom.ppf(1e-10, runs, level), row
+
+    def test_nobody_in_a_row_is_unknown(self):
+        """Ones far below those of nobody: the part is unknown, not certain."""
+        question, q = Choice("c", tuple("wxyz")), FlipProbability.at_least("0.1")
+        for target in get_args(Target):
+            cells = [
+                Estimate(question, label, ones, 400, q, target, 0.0)
+                for label, ones in zip("xyz", (55, 20, 15), strict=True)
+            ]
+            part = part_of(cells[0], cells[1:])
+            assert math.isnan(part.value)
+            assert (part.low, part.high) == (0, 1)
+            assert part.to_json()["value"] is None
+            # A row of which the others seem to be fewer than nobody is not certain either.
+            cells[0] = replace(cells[0], ones=150)
+            part = part_of(cells[0], cells[1:])
+            assert (part.value, part.high) == (1, 1)
+            assert part.low < 0.9
 
     def test_a_part_needs_others(self):
         one = Estimate(

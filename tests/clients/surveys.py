@@ -51,7 +51,18 @@ def question(random: Random, number: int, cohorts: int) -> Json:
         if random.random() < 0.5:
             alphabet = "".join(random.sample("abcdeéß日𝒳", random.randint(1, 5)))
             asked["pairs"] = {"alphabet": alphabet, "length": 4}
+    if random.random() < 0.3:
+        add_words(random, asked)
     return asked
+
+
+def add_words(random: Random, asked: Json) -> None:
+    """Add what people read in place of names, which decides no bit."""
+    asked |= {"title": f"{name(random, 0)} <b>", "text": "Which of\nthese, \u05d0\u05d1\u05d2?"}
+    if asked["kind"] == "number":
+        asked["unit"] = "km/h"
+    elif asked["kind"] != "text":
+        asked["titles"] = {one: f"\U0001f41f {one}" for one in asked.get("options", ["yes", "no"])}
 
 
 def crossed(random: Random, asked: list[Json]) -> Json | None:

@@ -117,6 +117,33 @@ WORDS: dict[str, Any] = {
     "window": None,
 }
 
+TITLED: dict[str, Any] = LOCAL | {
+    "promise": {"delta": None, "epsilon": "9.9", "eta": None, "kind": "local"},
+    "survey": {
+        "name": "browser",
+        "questions": [
+            {
+                "kind": "flags",
+                "name": "features",
+                "options": ["sync", "vpn"],
+                "text": "Which of these do you use?\n\nChoose any.",
+                "title": "Features",
+                "titles": {"sync": "Sync across devices \U0001f41f", "vpn": "<b>\u05d0\u05d1</b>"},
+            },
+            {
+                "kind": "flags",
+                "name": "order",
+                "options": ["\ufb01", "\U0001d4b3"],
+                "titles": {"\ufb01": "by code point", "\U0001d4b3": "by UTF-16 unit"},
+            },
+            {"kind": "yes/no", "name": "again", "titles": {"no": "Never", "yes": "Of course"}},
+            {"edges": ["1", "5"], "kind": "number", "name": "use", "unit": "hours a day"},
+        ],
+        "text": "About your browser.",
+        "title": "What people use",
+    },
+}
+
 COUNTS: dict[str, Any] = {
     "cohorts": None,
     "crowd_size": 20000,
@@ -211,7 +238,7 @@ def main() -> None:
             "plan": document,
             "encodings": ENCODINGS.get(document["survey"]["name"], []),
         }
-        for document in (LOCAL, PROVEN, MEMORY, WORDS, COUNTS)
+        for document in (LOCAL, PROVEN, MEMORY, WORDS, TITLED, COUNTS)
     ]
     text = json.dumps(plans, indent=1, ensure_ascii=False) + "\n"
     Path(__file__).with_name("plans.json").write_text(text, "utf-8")

@@ -237,6 +237,16 @@ class TestRefusals:
             (lambda: Flags("c", ("A  b", "c", "a B"), fold=True), "option 'A  b' twice when"),
             (lambda: Choice("c", ("Stra\u00dfe", "STRASSE"), fold=True), "twice when case"),
             (lambda: Number("n", (1,), column=" x"), "column of question 'n' must be 1 to 200"),
+            (lambda: YesNo("y", title="a\nb"), "the title of question 'y' must be 1 to 200"),
+            (lambda: YesNo("y", title="\u202ea"), "the title of question 'y'"),
+            (lambda: YesNo("y", text=5), "the text of question 'y' must be text"),  # type: ignore[arg-type]
+            (lambda: YesNo("y", text="a" * 2001), "must be 1 to 2000 printable"),
+            (lambda: YesNo("y", titles={"maybe": "x"}), "'maybe', which is not an option"),
+            (lambda: YesNo("y", titles="yes"), "must be a table of options"),  # type: ignore[arg-type]
+            (lambda: YesNo("y", titles={"yes": "no"}), "have the same title"),
+            (lambda: Flags("f", ("a", "b"), titles={"a": ""}), "title of option 'a' of question"),
+            (lambda: Number("n", (1,), unit=" x"), "unit of question 'n' must be 1 to 40"),
+            (lambda: Survey("s", (YesNo("y"),), title=1), "the title of a survey must be text"),  # type: ignore[arg-type]
             (lambda: YesNo("y", missing="skip"), "missing"),  # type: ignore[arg-type]
             (lambda: Survey("s", ()), "at least one question"),
             (lambda: Survey("s", (Flags("a", WIDE), Flags("b", WIDE))), "this one takes 80000"),
@@ -328,6 +338,75 @@ class TestDeepToml:
     def test_as_many_options_as_a_report_has_bits(self):
         survey = Survey("wide", (Flags("f", tuple(f"option number {n}" for n in range(65_536))),))
         assert Survey.from_toml(survey.to_toml()) == survey
+
+
+class TestWords:
+    """Titles, texts and units: what people read in place of names."""
+
+    def test_they_are_read_in_place_of_names(self):
+        survey = Survey.from_toml(
+            '''
+name = "browser"
+title = "What people use"
+text = """
+About your browser.
+
+It takes a minute."""
+
+[[question]]
+name = "features"
+title = "Features"
+text = "Which of these do you use?"
+kind = "flags"
+options = ["sync", "vpn"]
+
+[question.titles]
+sync = "Sync across devices"
+
+[[question]]
+name = "age"
+kind = "number"
+edges = [18, 65]
+unit = "years"
+missing = "option"
+
+[[question]]
+name = "smokes"
+kind = "yes/no"
+titles = { yes = "I do", no = "I do not" }
+
+[[cross]]
+questions = ["features=sync", "smokes", "age"]
+'''
+        )
+        assert survey.heading == "What people use"
+        assert survey.text == "About your browser.\n\nIt takes a minute."
+        features, age, smokes, cross = survey.questions
+        assert features.heading == "Features"
+        assert features.labels == ("sync", "vpn")
+        assert features.shown_labels == ("Sync across devices", "vpn")
+        years = ("below 18 years", "18 to below 65 years", "65 years and above", "(missing)")
+        assert age.shown_labels == years
+        assert smokes.shown_labels == ("I do",)
+        assert cross.heading == "Features: Sync across devices by smokes by age"
+        first = "Features: Sync across devices: yes, smokes: I do, below 18 years"
+        assert cross.shown_labels[0] == first
+        assert len(cross.shown_labels) == len(cross.labels)
+        assert Survey.from_toml(survey.to_toml()) == survey
+
+    def test_no_words_no_fields(self):
+        plain = Flags("f", ("a", "b"))
+        assert Flags("f", ("a", "b"), title="f", titles={"a": "a"}).to_json() == plain.to_json()
+        survey = Survey("s", (plain,), title="s")
+        assert survey.to_json() == {"name": "s", "questions": [plain.to_json()]}
+        assert survey.digest == Survey("s", (plain,)).digest
+        assert survey.digest != Survey("s", (plain,), title="t").digest
+
+    def test_scripts_and_emoji(self):
+        family = "\U0001f469\u200d\U0001f467 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+        question = YesNo("y", title=family, text=family)
+        assert (question.title, question.text) == (family, family)
+        assert hash(question) != hash(YesNo("y"))
 
 
 class TestOneForm:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 
 from shoal import Choice, Flags, Number, Plan, Survey, YesNo
+from shoal.planning.plan_diff import plan_diff
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.survey import Question
@@ -37,6 +38,21 @@ def test_words_that_move_by_brute_force():
         assert said == true, (old, new)
 
 
+def test_titles_that_are_swapped_have_moved():
+    before = asking(YesNo("y", titles={"yes": "I do", "no": "I do not"}))
+    after = asking(YesNo("y", titles={"yes": "I do not", "no": "I do"}))
+    moved = list(Wording.of(before.survey).moved(Wording.of(after.survey)))
+    assert moved == [("title", "I do", "I do not"), ("title", "I do not", "I do")]
+    assert plan_diff(before, after).kind == "new plan"
+    retitled = asking(YesNo("y", title="Why", titles={"yes": "Yes!", "no": "I do not"}))
+    found = plan_diff(before, retitled)
+    assert found.kind == "label"
+    assert found.reasons == (
+        "People read another title of question 'y'.",
+        "People read other titles of options of question 'y'.",
+    )
+
+
 class TestKey:
     SMOKES = YesNo("smokes")
     AGE = Number("age", (18, 65))
@@ -53,6 +69,12 @@ class TestKey:
         "labels": asking(
             SMOKES, AGE, Choice("channel", ("stable", "beta")), crossed=("age", "channel")
         ),
+        "titles": asking(
+            YesNo("smokes", title="Smoking", text="Do you smoke?", titles={"yes": "I do"}),
+            Number("age", (18, 65), title="Age"),
+            Choice("channel", CHANNEL.options, titles={"beta": "Beta"}),
+            crossed=("age", "channel"),
+        ),
         "a column": asking(
             SMOKES,
             AGE,
@@ -64,6 +86,9 @@ class TestKey:
     OTHER: ClassVar = {
         "edges": asking(SMOKES, Number("age", (18, 66)), CHANNEL, crossed=("age", "channel")),
         "other sides of the cross": asking(SMOKES, AGE, CHANNEL, crossed=("channel", "age")),
+        "a unit": asking(
+            SMOKES, Number("age", (18, 65), unit="years"), CHANNEL, crossed=("age", "channel")
+        ),
         "no cross": asking(SMOKES, AGE, CHANNEL),
         "another kind": asking(
             SMOKES, AGE, Flags("channel", CHANNEL.options), crossed=("age", "channel=beta")

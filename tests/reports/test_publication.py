@@ -128,9 +128,9 @@ TAGS = set(
 )
 ATTRIBUTES = set(
     "lang charset name content http-equiv class id role aria-labelledby aria-label aria-hidden"
-    " tabindex scope value type xmlns viewbox width height style fill stroke stroke-width opacity"
-    " x y x1 x2 y1 y2 cx cy r points text-anchor font-family font-size font-weight"
-    " dominant-baseline unicode-bidi".split()
+    " tabindex scope value type data-column xmlns viewbox width height style fill stroke"
+    " stroke-width opacity x y x1 x2 y1 y2 cx cy r points text-anchor font-family font-size"
+    " font-weight dominant-baseline unicode-bidi".split()
 )
 
 
@@ -288,9 +288,9 @@ class TestPage:
                 assert given["scope"] in ("row", "col")
         tags = [tag for tag, _ in page.elements]
         assert tags.count("h1") == tags.count("main") == 1
-        # Questions with one answer also show what is unconstrained; and the observers.
-        assert tags.count("caption") == tags.count("table") == 4 + 2 + 1
-        assert tags.count("desc") == 2 * (4 + 2)
+        # The unbiased estimates of each question, and the observers.
+        assert tags.count("caption") == tags.count("table") == 4 + 1
+        assert tags.count("desc") == 2 * (4 + 4)  # shares and estimates, wide and narrow
         assert ("html", {"lang": "en"}) in page.elements
 
     def test_a_text_question_is_named_and_left_to_decoding(self):
@@ -675,6 +675,6 @@ class TestBrowser:
         scroll, beyond, charts, intruders, title, name = json.loads(unescape(found))
         assert scroll <= width
         assert beyond == 0
-        assert charts == 3 + 4  # the key, and each question wide and narrow
+        assert charts == 3 + 8  # the key; shares and estimates of each question, wide and narrow
         assert intruders == 0
         assert title == name == HOSTILE[0]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
+from decimal import Decimal
 from html import unescape
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given as for_all
@@ -17,9 +21,15 @@ from shoal.analysis.text.decode import decode
 from shoal.analysis.trends import trend
 from shoal.cli import run
 from shoal.errors import InputError
-from shoal.reports import sections
-from shoal.reports.formatting import whole_shares
+from shoal.reports import Publication, sections
+from shoal.reports.formatting import (
+    PlainShare,
+    option_shares,
+    plain_shares,
+    signed_points,
+)
 from shoal.reports.page import site
+from shoal.reports.sections import lead
 from tests.reports.test_publication import HOSTILE, check_harmless, counted
 from tests.strategies import bounded
 
@@ -38,23 +48,91 @@ WORDS = plan(Survey("words", (Text("word", bits=64, hashes=1, cohorts=8),)), q="
 
 class TestShares:
     @bounded(300)
-    @for_all(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0.01, 1e4))
-    def test_what_is_printed_adds_to_a_hundred(self, counts: list[float], sigma: float):
+    @for_all(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(1e-6, 0.5))
+    def test_what_is_printed_adds_to_a_hundred(self, counts: list[float], reach: float):
         total = sum(counts)
         if total == 0:
             counts, total = [1.0] * len(counts), float(len(counts))
-        reports = 10_000
-        rows = {
-            str(place): {"constrained": count / total * reports, "sigma": sigma}
-            for place, count in enumerate(counts)
-        }
-        shown = [text.removesuffix("\u202f%") for text in whole_shares(rows, reports).values()]
-        decimals = len(shown[0].partition(".")[2])
-        steps = [round(float(text) * 10**decimals) for text in shown]
+        shares = [count / total for count in counts]
+        ends = [(share - reach, share + reach) for share in shares]
+        made = plain_shares(shares, ends, adds_up=True)
+        decimals = made[0].decimals
+        steps = [round(float(one.number.removesuffix("\u202f%")) * 10**decimals) for one in made]
         assert sum(steps) == 100 * 10**decimals
-        for step, row in zip(steps, rows.values(), strict=True):
-            exact = row["constrained"] / reports * 100 * 10**decimals
-            assert abs(step - exact) < 1 + 1e-6
+        for step, share in zip(steps, shares, strict=True):
+            assert abs(step - share * 100 * 10**decimals) < 1 + 1e-6
+
+    @bounded(500)
+    @for_all(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(0, 3))
+    def test_what_is_said_contains_the_interval(self, a: float, b: float, c: float, digits: int):
+        """Whatever form it has: the range that is read off is possible and not too narrow."""
+        low, share, high = sorted((a, b, c))
+        one = PlainShare(share, low, high, digits)
+        first, last = stated(one.text)
+        assert 0 <= first <= last <= 1
+        assert first <= low + 1e-12
+        assert high - 1e-12 <= last
+        ends = [float(end) / 100 for end in one.ends]
+        assert ends[0] <= low + 1e-12
+        assert high - 1e-12 <= ends[1]
+
+    @pytest.mark.parametrize(
+        ("share", "low", "high", "text"),
+        [
+            (0.62, 0.59, 0.65, "62 % ± 3"),
+            (0.62, 0.595, 0.641, "62 % ± 3"),
+            (0.0, 0.0, 0.03, "at most 3 %"),
+            (0.004, 0.0, 0.03, "at most 3 %"),
+            (0.04, 0.0, 0.09, "4 % (0 to 9 %)"),
+            (0.03, 0.02, 0.07, "3 % (2 to 7 %)"),
+            (0.97, 0.93, 1.0, "97 % (93 to 100 %)"),
+            (1.0, 0.93, 1.0, "at least 93 %"),
+            (0.5, 0.0, 1.0, "not known"),
+        ],
+    )
+    def test_near_the_ends(self, share: float, low: float, high: float, text: str):
+        assert PlainShare(share, low, high, 0).text.replace("\u202f", " ") == text
+
+    def test_impossible_estimates_are_possible_shares(self):
+        """No headline is below 0 or adds to more than 100 %, whatever the noise."""
+        agreed = plan(Survey("s", (Choice("c", tuple("abcdef")), YesNo("y"))), q="0.4")
+        for seed in range(20):
+            estimates = publish(agreed, counted(agreed, 60, seed)).to_json()["estimates"]
+            rows = estimates["questions"]["c"]
+            shares = option_shares(agreed.survey["c"], rows, 60)
+            numbers = [float(one.number.split("\u202f")[0]) for one in shares.values()]
+            assert sum(numbers) == pytest.approx(100)
+            assert min(numbers) >= 0
+            for one in shares.values():
+                assert not one.text.startswith("\N{MINUS SIGN}")
+
+    def test_differences_are_in_points(self):
+        assert [signed_points(x) for x in (0.1, -0.1, 0.0)] == [
+            "+10.0",
+            "\N{MINUS SIGN}10.0",
+            "0.0",
+        ]
+        made = {f"{n}": publish(PLAN, counted(PLAN, 500, n)) for n in range(2)}
+        text = unescape(site(made)["difference-2-1.html"])
+        assert "percentage points" in text
+        assert re.search(r"[+\N{MINUS SIGN}]\d+\.\d points", text)
+        assert not re.search(r"[+\N{MINUS SIGN}]\d+\.\d\u202f%", text)
+
+
+def stated(text: str) -> tuple[float, float]:
+    """Read a range off a plain share as a person would, in fractions of one."""
+    plain = text.replace("\u202f", "").replace("%", "")
+    if plain == "not known":
+        return 0.0, 1.0
+    numbers = [Decimal(number) for number in re.findall(r"[\d.]+", plain)]
+    if "±" in plain:
+        middle, margin = numbers
+        ends = middle - margin, middle + margin
+    elif "to" in plain:
+        ends = numbers[1], numbers[2]
+    else:
+        ends = (Decimal(0), numbers[0]) if "most" in plain else (numbers[0], Decimal(100))
+    return float(ends[0] / 100), float(ends[1] / 100)
 
 
 class TestSections:
@@ -62,8 +140,9 @@ class TestSections:
         made = publish(PLAN, counted(PLAN, 2000))
         document, page = made.to_json(), check_harmless(made.to_html())
         text = unescape(made.to_html())
-        assert text.count("Unconstrained estimates") == 3
-        assert "channel: shares that add to 100 %" in text
+        assert text.count("intervals and unbiased estimates</summary>") == 5
+        assert "channel: share of each answer" in text
+        assert "uses: share of each answer" in text
         assert "age: histogram" in text
         assert (
             document["crosses"]["channel x smokes"]
@@ -71,14 +150,28 @@ class TestSections:
         )
         for cell in document["crosses"]["channel x smokes"]["table"]:
             assert f"{round(cell['constrained']):,}" in page.said("strong")
+        assert "channel by smokes" in page.said("bdi")
         for quantile in document["numbers"]["age"]["quantiles"]:
             assert quantile["label"] in page.said("dd")
+
+    def test_the_lead_is_the_largest_share(self):
+        asked = YesNo("y", missing="option", titles={"no": "Never"})
+        agreed = plan(Survey("s", (asked,)), q="0.25")
+        rows = {
+            label: {"constrained": count, "low": count - 20, "high": count + 20}
+            for label, count in zip(asked.labels, (100, 700, 200), strict=True)
+        }
+        estimates = {"questions": {"y": rows}, "reports": 1000, "crowds": [], "people": None}
+        found = lead(agreed.survey["y"], estimates)
+        assert (found.number, found.answer) == ("70\u202f% ± 2", "Never")
+        nothing = {label: row | {"low": -10, "high": 1010} for label, row in rows.items()}
+        assert lead(asked, estimates | {"questions": {"y": nothing}}).number == "Not known"
 
     def test_many_cells_are_a_list(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(sections, "MAX_CELLS", 5)
         made = publish(PLAN, counted(PLAN, 2000))
         assert made.to_json()["crosses"] == {}
-        assert "channel x smokes: shares that add to 100 %" in made.to_html()
+        assert "channel by smokes: share of each answer" in made.to_html()
 
     def test_crowds_of_the_same_people_have_no_test(self):
         tallies = [counted(PLAN, 2000, seed).named(f"crowd {seed}") for seed in (1, 2)]
@@ -91,7 +184,7 @@ class TestSections:
             Survey("s", (YesNo("a"), YesNo("b"), YesNo("c"))).cross("a", "b", "c"), q="0.05"
         )
         text = unescape(publish(agreed, counted(agreed, 2000)).to_html())
-        assert [f"a: {value}" in text for value in ("a", "not a")] == [True, True]
+        assert [f"a: {value}" in text for value in ("yes", "no")] == [True, True]
         assert text.count("b (rows) by c (columns)") == 2
 
     def test_many_ranges_are_bars_and_some_are_columns(self):
@@ -114,6 +207,77 @@ class TestSections:
         other = simulate(WORDS, users=2000, seed=1, texts={"tea": 1.0}).estimates.tally
         with pytest.raises(InputError, match="decode this tally"):
             publish(WORDS, other, texts=[decoded])
+
+
+class TestWords:
+    """People read titles; JSON and files keep names, and carry the titles beside them."""
+
+    TITLES: ClassVar = {"sync": "Sync across devices", "vpn": "\u05d0\u05d1 \U0001f41f"}
+    SURVEY = Survey(
+        "browser",
+        (
+            Flags("uses", ("sync", "vpn", "zoom"), title="Features", text="Which?", titles=TITLES),
+            Number("age", (18, 35), unit="years", titles={"below 18": "minors"}),
+            Number("online", low=0, high=12, points=4, unit="hours"),
+            YesNo("smokes", title="Smoking", titles={"yes": "I do", "no": "I do not"}),
+        ),
+        title="What people use",
+        text="First.\n\nSecond.",
+    ).cross("uses=sync", "smokes")
+    PLAN = plan(SURVEY, q="0.05")
+
+    @pytest.fixture
+    def made(self) -> Publication:
+        return publish(self.PLAN, counted(self.PLAN, 2000))
+
+    def test_the_page_has_them(self, made: Publication):
+        page = check_harmless(made.to_html())
+        said = page.said("bdi") + page.said("text")
+        for words in ("What people use", "First.", "Second.", "Features", "Which?", "Smoking",
+                      "I do", "I do not", "minors", "35 and above", *self.TITLES.values(),
+                      "Features: Sync across devices by Smoking"):  # fmt: skip
+            assert words in said, words
+        assert "What people use" in page.said("title")
+        assert any(text.endswith(" hours") for text in page.said("strong"))
+        assert "years" in page.said("text")
+        assert "uses" in said  # the name in files
+
+    def test_files_have_names_and_titles(self, made: Publication):
+        document = made.to_json()
+        assert list(document["estimates"]["questions"]["uses"]) == ["sync", "vpn", "zoom"]
+        assert document["words"]["uses"] == {
+            "title": "Features",
+            "options": self.TITLES | {"zoom": "zoom"},
+        }
+        rows = list(csv.DictReader(io.StringIO(made.to_csv())))
+        first = rows[0]
+        assert (first["question"], first["option"]) == ("uses", "sync")
+        assert (first["question_title"], first["option_title"]) == (
+            "Features",
+            "Sync across devices",
+        )
+        assert made.to_arrow().column("option_title").to_pylist()[0] == "Sync across devices"
+        text = made.to_markdown()
+        assert "## Features" in text
+        assert "Sync across devices (sync)" in text
+
+    def test_no_words_no_columns(self):
+        made = publish(PLAN, counted(PLAN, 500))
+        assert "words" not in made.to_json()
+        assert "option_title" not in made.to_csv().splitlines()[0]
+
+    def test_hostile_words_are_text(self):
+        words = {f"o{place}": text for place, text in enumerate(HOSTILE)}
+        asked = Flags("f", tuple(words), title=HOSTILE[0], text=HOSTILE[1], titles=words)
+        agreed = plan(Survey("s", (asked,), title=HOSTILE[2], text=HOSTILE[3]), q="0.25")
+        made = publish(agreed, counted(agreed, 100))
+        page = check_harmless(made.to_html())
+        assert set(HOSTILE) <= set(page.said("bdi"))
+        rows = list(csv.DictReader(io.StringIO(made.to_csv())))
+        assert [row["option_title"] for row in rows if row["option"] == "o10"] == ["'=1+1"]
+        both = {f"{n}": publish(agreed, counted(agreed, 100, n)) for n in range(2)}
+        for text in site(both).values():
+            assert not re.search(r"<(img|b>|script>)", text)
 
 
 class TestSite:

@@ -17,7 +17,7 @@ import shoal
 from shoal import Choice, Survey, Tally
 from shoal.analysis.text.decode import decode
 from shoal.analysis.trends import crowd_difference, trend
-from shoal.reports.formatting import percent, whole_shares
+from shoal.reports.formatting import option_shares
 from shoal.server.console.app import OPERATIONS
 from shoal.server.console.planning import EXAMPLE
 from tests.server.store_help import stored_tally, told
@@ -54,12 +54,11 @@ async def test_a_crowd_shows_each_kind_in_its_form(world: World) -> None:
     estimates = document["estimates"]
     assert estimates == shoal.estimate(PLAN, await tally(world, 1)).to_json()
     for name in ("channel", "age"):
-        shares = whole_shares(estimates["questions"][name], 400)
-        tenths = [round(float(text.split("\u202f")[0]) * 10) for text in shares.values()]
-        assert sum(tenths) == 1000
-        for share in shares.values():
-            assert f'<td class="n">{share}</td>' in page
-    assert page.count("Unconstrained estimates") == 3  # channel, age, and the cross
+        shares = option_shares(PLAN.survey[name], estimates["questions"][name], 400)
+        numbers = [float(one.number.split("\u202f")[0]) for one in shares.values()]
+        assert sum(numbers) == pytest.approx(100, abs=1e-9)
+        for one in shares.values():
+            assert one.sentence in page
     assert "age: histogram" in page
     assert "Median" in page
     assert document["numbers"]["age"]["quantiles"][2]["label"] in page
@@ -67,11 +66,8 @@ async def test_a_crowd_shows_each_kind_in_its_form(world: World) -> None:
     assert "channel (rows) by smokes (columns)" in page
     assert cross["sensitivity"]["in_words"] in page
     # The groups of either question: shares of the row, and of the column.
-    assert "Groups by smokes, and the part of each that answered channel" in page
-    for cell in cross["table"]:
-        for kind in ("row_share", "column_share"):
-            low, high = (percent(cell[kind][end]) for end in ("low", "high"))
-            assert f"{percent(cell[kind]['value'])} ({low} to {high})" in page
+    for of, by in (("channel", "smokes"), ("smokes", "channel")):
+        assert f"Of the people in each row ({of}), the share in each column ({by})" in page
     for finding in document["screening"]["findings"]:
         assert finding in page
     assert "style=" not in answer.text

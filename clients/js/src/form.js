@@ -63,14 +63,14 @@ const OTHER = "\0other";
  * @returns {(Node | string)[]}
  */
 const inputs = (question, name) => {
-  const { kind, options, labels, missing, other, low, high, unit } = question;
+  const { kind, options, titles, missing, other, low, high, unit } = question;
   if (options ?? kind == "yes/no") {
     const many = kind == "flags";
     const words = options ?? ["yes", "no"];
     /** @type {[string, string][]} */
     const listed = words.map((/** @type {"yes" | "no"} */ word) => [
       word,
-      labels?.[word] ?? (options ? word : sentences[word]),
+      titles?.[word] ?? (options ? word : sentences[word]),
     ]);
     if (other) listed.push([OTHER, sentences.other]);
     if (missing) listed.push([MISSING, sentences.missing]);

@@ -4,10 +4,11 @@ import { min, must } from "./bytes.js";
 
 /**
  * @typedef {{kind: string, name: string, options?: string[], edges?: string[], low?: string, high?: string,
- *   points?: number, column?: string, fold?: boolean,
+ *   points?: number, column?: string, fold?: boolean, title?: string, text?: string,
+ *   titles?: Record<string, string>, unit?: string,
  *   other?: boolean, missing?: string, at_most?: number, bits?: number, hashes?: number,
  *   cohorts?: number, pairs?: {alphabet: string, length: number}, questions?: string[]}} Question
- * @typedef {{name: string, questions: Question[]}} Survey
+ * @typedef {{name: string, title?: string, text?: string, questions: Question[]}} Survey
  */
 
 /**
@@ -68,7 +69,7 @@ export const layout = ({ questions }) => {
 
 /**
  * Everything in a plan that decides which bits an answer sets and its permanent flips; and the words
- * of its survey, the names of questions and the labels of bits.
+ * of its survey: the names of questions and options, and the titles that people read instead.
  *
  * @param {import("./plan.js").Plan} plan
  * @param {Map<string, Block>} blocks
@@ -80,13 +81,21 @@ export const encoding = ({ survey, memory }, blocks) => {
     [
       survey.name,
       memory?.q1,
-      [...blocks.values()].map(([{ name, options, column, questions, ...rules }, , bits, sides]) => [
-        rules,
-        bits,
-        sides?.map(([of, ...side]) => [names.indexOf(of), ...side]),
-      ]),
+      [...blocks.values()].map(
+        ([{ name, title, text, titles, options, column, questions, ...rules }, , bits, sides]) => [
+          rules,
+          bits,
+          sides?.map(([of, ...side]) => [names.indexOf(of), ...side]),
+        ],
+      ),
     ],
-    [names, survey.questions.flatMap(({ options }) => options ?? [])],
+    // Who answers by titles chooses another bit if two of them are swapped.
+    [false, true].map((shown) =>
+      survey.questions.flatMap(({ name, title, options = ["yes", "no"], titles }) => [
+        (shown && title) || name,
+        ...options.map((option) => (shown && titles?.[option]) || option),
+      ]),
+    ),
   ];
 };
 

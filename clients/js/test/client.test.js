@@ -369,6 +369,12 @@ test("permanent flips survive an edit of words, and no other", async (t) => {
     words[place] = `another word ${place}`;
     assert.equal(await row({ question: { options: [...words] } }), first);
   }
+  // Titles are words too; two that are swapped move an answer to another bit.
+  const titles = { "option 1": "First", "option 2": "Second" };
+  const titled = { title: "Flags", text: "Which?", titles };
+  assert.equal(await row({ question: { options: [...words], ...titled } }), first);
+  const swapped = { "option 1": "Second", "option 2": "First" };
+  assert.notEqual(await row({ question: { options: [...words], titles: swapped } }), first);
   // Two edits that each rename an option, and together move a word, draw new flips.
   const moved = ["option 5", ...words.slice(1)];
   assert.notEqual(await row({ question: { options: moved } }), first);

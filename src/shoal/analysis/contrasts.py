@@ -139,8 +139,9 @@ def share_difference(
 def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) -> Combination:
     """Return the first option's part of the total with others; all exclude each other.
 
-    The interval is exact. The value is the nearest part there is, from 0 to 1; without a count
-    above zero it is unknown: not a number.
+    The interval is exact: it covers the part at least at the level wherever there is anybody at all
+    (theorem), also if the total is small. The value is the nearest part there is, from 0 to 1. If
+    the total is not above zero, it is unknown: not a number, from 0 to 1.
     """
     parts = _Parts((first, *others), (1,) + (-1,) * len(others))
     if not others or not all(one.question == first.question for one in others):
@@ -149,9 +150,11 @@ def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) ->
     miss = _miss(level, "exact")
     corners = staircase(miss / 2, FEW_STEPS) if first.target == "crowd" else _halves(miss)
     rest = _limits(sum(one.ones for one in others), first, len(others))
-    low, high = _extremes(_fraction, _own(first), rest, corners)
     if whole <= 0:
-        return Combination(math.nan, math.inf, low, high, level, "exact")
+        return Combination(math.nan, math.inf, 0.0, 1.0, level, "exact")
+    ends = [(_own(first).wide_ends(x), rest.wide_ends(y)) for x, y in corners]
+    low = min(_fraction(a[0], b[1]) for a, b in ends)
+    high = max(_fraction(a[1], b[0]) for a, b in ends)
     value = min(max(a / whole, 0.0), 1.0)
     slopes = [(1 - value) / whole, *[value / whole] * len(others)]
     pairs = zip(slopes, parts.estimates, strict=True)

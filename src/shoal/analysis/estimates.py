@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_TITLES = ("question_title", "option_title")
 NUMBERS = ("count", "share", "sigma", "low", "high", "constrained")
 _MIN_FLIPS = 25  # variance, in reports, from which on a count is taken as normal: sigma is 5
 
@@ -391,8 +392,11 @@ def _elsewhere(question: Question) -> str | None:
 
 
 def estimate_rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a flat row for each option of ``document["estimates"]``."""
-    estimates = document["estimates"]
+    """Yield a flat row for each option of ``document["estimates"]``.
+
+    If people read other words than the names, ``document["words"]`` has them, and a row too.
+    """
+    estimates, words = document["estimates"], document.get("words", {})
     names = ("reports", "level", "interval", "target", "simulated", "plan")
     shared = {name: estimates[name] for name in names} | {"crowds": len(estimates["crowds"])}
     for question, options in estimates["questions"].items():
@@ -400,7 +404,8 @@ def estimate_rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             numbers = {name: float(row[name]) for name in NUMBERS}
             compatible = not row.get("incompatible", False)
             row = {"question": question, "option": label, **numbers, "compatible": compatible}
-            yield row | shared
+            titles = [words[question]["title"], words[question]["options"][label]] if words else ()
+            yield row | shared | dict(zip(_TITLES, titles, strict=False))
 
 
 def estimates_arrow(document: Mapping[str, Any]) -> pa.Table:
@@ -411,9 +416,10 @@ def estimates_arrow(document: Mapping[str, Any]) -> pa.Table:
     kinds |= dict.fromkeys(NUMBERS, pa.float64())
     kinds |= dict.fromkeys(("compatible", "simulated"), pa.bool_())
     order = ("question", "option", *NUMBERS, "compatible", "reports", "level", "interval")
+    titles = _TITLES if document.get("words") else ()
     fields = [
         (name, kinds.get(name, pa.string()))
-        for name in (*order, "target", "simulated", "plan", "crowds")
+        for name in (*order, "target", "simulated", "plan", "crowds", *titles)
     ]
     schema = pa.schema(fields, metadata={"shoal": json.dumps(document, allow_nan=False)})
     return pa.Table.from_pylist(list(estimate_rows(document)), schema=schema)

@@ -176,6 +176,18 @@ class Limits:
         low, high = self.low(miss), self.high(miss)
         return (high if low == math.inf else low), (low if high == -math.inf else high)
 
+    def wide_ends(self, miss: float) -> tuple[float, float]:
+        """Return limits that are never tighter than those of a truth at an end; `miss` < 1/2.
+
+        Ones that no truth explains leave a single point, which looks certain. Here ones below those
+        expected of nobody count as these for the upper limit, and likewise at the other end: both
+        limits only move outwards, so they cover as before.
+        """
+        nobody = self.size * self.q + self.coins * self.coin
+        everybody = nobody + self.size * (1 - 2 * self.q)
+        low = replace(self, ones=min(self.ones, math.floor(everybody))).low(miss)
+        return low, replace(self, ones=max(self.ones, math.ceil(nobody))).high(miss)
+
 
 @lru_cache(4096)  # the steps of a staircase, and one estimate set against several
 def _crowd_low(ones: int, bits: int, q: float, miss: float) -> float:

@@ -168,6 +168,8 @@ class CrowdDifference(Displayed, TableExport):
             rows[label] = {
                 "first": one.share,
                 "second": other.share,
+                "first_constrained": one.constrained / one.reports,
+                "second_constrained": other.constrained / other.reports,
                 "difference": apart.value,
                 "sigma": apart.sigma,
                 "low": apart.low,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -509,4 +509,4 @@ def _without(survey: Survey, left_out: Question) -> Survey | None:
         if cross is not left_out and all(side.question != left_out for side in cross.sides)
     ]
     asked = [question for question in survey.asked if question is not left_out]
-    return Survey(survey.name, (*asked, *crosses)) if asked else None
+    return replace(survey, questions=(*asked, *crosses)) if asked else None

@@ -213,6 +213,7 @@ def _reordered(old: Survey, new: Survey) -> Iterator[str]:
 def _words(old: Survey, new: Survey) -> Iterator[str]:
     if old.name != new.name:
         yield f"The survey {old.name!r} is now called {new.name!r}."
+    yield from _retitled("the survey", old, new)
     for before, after in zip(old.questions, new.questions, strict=False):
         if before.name != after.name:
             yield f"Question {before.name!r} is now called {after.name!r}."
@@ -222,11 +223,20 @@ def _words(old: Survey, new: Survey) -> Iterator[str]:
                 f"column {column!r}" if column else "its name" for column in (now_in, was_in)
             ]
             yield f"Tables hold {after.name!r} under {columns[0]} instead of {columns[1]}."
+        yield from _retitled(f"question {after.name!r}", before, after)
         if isinstance(before, (Number, Text)):
             continue
         for was, now in zip(before.labels, after.labels, strict=False):
             if was != now:
                 yield f"{was!r} of question {before.name!r} is now called {now!r}."
+
+
+def _retitled(what: str, old: object, new: object) -> Iterator[str]:
+    """Yield which of the words that people read differ."""
+    called = {"title": "another title", "text": "another text", "titles": "other titles of options"}
+    for field, words in called.items():
+        if (getattr(old, field, None) or None) != (getattr(new, field, None) or None):
+            yield f"People read {words} of {what}."
 
 
 def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool, str]]:

@@ -30,7 +30,7 @@ import datetime
 import decimal
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -60,6 +60,9 @@ OTHER = "(other)"
 
 MAX_POINTS = 1001
 """The most points of a number's grid."""
+
+MAX_TITLE, MAX_TEXT = 200, 2000
+"""The most characters of a title, and of a text that people read."""
 
 _MONTHS = "January February March April May June July August September October November December"
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
@@ -111,6 +114,16 @@ class Question:
     def labels(self) -> tuple[str, ...]:
         """The label of each bit, in order."""
         raise NotImplementedError
+
+    @property
+    def heading(self) -> str:
+        """What people read in place of the name: the title, if there is one."""
+        return self.name
+
+    @cached_property
+    def shown_labels(self) -> tuple[str, ...]:
+        """What people read in place of each label, in order."""
+        return self.labels
 
     @property
     def _limits(self) -> tuple[int, int]:
@@ -174,12 +187,22 @@ class Question:
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class AskedQuestion(Question):
-    """A question that people answer; `column` is where a table holds their answers."""
+    """A question that people answer; `column` is where a table holds their answers.
+
+    People read `title` in place of its name, `text`, the question as it is asked, and `titles` in
+    place of the names of options. Answers, JSON and tables keep the names.
+    """
 
     column: str | None = field(default=None, kw_only=True)
+    title: str | None = field(default=None, kw_only=True)
+    text: str | None = field(default=None, kw_only=True)
+    titles: Mapping[str, str] | tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        of = f"of question {self.name!r}"
+        title, text = check_words(of, self.title, self.text)
+        _keep(self, title=None if title == self.name else title, text=text)
         if self.column is not None:
             what = f"column of question {self.name!r}"
             column = check_text(what, self.column, error=SurveyError)
@@ -189,6 +212,48 @@ class AskedQuestion(Question):
     def table_column(self) -> str:
         """The column of a table that holds its answers: its name, if nothing else is declared."""
         return self.column or self.name
+
+    @property
+    def heading(self) -> str:
+        return self.title or self.name
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """The names that `titles` may replace."""
+        return self.labels
+
+    @cached_property
+    def shown_labels(self) -> tuple[str, ...]:
+        return tuple(map(self.title_of, self.labels))
+
+    def title_of(self, option: str) -> str:
+        """Return what people read in place of an option's name."""
+        return dict(self.titles).get(option, option)
+
+    def _check_titles(self) -> None:
+        """Keep the titles in the order of the options, without those that repeat a name."""
+        what = f"titles of question {self.name!r}"
+        if not isinstance(self.titles, (Mapping, tuple)):
+            raise SurveyError(f"{what} must be a table of options, got {shown(self.titles)}.")
+        given = dict(self.titles)
+        if unknown := given.keys() - set(self.option_names):
+            raise SurveyError(
+                f"{what} name {shown(min(unknown, key=str))}, which is not an option; it has"
+                f" {listed(self.option_names)}."
+            )
+        titles = [
+            (name, check_title(f"the title of option {name!r} of question {self.name!r}", title))
+            for name in self.option_names
+            if (title := given.get(name)) is not None
+        ]
+        _keep(self, titles=tuple(pair for pair in titles if pair[0] != pair[1]))
+        shown_names = [self.title_of(name) for name in self.option_names]
+        if len(set(shown_names)) < len(shown_names):
+            raise SurveyError(f"two options of question {self.name!r} have the same title.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the declared fields as plain JSON values without floats."""
+        return super().to_json() | ({"titles": dict(self.titles)} if self.titles else {})
 
 
 @dataclass(frozen=True, repr=False)
@@ -215,6 +280,7 @@ class Number(AskedQuestion):
     high: str | int | float | decimal.Decimal | None = field(default=None, kw_only=True)
     points: int | None = field(default=None, kw_only=True)
     whole: bool = field(default=False, kw_only=True)  # kept as points
+    unit: str | None = field(default=None, kw_only=True)
     kind: ClassVar[str] = "number"
 
     def __post_init__(self) -> None:
@@ -226,7 +292,11 @@ class Number(AskedQuestion):
                 f"edges of question {self.name!r} must be rising numbers, got {', '.join(texts)}."
             )
         _keep(self, edges=texts)
+        if self.unit is not None:
+            what = f"unit of question {self.name!r}"
+            _keep(self, unit=check_text(what, self.unit, error=SurveyError, longest=40))
         self._check_grid()
+        self._check_titles()
 
     def _check_grid(self) -> None:
         _check_switch(self, "whole", self.whole)
@@ -300,6 +370,14 @@ class Number(AskedQuestion):
         between = [f"{a} to below {b}" for a, b in pairwise(self.edges)]
         return (first, *between, last, *missing)
 
+    def title_of(self, option: str) -> str:
+        """Return what people read in place of a point or a bin; without a title, with the unit."""
+        title = super().title_of(option)
+        if self.unit is None or option == MISSING or title != option:
+            return title
+        number, above, _ = option.partition(" and above")
+        return f"{number} {self.unit}{above}"
+
 
 @dataclass(frozen=True, repr=False)
 class Text(AskedQuestion):
@@ -330,8 +408,10 @@ class Text(AskedQuestion):
         pairs: Pairs | None = None,
         *,
         column: str | None = None,
+        title: str | None = None,
+        text: str | None = None,
     ) -> None:
-        _keep(self, name=name, pairs=pairs, column=column)
+        _keep(self, name=name, pairs=pairs, column=column, title=title, text=text, titles=())
         super().__post_init__()
         limits = (("bits", bits, MAX_BITS), ("hashes", hashes, 8), ("cohorts", cohorts, 65_535))
         for field_name, value, highest in limits:
@@ -365,6 +445,15 @@ class Text(AskedQuestion):
         words = QuestionPart(self.filter_bits, 0, self.hashes)
         return (words, QuestionPart(self.pairs.bits, 1, 1)) if self.pairs else (words,)
 
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        return ()
+
+    @classmethod
+    def json_fields(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Return the fields by their names in JSON and TOML; no bit of a text has a title."""
+        return {name: one for name, one in super().json_fields().items() if name != "titles"}
+
     def to_json(self) -> dict[str, Any]:
         """Return the declared fields as plain JSON values without floats."""
         return super().to_json() | ({"pairs": self.pairs.to_json()} if self.pairs else {})
@@ -394,6 +483,7 @@ class OptionsQuestion(AskedQuestion):
                     f"question {self.name!r} has option {option!r} twice when case and blanks are"
                     " folded; options must differ."
                 )
+        self._check_titles()
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -471,6 +561,7 @@ class Date(AskedQuestion):
         if not isinstance(self.by, str) or self.by not in PERIODS:
             what = f"by of question {self.name!r}"
             raise SurveyError(f"{what} must be one of {listed(PERIODS)}, got {shown(self.by)}.")
+        self._check_titles()
 
     def place(self, day: datetime.date) -> int:
         """Return the place of a date's month, weekday or week."""
@@ -493,6 +584,14 @@ class YesNo(AskedQuestion):
 
     missing: Literal["option"] | None = None
     kind: ClassVar[str] = "yes/no"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_titles()
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        return "yes", "no", *self.labels[2:]
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -523,6 +622,19 @@ class CrossSide(NamedTuple):
         if isinstance(self.question, YesNo):
             return name, f"not {name}", *([MISSING] if self.question.missing else [])
         return self.question.labels
+
+    @property
+    def heading(self) -> str:
+        """What people read in place of its name."""
+        asked = self.question.heading
+        return asked if self.flag is None else f"{asked}: {self.question.title_of(self.flag)}"
+
+    @property
+    def shown_values(self) -> tuple[str, ...]:
+        """What people read in place of the values; a question says yes or no of itself."""
+        if self.flag is not None:
+            return "yes", "no"
+        return tuple(map(self.question.title_of, self.question.option_names))
 
     @property
     def bit(self) -> int | None:
@@ -584,6 +696,22 @@ class Cross(Question):
         cells = product(*(side.values for side in self.sides))
         return tuple(_BETWEEN.join(cell) for cell in cells)
 
+    @property
+    def heading(self) -> str:
+        if self.name != _BETWEEN.join(side.name for side in self.sides):
+            return self.name
+        return " by ".join(side.heading for side in self.sides)
+
+    @cached_property
+    def shown_labels(self) -> tuple[str, ...]:
+        return tuple(
+            ", ".join(
+                f"{side.heading}: {value}" if side.bit is not None else value
+                for side, value in zip(self.sides, cell, strict=True)
+            )
+            for cell in product(*(side.shown_values for side in self.sides))
+        )
+
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many values each side has."""
@@ -602,6 +730,39 @@ def folded(text: str) -> str:
     """
     upper = unicodedata.normalize("NFC", " ".join(text.split())).upper()
     return unicodedata.normalize("NFC", upper.lower())
+
+
+def check_words(of: str, title: object, text: object) -> tuple[str | None, str | None]:
+    """Return a title and a text of a survey or a question, both of which may be left out."""
+    return (
+        None if title is None else check_title(f"the title {of}", title),
+        None if text is None else _check_paragraphs(f"the text {of}", text),
+    )
+
+
+def check_title(what: str, title: object) -> str:
+    """Return a title: one line of printable characters, and the joiners that scripts need."""
+    checked = title.translate(_JOINERS) if isinstance(title, str) else title
+    check_text(what, checked, error=SurveyError, longest=MAX_TITLE)
+    return unicodedata.normalize("NFC", str(title))
+
+
+def _check_paragraphs(what: str, text: object) -> str:
+    """Return a text of one or more lines; blank lines separate paragraphs."""
+    if not isinstance(text, str):
+        raise SurveyError(f"{what} must be text, got {shown(text)}.")
+    lines = [" ".join(line.split()) for line in text.strip().splitlines()]
+    whole = unicodedata.normalize("NFC", "\n".join(lines))
+    printable = "".join(lines).translate(_JOINERS).isprintable()
+    if not whole or len(whole) > MAX_TEXT or not printable:
+        raise SurveyError(
+            f"{what} must be 1 to {MAX_TEXT} printable characters in lines, got {shown(text)}."
+        )
+    return whole
+
+
+_JOINERS = {0x200C: None, 0x200D: None}
+"""Zero-width joiner and non-joiner: Persian, scripts of India and some emoji need them."""
 
 
 def checked_sequence(what: str, value: object) -> Sequence[object]:

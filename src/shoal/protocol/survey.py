@@ -6,8 +6,9 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, ClassVar, cast
@@ -25,6 +26,7 @@ from shoal.protocol.questions import (
     QuestionPart,
     Text,
     YesNo,
+    check_words,
     checked_sequence,
 )
 from shoal.protocol.text_hash import Pairs, TextHash
@@ -65,16 +67,23 @@ class Survey(Displayed):
     ... ))
     >>> survey.bits, survey.differing_bits
     (5, 4)
+
+    People read `title` in place of its name, and `text` as an introduction.
     """
 
     how_to_get: ClassVar[str] = "make one with Survey(name, questions) or Survey.from_toml(path)"
 
     name: str
     questions: tuple[Question, ...]
+    title: str | None = field(default=None, kw_only=True)
+    text: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         name = check_text("a survey's name", self.name, error=SurveyError)
         object.__setattr__(self, "name", name)
+        title, text = check_words("of a survey", self.title, self.text)
+        object.__setattr__(self, "title", None if title == name else title)
+        object.__setattr__(self, "text", text)
         if not isinstance(self.questions, Iterable) or isinstance(self.questions, str):
             raise SurveyError(
                 f"a survey's questions are a list of questions, got {shown(self.questions)}."
@@ -119,6 +128,11 @@ class Survey(Displayed):
             if Cross.of(self.asked, names, cross.name) != cross:
                 raise SurveyError(f"cross {cross.name!r} crosses questions of another survey.")
 
+    @property
+    def heading(self) -> str:
+        """What people read in place of the name: the title, if there is one."""
+        return self.title or self.name
+
     @cached_property
     def asked(self) -> tuple[AskedQuestion, ...]:
         """The questions that people answer."""
@@ -139,7 +153,7 @@ class Survey(Displayed):
         >>> survey.cross("age", "brand")["age x brand"].labels[:3]
         ('below 18 x old', 'below 18 x new', '18 to below 65 x old')
         """
-        return Survey(self.name, (*self.questions, Cross.of(self.questions, names, name)))
+        return replace(self, questions=(*self.questions, Cross.of(self.questions, names, name)))
 
     @cached_property
     def bits(self) -> int:
@@ -278,13 +292,14 @@ class Survey(Displayed):
     @classmethod
     def from_json(cls, document: object) -> Survey:
         """Read a survey from plain JSON values; unknown or missing keys are errors."""
-        fields = exact_fields("a survey", document, {"name", "questions"}, error=SurveyError)
+        needed, optional = {"name", "questions"}, {"title", "text"}
+        fields = exact_fields("a survey", document, needed, optional, error=SurveyError)
         questions = checked_sequence("questions", fields["questions"])
         name = check_text("a survey's name", fields["name"], error=SurveyError)
         read: list[Question] = []
         for question in questions:
             read.append(_question_from_json(question, read))
-        return cls(name, tuple(read))
+        return cls(name, tuple(read), title=fields.get("title"), text=fields.get("text"))
 
     @cached_property
     def digest(self) -> str:
@@ -303,7 +318,8 @@ class Survey(Displayed):
         options = ["release", "beta"]
         <BLANKLINE>
         """
-        lines = [f"name = {_toml(self.name)}"]
+        words = {key: value for key, value in self.to_json().items() if key != "questions"}
+        lines = [f"{key} = {_toml(value)}" for key, value in words.items()]
         for question in self.questions:
             fields = question.to_json()
             if isinstance(question, Cross):
@@ -311,14 +327,16 @@ class Survey(Displayed):
                 del fields["kind"]
             else:
                 lines += ["", "[[question]]"]
-            first = [key for key in ("name", "kind") if key in fields]
+            first = [key for key in ("name", "title", "text", "kind") if key in fields]
             rest = [key for key in fields if key not in first]
             lines += [f"{key} = {_toml(fields[key])}" for key in (*first, *rest)]
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:
         """Return the survey as plain JSON values."""
-        return {"name": self.name, "questions": [q.to_json() for q in self.questions]}
+        words = {"name": self.name, "title": self.title, "text": self.text}
+        given = {key: value for key, value in words.items() if value is not None}
+        return given | {"questions": [q.to_json() for q in self.questions]}
 
 
 def unknown_option(question: Question, label: object) -> UnknownNameError:
@@ -331,8 +349,13 @@ def unknown_option(question: Question, label: object) -> UnknownNameError:
 def _toml(value: str | int | list[str] | dict[str, Any]) -> str:
     """Write a text, a whole number, or a list or table of them; JSON quotes a text as TOML does."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {_toml(one)}" for key, one in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(key: str) -> str:
+    """Write the key of a table; one of other than letters, digits, "-" and "_" is quoted."""
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _toml(key)
 
 
 _KINDS: dict[str, type[AskedQuestion]] = {

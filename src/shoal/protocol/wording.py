@@ -17,16 +17,22 @@ from shoal.protocol.questions import Cross, Question
 from shoal.protocol.survey import Survey
 from shoal.support.files import canonical_json
 
-_WORDS = {"name", "options", "column", "questions"}
+_WORDS = {"name", "options", "column", "questions", "title", "text", "titles"}
 """Fields of a question that are words; `bits` says how many options there are."""
 
 
 class Wording(NamedTuple):
-    """The words of a survey: names of questions, the label of each bit, and columns of tables."""
+    """The words of a survey: names of questions, the label of each bit, and columns of tables.
+
+    Titles are what people read in place of names and labels: who answers by them chooses another
+    bit if two of them are swapped.
+    """
 
     questions: tuple[str, ...]
     labels: tuple[str, ...]
     columns: tuple[str, ...] = ()
+    headings: tuple[str, ...] = ()
+    titles: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, survey: Survey) -> Wording:
@@ -34,22 +40,32 @@ class Wording(NamedTuple):
             tuple(question.name for question in survey),
             tuple(label for _, label in survey.labels),
             tuple(question.table_column for question in survey.asked),
+            tuple(question.heading for question in survey.asked),
+            tuple(
+                title
+                for question in survey.asked
+                for title in map(question.title_of, question.option_names)
+            ),
         )
 
     def moved(self, new: Wording) -> Iterator[tuple[str, str, str]]:
         """Yield the words that moved in a new wording: kind, word, and the word it replaced."""
-        yield from _moved("question", self.questions, new.questions)
-        yield from _moved("label", self.labels, new.labels)
-        yield from _moved("column", self.columns, new.columns)
+        kinds = "question", "label", "column", "title", "title"
+        said = set()
+        for kind, old, words in zip(kinds, self, new, strict=True):
+            for word, replaced in _moved(old, words):
+                if (word, replaced) not in said:  # a name without a title is its own title
+                    yield kind, word, replaced
+                said.add((word, replaced))
 
 
-def _moved(kind: str, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _moved(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
     if len(old) != len(new):
         return
     changed = [(was, now) for was, now in zip(old, new, strict=True) if was != now]
     replaced = {now: was for was, now in reversed(changed)}
     for word in sorted({was for was, _ in changed} & replaced.keys()):
-        yield kind, word, replaced[word]
+        yield word, replaced[word]
 
 
 def encoding_rules(survey: Survey, question: Question) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Charts of a page in SVG: estimates on their intervals, shares, histograms, trends, differences.
 
-An unbiased estimate is a dot on its interval. A bar is the constrained share, so that all bars of a
-question add up to everybody; the line across its end is the interval of the true share.
+A bar is the possible share nearest to the estimate, and the line across its end the interval of the
+true share. An unbiased estimate is a dot on its interval.
 """
 
 from __future__ import annotations
@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from shoal.protocol.survey import Question
-from shoal.reports.formatting import Figures, percent, signed_percent, whole_shares
+from shoal.protocol.survey import Number, Question
+from shoal.reports.formatting import (
+    Figures,
+    PlainShare,
+    option_shares,
+    percent,
+    shown_labels,
+    signed_points,
+)
 from shoal.reports.svg import (
     ACCENT,
     LINE,
@@ -92,8 +99,11 @@ class Layout(NamedTuple):
         return round(self.left + (inside - low) / (high - low) * (self.right - self.left), 2)
 
 
-def page_layout(estimates: Estimates, width: int) -> Layout:
-    """Lay out the estimates of all questions, so that they have one scale; it has 0 to 1."""
+def page_layout(estimates: Estimates, width: int, labels: Iterable[str] | None = None) -> Layout:
+    """Lay out the estimates of all questions, so that they have one scale; it has 0 to 1.
+
+    `labels` are what people read in place of the names of options, if it is something else.
+    """
     reports = estimates["reports"]
     options = [
         (label, row) for rows in estimates["questions"].values() for label, row in rows.items()
@@ -103,7 +113,8 @@ def page_layout(estimates: Estimates, width: int) -> Layout:
     scale = Scale(min(0.0, max(low, -_BEYOND)), max(1.0, min(high, 1 + _BEYOND)))
     figures = [Figures.of(row, reports) for _, row in options]
     numbers = [one.share for one in figures], ["people", *(one.people for one in figures)]
-    return Layout.of(scale, width, [label for label, _ in options], numbers)
+    names = (label for label, _ in options) if labels is None else labels
+    return Layout.of(scale, width, names, numbers)
 
 
 class _Row(NamedTuple):
@@ -186,7 +197,7 @@ def _grid(layout: Layout, strips: list[tuple[float, float]], ticks: _Ticks) -> l
 
 def chart(question: Question, estimates: Estimates, layout: Layout, **given: Any) -> Markup:
     """Return the unbiased estimates of one question; `given` is passed on to `picture`."""
-    reports = estimates["reports"]
+    reports, shown = estimates["reports"], shown_labels(question)
 
     def drawn(label: str, row: Mapping[str, Any]) -> _Row:
         one = Figures.of(row, reports)
@@ -198,12 +209,13 @@ def chart(question: Question, estimates: Estimates, layout: Layout, **given: Any
         numbers = one.share, one.people
         return _Row(label, numbers, said, lambda y: _interval(row, reports, layout, y), note)
 
-    rows = [drawn(label, row) for label, row in estimates["questions"][question.name].items()]
+    options = estimates["questions"][question.name].items()
+    rows = [drawn(shown[label], row) for label, row in options]
     level = percent(estimates["level"], 0)
     described = f"Estimates with {estimates['interval']} intervals at {level}. "
     quarters = (0.0, 0.25, 0.5, 0.75, 1.0)
     ticks = _Ticks(quarters, (0.0, 1.0), lambda share: percent(share, 0), ("share", "people"))
-    title = f"{question.name}: share of each option"
+    title = f"{question.heading}: share of each option"
     described += listed(row.said for row in rows)
     return _list_chart(layout, rows, ticks, title, described, **given)
 
@@ -243,32 +255,26 @@ def _end_of_scale(largest: float) -> float:
 
 
 class _Shares(NamedTuple):
-    """The shares of a question with one answer, and the scale on which they are drawn."""
+    """The possible shares of a question, and the scale on which they are drawn."""
 
-    rows: Mapping[str, Mapping[str, Any]]
-    reports: int
-    printed: Mapping[str, str]
+    rows: Sequence[tuple[str, PlainShare]]
     end: float
     described: str
 
     @classmethod
     def of(cls, question: Question, estimates: Estimates) -> _Shares:
-        rows, reports = estimates["questions"][question.name], estimates["reports"]
-        largest = max(max(row["constrained"], row["high"]) for row in rows.values()) / reports
-        printed = whole_shares(rows, reports)
+        rows, shown = estimates["questions"][question.name], shown_labels(question)
+        found = option_shares(question, rows, estimates["reports"])
+        named = [(shown[label], share) for label, share in found.items()]
         intervals = f"{estimates['interval']} intervals at {percent(estimates['level'], 0)}"
-        every = listed(": ".join(pair) for pair in printed.items())
-        described = f"Shares that add to 100 %, with {intervals}. {every}"
-        return cls(rows, reports, printed, _end_of_scale(largest), described)
+        adding = " that add to 100 %" if question.takes_one else ""
+        every = listed(f"{label}: {share.sentence}" for label, share in named)
+        described = f"Shares{adding}, with {intervals}. {every}"
+        return cls(named, _end_of_scale(max(one.high for _, one in named)), described)
 
-    def limits(self, row: Mapping[str, Any]) -> tuple[float, float, float]:
+    def limits(self, one: PlainShare) -> tuple[float, float, float]:
         """Return share, low and high of an option, within the scale."""
-        low, high = (min(max(row[key] / self.reports, 0.0), self.end) for key in ("low", "high"))
-        return min(row["constrained"] / self.reports, self.end), low, high
-
-    def sentence(self, label: str) -> str:
-        _, low, high = self.limits(self.rows[label])
-        return f"{label}: {self.printed[label]}, interval from {percent(low)} to {percent(high)}"
+        return one.share, one.low, min(one.high, self.end)
 
     def tick(self, share: float) -> str:
         return _tick(self.end, share)
@@ -279,28 +285,33 @@ def _tick(end: float, share: float) -> str:
 
 
 def bar_chart(question: Question, estimates: Estimates, width: int, **given: Any) -> Markup:
-    """Return a bar for each option of a question with one answer."""
+    """Return a bar for each option: its possible share, and how sure it is."""
     shares = _Shares.of(question, estimates)
-    scale = Scale(0.0, shares.end)
-    layout = Layout.of(scale, width, shares.rows, [shares.printed.values()])
+    layout = Layout.of(
+        Scale(0.0, shares.end),
+        width,
+        [label for label, _ in shares.rows],
+        [[one.text for _, one in shares.rows]],
+    )
 
-    def drawn(label: str) -> _Row:
+    def drawn(label: str, one: PlainShare) -> _Row:
         def draw(y: float) -> list[Markup]:
-            share, low, high = map(layout.x, shares.limits(shares.rows[label]))
+            share, low, high = map(layout.x, shares.limits(one))
             bar = rectangle(layout.left, y - 8, max(share - layout.left, 0.5), 16, 0.35)
             return [bar, *whisker(low, y, high, y)]
 
-        return _Row(label, [shares.printed[label]], shares.sentence(label), draw)
+        return _Row(label, [one.text], f"{label}: {one.sentence}", draw)
 
     ticks = _Ticks((0.0, shares.end / 2, shares.end), (0.0,), shares.tick)
-    title = f"{question.name}: shares that add to 100 %"
-    return _list_chart(layout, map(drawn, shares.rows), ticks, title, shares.described, **given)
+    title = f"{question.heading}: share of each answer"
+    rows = [drawn(*row) for row in shares.rows]
+    return _list_chart(layout, rows, ticks, title, shares.described, **given)
 
 
 def histogram(question: Question, estimates: Estimates, width: int, **given: Any) -> Markup:
     """Return a column for each range of a number; a list of bars where there are too many."""
     shares = _Shares.of(question, estimates)
-    rows = shares.rows
+    rows = [(_without(question, label), one) for label, one in shares.rows]
     if len(rows) > _MAX_COLUMNS or width < 24 * len(rows):
         return bar_chart(question, estimates, width, **given)
     left, top, bottom = 46.0, 12.0, 222.0
@@ -315,14 +326,14 @@ def histogram(question: Question, estimates: Estimates, width: int, **given: Any
         drawn.append(quiet_text(shares.tick(share), left - 6, y(share), "end"))
     small = {"font_size": "12.5"}
     deepest = 0.0
-    for place, (text, row) in enumerate(rows.items()):
+    for place, (text, one) in enumerate(rows):
         middle = left + (place + 0.5) * step
-        share, low, high = shares.limits(row)
+        share, low, high = shares.limits(one)
         height = bottom - y(share)
         words = wrapped(_short(text), step - 4, 5) if step >= 44 else []
         deepest = max(deepest, LINE * len(words))
         column = [
-            element("title", shares.sentence(text)),
+            element("title", f"{shares.rows[place][0]}: {one.sentence}"),
             rectangle(middle - 0.42 * step, bottom - height, 0.84 * step, max(height, 0.5), 0.35),
             *whisker(middle, y(low), middle, y(high)),
             *(
@@ -332,12 +343,21 @@ def histogram(question: Question, estimates: Estimates, width: int, **given: Any
         ]
         drawn.append(element("g", *column))
     if not deepest:
-        first, *_, last = map(_short, rows)
+        first, *_, last = (_short(label) for label, _ in rows)
         drawn.append(text_at(first, left, bottom + 14, **small))
         drawn.append(text_at(last, width, bottom + 14, text_anchor="end", **small))
-    title = f"{question.name}: histogram, shares that add to 100 %"
+    title = f"{question.heading}: histogram, shares that add to 100 %"
     height = bottom + 14 + max(deepest, LINE)
+    if isinstance(question, Number) and question.unit:
+        drawn.append(quiet_text(question.unit, width, height + 10, "end"))
+        height += LINE
     return picture(width, height, title, shares.described, *drawn, **given)
+
+
+def _without(question: Question, label: str) -> str:
+    """Return the label of a range without its unit, which a histogram names once."""
+    unit = question.unit if isinstance(question, Number) else None
+    return label.replace(f" {unit}", "") if unit else label
 
 
 def _short(text: str) -> str:
@@ -350,25 +370,34 @@ def _short(text: str) -> str:
 
 
 def difference_chart(
-    question: str, rows: Mapping[str, Mapping[str, Any]], width: int, **given: Any
+    question: str,
+    rows: Mapping[str, Mapping[str, Any]],
+    width: int,
+    shown: Mapping[str, str] | None = None,
+    **given: Any,
 ) -> Markup:
-    """Return the difference of each option in two crowds, around a line at no difference."""
+    """Return the difference of each option in two crowds, in percentage points, around a zero.
+
+    `shown` is what people read in place of labels, if it is something else.
+    """
+    words = shown or {label: label for label in rows}
     end = _end_of_scale(max(max(abs(row["low"]), abs(row["high"])) for row in rows.values()))
-    layout = Layout.of(Scale(-end, end), width, rows, [["+00.0 %"]])
+    layout = Layout.of(Scale(-end, end), width, words.values(), [["+00.0 points"]])
 
     def drawn(label: str, row: Mapping[str, Any]) -> _Row:
-        shown, low, high = (signed_percent(row[key]) for key in ("difference", "low", "high"))
+        value, low, high = (signed_points(row[key]) for key in ("difference", "low", "high"))
 
         def draw(y: float) -> list[Markup]:
             ends = layout.x(row["low"]), y, layout.x(row["high"]), y
             return [*whisker(*ends, PEN), dot(layout.x(row["difference"]), y)]
 
-        return _Row(label, [shown], f"{label}: {shown}, interval from {low} to {high}", draw)
+        said = f"{label}: {value} points, interval from {low} to {high} points"
+        return _Row(label, [f"{value} points"], said, draw)
 
-    described = listed(f"{text}: {signed_percent(row['difference'])}" for text, row in rows.items())
-    ticks = _Ticks((-end, 0.0, end), (0.0,), signed_percent)
-    title = f"{question}: difference of shares"
-    options = [drawn(label, row) for label, row in rows.items()]
+    options = [drawn(words[label], row) for label, row in rows.items()]
+    ticks = _Ticks((-end, 0.0, end), (0.0,), lambda share: f"{signed_points(share)} points")
+    title = f"{question}: difference of shares in percentage points"
+    described = listed(row.said for row in options)
     return _list_chart(layout, options, ticks, title, described, **given)
 
 
@@ -377,15 +406,21 @@ def trend_chart(
     options: Mapping[str, Sequence[Mapping[str, float]]],
     crowds: Sequence[str],
     width: int,
+    shown: Mapping[str, str] | None = None,
     **given: Any,
 ) -> Markup:
-    """Return a panel for each option: its share in each crowd, on one scale, with intervals."""
+    """Return a panel for each option: its share in each crowd, on one scale, with intervals.
+
+    `shown` is what people read in place of labels, if it is something else.
+    """
+    words = shown or {label: label for label in options}
     end = _end_of_scale(max(row["high"] for rows in options.values() for row in rows))
     left, right = 46.0, width - 8.0
     step = (right - left) / max(len(crowds) - 1, 1)
     drawn: list[Markup] = []
     top = 4.0
-    for text, rows in options.items():
+    for name, rows in options.items():
+        text = words[name]
         lines = wrapped(text, width - 90, 2)
         first = top + 10
         top += LINE * len(lines) + 6
@@ -418,8 +453,9 @@ def trend_chart(
     drawn.append(quiet_text(crowds[0], left, top))
     drawn.append(quiet_text(crowds[-1], right, top, "end"))
     described = listed(
-        f"{text}: from {percent(rows[0]['constrained'])} to {percent(rows[-1]['constrained'])}"
-        for text, rows in options.items()
+        f"{words[name]}: from {percent(rows[0]['constrained'])} to"
+        f" {percent(rows[-1]['constrained'])}"
+        for name, rows in options.items()
     )
     title = f"{question}: shares over {len(crowds)} crowds"
     return picture(width, top + 12, title, described, *drawn, **given)

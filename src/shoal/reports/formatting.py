@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shoal.analysis.crowds import note_on
 from shoal.planning.threats import single_report
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Flags, Question
+from shoal.protocol.survey import Flags, Number, Question
 from shoal.support.rounding import text_up
 
 SIMULATED = "simulated data"
@@ -61,14 +61,14 @@ def percent(share: float, decimals: int = 1) -> str:
     return f"{sign}{text}{THIN}%"
 
 
-def signed_percent(share: float) -> str:
-    r"""Write a difference of shares with its sign.
+def signed_points(difference: float) -> str:
+    r"""Write a difference of shares in percentage points, with its sign.
 
-    >>> signed_percent(0.034), signed_percent(0.0)
-    ('+3.4\u202f%', '0.0\u202f%')
+    >>> signed_points(0.034), signed_points(0.0), signed_points(-0.1)
+    ('+3.4', '0.0', '−10.0')
     """
-    text = percent(share)
-    return f"+{text}" if share > 0 and any(digit in text for digit in "123456789") else text
+    text = percent(difference).removesuffix(f"{THIN}%")
+    return f"+{text}" if difference > 0 and any(digit in text for digit in "123456789") else text
 
 
 def level_in_words(document: Mapping[str, Any]) -> str:
@@ -97,22 +97,128 @@ def grouped(number: str) -> str:
     return f"{int(number):,}" if number.isdigit() else number
 
 
-def whole_shares(rows: Mapping[str, Mapping[str, Any]], reports: int) -> dict[str, str]:
-    r"""Write the constrained shares of a question's options so that they add to 100 % as printed.
+class PlainShare(NamedTuple):
+    """A possible share for people who know no statistics: its number, and how sure it is.
 
-    Each share is rounded down; the remainder goes to those that lost most (largest remainders).
-
-    >>> thirds = {name: {"constrained": 100 / 3, "sigma": 5.0} for name in "abc"}
-    >>> [text.replace("\u202f", "") for text in whole_shares(thirds, 100).values()]
-    ['33.4%', '33.3%', '33.3%']
+    `low` and `high` are the ends of its interval, moved outwards to contain the share where need
+    be, so that the interval covers as before.
     """
-    decimals = max((share_decimals(row["sigma"] / reports) for row in rows.values()), default=1)
+
+    share: float
+    low: float
+    high: float
+    decimals: int
+
+    @property
+    def number(self) -> str:
+        return percent(self.share, self.decimals)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The ends of the interval as percentages, rounded outwards, without a sign."""
+        steps = 10 ** (self.decimals + 2)
+        low, high = math.floor(self.low * steps + 1e-9), math.ceil(self.high * steps - 1e-9)
+        return _digits(low / steps, self.decimals), _digits(high / steps, self.decimals)
+
+    @property
+    def is_unknown(self) -> bool:
+        return self.low <= 0 and self.high >= 1
+
+    @property
+    def text(self) -> str:
+        r"""The share and its interval, as short as is true.
+
+        The symmetric form is used where it does not reach below 0 or above 100 % and neither end is
+        more than twice as far away as the other. Otherwise both ends are named, or the one that
+        matters where the share itself is 0 or 100 %.
+
+        >>> near = (.62, .59, .645), (.02, 0, .05), (.03, .02, .07), (0, 0, .03), (1, .97, 1)
+        >>> for ends in near:
+        ...     print(PlainShare(*ends, 0).text.replace("\u202f", " "))
+        62 % ± 3
+        2 % (0 to 5 %)
+        3 % (2 to 7 %)
+        at most 3 %
+        at least 97 %
+        >>> PlainShare(.3, 0, 1, 0).text
+        'not known'
+        """
+        low, high = self.ends
+        if self.is_unknown:
+            return "not known"
+        shown = _digits(self.share, self.decimals)
+        if float(shown) == 0:
+            return f"at most {high}{THIN}%"
+        if float(shown) == 100:
+            return f"at least {low}{THIN}%"
+        middle = float(shown) / 100
+        down, up = middle - self.low, self.high - middle
+        margin = max(down, up, 10.0 ** -(self.decimals + 2))
+        one_sided = min(down, up) * 2 < max(down, up) > 1.5 * 10.0 ** -(self.decimals + 2)
+        if one_sided or margin > min(middle, 1 - middle):
+            return f"{self.number} ({low} to {high}{THIN}%)"
+        steps = 10 ** (self.decimals + 2)
+        return f"{self.number} ± {_digits(math.ceil(margin * steps - 1e-9) / steps, self.decimals)}"
+
+    @property
+    def sentence(self) -> str:
+        """The share and its interval in full, for a screen reader."""
+        low, high = self.ends
+        return f"{self.number}, interval from {low}{THIN}% to {high}{THIN}%"
+
+
+def _digits(share: float, decimals: int) -> str:
+    return f"{share * 100:.{decimals}f}"
+
+
+def share_digits(intervals: Iterable[tuple[float, float]]) -> int:
+    """Return how many decimals of a percentage the widest interval leaves meaningful."""
+    widths = (min(high, 1.0) - max(low, 0.0) for low, high in intervals)
+    widest = max((width for width in widths if width < 1), default=1.0) / 2
+    return min(max(math.ceil(-math.log10(max(widest * 100, 1e-9))), 0), 4)
+
+
+def plain_shares(
+    shares: Sequence[float],
+    intervals: Sequence[tuple[float, float]],
+    decimals: int | None = None,
+    *,
+    adds_up: bool,
+) -> list[PlainShare]:
+    """Round the possible shares of a question's options, by default as `share_digits` says.
+
+    Shares that add to one also do so as printed: each is rounded down, and the remainder goes to
+    those that lost most (largest remainders).
+
+    >>> thirds = plain_shares([1 / 3] * 3, [(0.3, 0.36)] * 3, adds_up=True)
+    >>> [one.number.replace("\u202f", "") for one in thirds]
+    ['34%', '33%', '33%']
+    """
+    digits = share_digits(intervals) if decimals is None else decimals
+    printed = list(shares)
+    if adds_up:
+        steps = 10 ** (digits + 2)
+        printed = [step / steps for step in _apportioned(shares, steps)]
+    ends = [(min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)) for low, high in intervals]
+    return [
+        PlainShare(share, min(low, share), max(high, share), digits)
+        for share, (low, high) in zip(printed, ends, strict=True)
+    ]
+
+
+def option_shares(
+    question: Question, rows: Mapping[str, Mapping[str, Any]], reports: int
+) -> dict[str, PlainShare]:
+    """Return the possible share of each option, from the JSON of estimates."""
     shares = [row["constrained"] / reports for row in rows.values()]
-    steps = _apportioned(shares, 10 ** (decimals + 2))
-    return {
-        label: percent(step / 10 ** (decimals + 2), decimals)
-        for label, step in zip(rows, steps, strict=True)
-    }
+    ends = [(row["low"] / reports, row["high"] / reports) for row in rows.values()]
+    found = plain_shares(shares, ends, adds_up=question.takes_one)
+    return dict(zip(rows, found, strict=True))
+
+
+def shown_labels(question: Question) -> dict[str, str]:
+    """Return what people read in place of each label."""
+    return dict(zip(question.labels, question.shown_labels, strict=True))
 
 
 def _apportioned(shares: Sequence[float], whole: int) -> list[int]:
@@ -137,8 +243,10 @@ def possible_answers(question: Question) -> str:
         return f"Any text, hashed to {question.bits} bits. Its answers are found with shoal decode."
     if isinstance(question, Flags) and question.at_most:
         return f"At most {question.at_most} of {question.bits} options."
-    if question.kind == "number":
-        return f"A number, reported as one of {question.bits} ranges."
+    if isinstance(question, Number):
+        of = f" of {question.unit}" if question.unit else ""
+        parts = "points" if question.grid else "ranges"
+        return f"A number{of}, reported as one of {question.bits} {parts}."
     if question.kind == "cross":
         return f"Not asked: other answers determine which of {question.bits} cells is set."
     if question.takes_one:

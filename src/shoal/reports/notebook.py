@@ -75,6 +75,6 @@ def _small(document: Mapping[str, Any]) -> Iterator[tuple[int, str, Mapping[str,
             yield place, name, options
 
 
-def _given() -> dict[str, str]:
+def _given() -> dict[str, Any]:
     """Return an id of its own for each chart, and a style that fits narrow notebooks."""
     return {"name": f"shoal-{next(_numbers)}", "style": "max-width:100%;height:auto"}

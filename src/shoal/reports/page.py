@@ -24,6 +24,7 @@ from shoal.protocol.survey import Survey
 from shoal.reports.charts import WIDTHS, page_layout
 from shoal.reports.formatting import (
     SIMULATED,
+    THIN,
     flip_in_words,
     level_in_words,
     possible_answers,
@@ -41,7 +42,9 @@ from shoal.reports.sections import (
     Table,
     TableRow,
     difference_sections,
+    lead,
     option_table,
+    paragraphs,
     question_sections,
     trend_section,
 )
@@ -52,14 +55,14 @@ if TYPE_CHECKING:
 
 
 _INTERVALS = {
-    "exact": "Each interval contains the true count with at least this probability, whatever the"
-    " true count is.",
-    "normal": "Each interval is approximate: in large crowds it contains the true count with about"
-    " this probability, in small ones sometimes with less.",
-    "simultaneous": "With at least this probability, all intervals of a question contain their true"
-    " counts at once.",
-    "chebyshev": "Each interval contains the true count with at least this probability; it uses"
-    " only sigma, so it is wide.",
+    "exact": "Each range contains the true share with a probability of at least {level}, whatever"
+    " the true share is.",
+    "normal": "The ranges are approximate: in large crowds each contains the true share with a"
+    " probability of about {level}, in small ones sometimes with less.",
+    "simultaneous": "With a probability of at least {level}, all ranges of a question contain their"
+    " true shares at once.",
+    "chebyshev": "Each range contains the true share with a probability of at least {level}; it"
+    " uses only sigma, so it is wide.",
 }
 _TARGETS = {
     "crowd": "the people who reported",
@@ -140,8 +143,11 @@ def page(survey: Survey, document: Mapping[str, Any], text: PageText) -> str:
         document=document,
         text=text,
         css=style_sheet(),
-        about=f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}, for"
-        f" {_TARGETS[estimates['target']]}. {_INTERVALS[estimates['interval']]}",
+        reading=f"Shares are of {_TARGETS[estimates['target']]}. A share of 62{THIN}% ± 3 stands"
+        f" for the range from 59 to 65{THIN}%."
+        f" {_INTERVALS[estimates['interval']].format(level=level_in_words(estimates))}",
+        about=f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}.",
+        introduction=paragraphs(survey.text),
         beyond=page_layout(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
         sections=question_sections(survey, document),
     )
@@ -154,12 +160,14 @@ def markdown(survey: Survey, document: Mapping[str, Any], text: PageText) -> str
     written = template.render(
         document=document,
         text=text,
+        introduction=survey.text or "",
         about=f"{text.summary}, {estimates['interval']} intervals at level"
         f" {estimates['level']:.6g}, for the {estimates['target']}",
         questions=[
             (
-                question.name,
+                question,
                 possible_answers(question),
+                question.name in estimates["questions"] and lead(question, estimates),
                 question.name in estimates["questions"] and option_table(question, estimates),
             )
             for question in survey
@@ -195,18 +203,18 @@ def site(publications: Mapping[str, Publication], level: float = 0.95) -> dict[s
     if len(crowds) > 1:
         document = trend(plan, tallies, level).to_json()
         sections = [
-            trend_section(question, document, names, f"trend-{number}")
+            trend_section(plan.survey[question], document, names, f"trend-{number}")
             for number, question in enumerate(document["questions"], 1)
         ]
-        title = f"{plan.survey.name}: over crowds"
+        title = f"{plan.survey.heading}: over crowds"
         pages["trend.html"] = _site_page("trend", title, document=document, sections=sections)
         links.append(("How the answers change over crowds", "trend.html"))
-    title = f"{plan.survey.name}: two crowds"
+    title = f"{plan.survey.heading}: two crowds"
     for place in range(1, len(crowds)):
         file = f"difference-{place + 1}-{place}.html"
         first, second = ((plan, tallies[one]) for one in (place, place - 1))
         document = crowd_difference(first, second, level).to_json()
-        found = difference_sections(document, names[place], names[place - 1])
+        found = difference_sections(plan.survey, document, names[place], names[place - 1])
         pages[file] = _site_page("difference", title, document=document, difference=found)
         links.append((f"{names[place]} minus {names[place - 1]}", file))
     listed = [
@@ -214,7 +222,7 @@ def site(publications: Mapping[str, Publication], level: float = 0.95) -> dict[s
         for number, (name, tally) in enumerate(zip(names, tallies, strict=True), 1)
     ]
     promise = crowds[0].to_json()["promise"]["short"]
-    title = crowds[0].title or plan.survey.name
+    title = crowds[0].title or plan.survey.heading
     index = _site_page("index", title, promise=promise, crowds=listed, links=links)
     return {"index.html": index, **pages}
 

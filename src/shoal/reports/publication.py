@@ -17,6 +17,8 @@ from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Survey
+from shoal.reports.formatting import shown_labels
 from shoal.reports.page import crowd_text, markdown, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
 from shoal.reports.sections import results
@@ -64,11 +66,12 @@ class Publication(Displayed, TableExport):
         computed = check_promise(plan)
         whole = promise_of_sum(plan, tally, self.certificate)
         document = {
-            "title": self.title or plan.survey.name,
+            "title": self.title or plan.survey.heading,
             "survey": plan.survey.name,
             "date": self.date,
             "shoal": __version__,
             "estimates": self.estimates.to_json(self.level, self.interval),
+            **words_of(plan.survey),
             **results(self.estimates, self.level, self.texts),
             "promise": {
                 "kind": plan.promise.kind,
@@ -158,7 +161,7 @@ def publish(
         ``"crowd"`` for the people who reported, ``"population"`` for those they are a random
         sample of.
     title
-        Stands on top of the page; by default the survey's name.
+        Stands on top of the page; by default the survey's title, or its name.
     date
         Stands in the citation as it is given. Shoal does not look at the clock.
     remarks
@@ -193,6 +196,18 @@ def publish(
     )
     publication.to_json()  # whatever cannot be computed is told here
     return publication
+
+
+def words_of(survey: Survey) -> dict[str, dict[str, Any]]:
+    """Return what people read in place of the names of questions and options, if it is different.
+
+    Keys of a publication are names; `words` is there only where a title or a unit is declared.
+    """
+    if all(one.shown_labels == one.labels and one.heading == one.name for one in survey.asked):
+        return {}
+    return {
+        "words": {one.name: {"title": one.heading, "options": shown_labels(one)} for one in survey}
+    }
 
 
 def certificate_for(plan: Plan) -> Certificate | None:

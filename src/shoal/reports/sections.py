@@ -1,9 +1,9 @@
 """The values that templates show: questions in the form of their kind, trends and differences.
 
-Flags and other questions with several answers show the unbiased estimates. Where everybody has
-exactly one answer, the shares add to 100 %, and the unbiased estimates are folded. Numbers have a
-histogram, their mean and quantiles; crosses a matrix with a test; text a ranked list, if it was
-decoded.
+Every question first shows possible shares with how sure they are, in words that people were asked.
+Where everybody has exactly one answer, they add to 100 %. Numbers have a histogram, their mean and
+quantiles; crosses a matrix of shares; text a ranked list, if it was decoded. Counts, unbiased
+estimates and tests are folded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.analysis.estimates import NUMBERS, Estimates
 from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
-from shoal.protocol.survey import Cross, Question, Survey
+from shoal.protocol.survey import Cross, Number, Question, Survey
 from shoal.reports.charts import (
     WIDTHS,
     Layout,
@@ -31,15 +31,19 @@ from shoal.reports.charts import (
 )
 from shoal.reports.formatting import (
     Figures,
+    PlainShare,
     count_unit,
     level_in_words,
+    option_shares,
     percent,
+    plain_shares,
     possible_answers,
     round_high,
     round_low,
-    signed_percent,
+    share_digits,
+    shown_labels,
+    signed_points,
     whole_number,
-    whole_shares,
 )
 from shoal.reports.protection import Fact
 from shoal.support.rounding import text_near, text_up
@@ -47,7 +51,9 @@ from shoal.support.rounding import text_near, text_up
 _MAX_WORDS = 200
 """Texts that a page lists; the JSON has them all."""
 _SHADES = 8
-"""Steps from a share of 0 to 1, each a class of the style sheet."""
+"""Steps from a share of 0 to the largest of a matrix, each a class of the style sheet."""
+_LAYOUTS = {7: "slim", 11: "broad"}
+"""Classes of a matrix with up to so many columns: where they have room side by side."""
 _NO_FIT = "no true count fits these reports"
 MAX_CELLS = 100
 """Cells of a cross that are shown as a matrix with shares; a larger one is a list of counts."""
@@ -70,12 +76,25 @@ class Table(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A number of a matrix with its interval, and its share with its own."""
+    """A number of a matrix with its interval, and how dark it is."""
 
     value: str
-    interval: str
-    share: str = ""
+    interval: str = ""
     shade: int | None = None
+
+
+class Matrix(NamedTuple):
+    """Rows and columns of names; the first of the heads is that of the rows."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[TableRow]
+
+    @property
+    def layout(self) -> str:
+        """The class that says how much room its columns need; more than eleven never have it."""
+        columns = len(self.heads) - 1
+        return next((name for most, name in _LAYOUTS.items() if columns <= most), "stacked")
 
 
 def results(
@@ -111,7 +130,13 @@ def results(
 def question_sections(survey: Survey, document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the section of each question, from the JSON of a publication or a crowd."""
     estimates = document["estimates"]
-    layouts = {kind: page_layout(estimates, width) for kind, width in WIDTHS.items()}
+    shown = [
+        label
+        for question in survey
+        if question.name in estimates["questions"]
+        for label in question.shown_labels
+    ]
+    layouts = {kind: page_layout(estimates, width, shown) for kind, width in WIDTHS.items()}
     return [
         _section(question, f"question-{number}", document, layouts)
         for number, question in enumerate(survey, 1)
@@ -122,21 +147,27 @@ def _section(
     question: Question, id: str, document: Mapping[str, Any], layouts: Mapping[str, Layout]
 ) -> dict[str, Any]:
     estimates, name = document["estimates"], question.name
-    section: dict[str, Any] = {"id": id, "name": name, "asked": possible_answers(question)}
+    section: dict[str, Any] = {
+        "id": id,
+        "heading": question.heading,
+        "name": name,
+        "text": paragraphs(getattr(question, "text", None)),
+        "answers": possible_answers(question),
+    }
     if question.kind == "text":
         decoded = document["texts"].get(name)
         return section | ({} if decoded is None else {"words": word_list(decoded)})
-    if name in document["crosses"]:
-        section["slices"] = list(_slices(document["crosses"][name]))
-    elif question.takes_one:
+    if isinstance(question, Cross) and name in document["crosses"]:
+        section["slices"] = list(_slices(question, document["crosses"][name]))
+    else:
         draw = histogram if question.kind == "number" else bar_chart
+        summary = document["numbers"].get(name)
+        section["lead"] = lead(question, estimates, summary)
         section["share_charts"] = _charts(
             lambda width, **given: draw(question, estimates, width, **given), f"{id}-shares"
         )
-        section["facts"] = _numbers(document["numbers"].get(name))
-        section["shares"] = _share_table(question, estimates)
+        section["facts"] = _numbers(question, summary)
     return section | {
-        "folded": "slices" in section or "shares" in section,
         "charts": [
             chart(question, estimates, layout, name=f"{id}-{kind}", class_=kind)
             for kind, layout in layouts.items()
@@ -145,24 +176,62 @@ def _section(
     }
 
 
+class Lead(NamedTuple):
+    """The one number of a question that everybody reads, and what it is of."""
+
+    number: str
+    of: str
+    answer: str = ""
+
+
+def lead(
+    question: Question, estimates: Mapping[str, Any], summary: Mapping[str, Any] | None = None
+) -> Lead:
+    """Return the mean of a number, or the answer with the largest share."""
+    if summary is not None and summary["mean"] is not None:
+        mean = summary["mean"]
+        ends = f"{text_near(mean['low'])} to {text_near(mean['high'])}"
+        return Lead(_with_unit(question, text_near(mean["value"])), f"on average ({ends})")
+    rows, shown = estimates["questions"][question.name], shown_labels(question)
+    shares = option_shares(question, rows, estimates["reports"])
+    top = max(shares, key=lambda label: shares[label].share)
+    people = count_unit(estimates)
+    if shares[top].is_unknown:
+        return Lead("Not known", f"These reports do not say how {people} answered.")
+    if rows[top].get("incompatible"):
+        return Lead("Not known", f"These reports do not fit the plan: {_NO_FIT}.")
+    number = shares[top].text
+    return Lead(number[0].upper() + number[1:], f"of {people} answered", shown[top])
+
+
+def paragraphs(text: str | None) -> list[str]:
+    """Return the paragraphs of a text that people read."""
+    return [part.replace("\n", " ") for part in (text or "").split("\n\n") if part]
+
+
+def _with_unit(question: Question, number: str) -> str:
+    unit = question.unit if isinstance(question, Number) else None
+    return f"{number} {unit}" if unit else number
+
+
 def _charts(draw: Callable[..., Markup], id: str) -> list[Markup]:
     """Return a chart in each width; the style sheet shows one of them."""
     return [draw(width, name=f"{id}-{kind}", class_=kind) for kind, width in WIDTHS.items()]
 
 
 def option_table(question: Question, estimates: Mapping[str, Any]) -> Table:
-    """Return the unbiased estimates of a question; a cell is the number and how it is written."""
-    rows = [
-        TableRow(
-            label,
-            [
-                (float(row[name]), text)
-                for name, text in zip(NUMBERS, Figures.of(row, estimates["reports"]), strict=True)
-            ],
-            _NO_FIT if row.get("incompatible") else "",
-        )
-        for label, row in estimates["questions"][question.name].items()
-    ]
+    """Return the unbiased estimates of a question; a cell is the number and how it is written.
+
+    A note names the option if people read something else, and says if no true count fits.
+    """
+    shown, rows = shown_labels(question), []
+    for label, row in estimates["questions"][question.name].items():
+        notes = [label] * (shown[label] != label) + [_NO_FIT] * bool(row.get("incompatible"))
+        cells = [
+            (float(row[name]), text)
+            for name, text in zip(NUMBERS, Figures.of(row, estimates["reports"]), strict=True)
+        ]
+        rows.append(TableRow(shown[label], cells, "; ".join(notes)))
     caption = (
         f"Counts of {count_unit(estimates)} with their standard deviation (sigma) and"
         f" {estimates['interval']} interval at {level_in_words(estimates)}"
@@ -170,39 +239,27 @@ def option_table(question: Question, estimates: Mapping[str, Any]) -> Table:
     return Table(caption, ("option", *NUMBERS), rows)
 
 
-def _share_table(question: Question, estimates: Mapping[str, Any]) -> Table:
-    options, reports = estimates["questions"][question.name], estimates["reports"]
-    shares, unit = whole_shares(options, reports), count_unit(estimates)
-    rows = []
-    for label, row in options.items():
-        one = Figures.of(row, reports)
-        cells = (shares[label], one.constrained, one.low, one.high)
-        rows.append(TableRow(label, cells, _NO_FIT if row.get("incompatible") else ""))
-    caption = (
-        f"Shares that add to 100 %, {unit}, and {estimates['interval']} intervals"
-        f" of the true count at {level_in_words(estimates)}"
-    )
-    return Table(caption, ("option", "share", unit, "low", "high"), rows)
-
-
-def _numbers(summary: Mapping[str, Any] | None) -> list[Fact]:
+def _numbers(question: Question, summary: Mapping[str, Any] | None) -> list[Fact]:
     if summary is None:
         return []
+    shown = shown_labels(question)
     found, mean, spread = [], summary["mean"], summary["variance"]
     at = percent(summary["level"], 0)
     if mean is not None:
         first, last = (f"{end:g}" for end in summary["limits"])
         ends = f"between {text_near(mean['low'])} and {text_near(mean['high'])} at {at}"
         clamped = f"numbers outside {first} to {last} count as the nearer end"
-        found.append(Fact("Mean", text_near(mean["value"]), f"{ends} (approximate); {clamped}"))
+        value = _with_unit(question, text_near(mean["value"]))
+        found.append(Fact("Mean", value, f"{ends} (approximate); {clamped}"))
     if spread is not None:
         low, high = (text_near(spread[end] ** 0.5) for end in ("low", "high"))
         meaning = f"at {at} (approximate), whatever rounding to the grid added"
-        found.append(Fact("Standard deviation", f"{low} to {high}", meaning))
+        value = _with_unit(question, f"{low} to {high}")
+        found.append(Fact("Standard deviation", value, meaning))
     for one in summary["quantiles"]:
         name = "Median" if one["part"] == 0.5 else f"{percent(one['part'], 0)} are below"
         meaning = f"{_between(one['low'], one['high'])} at {percent(one['level'], 0)}"
-        found.append(Fact(name, one["label"], meaning))
+        found.append(Fact(name, shown.get(one["label"], one["label"]), meaning))
     return found
 
 
@@ -212,54 +269,141 @@ def _between(low: float | None, high: float | None) -> str:
     return f"{low:g} or above" if high is None else f"from {low:g} to {high:g}"
 
 
-def _slices(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the matrix of a cross, or one for each answer to the first of three questions."""
+def _slices(cross: Cross, table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the matrices of a cross, or those for each answer to the first of three questions."""
     if "slices" in table:
         for part in table["slices"]:
-            yield from _slices(part)
+            yield from _slices(cross, part)
         return
-    first, second = table["first"], table["second"]
+    words = _CrossWords.of(cross, table)
+    given = (
+        f"{words.heading(asked)}: {words.value(asked, value)}"
+        for asked, value in table["given"].items()
+    )
     yield {
-        "given": "; ".join(f"{asked}: {value}" for asked, value in table["given"].items()),
-        "matrix": _matrix(table, "first", "second", "row_share"),
+        "given": "; ".join(given),
+        "matrix": _share_matrix(words, "first", "second"),
+        "turned": _share_matrix(words, "second", "first"),
+        "counts": _count_matrix(words),
+        "finding": _independence_in_short(table),
         "test": independence_in_words(table),
-        "turned_title": f"Groups by {second}, and the part of each that answered {first}",
-        "turned": _matrix(table, "second", "first", "column_share"),
     }
 
 
-def _matrix(table: Mapping[str, Any], down: str, across: str, share: str) -> Table:
-    """Return a cross table with counts, shares of each row, and totals."""
-    totals = table["totals"]
-    cells = {(cell[down], cell[across]): cell for cell in table["table"]}
-    rows = [
-        TableRow(
-            row, [*(_cell(cells[row, column], share) for column in totals[across]), _total(total)]
+class _CrossWords(NamedTuple):
+    """The JSON of a table of two questions, and what people read in place of its names."""
+
+    table: Mapping[str, Any]
+    headings: Mapping[str, str]
+    values: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, cross: Cross, table: Mapping[str, Any]) -> _CrossWords:
+        return cls(
+            table,
+            {side.name: side.heading for side in cross.sides},
+            {
+                side.name: dict(zip(side.values, side.shown_values, strict=True))
+                for side in cross.sides
+            },
         )
-        for row, total in totals[down].items()
-    ]
-    rows.append(TableRow("all", [*map(_total, totals[across].values()), Cell("", "")]))
+
+    def heading(self, name: str) -> str:
+        return self.headings[name]
+
+    def value(self, name: str, value: str) -> str:
+        return self.values[name][value]
+
+    def side(self, side: str) -> tuple[str, list[str]]:
+        """Return the heading and the values of the "first" or the "second" question."""
+        name = self.table[side]
+        return self.heading(name), [self.value(name, one) for one in self.table["totals"][side]]
+
+    def cells(self, down: str, across: str) -> list[list[Mapping[str, Any]]]:
+        """Return the cells row by row, with the `down` question in rows."""
+        found = {(cell[down], cell[across]): cell for cell in self.table["table"]}
+        totals = self.table["totals"]
+        return [[found[row, column] for column in totals[across]] for row in totals[down]]
+
+
+def _share_matrix(words: _CrossWords, down: str, across: str) -> Matrix:
+    """Return how the people of each row divide over the columns: shares that add to 100 %."""
+    (of, rows), (by, columns) = words.side(down), words.side(across)
+    kind = "row_share" if down == "first" else "column_share"
+    cells = words.cells(down, across)
+    ends = [_ends(cell, kind) for row in cells for cell in row]
+    parts = [_row_shares(row, kind, share_digits(ends)) for row in cells]
+    darkest = max((one.share for row in parts for one in row or ()), default=0.0) or 1.0
+    people = [whole_number(max(one["value"], 0)) for one in words.table["totals"][down].values()]
+    made = []
+    for label, row, count in zip(rows, parts, people, strict=True):
+        line = [Cell("?", "0\N{EN DASH}100")] * len(columns)
+        if row is not None:
+            line = [
+                Cell(
+                    one.number,
+                    "\N{EN DASH}".join(one.ends),
+                    min(int(one.share / darkest * _SHADES), _SHADES - 1),
+                )
+                for one in row
+            ]
+        made.append(TableRow(label, [*line, Cell(count)]))
     caption = (
-        f"{table[down]} (rows) by {table[across]} (columns): people, and their share of the row"
+        f"Of the people in each row ({of}), the share in each column ({by}) in percent, with its"
+        " interval; a stronger colour is more"
     )
-    return Table(caption, (table[down], *totals[across], "all"), rows)
+    return Matrix(caption, (of, *columns, "people"), made)
+
+
+def _row_shares(
+    cells: Sequence[Mapping[str, Any]], kind: str, digits: int
+) -> list[PlainShare] | None:
+    """Return the shares of the cells of a row, or None where nobody seems to be in it."""
+    total = sum(cell["constrained"] for cell in cells)
+    if total <= 0 or any(cell[kind]["value"] is None for cell in cells):
+        return None
+    shares = [cell["constrained"] / total for cell in cells]
+    return plain_shares(shares, [_ends(cell, kind) for cell in cells], digits, adds_up=True)
+
+
+def _ends(cell: Mapping[str, Any], kind: str) -> tuple[float, float]:
+    return cell[kind]["low"], cell[kind]["high"]
+
+
+def _count_matrix(words: _CrossWords) -> Matrix:
+    """Return the counts of people with their intervals, and the totals of rows and columns."""
+    (of, rows), (by, columns) = words.side("first"), words.side("second")
+    totals = words.table["totals"]
+    made = [
+        TableRow(label, [*map(_count, cells), _total(total)])
+        for label, cells, total in zip(
+            rows, words.cells("first", "second"), totals["first"].values(), strict=True
+        )
+    ]
+    made.append(TableRow("all", [*map(_total, totals["second"].values()), Cell("")]))
+    return Matrix(f"{of} (rows) by {by} (columns): people", (of, *columns, "all"), made)
+
+
+def _count(cell: Mapping[str, Any]) -> Cell:
+    return Cell(whole_number(cell["constrained"]), _interval(cell))
+
+
+def _total(numbers: Mapping[str, Any]) -> Cell:
+    return Cell(whole_number(numbers["value"]), _interval(numbers))
 
 
 def _interval(row: Mapping[str, Any]) -> str:
     return f"{round_low(row['low'])} to {round_high(row['high'])}"
 
 
-def _cell(cell: Mapping[str, Any], kind: str) -> Cell:
-    value, share = whole_number(cell["constrained"]), cell[kind]
-    if share["value"] is None:
-        return Cell(value, _interval(cell))
-    shade = min(int(max(share["value"], 0.0) * _SHADES), _SHADES - 1)
-    part = f"{percent(share['value'])} ({percent(share['low'])} to {percent(share['high'])})"
-    return Cell(value, _interval(cell), part, shade)
-
-
-def _total(numbers: Mapping[str, Any]) -> Cell:
-    return Cell(whole_number(numbers["value"]), _interval(numbers))
+def _independence_in_short(table: Mapping[str, Any]) -> str:
+    """Return what the test of independence found, for people who know no statistics."""
+    test, level = table["independence"], table["sensitivity"]["level"]
+    if test["kind"] == "rough":
+        return "There are too few people to say whether the two answers go together."
+    if test["p_value"] < level:
+        return "The two answers go together: rows differ by more than chance and noise explain."
+    return "No clear connection: chance and noise explain how the rows differ."
 
 
 def independence_in_words(table: Mapping[str, Any]) -> str:
@@ -308,73 +452,93 @@ def word_list(decoded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trend_section(
-    question: str, document: Mapping[str, Any], crowds: Sequence[str], id: str = "trend"
+    question: Question, document: Mapping[str, Any], crowds: Sequence[str], id: str = "trend"
 ) -> dict[str, Any]:
     """Return how a question changed over crowds with the given names; `id` begins the ids."""
-    options = document["questions"][question]
-    rows = [
-        TableRow(
-            crowd,
-            [
-                Cell(
-                    percent(rows[place]["constrained"]),
-                    f"{percent(rows[place]['low'])} to {percent(rows[place]['high'])}",
-                )
-                for rows in options.values()
-            ],
+    options, shown = document["questions"][question.name], shown_labels(question)
+    digits = share_digits([(one["low"], one["high"]) for rows in options.values() for one in rows])
+    by_crowd = [
+        plain_shares(
+            [rows[place]["constrained"] for rows in options.values()],
+            [(rows[place]["low"], rows[place]["high"]) for rows in options.values()],
+            digits,
+            adds_up=question.takes_one,
         )
-        for place, crowd in enumerate(crowds)
+        for place in range(len(crowds))
     ]
+    rows = [
+        TableRow(crowd, [Cell(one.number, "\N{EN DASH}".join(one.ends)) for one in shares])
+        for crowd, shares in zip(crowds, by_crowd, strict=True)
+    ]
+    heads = ("crowd", *(shown[label] for label in options))
     return {
         "id": id,
-        "question": question,
+        "heading": question.heading,
+        "question": question.name,
+        "text": paragraphs(getattr(question, "text", None)),
         "simulated": document["simulated"],
         "about": f"{len(crowds)} crowds. With a probability of at least {level_in_words(document)},"
         " all intervals of this question contain their true shares at once, over all options and"
         " crowds. Lines are the shares that fit the question.",
         "charts": _charts(
-            lambda width, **given: trend_chart(question, options, crowds, width, **given), id
+            lambda width, **given: trend_chart(
+                question.heading, options, crowds, width, shown, **given
+            ),
+            id,
         ),
-        "table": Table("", ("crowd", *options), rows),
+        "table": Matrix(f"{question.heading}: shares in percent, with intervals", heads, rows),
     }
 
 
-def difference_sections(document: Mapping[str, Any], first: str, second: str) -> dict[str, Any]:
+def difference_sections(
+    survey: Survey, document: Mapping[str, Any], first: str, second: str
+) -> dict[str, Any]:
     """Return the difference of two crowds with the given names: the first minus the second."""
     about = (
-        f"{first} minus {second}: differences of unbiased shares. With a probability of at least"
-        f" {level_in_words(document)}, all intervals of a question contain their true differences"
-        " at once."
+        f"{first} minus {second}, in percentage points: from 40 % to 43 % are +3 points. With a"
+        f" probability of at least {level_in_words(document)}, all intervals of a question contain"
+        " their true differences at once."
     )
     questions = document["questions"].items()
     return {
         "about": about,
         "simulated": document["simulated"],
         "questions": [
-            _difference(f"difference-{number}", name, rows)
+            _difference(f"difference-{number}", survey[name], rows)
             for number, (name, rows) in enumerate(questions, 1)
         ],
     }
 
 
-def _difference(id: str, question: str, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _difference(
+    id: str, question: Question, options: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    shown = shown_labels(question)
     rows = [
         TableRow(
-            label,
+            shown[label],
             (
-                *(percent(row[key]) for key in ("first", "second")),
-                *(signed_percent(row[key]) for key in ("difference", "low", "high")),
+                *(percent(row[key]) for key in ("first_constrained", "second_constrained")),
+                *(signed_points(row[key]) for key in ("difference", "low", "high")),
                 "yes" if row["differs"] else "no clear change",
             ),
         )
         for label, row in options.items()
     ]
     heads = ("option", "first", "second", "difference", "low", "high", "differs")
+    caption = (
+        "Possible shares, and the difference of the unbiased ones in percentage points with its"
+        " exact interval"
+    )
     return {
         "id": id,
-        "name": question,
+        "heading": question.heading,
+        "text": paragraphs(getattr(question, "text", None)),
         "charts": _charts(
-            lambda width, **given: difference_chart(question, options, width, **given), id
+            lambda width, **given: difference_chart(
+                question.heading, options, width, shown, **given
+            ),
+            id,
         ),
-        "table": Table("Shares, their difference and its exact interval", heads, rows),
+        "table": Table(caption, heads, rows),
     }

@@ -23,13 +23,19 @@ _MAX_DEPTH = 8
 def canonical_json(document: object) -> bytes:
     r"""Return the one JSON text of a document without floats (RFC 8785).
 
-    Shoal's keys are ASCII, so that sorting by code point is sorting by UTF-16 unit.
-
     >>> canonical_json({"b": [1, 2], "a": "é\n"})
     b'{"a":"\xc3\xa9\\n","b":[1,2]}'
     """
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(_sorted(document), separators=(",", ":"), ensure_ascii=False)
     return text.encode("utf-8")
+
+
+def _sorted(document: object) -> object:
+    """Sort keys by their UTF-16 units, as JavaScript does; code points beyond 16 bits differ."""
+    if isinstance(document, dict):
+        keys = sorted(document, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
+        return {key: _sorted(document[key]) for key in keys}
+    return [_sorted(one) for one in document] if isinstance(document, (list, tuple)) else document
 
 
 def first_line(error: BaseException) -> str:

@@ -321,6 +321,8 @@ class DifferenceSide(JsonObject):
 class OptionDifference(JsonObject):
     first: float
     second: float
+    first_constrained: float
+    second_constrained: float
     difference: float
     sigma: float
     low: float

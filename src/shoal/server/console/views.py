@@ -138,7 +138,7 @@ async def survey(console: Console, request: Request) -> Response:
         survey=await SurveyView.of(console, record),
         notes=[*plan.warnings, *release_note(plan)],
         crowds=[CrowdView.of(plan, one, pages.traces(found.get(one.number))) for one in shown],
-        questions=[(one.name, possible_answers(one)) for one in plan.survey],
+        questions=[(one.heading, possible_answers(one)) for one in plan.survey],
         observers=record.observers and observers_table(record.observers),
         may_look=may_look,
         may_act=token.role == "admin",
@@ -199,12 +199,12 @@ async def trend(console: Console, request: Request) -> Response:
     names = [pages.crowd_name(plan, one["crowds"][0]) for one in document["crowds"]]
     return render(
         "trend",
-        f"{plan.survey.name}: {question}",
+        f"{plan.survey.heading}: {plan.survey[question].heading}",
         token_of(request),
         plan=plan,
-        questions=[(one.name, one.name) for one in plan.survey if one.kind != "text"],
+        questions=[(one.name, one.heading) for one in plan.survey if one.kind != "text"],
         length=CROWDS.read(request),
-        trend=trend_section(question, document, names),
+        trend=trend_section(plan.survey[question], document, names),
     )
 
 
@@ -227,7 +227,7 @@ async def difference(console: Console, request: Request) -> Response:
         first=first["name"],
         second=second["name"],
         plans=_plan_choices(published),
-        difference=difference_sections(document, *names),
+        difference=difference_sections(record.plan.survey, document, *names),
     )
 
 

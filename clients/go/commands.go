@@ -43,8 +43,8 @@ func (t *Telemetry) Command(arguments []string, out, problems io.Writer) int {
 }
 
 var said = map[string]string{
-	"yes": "You said yes.", "no": "You said no.", "not asked": "You were not asked yet.",
-	"changed": "You said yes to other questions, or to another address, and were not asked again.",
+	"yes": "You said yes.", "no": "You said no.", "not asked": "You have not been asked yet.",
+	"changed": "You said yes to other terms, and have not been asked again.",
 }
 
 func (t *Telemetry) status(out io.Writer) error {

@@ -99,7 +99,7 @@ class TestDocs:
     @pytest.mark.parametrize(
         ("change", "told"),
         [
-            ({"limit": "30"}, "+- No report is made once all of them would pass"),
+            ({"limit": "30"}, "+- No report is made that would raise"),
             ({"plan": "other.json"}, "Computed from the plan"),
             ({"code": TOOL.replace("command=", "comand=")}, "question 'comand' is not asked"),
             ({"code": TOOL.replace('"count"', '"cuont"')}, "is not one of its options"),

@@ -67,8 +67,8 @@ const checkAddress = (to) => {
 const SAID = {
   yes: "You said yes.",
   no: "You said no.",
-  "not asked": "You were not asked yet.",
-  changed: "You said yes to other questions, or to another address, and were not asked again.",
+  "not asked": "You have not been asked yet.",
+  changed: "You said yes to other terms, and have not been asked again.",
 };
 
 /** Off until a person says yes; then one randomized report per window of the plan. */

@@ -159,12 +159,12 @@ func (t *Telemetry) show(out io.Writer) error {
 		if json.Unmarshal(lines.Bytes(), &one) != nil {
 			continue
 		}
-		answer := "no answer came"
+		response := "no response came"
 		if one.Status != 0 {
-			answer = fmt.Sprintf("the answer was %d", one.Status)
+			response = fmt.Sprintf("the response was %d", one.Status)
 		}
 		fmt.Fprintf(out, "%d. %s, to %s; %s.\n   %d bytes: %x\n", number,
-			time.Unix(one.At, 0).Format("2006-01-02 15:04"), one.To, answer, len(one.Body), one.Body)
+			time.Unix(one.At, 0).Format("2006-01-02 15:04"), one.To, response, len(one.Body), one.Body)
 	}
 	return lines.Err()
 }

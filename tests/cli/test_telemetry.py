@@ -28,7 +28,7 @@ class TestTry:
         rows = re.findall(r"^  ((?:[0-9a-f]{2})+)$", shown, re.M)
         reports = split_batch(Plan.read(EXAMPLE / "plan.json"), bytes.fromhex("".join(rows)))
         assert len(reports) == 1
-        assert "the answer was 202" in shown
+        assert "the response was 202" in shown
         assert "next run in the same window sent nothing" in shown
         assert "Reports: 1 sent, 0 waiting." in shown
 

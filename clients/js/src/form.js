@@ -126,7 +126,7 @@ export class ShoalSurvey extends HTMLElement {
    */
   #show(status, error) {
     status.setAttribute("role", "alert");
-    status.textContent = error.name == ERROR ? error.message : "no answer from the collector.";
+    status.textContent = error.name == ERROR ? error.message : "no response from the collector.";
     this.dispatchEvent(new CustomEvent("shoal-error", { detail: error }));
   }
 }

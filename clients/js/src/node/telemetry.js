@@ -268,8 +268,8 @@ export class Telemetry {
       .map((line, place) => {
         const { at, to, body, status } = JSON.parse(line);
         const when = new Date(1e3 * at).toISOString().slice(0, 16).replace("T", " ");
-        const answer = status ? `the answer was ${status}` : "no answer came";
-        return `${place + 1}. ${when} UTC, to ${to}; ${answer}.\n   ${body.length / 2} bytes: ${body}`;
+        const response = status ? `the response was ${status}` : "no response came";
+        return `${place + 1}. ${when} UTC, to ${to}; ${response}.\n   ${body.length / 2} bytes: ${body}`;
       })
       .join("\n");
   }

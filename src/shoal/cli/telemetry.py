@@ -20,7 +20,7 @@ from shoal.cli.options import arg, opt
 from shoal.device.telemetry import Telemetry
 from shoal.errors import AnswerError, InputError, ShoalError, require
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Number, Question, Text
+from shoal.protocol.survey import Date, Number, Question, Text
 
 if TYPE_CHECKING:
     from shoal.device.telemetry.log import LoggedRequest
@@ -226,6 +226,8 @@ def _made_up(plan: Plan) -> dict[str, Any]:
 def _example(question: Question) -> object:
     if isinstance(question, Number):
         return float(question.edges[0] if question.edges else question.low or 0)
+    if isinstance(question, Date):
+        return "2026-01-01"
     return "example" if isinstance(question, Text) else question.labels[0]
 
 

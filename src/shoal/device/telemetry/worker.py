@@ -264,7 +264,7 @@ def _overwritten(question: Question, given: list[object]) -> str | None:
         options = {bit for one in given for bit in map(_bit_of(question), _options(one))}
         most = question.max_set_bits
         return None if len(options) <= most else f"only the first {most} options were kept."
-    if isinstance(question, (Choice, Text)) and len(set(map(str, given))) > 1:
+    if isinstance(question, (Choice, Date, Text)) and len(set(map(str, given))) > 1:
         return "only the first value was kept; a different one came later."
     return None
 

@@ -30,7 +30,7 @@ from shoal.errors import AnswerError, InputError, MissingExtraError, ShoalError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.wire import split_batch
-from shoal.support.wrapping import width_of
+from shoal.support.results import width_of
 from tests.device.outbox_help import Server
 from tests.device.telemetry_help import (
     PLAN,

@@ -124,7 +124,7 @@ class _Trial:
     problem: str | None
 
     def pieces(self) -> out.Pieces:
-        from shoal.support.wrapping import wrapped
+        from shoal.support.results import wrapped
 
         yield out.bold("1. Consent: the person is asked once, and says yes")
         yield out.Plain(wrapped(self.prompt, out.printer().width))

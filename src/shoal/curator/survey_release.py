@@ -20,8 +20,7 @@ from shoal import __version__
 from shoal.analysis.estimates import estimates_arrow, nearest_feasible
 from shoal.analysis.question_estimates import option_section
 from shoal.curator.budget import Budget
-from shoal.curator.count_noise import CountNoise
-from shoal.curator.counts import count_table, released_survey
+from shoal.curator.counts import CountNoise, count_table, released_survey
 from shoal.curator.estimates import NoisyCount, NoisyCross, NoisyNumbers
 from shoal.curator.noise import (
     NEIGHBOURS_IN_WORDS,
@@ -36,9 +35,8 @@ from shoal.protocol.questions import MISSING, Number, Question
 from shoal.protocol.survey import Survey
 from shoal.reports.page import PageText, markdown, page
 from shoal.reports.protection import OBSERVER_HEADS, Fact, ratio_in_words
-from shoal.reports.publication import write_document
+from shoal.reports.publication import csv_text, write_document
 from shoal.reports.sections import MAX_CELLS, Table, TableRow
-from shoal.reports.tables import csv_text
 from shoal.support.checks import check_level, check_text
 from shoal.support.results import Displayed, Section, TableExport
 from shoal.support.rounding import text_up

@@ -18,8 +18,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-CLIENT = {"clients/js/shoal.js": "shoal.js", "clients/js/src": "src"}
-"""The client for web pages, and where it is below `shoal/lab/web_demo/client`."""
+CLIENT = ("shoal.js", "src/*.js")
+"""The files of `clients/js` that a web page needs; they are copied below `shoal/lab/web_demo`."""
 
 
 OLDEST_GLIBC = 17
@@ -51,9 +51,10 @@ class WheelHook(BuildHookInterface):
         self._folder = tempfile.TemporaryDirectory()
         editable = version == "editable"
         if not editable:
-            for source, target in CLIENT.items():
-                where = f"shoal/lab/web_demo/client/{target}"
-                build_data["force_include"][str(Path(self.root, source))] = where
+            scripts = Path(self.root, "clients", "js")
+            for path in (found for pattern in CLIENT for found in scripts.glob(pattern)):
+                where = Path("shoal/lab/web_demo/client", path.relative_to(scripts))
+                build_data["force_include"][str(path)] = str(where)
         library = (support if editable else Path(self._folder.name)) / "_kernels.so"
         problem = compile_kernels(library)
         if problem is not None:

@@ -71,7 +71,7 @@ class TestWheel:
         }
         scripts = ROOT / "clients" / "js"
         client = {f"{CLIENT}/shoal.js"} | {
-            f"{CLIENT}/src/{path.name}" for path in (scripts / "src").iterdir()
+            f"{CLIENT}/src/{path.name}" for path in (scripts / "src").glob("*.js")
         }
         assert files_of(wheel) - {"shoal/support/_kernels.so"} == sources | client
         for name in client:

@@ -154,7 +154,11 @@ class TestTheFolder:
 
     def test_a_folder_that_one_may_not_look_into(self, data: Path, monkeypatch):
         monkeypatch.setattr("os.access", lambda *_: False)
-        monkeypatch.setattr(Path, "iterdir", None)
+
+        def refused(folder: Path) -> None:
+            raise PermissionError(folder)
+
+        monkeypatch.setattr(Path, "iterdir", refused)
         found = findings_of(data)
         assert "sudo -u" in found["owner"].way_out
         assert "data" not in found

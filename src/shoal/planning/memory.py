@@ -21,7 +21,7 @@ from shoal.planning.plan import Deployment, check_strength, raising
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction, repeated_epsilon
 from shoal.protocol.plan import MAX_CROWD, Memory, Plan, View
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_decimal, check_integer
+from shoal.support.checks import check_decimal, check_integer, takes
 from shoal.theory.calibration import smallest
 
 MIN_DIGITS, MAX_DIGITS = 16, 26
@@ -39,6 +39,7 @@ _WORDS = re.compile(
 _MAX_BITS = 256
 
 
+@takes(survey=Survey)
 def plan_with_memory(
     survey: Survey,
     *,

@@ -170,7 +170,7 @@ def check_strength(made: Plan, accept_weak_promise: bool) -> None:
             " accept_weak_promise=True."
         )
     for sentence in made.warnings:
-        warnings.warn(sentence, WeakPromiseWarning, stacklevel=3)
+        warnings.warn(sentence, WeakPromiseWarning, stacklevel=4)  # the caller of plan
 
 
 def _honest(part: object) -> str | None:

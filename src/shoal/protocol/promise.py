@@ -76,7 +76,7 @@ def promise_warnings(epsilon: float, delta: str | float | None, people: int | No
 
     A mechanism that publishes each person's answer with probability delta is (0, delta)-private.
 
-    >>> promise_warnings(1.0, "1e-6", 10_000)
+    >>> promise_warnings(1.0, "1e-6", 9_000)
     []
     >>> promise_warnings(1.0, "0.001", 10_000)[0].partition("; ")[0]
     'delta 0.001 allows 10 of 10,000 people, on average, to be fully exposed'

@@ -216,9 +216,16 @@ def option_shares(
     return dict(zip(rows, found, strict=True))
 
 
+class _ShownLabels(dict[str, str]):
+    """Beside the options a curator counts blank cells, whose label stands for itself."""
+
+    def __missing__(self, label: str) -> str:
+        return label
+
+
 def shown_labels(question: Question) -> dict[str, str]:
     """Return what people read in place of each label."""
-    return dict(zip(question.labels, question.shown_labels, strict=True))
+    return _ShownLabels(zip(question.labels, question.shown_labels, strict=True))
 
 
 def _apportioned(shares: Sequence[float], whole: int) -> list[int]:

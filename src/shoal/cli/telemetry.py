@@ -364,7 +364,11 @@ def _calls(module: str, name: str) -> Iterator[tuple[Path, ast.Call]]:
     if not files:
         files = [Path(str(top.__file__))]
     for one in files:
-        for node in ast.walk(ast.parse(one.read_text("utf-8"), str(one))):
+        try:
+            parsed = ast.parse(one.read_bytes(), str(one))
+        except (SyntaxError, ValueError):  # a template, or for another Python: it does not run
+            continue
+        for node in ast.walk(parsed):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = node.func.value
                 named = getattr(owner, "id", None) or getattr(owner, "attr", None)

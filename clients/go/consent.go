@@ -81,21 +81,15 @@ func (w words) isYes(answer string) bool {
 func (t *Telemetry) ask(changed bool) {
 	w := wordsFor(t.options.Environ)
 	show := func(text string) { fmt.Fprintln(os.Stderr, wrapped(text, width())) }
-	lines := make(chan string)
-	go func() {
-		reader := bufio.NewReader(os.Stdin)
-		for {
-			line, err := reader.ReadString('\n')
-			lines <- line
-			if err != nil {
-				return
-			}
-		}
-	}()
+	reader, lines := bufio.NewReader(os.Stdin), make(chan string, 1)
 	show("\n" + t.question(w, changed))
 	deadline := time.After(patience)
 	for {
 		fmt.Fprint(os.Stderr, wrapped(w.say("prompt"), width()-8), " ")
+		go func() { // one line, so that the tool can read what follows
+			line, _ := reader.ReadString('\n')
+			lines <- line
+		}()
 		answer := ""
 		select {
 		case answer = <-lines:

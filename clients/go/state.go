@@ -174,10 +174,12 @@ type kept struct {
 	Reports  map[string]map[string]*report `json:"reports"` // by plan and window
 	Secrets  []*secret                     `json:"secrets,omitempty"`
 	Quiet    int64                         `json:"quiet,omitempty"` // no report is made before
-	Note     string                        `json:"note,omitempty"`  // why the last report was not made
 }
 
-const keptName = "reports.json"
+const (
+	keptName = "reports.json"
+	noteName = "note"
+)
 
 // readKept returns what is kept. A file that cannot be read is an error: going on without it could
 // make a second report of a window.

@@ -187,10 +187,9 @@ func (t *Telemetry) Problem() error {
 	if t.problem != nil || t.home == "" {
 		return t.problem
 	}
-	if known, err := readKept(t.home); err != nil {
-		return err
-	} else if known.Note != "" {
-		return errors.New(known.Note)
+	note, err := os.ReadFile(filepath.Join(agreementFolder(t.home, t.agreement), noteName))
+	if err == nil {
+		return errors.New(string(note))
 	}
 	return nil
 }

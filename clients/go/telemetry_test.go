@@ -342,3 +342,23 @@ func TestTheQuestionFitsTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+func TestAFailedWorkerLeavesTheReportsAlone(t *testing.T) {
+	p := newPerson(t)
+	tool := p.tool(planText(false, flags("a", "b")), "100")
+	p.say(tool, "on")
+	if err := storeFile(p.home, keptName, []byte(`{"revealed": 1}`)); err != nil {
+		t.Fatal(err)
+	}
+	tool.agreement = agreementText([]byte("{}"), p.server.URL, "100") // a plan of another client
+	if err := sayYes(p.home, tool.agreement, day); err != nil {
+		t.Fatal(err)
+	}
+	p.work(tool)
+	if tool.Problem() == nil {
+		t.Error("nobody is told")
+	}
+	if content, _ := os.ReadFile(filepath.Join(p.home, keptName)); string(content) != `{"revealed": 1}` {
+		t.Errorf("another worker may hold the lock, and it was replaced: %s", content)
+	}
+}

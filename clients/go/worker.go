@@ -49,10 +49,7 @@ func MaybeWorker() {
 
 func work(w worker) {
 	if err := w.work(); err != nil {
-		if known, reading := readKept(w.home); reading == nil {
-			known.Note = err.Error()
-			_ = known.store(w.home)
-		}
+		_ = w.note(err)
 	}
 }
 
@@ -60,6 +57,12 @@ type worker struct {
 	tool, home, folder string
 	now                func() time.Time
 	environ            func(string) string
+}
+
+// note keeps why the last report was not made: in a file of its own, since it is written without the
+// lock too, and reports.json must not be.
+func (w *worker) note(why error) error {
+	return storeFile(w.folder, noteName, []byte(why.Error()))
 }
 
 func (w *worker) permitted(agreement []byte) bool {
@@ -124,9 +127,11 @@ func (w *worker) report(agreed *plan, known *kept, most float64) error {
 	if err != nil || events == nil {
 		return err
 	}
-	known.Note = ""
+	os.Remove(filepath.Join(w.folder, noteName))
 	if row, err := makeRow(agreed, known, events, most); err != nil {
-		known.Note = err.Error()
+		if err := w.note(err); err != nil {
+			return err
+		}
 	} else {
 		made[slot] = &report{State: "waiting", Window: window, ID: draw(16), Row: row, Due: now}
 	}

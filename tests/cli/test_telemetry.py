@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal import Plan
+from shoal import Choice, Date, Flags, Number, Plan, Survey, Text, YesNo, plan
 from shoal.cli import run
 from shoal.device.encode import encode
 from shoal.protocol.wire import split_batch
@@ -132,6 +132,17 @@ class TestDocs:
         capsys.readouterr()
         assert run([*words[:4], "66", *words[5:], "--check"]) == 2
 
+    def test_every_kind_of_question_has_an_example(self, tmp_path: Path, capsys):
+        asked = (
+            *(YesNo("a"), Choice("b", ("x", "y")), Flags("c", ("x", "y")), Text("d", 64, 1, 2)),
+            *(Number("e", (1, 2)), Number("f", low=0, high=1, points=2), Date("g", "month")),
+        )
+        made = plan(Survey("tool", asked), promise="local", epsilon=90, accept_weak_promise=True)
+        replace(made, window=604_800).write(tmp_path / "plan.json")
+        words = ["telemetry", "docs", str(tmp_path / "plan.json"), "--to", "https://a.example"]
+        assert run([*words, "-o", str(tmp_path)]) == 0, capsys.readouterr().err
+        assert "2026-01-01" in (tmp_path / "PRIVACY.md").read_text()
+
 
 class Tool:
     """A package whose code a test changes."""
@@ -148,6 +159,7 @@ class Tool:
         package = self.folder / self._name
         package.mkdir()
         (package / "__init__.py").write_text("")
+        (package / "template.py").write_text("class {{ name }}")  # never imported
         text = code.replace("PLAN", repr(str(self.folder / plan))).replace("LIMIT", limit)
         (package / "cli.py").write_text(text)
 

@@ -21,8 +21,7 @@ import pytest
 from shoal import Choice, Flags, Number, Survey, YesNo
 from shoal.cli import run
 from shoal.curator import Budget, SurveyRelease, noise, release, survey_release
-from shoal.curator.count_noise import CountNoise
-from shoal.curator.counts import count_table, sensitivity
+from shoal.curator.counts import CountNoise, count_table, sensitivity
 from shoal.curator.estimates import part_of
 from shoal.curator.noise import Mechanism, Neighbours
 from shoal.errors import InputError, PrivacyRefusal, ShoalError

@@ -19,7 +19,7 @@ from typing import Any
 import click.testing
 import pytest
 
-from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo
+from shoal import Choice, Date, Flags, Number, Plan, Survey, Text, YesNo
 from shoal.device.encode import encode
 from shoal.device.telemetry import Telemetry, commands, state
 from shoal.device.telemetry.describe import Terms
@@ -30,7 +30,7 @@ from shoal.errors import AnswerError, InputError, MissingExtraError, ShoalError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.wire import split_batch
-from shoal.support.wrapping import width_of
+from shoal.support.results import width_of
 from tests.device.outbox_help import Server
 from tests.device.telemetry_help import (
     PLAN,
@@ -416,6 +416,12 @@ class TestProblems:
         assert telemetry.problem is None
         telemetry.record(platform="macos")
         assert str(telemetry.problem).startswith("Question 'platform': only the first value")
+
+    def test_a_date_that_changes(self):
+        survey = Survey("tool", (Date("installed", "month"),))
+        events: list[Event] = [("record", {"installed": f"2026-0{n}-01"}) for n in (1, 2)]
+        (told,) = merge(survey, events).problems
+        assert told.startswith("Question 'installed': only the first value")
 
     def test_the_same_events_whether_it_is_on_or_off(self, world: World):
         for environ in ({}, {"CI": "1"}, {"DO_NOT_TRACK": "1"}):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.support.wrapping import width_of, wrapped
+from shoal.support.results import width_of, wrapped
 
 
 class TestLines:

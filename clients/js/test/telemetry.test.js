@@ -1,6 +1,7 @@
 /** Telemetry in Node.js: one report per window, the same bytes on a retry, nothing before a yes. */
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
@@ -213,6 +214,12 @@ test("a broken file makes no second report", async (t) => {
   writeFileSync(join(p.folder, `report.${p.now / DAY}`), "{");
   await p.work().catch(() => {});
   assert.deepEqual(p.bodies, []);
+});
+
+test("a tool may be named like the worker", () => {
+  const tool = join(mkdtempSync(join(tmpdir(), "shoal-")), "worker.js");
+  writeFileSync(tool, `import(${JSON.stringify(new URL("../telemetry.js", import.meta.url))}).then(() => console.log("runs"))`);
+  assert.equal(execFileSync(process.execPath, [tool], { encoding: "utf8" }), "runs\n");
 });
 
 test("the question fits the terminal, in every language", async () => {

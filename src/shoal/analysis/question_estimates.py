@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.analysis.intervals import IntervalKind
 from shoal.errors import InputError
@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 
     from shoal.analysis.estimates import Estimate, Estimates
     from shoal.analysis.number_summary import NumberEstimate, NumberSummary, Quantile
+
+
+T = TypeVar("T")
+
+
+def option_section(
+    question: str, options: Iterable[tuple[str, T]], to_json: Callable[[T], dict[str, Any]]
+) -> Section:
+    """Return the first options of a question with their intervals, for people to read."""
+    shown, left_out = first_rows(options)
+    rows: list[tuple[str, ...]] = []
+    for label, one in shown:
+        row = to_json(one)
+        ends = f"{math.floor(row['low']):,}", f"{math.ceil(row['high']):,}"
+        name = f"{label} (no true count fits)" if row.get("incompatible") else label
+        rows.append((name, f"{row['count']:,.0f}", f"{row['share']:.2%}", *ends))
+    return Section((question, "count", "share", "low", "high"), rows, left_out=left_out)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -99,15 +116,9 @@ class QuestionEstimates(Displayed, TableExport, Mapping[str, "Estimate"]):
 
     def table(self, level: float = 0.95, kind: IntervalKind = "exact") -> Section:
         """Return the first options with their intervals, for people to read."""
-        shown, left_out = first_rows(self.items())
-        rows: list[tuple[str, ...]] = []
-        for label, one in shown:
-            row = one.to_json(level, kind)
-            ends = f"{math.floor(row['low']):,}", f"{math.ceil(row['high']):,}"
-            name = f"{label} (no true count fits)" if row.get("incompatible") else label
-            rows.append((name, f"{row['count']:,.0f}", f"{row['share']:.2%}", *ends))
-        heads = (self.question.name, "count", "share", "low", "high")
-        return Section(heads, rows, left_out=left_out)
+        return option_section(
+            self.question.name, self.items(), lambda one: one.to_json(level, kind)
+        )
 
     def plot(self, level: float = 0.95) -> Figure:
         """Draw every option on its interval; needs matplotlib."""

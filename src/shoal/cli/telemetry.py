@@ -20,7 +20,7 @@ from shoal.cli.options import arg, opt
 from shoal.device.telemetry import Telemetry
 from shoal.errors import AnswerError, InputError, ShoalError, require
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Number, Question, Text
+from shoal.protocol.survey import Date, Number, Question, Text
 
 if TYPE_CHECKING:
     from shoal.device.telemetry.log import LoggedRequest
@@ -124,7 +124,7 @@ class _Trial:
     problem: str | None
 
     def pieces(self) -> out.Pieces:
-        from shoal.support.wrapping import wrapped
+        from shoal.support.results import wrapped
 
         yield out.bold("1. Consent: the person is asked once, and says yes")
         yield out.Plain(wrapped(self.prompt, out.printer().width))
@@ -226,6 +226,8 @@ def _made_up(plan: Plan) -> dict[str, Any]:
 def _example(question: Question) -> object:
     if isinstance(question, Number):
         return float(question.edges[0] if question.edges else question.low or 0)
+    if isinstance(question, Date):
+        return "2026-01-01"
     return "example" if isinstance(question, Text) else question.labels[0]
 
 
@@ -362,7 +364,11 @@ def _calls(module: str, name: str) -> Iterator[tuple[Path, ast.Call]]:
     if not files:
         files = [Path(str(top.__file__))]
     for one in files:
-        for node in ast.walk(ast.parse(one.read_text("utf-8"), str(one))):
+        try:
+            parsed = ast.parse(one.read_bytes(), str(one))
+        except (SyntaxError, ValueError):  # a template, or for another Python: it does not run
+            continue
+        for node in ast.walk(parsed):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = node.func.value
                 named = getattr(owner, "id", None) or getattr(owner, "attr", None)

@@ -40,7 +40,7 @@ from shoal.analysis.number_summary import (
     limits_at_edges,
     part_limits,
 )
-from shoal.curator.count_noise import CountNoise
+from shoal.curator.counts import CountNoise
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.errors import InputError
 from shoal.protocol.questions import Number

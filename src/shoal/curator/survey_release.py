@@ -7,7 +7,6 @@ has recorded the expense before noise is drawn.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ import numpy as np
 
 from shoal import __version__
 from shoal.analysis.estimates import estimates_arrow, nearest_feasible
+from shoal.analysis.question_estimates import option_section
 from shoal.curator.budget import Budget
-from shoal.curator.count_noise import CountNoise
-from shoal.curator.counts import count_table, released_survey
+from shoal.curator.counts import CountNoise, count_table, released_survey
 from shoal.curator.estimates import NoisyCount, NoisyCross, NoisyNumbers
 from shoal.curator.noise import (
     NEIGHBOURS_IN_WORDS,
@@ -36,11 +35,10 @@ from shoal.protocol.questions import MISSING, Number, Question
 from shoal.protocol.survey import Survey
 from shoal.reports.page import PageText, markdown, page
 from shoal.reports.protection import OBSERVER_HEADS, Fact, ratio_in_words
-from shoal.reports.publication import write_document
+from shoal.reports.publication import csv_text, write_document
 from shoal.reports.sections import MAX_CELLS, Table, TableRow
-from shoal.reports.tables import csv_text
 from shoal.support.checks import check_level, check_text
-from shoal.support.results import Displayed, Section, TableExport, first_rows
+from shoal.support.results import Displayed, Section, TableExport
 from shoal.support.rounding import text_up
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
@@ -423,21 +421,10 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
         )
 
     def _sections(self) -> list[Section]:
-        return [self._section(*one) for one in self.estimates_json()["questions"].items()]
-
-    def _section(self, question: str, options: Mapping[str, Any]) -> Section:
-        shown, left_out = first_rows(options.items())
-        rows = [
-            (
-                label,
-                f"{row['count']:,.0f}",
-                f"{row['share']:.2%}",
-                f"{math.floor(row['low']):,}",
-                f"{math.ceil(row['high']):,}",
-            )
-            for label, row in shown
+        return [
+            option_section(name, options.items(), lambda one: one.to_json(self.level))
+            for name, options in self.items()
         ]
-        return Section((question, "count", "share", "low", "high"), rows, left_out=left_out)
 
     def _remarks(self) -> tuple[str, ...]:
         return self.notes

@@ -7,7 +7,6 @@ is an error that names question and value, and in a table the row. Nothing is gu
 
 from __future__ import annotations
 
-import datetime
 import math
 import numbers
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -32,6 +31,8 @@ from shoal.protocol.survey import (
 from shoal.support.checks import shown, whole_digits
 
 if TYPE_CHECKING:
+    import datetime
+
     from shoal.device.arrays.randomize import Original
     from shoal.support.table_format import TableFormat
 
@@ -331,6 +332,8 @@ def _is_yes(question: YesNo, answer: object) -> bool:
 
 def _date_of(question: Date, answer: object) -> datetime.date:
     """Return a date, or the date that a text begins with: 2026-03-31, also with a time."""
+    import datetime  # few surveys ask for dates
+
     if isinstance(answer, datetime.date) and isinstance(answer.year, int):  # no NaT
         return answer
     try:

@@ -26,7 +26,6 @@ values v1, ..., vn of sides with s1, ..., sn values set bit (... (v1 s2 + v2) s3
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import decimal
 import math
 import unicodedata
@@ -35,7 +34,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise, product
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from shoal.errors import SurveyError
 from shoal.protocol.text_hash import Pairs
@@ -48,6 +47,9 @@ from shoal.support.checks import (
     shown,
 )
 from shoal.support.results import shortened
+
+if TYPE_CHECKING:
+    import datetime
 
 MAX_BITS = 65_536
 """The longest vector a survey may ask a device to send."""
@@ -169,6 +171,17 @@ class Question:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shortened(self.name, 60)!r}: {self.answers_in_brief})"
 
+    # Once for all kinds: a device that starts would wait while each kind generates its own.
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+    @property
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, one.name) for one in dataclasses.fields(self))
+
     def to_json(self) -> dict[str, Any]:
         """Return the declared fields as plain JSON values without floats."""
         values = {name: getattr(self, one.name) for name, one in self.json_fields().items()}
@@ -256,7 +269,7 @@ class AskedQuestion(Question):
         return super().to_json() | ({"titles": dict(self.titles)} if self.titles else {})
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Number(AskedQuestion):
     """A number, reported as a point of a grid or as the bin it falls in.
 
@@ -379,7 +392,7 @@ class Number(AskedQuestion):
         return f"{number} {self.unit}{above}"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Text(AskedQuestion):
     """Any text, hashed to a few bits of a Bloom filter, differently in each cohort.
 
@@ -503,7 +516,7 @@ class OptionsQuestion(AskedQuestion):
         return folded(text) if self.fold else unicodedata.normalize("NFC", text.strip())
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Flags(OptionsQuestion):
     """Any of the options may be set, or at most `at_most` of them.
 
@@ -530,7 +543,7 @@ class Flags(OptionsQuestion):
         return 0, self.at_most or len(self.labels)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Choice(OptionsQuestion):
     """Exactly one option is set.
 
@@ -544,7 +557,7 @@ class Choice(OptionsQuestion):
     kind: ClassVar[str] = "choice"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Date(AskedQuestion):
     """A date, of which only its month, its weekday or its ISO week is reported.
 
@@ -574,7 +587,7 @@ class Date(AskedQuestion):
         return (*PERIODS[self.by], *[MISSING] * bool(self.missing))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class YesNo(AskedQuestion):
     """Yes or no, as one bit that yes sets; with `missing="option"` a choice of three.
 
@@ -647,7 +660,7 @@ class CrossSide(NamedTuple):
         return 0 if self.flag is None else self.question.labels.index(self.flag)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Cross(Question):
     """The cells of two or more sides; exactly one is set.
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from shoal import __version__
-from shoal.analysis.estimates import Estimates, check_crowd, estimate, estimates_arrow
+from shoal.analysis.estimates import (
+    Estimates,
+    check_crowd,
+    estimate,
+    estimate_rows,
+    estimates_arrow,
+)
 from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.tally import Tally
 from shoal.analysis.text.results import DecodedTexts
@@ -22,7 +30,6 @@ from shoal.reports.formatting import shown_labels
 from shoal.reports.page import crowd_text, markdown, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
 from shoal.reports.sections import results
-from shoal.reports.tables import csv_text, write_table
 from shoal.support.checks import check_level, check_text, takes
 from shoal.support.files import write_json, write_text, write_whole
 from shoal.support.results import Displayed, Section, TableExport
@@ -246,3 +253,42 @@ def check_suffix(path: Path | str) -> Path:
             f" got {target.name!r}."
         )
     return target
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Characters that start a formula in a spreadsheet, full-width too (OWASP, CSV injection)."""
+
+
+def csv_text(document: Mapping[str, Any]) -> str:
+    """Write the estimates as CSV (RFC 4180), with full precision and without formulas."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    for number, row in enumerate(estimate_rows(document)):
+        if number == 0:
+            writer.writerow(row)
+        writer.writerow([_cell(value) for value in row.values()])
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return the content of a cell; text that a spreadsheet would compute gets a leading quote.
+
+    >>> _cell("=cmd|' /C calc'!A0"), _cell("a=b"), _cell(-1.5), _cell(True)
+    ("'=cmd|' /C calc'!A0", 'a=b', -1.5, 'true')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+    return f"'{value}" if is_formula else value
+
+
+def write_table(document: Mapping[str, Any], target: Path | BinaryIO, kind: str) -> None:
+    """Write the estimates as Parquet or Arrow; the metadata `shoal` holds the whole JSON."""
+    import pyarrow.feather as feather
+    import pyarrow.parquet as pq
+
+    table = estimates_arrow(document)
+    if kind == "parquet":
+        pq.write_table(table, target)
+    else:
+        feather.write_feather(table, target, compression="uncompressed")

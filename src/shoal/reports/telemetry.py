@@ -22,8 +22,8 @@ from shoal.protocol.plan import Plan
 from shoal.reports.page import environment
 from shoal.reports.protection import observer_rows
 from shoal.support.files import write_text
+from shoal.support.results import wrapped
 from shoal.support.rounding import text_up
-from shoal.support.wrapping import wrapped
 
 BEGIN = "<!-- Written by `shoal telemetry docs`: do not edit between here and the end mark. -->"
 END = "<!-- End of what `shoal telemetry docs` writes. Text below is yours, and stays. -->"

@@ -16,6 +16,7 @@ import { appendFileSync, existsSync, renameSync, rmSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 
 import { encode, folded, strip } from "../answers.js";
 import { canonical, hex, little, sha256, ShoalError } from "../bytes.js";
@@ -103,8 +104,8 @@ const report = async (place, read, permitted) => {
     const epsilon = read[0].memory ? 0 : read[0].localEpsilon;
     /** @type {Report} */
     const made = { state: "new", epsilon, id: randomBytes(16).toString("hex"), row: hex(row), due: 0 };
-    createFile(folder, `report.${window}`, JSON.stringify(made));
-    if (!permitted()) rmSync(join(folder, `report.${window}`), { force: true });
+    const isMine = createFile(folder, `report.${window}`, JSON.stringify(made));
+    if (isMine && !permitted()) rmSync(join(folder, `report.${window}`), { force: true });
     rmSync(join(folder, "note"), { force: true });
   } catch (error) {
     if (!(error instanceof ShoalError)) throw error;
@@ -282,7 +283,7 @@ const merged = ({ kind, name, missing, at_most: atMost, fold }, given, sum) => {
 const MAX_SECONDS = 120;
 
 // Run as a process: node worker.js TOOL HOME NAME
-if (process.argv[1] && import.meta.url.endsWith("/worker.js") && process.argv[1].endsWith("worker.js")) {
+if (process.argv[1] == fileURLToPath(import.meta.url)) {
   const [tool, home, name] = process.argv.slice(2);
   setTimeout(() => process.exit(1), 1e3 * MAX_SECONDS).unref();
   const place = { tool, home, folder: join(home, name), environ: process.env, now: () => Date.now() / 1e3 };

@@ -17,7 +17,7 @@ from shoal.device.telemetry import state
 from shoal.device.telemetry.describe import Terms, often, probability, terms_in_words
 from shoal.device.telemetry.environment import switch_name
 from shoal.device.telemetry.words import Words, read_translations, terminal_width, words_for
-from shoal.support.wrapping import wrapped
+from shoal.support.results import wrapped
 
 if TYPE_CHECKING:
     from shoal.device.telemetry.telemetry import Telemetry

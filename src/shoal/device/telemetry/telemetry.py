@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import click
 
-    from shoal.device.telemetry.simulate import SimulatedReport
+    from shoal.device.telemetry.worker import SimulatedReport
     from shoal.protocol.plan import Plan
 
 
@@ -240,7 +240,7 @@ class Telemetry:
         limit, once as many windows were simulated as it allows.
         """
         from shoal.device.telemetry.describe import Terms
-        from shoal.device.telemetry.simulate import simulate
+        from shoal.device.telemetry.worker import simulate
 
         terms = Terms.read(self.agreement())
         events = b"".join(line * times for line, times in self._recorded.items())

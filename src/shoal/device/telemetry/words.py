@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any, TextIO, TypeAlias
 
 from shoal.errors import InputError
-from shoal.support.wrapping import wrapped
+from shoal.support.results import wrapped
 
 Words: TypeAlias = "Mapping[str, Any]"
 """The texts of one language, by key."""

@@ -17,17 +17,21 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.device.encode import is_missing, set_bits, text_bits
+from shoal.device.encode import encode, is_missing, set_bits, text_bits
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory, read_key
 from shoal.device.outbox.outbox import Outbox
+from shoal.device.outbox.plan_policy import check_plan
+from shoal.device.randomize import flip, pack_reports
 from shoal.device.telemetry import environment, state
-from shoal.device.telemetry.describe import Terms
+from shoal.device.telemetry.describe import Terms, report_in_words
 from shoal.device.telemetry.log import Log, LoggedTransport
 from shoal.errors import AnswerError, PlanError, PrivacyRefusal, ShoalError
+from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Choice, Date, Flags, Number, Question, Survey, Text, YesNo
 from shoal.protocol.wire import current_window
 from shoal.support.checks import shown
@@ -264,7 +268,7 @@ def _overwritten(question: Question, given: list[object]) -> str | None:
         options = {bit for one in given for bit in map(_bit_of(question), _options(one))}
         most = question.max_set_bits
         return None if len(options) <= most else f"only the first {most} options were kept."
-    if isinstance(question, (Choice, Text)) and len(set(map(str, given))) > 1:
+    if isinstance(question, (Choice, Date, Text)) and len(set(map(str, given))) > 1:
         return "only the first value was kept; a different one came later."
     return None
 
@@ -330,3 +334,49 @@ def _merged(question: Question, given: list[object], total: float) -> object:
     if not given and question.missing is None:
         raise AnswerError(f"nothing was recorded for question {question.name!r} in this window.")
     return given[0] if given else None
+
+
+@dataclass(frozen=True)
+class SimulatedReport:
+    """What a device would send about one window.
+
+    `answer` is what the events say, before any bit is flipped, and stays on the device. `problems`
+    has a sentence for each question of which a value was dropped. `body` is the message that would
+    leave; with a relay, before it is encrypted. `print` shows its bytes and their meaning.
+    """
+
+    answer: Mapping[str, object]
+    problems: tuple[str, ...]
+    body: bytes
+    plan: Plan = field(repr=False)
+
+    def __str__(self) -> str:
+        return "\n".join([*report_in_words(self.plan, self.body), *self.problems])
+
+
+def simulate(terms: Terms, events: bytes, now: float, reports: int) -> SimulatedReport:
+    """Return the report of some events as the last of `reports`, or raise if it would not be made.
+
+    >>> from shoal import Flags, Survey
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> from shoal.protocol.plan import Promise
+    >>> plan = Plan(Survey("mytool", (Flags("command", ("build", "test")),)),
+    ...             FlipProbability(1, 2), Promise("local", "2.2"), window=604_800)
+    >>> terms = Terms(plan, "https://telemetry.example.org", "5", None)
+    >>> event = b"('record', {'command': 'test'})"
+    >>> simulate(terms, event, 0.0, reports=1).answer
+    {'command': ['test']}
+    >>> simulate(terms, event, 0.0, reports=3)
+    Traceback (most recent call last):
+    ...
+    shoal.errors.PrivacyRefusal: 3 reports of this plan reveal up to a local epsilon of 6.5917,...
+    """
+    plan = terms.plan
+    found = read_events(events)
+    if not found:
+        raise AnswerError("nothing was recorded, and a window without events has no report.")
+    merged = merge(plan.survey, found)
+    check_plan(plan, limit=terms.limit, reports=reports)
+    window = current_window(plan, now) + reports
+    batch = pack_reports(plan, flip(plan, encode(plan, merged.answer)), window=window)
+    return SimulatedReport(merged.answer, tuple(merged.problems), batch.to_bytes(), plan)

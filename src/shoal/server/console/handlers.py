@@ -20,7 +20,7 @@ from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.reports import publish
-from shoal.reports.tables import csv_text, write_table
+from shoal.reports.publication import csv_text, write_table
 from shoal.server.console import schemas
 from shoal.server.console.console import Console, CrowdRelease
 from shoal.server.console.pages import unreadable_note

@@ -105,7 +105,7 @@ class QuestionEstimates(Displayed, TableExport, Mapping[str, "Estimate"]):
             row = one.to_json(level, kind)
             ends = f"{math.floor(row['low']):,}", f"{math.ceil(row['high']):,}"
             name = f"{label} (no true count fits)" if row.get("incompatible") else label
-            rows.append((name, f"{row['count']:,.0f}", f"{row['share']:.2%}", *ends))
+            rows.append((name, f"{row['count']:z,.0f}", f"{row['share']:z.2%}", *ends))
         heads = (self.question.name, "count", "share", "low", "high")
         return Section(heads, rows, left_out=left_out)
 

@@ -431,8 +431,8 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
         rows = [
             (
                 label,
-                f"{row['count']:,.0f}",
-                f"{row['share']:.2%}",
+                f"{row['count']:z,.0f}",
+                f"{row['share']:z.2%}",
                 f"{math.floor(row['low']):,}",
                 f"{math.ceil(row['high']):,}",
             )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from shoal.analysis.crowds import note_on
 from shoal.planning.threats import single_report
 from shoal.protocol.plan import Plan
+from shoal.protocol.questions import MISSING
 from shoal.protocol.survey import Flags, Number, Question
 from shoal.support.rounding import text_up
 
@@ -217,8 +218,8 @@ def option_shares(
 
 
 def shown_labels(question: Question) -> dict[str, str]:
-    """Return what people read in place of each label."""
-    return dict(zip(question.labels, question.shown_labels, strict=True))
+    """Return what people read in place of each label; a curator has (missing) of any question."""
+    return {MISSING: MISSING, **dict(zip(question.labels, question.shown_labels, strict=True))}
 
 
 def _apportioned(shares: Sequence[float], whole: int) -> list[int]:

@@ -18,7 +18,6 @@ from shoal.errors import InputError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
-from shoal.reports.formatting import shown_labels
 from shoal.reports.page import crowd_text, markdown, page
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
 from shoal.reports.sections import results
@@ -205,9 +204,11 @@ def words_of(survey: Survey) -> dict[str, dict[str, Any]]:
     """
     if all(one.shown_labels == one.labels and one.heading == one.name for one in survey.asked):
         return {}
-    return {
-        "words": {one.name: {"title": one.heading, "options": shown_labels(one)} for one in survey}
-    }
+    words = {}
+    for one in survey:
+        options = dict(zip(one.labels, one.shown_labels, strict=True))
+        words[one.name] = {"title": one.heading, "options": options}
+    return {"words": words}
 
 
 def certificate_for(plan: Plan) -> Certificate | None:

@@ -131,10 +131,9 @@ def question_sections(survey: Survey, document: Mapping[str, Any]) -> list[dict[
     """Return the section of each question, from the JSON of a publication or a crowd."""
     estimates = document["estimates"]
     shown = [
-        label
+        shown_labels(question)[label]
         for question in survey
-        if question.name in estimates["questions"]
-        for label in question.shown_labels
+        for label in estimates["questions"].get(question.name, ())
     ]
     layouts = {kind: page_layout(estimates, width, shown) for kind, width in WIDTHS.items()}
     return [

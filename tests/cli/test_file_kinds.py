@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
     "estimate a tally": (["estimate", "plan.json", "FILE"], {"tally"}),
     "screen": (["screen", "plan.json", "FILE"], {"tally"}),
     "associate": (["associate", "plan.json", "FILE", "c", "c"], {"tally"}),
-    "publish": (["publish", "plan.json", "FILE", "-o", "out.html"], {"tally"}),
+    "publish": (["publish", "plan.json", "FILE", "-o", "out.html"], {"tally", "reports"}),
     "decode": (["decode", "plan.json", "FILE", "words.txt"], {"tally"}),
     "simulate": (["simulate", "FILE", "--users", "10"], {"plan"}),
     "randomize by a plan": (["randomize", "FILE", "answers.csv", "-o", "r.parquet"], {"plan"}),

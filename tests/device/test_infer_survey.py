@@ -282,6 +282,11 @@ def test_the_command(tmp_path: Path, capsys, monkeypatch):
     printed = capsys.readouterr()
     assert Survey.from_toml(printed.out) == Survey.from_toml(Path("survey.toml"))
     assert "user id" in printed.err
+    crossing = ["survey", "from", "data.csv", "--force", "-o", "survey.toml", "--cross"]
+    assert run([*crossing, "smokes;user id"]) == 2
+    assert "no question 'user id' to cross" in capsys.readouterr().err
+    assert run([*crossing, "smokes; floor"]) == 0
+    assert "smokes x floor" in [one.name for one in Survey.from_toml(Path("survey.toml"))]
     plan = ["plan", "survey.toml", "--crowd", "200", "--epsilon", "2", "--delta", "1e-3"]
     assert run([*plan, "-o", "plan.json"]) == 0
     assert run(["randomize", "plan.json", "data.csv", "-o", "reports.parquet"]) == 0

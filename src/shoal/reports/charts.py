@@ -6,6 +6,7 @@ true share. An unbiased estimate is a dot on its interval.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -324,34 +325,54 @@ def histogram(question: Question, estimates: Estimates, width: int, **given: Any
     for share in (0.0, shares.end / 2, shares.end):
         drawn.append(rule(left, y(share), width, y(share), strong=share == 0))
         drawn.append(quiet_text(shares.tick(share), left - 6, y(share), "end"))
+    words = _column_labels([label for label, _ in rows], step)
     small = {"font_size": "12.5"}
-    deepest = 0.0
-    for place, (text, one) in enumerate(rows):
+    for place, (_, one) in enumerate(rows):
         middle = left + (place + 0.5) * step
         share, low, high = shares.limits(one)
         height = bottom - y(share)
-        words = wrapped(_short(text), step - 4, 5) if step >= 44 else []
-        deepest = max(deepest, LINE * len(words))
+        # The last one may be wider than its column; beyond it the picture ends.
+        at_end = place == len(rows) - 1 and any(text_width(word) > step for word in words[place])
+        anchor, at = ("end", width) if at_end else ("middle", middle)
         column = [
             element("title", f"{shares.rows[place][0]}: {one.sentence}"),
             rectangle(middle - 0.42 * step, bottom - height, 0.84 * step, max(height, 0.5), 0.35),
             *whisker(middle, y(low), middle, y(high)),
             *(
-                text_at(word, middle, bottom + 14 + LINE * number, text_anchor="middle", **small)
-                for number, word in enumerate(words)
+                text_at(word, at, bottom + 14 + LINE * number, text_anchor=anchor, **small)
+                for number, word in enumerate(words[place])
             ),
         ]
         drawn.append(element("g", *column))
-    if not deepest:
-        first, *_, last = (_short(label) for label, _ in rows)
-        drawn.append(text_at(first, left, bottom + 14, **small))
-        drawn.append(text_at(last, width, bottom + 14, text_anchor="end", **small))
     title = f"{question.heading}: histogram, shares that add to 100 %"
-    height = bottom + 14 + max(deepest, LINE)
+    height = bottom + 14 + LINE * max(map(len, words))
     if isinstance(question, Number) and question.unit:
         drawn.append(quiet_text(question.unit, width, height + 10, "end"))
         height += LINE
     return picture(width, height, title, shares.described, *drawn, **given)
+
+
+def _column_labels(labels: Sequence[str], step: float) -> list[list[str]]:
+    """Return the lines below each column; where words are wider than columns, some have none.
+
+    No word is broken: half a number would be read as another number.
+
+    >>> _column_labels(["80000", "100000", "120000", "140000"], 40)
+    [['80000'], [], [], ['140000']]
+    """
+    *texts, end = map(_short, labels)
+    widest, last = (
+        max((text_width(word) for text in some for word in text.split()), default=0.0)
+        for some in (texts, [end])
+    )
+    every = max(math.ceil((widest + 4) / step), 1)
+    room = every * step - 4
+    free = len(texts) - max((last - step) / step, 0) - every / 2  # left of the last label
+    lines = [
+        wrapped(text, room, 5) if place % every == 0 and place + 0.5 <= free else []
+        for place, text in enumerate(texts)
+    ]
+    return [*lines, wrapped(end, max(step - 4, last), 5)]
 
 
 def _without(question: Question, label: str) -> str:

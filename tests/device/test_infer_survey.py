@@ -139,6 +139,26 @@ def test_numbers_with_units(draw, declared):
     assert (found.kind, found.declared) == ("number", declared), found.seen
 
 
+def test_numbers_in_other_units_are_not_taken_for_the_same():
+    def mixed(share, usual, rare):
+        return column(lambda g, row: f"{g.randint(5, 60)} {usual if g.random() > share else rare}")
+
+    for usual, rare in (("min", "h"), ("CHF", "EUR"), ("cm", "m")):
+        found = kind("n", mixed(0.05, usual, rare))
+        assert found.declared == {"units": [usual], "invalid": "missing"}, found.seen
+        found = kind("n", mixed(0.4, usual, rare))
+        assert (found.kind, "different units" in found.seen) == ("left out", True)
+    assert kind("n", column(lambda g, row: g.choice(["30 min", "1 h", "2 h"]))).kind == "choice"
+    for usual, rare in (("CHF", "Fr."), ("Kinder", "Kind"), ("min", "Min.")):
+        assert kind("n", mixed(0.4, usual, rare)).declared == {"units": [usual, rare]}
+
+
+def test_the_unit_in_a_columns_name_may_be_rare():
+    cells = column(lambda g, row: f"{g.randint(5, 60)}{' min' * (row % 50 == 7)}")
+    assert kind("way [min]", cells).declared == {"units": ["min"]}
+    assert kind("way", cells).declared == {"invalid": "missing"}
+
+
 def test_typing_errors_in_numbers_are_missing():
     cells = column(lambda g, row: "4o" if row % 50 == 7 else str(g.randint(18, 90)))
     found = kind("age", cells)
@@ -282,6 +302,11 @@ def test_the_command(tmp_path: Path, capsys, monkeypatch):
     printed = capsys.readouterr()
     assert Survey.from_toml(printed.out) == Survey.from_toml(Path("survey.toml"))
     assert "user id" in printed.err
+    crossing = ["survey", "from", "data.csv", "--force", "-o", "survey.toml", "--cross"]
+    assert run([*crossing, "smokes;user id"]) == 2
+    assert "no question 'user id' to cross" in capsys.readouterr().err
+    assert run([*crossing, "smokes; floor"]) == 0
+    assert "smokes x floor" in [one.name for one in Survey.from_toml(Path("survey.toml"))]
     plan = ["plan", "survey.toml", "--crowd", "200", "--epsilon", "2", "--delta", "1e-3"]
     assert run([*plan, "-o", "plan.json"]) == 0
     assert run(["randomize", "plan.json", "data.csv", "-o", "reports.parquet"]) == 0

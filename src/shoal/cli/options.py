@@ -8,7 +8,7 @@ other options. A command returns a `Result`, which is printed as JSON or as text
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from inspect import Parameter, signature
 from pathlib import Path
@@ -358,6 +358,11 @@ FORCE = opt("Overwrite an existing file.")
 QUESTION = opt("Which text question, if there are several.", "NAME")
 FDR = opt("Largest expected share of false texts among those found.", default=0.05)
 TOP = opt("Show at most this many texts.", "K", type=click.IntRange(0))
+CROSSES = opt(
+    "Count the cells of questions A and B too, or of flags (A=option); repeatable.",
+    '"A;B"',
+    "--cross",
+)
 CONFIG = opt("Settings as TOML.  [default: DATA/shoal.toml]")
 PROCESSES = opt(
     "How many processes work.  [default: one for each core]", "P", type=click.IntRange(1, 1024)
@@ -367,6 +372,13 @@ PROCESSES = opt(
 def output(what: str) -> Any:
     """Return the option `-o`; `what` says what is written."""
     return opt(f"Write {what} to this file.", names="-o --output")
+
+
+def crossed(survey: Survey, crosses: Iterable[str]) -> Survey:
+    """Return the survey with the cells of the questions that `--cross` names."""
+    for names in crosses:
+        survey = survey.cross(*(name.strip() for name in names.split(";")))
+    return survey
 
 
 def _plan(plan_file: Path = PLAN_FILE) -> Plan:
@@ -392,11 +404,7 @@ class _WithoutFile:
     flags: int | None = opt("Instead of a file: L yes/no flags.", "L")
     choice: int | None = opt("Instead of a file: one of K options.", "K")
     at_most: int | None = opt("With --flags: at most k of L.", "k")
-    crosses: tuple[str, ...] = opt(
-        "Count the cells of questions A and B too, or of flags (A=option); repeatable.",
-        '"A;B"',
-        "--cross",
-    )
+    crosses: tuple[str, ...] = CROSSES
 
     def survey(self, file: Path | None, files: str = "a survey file") -> Survey:
         """Return the survey in a file, or one question `answer` whose options are 1, 2, 3, ..."""
@@ -417,9 +425,7 @@ class _WithoutFile:
                 else Flags("answer", options, self.at_most)
             )
             survey = Survey("answer", (question,))
-        for names in self.crosses:
-            survey = survey.cross(*(name.strip() for name in names.split(";")))
-        return survey
+        return crossed(survey, self.crosses)
 
 
 def _survey(plain: _WithoutFile, survey_file: Path | None = arg("[SURVEY.toml]")) -> Survey:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,6 +83,7 @@ def from_table(
     dates: Literal["month", "weekday", "week"] | None = opt(
         "Ask for this part of dates.  [default: dates are left out]"
     ),
+    crosses: tuple[str, ...] = cli.CROSSES,
     output: cli.OutFile | None = cli.output("the survey, as .toml,"),
     force: bool = cli.FORCE,
 ) -> out.Result:
@@ -96,6 +98,7 @@ def from_table(
 
     cli.check_new(output, force)
     proposal = infer_survey(data, name=name, dates=dates)
+    proposal = replace(proposal, survey=cli.crossed(proposal.survey, crosses))
     if output is not None:
         write_text(output, proposal.to_toml())
     return out.Result(proposal.to_json(), _show(proposal, output))

@@ -134,8 +134,7 @@ def question_sections(survey: Survey, document: Mapping[str, Any]) -> list[dict[
     shown = [
         label
         for question in survey
-        if question.name in estimates["questions"]
-        for label in question.shown_labels
+        for label in shown_labels(question, estimates["questions"].get(question.name, ())).values()
     ]
     layouts = {kind: page_layout(estimates, width, shown) for kind, width in WIDTHS.items()}
     return [

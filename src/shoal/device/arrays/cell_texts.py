@@ -81,6 +81,28 @@ def is_usual_unit(text: str) -> bool:
     )
 
 
+_SPELLINGS = (
+    *("chf fr sfr", "€ eur euro euros", "$ usd us$", "£ gbp", "¥ jpy", "₹ inr rs", "zł pln"),
+    *("° °c", "s sec sek", "min mins minute minuten minutes", "mm", "cm", "m", "km", "g gr", "kg"),
+    "h hr hrs std hour hours stunde stunden heure heures ore",
+    "d day days tag tage jour jours giorni",
+    "w week weeks woche wochen semaine semaines",
+    "month months monat monate mois mesi",
+    "y yr yrs year years jahr jahre an ans année années anno anni",
+)
+_UNITS = {one: group.split()[0] for group in _SPELLINGS for one in group.split()}
+
+
+def known_unit(text: str) -> str | None:
+    """Return the unit that a text is, in one spelling, or None if it is no well-known one.
+
+    >>> [known_unit(text) for text in ("Fr.", "CHF", "Min.", "EUR", "Personen")]
+    ['chf', 'chf', 'min', '€', None]
+    """
+    plain = folded(text).rstrip(".")
+    return _UNITS.get(plain, plain if is_usual_unit(text) else None)
+
+
 def explain(question: Question, cell: object, table_format: TableFormat, why: str) -> str:
     """Return why a cell is invalid and what to declare, without the content of the cell."""
     if not isinstance(cell, str) or not (text := cell.strip()):

@@ -30,7 +30,13 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
-from shoal.device.arrays.cell_texts import SEPARATORS, is_usual_unit, means_no_answer, units_of
+from shoal.device.arrays.cell_texts import (
+    SEPARATORS,
+    is_usual_unit,
+    known_unit,
+    means_no_answer,
+    units_of,
+)
 from shoal.errors import SurveyError
 from shoal.protocol.questions import (
     MISSING,
@@ -190,7 +196,11 @@ class _Column:
         if self._is_own():
             own = f"{len(counts):,} values for {self._people:,} people"
             return _left_out(f"{own}: nearly everyone has their own, so it identifies people")
-        return self._flags() or self._words()
+        found = self._flags() or self._words()
+        if found[0] is None and len({*map(known_unit, self._units)} - {None}) > 1:
+            units = ", ".join(map(repr, self._units))
+            return _left_out(f"different units: {units}; convert the numbers to one of them")
+        return found
 
     def _why_left_out(self) -> str | None:
         if not self._people:
@@ -207,18 +217,28 @@ class _Column:
     def _is_own(self) -> bool:
         return self._people >= RARE and len(self.counts) > max(_OWN * self._people, 1)
 
-    def _read_numbers(self) -> tuple[dict[str, Any], dict[str, float]]:
-        """Return the declaration that makes numbers of most cells, and these numbers."""
+    @cached_property
+    def _units(self) -> list[str]:
+        """The texts around numbers that are frequent, or whose unit the column's name has."""
         around: Counter[str] = Counter()
         for text, times in self.counts.items():
             around.update(dict.fromkeys(units_of(text), times))
         often = max(RARE, (1 - _MOST) / 2 * self._people)
-        usual = around.most_common(_MAX_UNITS)
-        units = [
+        named = {*re.findall(r"\w+", self.name)}
+        return [
             one
-            for one, times in usual
-            if len(one) <= _LONGEST_UNIT and times >= (RARE if is_usual_unit(one) else often)
+            for one, times in around.most_common(_MAX_UNITS)
+            if len(one) <= _LONGEST_UNIT
+            and times >= (RARE if is_usual_unit(one) or one in named else often)
         ]
+
+    def _read_numbers(self) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return the declaration that makes numbers of most cells, and these numbers.
+
+        Where units differ, only numbers in the most frequent one are numbers: 1 h is not 1 min.
+        """
+        first = next(filter(None, map(known_unit, self._units)), None)
+        units = [one for one in self._units if known_unit(one) in (None, first)]
         best: tuple[dict[str, Any], dict[str, float]] = {}, {}
         own = self.table_format.decimal
         other = {".": ",", ",": "."}[own]

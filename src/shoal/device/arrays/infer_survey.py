@@ -89,7 +89,7 @@ class SurveyProposal(Displayed):
         comment = textwrap.wrap(WARNING, 98)
         left_out = [one.column for one in self.columns if one.question is None]
         if left_out:
-            comment += textwrap.wrap(f"Columns left out: {', '.join(map(ascii, left_out))}.", 98)
+            comment += textwrap.wrap(f"Columns left out: {', '.join(map(repr, left_out))}.", 98)
         text = "\n".join((*(f"# {line}" for line in comment), self.survey.to_toml()))
         return f"{text}\n{self.table_format.to_toml()}"
 

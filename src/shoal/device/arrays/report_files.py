@@ -44,8 +44,8 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
         if kind == "report" and plan.view == "counts" and not whole_reports:
             raise PrivacyRefusal(
                 f"the plan's view is counts, and {warning_of(plan)} Send the reports to a collector"
-                " that only counts them, or ask for the file with --whole-reports"
-                " (whole_reports=True in Python)."
+                " that only counts them, or ask for the file with"
+                " whole_reports=True."
             )
         if kind == "original" and path.suffix.lower() != ".parquet":
             raise InputError(f"originals are written as .parquet, got {path.name!r}.")

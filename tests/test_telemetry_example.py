@@ -31,7 +31,7 @@ def test_it_works_as_a_tool_and_sends_nothing_unasked(tmp_path: Path):
     (tmp_path / "text").write_text("one two two")
     assert wordy("count", str(tmp_path / "text")) == "3\n"
     assert wordy("telemetry", "show") == "Nothing has left this machine.\n"
-    assert "is off. You were not asked yet." in wordy("telemetry", "status")
+    assert "is off. You have not been asked yet." in wordy("telemetry", "status")
     assert not (tmp_path / ".local").exists()
 
 

@@ -43,8 +43,8 @@ func (t *Telemetry) Command(arguments []string, out, problems io.Writer) int {
 }
 
 var said = map[string]string{
-	"yes": "You said yes.", "no": "You said no.", "not asked": "You were not asked yet.",
-	"changed": "You said yes to other questions, or to another address, and were not asked again.",
+	"yes": "You said yes.", "no": "You said no.", "not asked": "You have not been asked yet.",
+	"changed": "You said yes to other terms, and have not been asked again.",
 }
 
 func (t *Telemetry) status(out io.Writer) error {
@@ -159,12 +159,12 @@ func (t *Telemetry) show(out io.Writer) error {
 		if json.Unmarshal(lines.Bytes(), &one) != nil {
 			continue
 		}
-		answer := "no answer came"
+		response := "no response came"
 		if one.Status != 0 {
-			answer = fmt.Sprintf("the answer was %d", one.Status)
+			response = fmt.Sprintf("the response was %d", one.Status)
 		}
 		fmt.Fprintf(out, "%d. %s, to %s; %s.\n   %d bytes: %x\n", number,
-			time.Unix(one.At, 0).Format("2006-01-02 15:04"), one.To, answer, len(one.Body), one.Body)
+			time.Unix(one.At, 0).Format("2006-01-02 15:04"), one.To, response, len(one.Body), one.Body)
 	}
 	return lines.Err()
 }

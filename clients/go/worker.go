@@ -268,9 +268,9 @@ func (w *worker) send(agreed *plan, known *kept, to string, agreement []byte) er
 				*one = report{State: "sent", Window: one.Window}
 			} else {
 				one.Due += wait
-				one.Reason = "no answer"
+				one.Reason = "no response"
 				if status != 0 {
-					one.Reason = fmt.Sprintf("the collector answered %d", status)
+					one.Reason = fmt.Sprintf("the collector responded %d", status)
 				}
 			}
 		}

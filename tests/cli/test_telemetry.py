@@ -28,7 +28,7 @@ class TestTry:
         rows = re.findall(r"^  ((?:[0-9a-f]{2})+)$", shown, re.M)
         reports = split_batch(Plan.read(EXAMPLE / "plan.json"), bytes.fromhex("".join(rows)))
         assert len(reports) == 1
-        assert "the answer was 202" in shown
+        assert "the response was 202" in shown
         assert "next run in the same window sent nothing" in shown
         assert "Reports: 1 sent, 0 waiting." in shown
 
@@ -99,7 +99,7 @@ class TestDocs:
     @pytest.mark.parametrize(
         ("change", "told"),
         [
-            ({"limit": "30"}, "+- No report is made once all of them would pass"),
+            ({"limit": "30"}, "+- No report is made that would raise"),
             ({"plan": "other.json"}, "Computed from the plan"),
             ({"code": TOOL.replace("command=", "comand=")}, "question 'comand' is not asked"),
             ({"code": TOOL.replace('"count"', '"cuont"')}, "is not one of its options"),

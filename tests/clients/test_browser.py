@@ -392,7 +392,9 @@ def test_a_form_says_why_it_cannot_be_shown(context: BrowserContext, address: st
     tab.goto(address)
     tab.wait_for_function("window.ready")
     tab.evaluate("() => add_form({ plan: '00', to: 'http://127.0.0.1:9' })")
-    expect(tab.get_by_role("alert")).to_have_text("no answer from the collector.", timeout=PATIENCE)
+    expect(tab.get_by_role("alert")).to_have_text(
+        "no response from the collector.", timeout=PATIENCE
+    )
 
 
 @pytest.mark.parametrize("name", ["web_react", "web_vue"])

@@ -239,7 +239,7 @@ def test_a_report_reaches_the_collector(wordy: Tool, tmp_path: Path) -> None:
         person.use_last_week()
         person.run(f"count {EXAMPLE}")
         person.wait_until_sent()
-        assert "the answer was 202." in person.run("telemetry show")
+        assert "the response was 202." in person.run("telemetry show")
         assert "Reports: 1 sent, 0 waiting" in person.run("telemetry status")
         person.run("telemetry delete")
         left = {one.name for one in person.folder.iterdir()}

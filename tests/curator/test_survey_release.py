@@ -609,6 +609,15 @@ class TestPage:
             assert "flipped" not in text
             assert 'certificate": null' in text or "ertificate" not in text
 
+    def test_shows_words_and_blank_cells(self):
+        asked = Survey(
+            "shop", (Choice("brand", ("old", "new"), titles={"old": "Old <b>"}),), title="Our shop"
+        )
+        found = release(asked, {"brand": ["old", ""] * 50}, epsilon="9", neighbours="replace")
+        page = found.to_html()
+        for said in ("<h1><bdi>Our shop</bdi></h1>", "Old &lt;b&gt;", "(missing)"):
+            assert said in page, said
+
     def test_embeds_its_json(self, found: SurveyRelease):
         page = found.to_html()
         start = page.index('id="publication">') + len('id="publication">')

@@ -660,7 +660,7 @@ telemetry.flush()
 class TestCommands:
     def test_click(self, world: World):
         group, runner = world.tool().click_group(), click.testing.CliRunner()
-        assert "is off. You were not asked yet." in runner.invoke(group, ["status"]).output
+        assert "is off. You have not been asked yet." in runner.invoke(group, ["status"]).output
         assert "mytool is on" in runner.invoke(group, ["on"]).output
         assert "is on. You said yes." in runner.invoke(group, ["status"]).output
         assert runner.invoke(group, ["show"]).output == "Nothing has left this machine.\n"

@@ -131,9 +131,9 @@ class TestPrompt:
         assert why["en"] in french.text()
         assert "Only this." in self.consent(tmp_path, why="Only this.").text()
 
-    def test_other_questions_than_before(self, tmp_path: Path):
+    def test_other_terms_than_before(self, tmp_path: Path):
         World(tmp_path, "https://b.example").say_yes()
-        assert "other questions than those you said yes to" in self.consent(tmp_path).text()
+        assert "have changed since you said yes" in self.consent(tmp_path).text()
 
     @pytest.mark.parametrize("language", LANGUAGES)
     def test_every_kind_of_question(self, tmp_path: Path, language: str):

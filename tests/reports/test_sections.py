@@ -166,6 +166,42 @@ class TestSections:
         assert (found.number, found.answer) == ("70\u202f% ± 2", "Never")
         nothing = {label: row | {"low": -10, "high": 1010} for label, row in rows.items()}
         assert lead(asked, estimates | {"questions": {"y": nothing}}).number == "Not known"
+        missing = {label: rows["no" if label == "(missing)" else "(missing)"] for label in rows}
+        found = lead(asked, estimates | {"questions": {"y": missing}})
+        assert found[1:] == ("of people gave no answer", "")
+
+    def test_a_mean_that_can_be_anything_is_not_known(self):
+        agreed = plan(Survey("s", (Number("n", low=0, high=9, points=4),)), q="0.49")
+        few = publish(agreed, counted(agreed, 3)).to_json()
+        mean = few["numbers"]["n"]["mean"]
+        assert (mean["low"], mean["high"]) == (0, 9)
+        found = lead(agreed.survey["n"], few["estimates"], few["numbers"]["n"])
+        assert found.number == "Not known"
+
+    def test_an_unknown_share_is_no_bar_and_no_number(self):
+        """Its interval is drawn in full."""
+        asked = Survey("s", (Choice("c", ("a", "b")), YesNo("y"))).cross("c", "y")
+        agreed = plan(asked, q="0.49")
+        made = publish(agreed, counted(agreed, 3))
+        document, found = made.to_json(), sections.question_sections(asked, made.to_json())
+        wide = found[0]["share_charts"][0]
+        assert wide.count("not known, interval from 0\u202f% to 100\u202f%") == 4
+        assert wide.count('width="0.5"') == 2
+        cells = [cell for row in found[2]["slices"][0]["matrix"].rows for cell in row.cells[:-1]]
+        assert {(cell.value, cell.interval, cell.shade) for cell in cells} == {("?", "0–100", None)}
+        assert document["estimates"]["reports"] == 3
+
+    @pytest.mark.parametrize("edges", [3, 8, 12, 20])
+    def test_labels_below_columns_are_whole(self, edges: int):
+        asked = Number("n", tuple(range(0, 10 * edges, 10)), unit="kg", missing="option")
+        agreed = plan(Survey("s", (asked,)), q="0.05")
+        [section] = sections.question_sections(
+            agreed.survey, publish(agreed, counted(agreed, 2000)).to_json()
+        )
+        for drawn in section["share_charts"]:
+            words = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+            assert words.count("(missing)") == 1
+            assert any("below 0" in one or one == "below" for one in words)
 
     def test_many_cells_are_a_list(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(sections, "MAX_CELLS", 5)

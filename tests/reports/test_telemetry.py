@@ -124,7 +124,7 @@ class TestContent:
         for name, text in documents(facts(weak, limit=900)).items():
             told = "learns the answer" in text
             assert told is (name != "CNIL.md"), name
-        assert "taken at its word" in documents(facts())["PRIVACY.md"]
+        assert "taken at face value" in documents(facts())["PRIVACY.md"]
 
     def test_what_people_wrote_is_escaped(self):
         evil = "<script>alert(1)</script>|`x`"

@@ -81,7 +81,7 @@ const inputs = (question, name) => {
   const input =
     kind == "number"
       ? { type: "number", step: "any", min: low ?? false, max: high ?? false, required: !missing }
-      : { type: kind == "date" ? "date" : "text", required: kind == "date" && !missing };
+      : { type: "text" };
   return [element("input", { name, id: name, ...input }), ...(unit ? [" ", unit] : [])];
 };
 
@@ -126,7 +126,7 @@ export class ShoalSurvey extends HTMLElement {
    */
   #show(status, error) {
     status.setAttribute("role", "alert");
-    status.textContent = error.name == ERROR ? error.message : "no answer from the collector.";
+    status.textContent = error.name == ERROR ? error.message : "no response from the collector.";
     this.dispatchEvent(new CustomEvent("shoal-error", { detail: error }));
   }
 }
@@ -144,7 +144,7 @@ const form = ({ survey }, client, host) => {
     const { title, text, name, kind } = /** @type {any} */ (question);
     const id = `shoal-${place}`;
     const grouped = question.options ?? kind == "yes/no";
-    const words = title ?? text ?? name;
+    const words = text ?? title ?? name;
     return grouped
       ? element("fieldset", {}, element("legend", {}, words), ...inputs(question, id))
       : element("p", {}, element("label", { for: id }, words), " ", ...inputs(question, id));

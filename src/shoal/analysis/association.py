@@ -58,7 +58,7 @@ class Association(Displayed, TableExport):
     def _sections(self) -> list[Section]:
         cells, left_out = first_rows(self)
         rows = [
-            (*map(str, cell.values), f"{cell.count:,.0f}", f"{cell.sigma:,.1f}") for cell in cells
+            (*map(str, cell.values), f"{cell.count:z,.0f}", f"{cell.sigma:,.1f}") for cell in cells
         ]
         return [
             Section((self.first.name, self.second.name, "count", "sigma"), rows, left_out=left_out)

@@ -34,7 +34,7 @@ def option_section(
         row = to_json(one)
         ends = f"{math.floor(row['low']):,}", f"{math.ceil(row['high']):,}"
         name = f"{label} (no true count fits)" if row.get("incompatible") else label
-        rows.append((name, f"{row['count']:,.0f}", f"{row['share']:.2%}", *ends))
+        rows.append((name, f"{row['count']:z,.0f}", f"{row['share']:z.2%}", *ends))
     return Section((question, "count", "share", "low", "high"), rows, left_out=left_out)
 
 

@@ -107,7 +107,7 @@ class Tally(Displayed):
         return [Section(("bit", "reports that set it"), rows, left_out=left_out)]
 
     def _remarks(self) -> list[str]:
-        flipped = "these counts include the flips; shoal.estimate(plan, tally) removes them."
+        flipped = "These counts include the flips; shoal.estimate(plan, tally) removes them."
         return [flipped, *filter(None, [self.note])]
 
     @property

@@ -131,7 +131,8 @@ class CrowdDifference(Displayed, TableExport):
         first, second = self.first.tally, self.second.tally
         return (
             f"{self.first.plan.survey.name}: {first.in_words} minus {second.in_words}, exact"
-            f" intervals at {self.level:.6g} for all of a question at once"
+            f" intervals at {self.level:.6g} for all of a question at once; differences in"
+            " percentage points"
         )
 
     def _sections(self) -> list[Section]:
@@ -143,7 +144,7 @@ class CrowdDifference(Displayed, TableExport):
                 (
                     label,
                     *(f"{row[key]:.2%}" for key in heads[:2]),
-                    *(f"{row[key]:+.2%}" for key in heads[2:5]),
+                    *(f"{row[key] * 100:+.2f}" for key in heads[2:5]),
                     "yes" if row["differs"] else "",
                 )
                 for label, row in shown

@@ -54,7 +54,7 @@ def _rows(
     survey: Survey = cli.SURVEY,
     survey_file: Path | None = arg("[SURVEY.toml]"),
     crowd_of: Path | None = opt(
-        "Instead of --crowd: a table of answers, whose number of rows is the crowd.", "DATA"
+        "Instead of --crowd: a table of answers; its number of rows is the crowd.", "DATA"
     ),
 ) -> int | None:
     """Count the rows of a table as `shoal randomize` would read them."""
@@ -111,7 +111,7 @@ def plan(
     promise: _PlannedPromise,
     rows: int | None = cli.made_by(_rows),
     within: float | None = opt(
-        "Instead of --crowd: how many people know every share within this, such as 2%.", "PART"
+        "Instead of --crowd: the error allowed for every share, such as 2%.", "PART"
     ),
     share: float | None = opt(
         "With --within: a share of a population that the people are a sample of.", "PART"

@@ -89,7 +89,7 @@ def from_table(
 
     DATA is a .csv, .xlsx or .parquet file with one row per person. Each column becomes a question
     of the kind that fits it, or is left out with a reason, for example because it looks like an
-    identifier. How the table is written is guessed, and declared in [table] of the survey. Options
+    identifier. The format of the table is guessed, and declared in [table] of the survey. Options
     and limits are taken from the data: read the survey before you publish it.
     """
     from shoal.device.arrays.infer_survey import infer_survey

@@ -88,7 +88,7 @@ def try_(
         "Record this; repeatable.  [default: made-up answers]", "QUESTION=VALUE", "--record"
     ),
 ) -> out.Result:
-    """Go through one report of a tool's telemetry, and show every byte of it.
+    """Make and send one report of a tool's telemetry, and show every byte.
 
     A collector starts in a temporary folder. A person says yes, the tool records events, the window
     passes, and the report is sent. Nothing leaves this machine, and nothing is kept.

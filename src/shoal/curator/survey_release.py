@@ -264,7 +264,7 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
     def _document(self) -> dict[str, Any]:
         noise = self.noise
         document: dict[str, Any] = {
-            "title": self.title or self.survey.name,
+            "title": self.title or self.survey.heading,
             "survey": self.survey.name,
             "date": self.date,
             "shoal": __version__,
@@ -310,7 +310,8 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
 
     @property
     def _rows_in_words(self) -> str:
-        return f"{'' if self.neighbours == 'replace' else 'about '}{self.rows:,} rows"
+        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        return rows if self.neighbours == "replace" else f"about {rows}"
 
     @property
     def _spent(self) -> str:
@@ -357,7 +358,7 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
 
     @property
     def _text(self) -> PageText:
-        count, noise = len(self.survey.questions), self.noise
+        count, noise = len(self.survey.asked), self.noise
         asked = "One question" if count == 1 else f"{count} questions"
         root = "" if noise.distribution == "Laplace" else "square root of "
         norm = "L1" if noise.distribution == "Laplace" else "L2"

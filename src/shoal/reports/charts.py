@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from shoal.protocol.questions import MISSING
 from shoal.protocol.survey import Number, Question
 from shoal.reports.formatting import (
     Figures,
@@ -24,6 +25,7 @@ from shoal.reports.svg import (
     ACCENT,
     LINE,
     PEN,
+    SIZE,
     dot,
     element,
     label,
@@ -48,6 +50,8 @@ _BEYOND = 0.25
 """How far beyond 0 and 100 % the scale may reach; longer bars end in an arrow."""
 _MAX_COLUMNS = 40
 """Ranges that a histogram shows as columns; more of them are shown as a list."""
+_SMALL = 12.5 / SIZE
+"""The size of the words below columns, as a part of the size of text."""
 _PANEL = 84.0
 _ENDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 
@@ -197,7 +201,8 @@ def _grid(layout: Layout, strips: list[tuple[float, float]], ticks: _Ticks) -> l
 
 def chart(question: Question, estimates: Estimates, layout: Layout, **given: Any) -> Markup:
     """Return the unbiased estimates of one question; `given` is passed on to `picture`."""
-    reports, shown = estimates["reports"], shown_labels(question)
+    reports, options = estimates["reports"], estimates["questions"][question.name]
+    shown = shown_labels(question, options)
 
     def drawn(label: str, row: Mapping[str, Any]) -> _Row:
         one = Figures.of(row, reports)
@@ -209,8 +214,7 @@ def chart(question: Question, estimates: Estimates, layout: Layout, **given: Any
         numbers = one.share, one.people
         return _Row(label, numbers, said, lambda y: _interval(row, reports, layout, y), note)
 
-    options = estimates["questions"][question.name].items()
-    rows = [drawn(shown[label], row) for label, row in options]
+    rows = [drawn(shown[label], row) for label, row in options.items()]
     level = percent(estimates["level"], 0)
     described = f"Estimates with {estimates['interval']} intervals at {level}. "
     quarters = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -263,7 +267,8 @@ class _Shares(NamedTuple):
 
     @classmethod
     def of(cls, question: Question, estimates: Estimates) -> _Shares:
-        rows, shown = estimates["questions"][question.name], shown_labels(question)
+        rows = estimates["questions"][question.name]
+        shown = shown_labels(question, rows)
         found = option_shares(question, rows, estimates["reports"])
         named = [(shown[label], share) for label, share in found.items()]
         intervals = f"{estimates['interval']} intervals at {percent(estimates['level'], 0)}"
@@ -273,8 +278,8 @@ class _Shares(NamedTuple):
         return cls(named, _end_of_scale(max(one.high for _, one in named)), described)
 
     def limits(self, one: PlainShare) -> tuple[float, float, float]:
-        """Return share, low and high of an option, within the scale."""
-        return one.share, one.low, min(one.high, self.end)
+        """Return share, low and high of an option, within the scale; no bar is an unknown one."""
+        return 0.0 if one.is_unknown else one.share, one.low, min(one.high, self.end)
 
     def tick(self, share: float) -> str:
         return _tick(self.end, share)
@@ -309,13 +314,20 @@ def bar_chart(question: Question, estimates: Estimates, width: int, **given: Any
 
 
 def histogram(question: Question, estimates: Estimates, width: int, **given: Any) -> Markup:
-    """Return a column for each range of a number; a list of bars where there are too many."""
+    """Return a column for each range of a number; a list of bars where there are too many.
+
+    Where labels have no room below their columns, those of the first and the last range stand for
+    all, and that of missing answers follows below.
+    """
     shares = _Shares.of(question, estimates)
-    rows = [(_without(question, label), one) for label, one in shares.rows]
-    if len(rows) > _MAX_COLUMNS or width < 24 * len(rows):
-        return bar_chart(question, estimates, width, **given)
     left, top, bottom = 46.0, 12.0, 222.0
-    step = (width - left) / len(rows)
+    step = (width - left) / len(shares.rows)
+    texts = [_short(_without(question, text)) for text, _ in shares.rows]
+    missing = [texts.pop()] if MISSING in estimates["questions"][question.name] else []
+    fits = all(text_width(word) * _SMALL <= step - 4 for text in texts for word in text.split(" "))
+    ends = text_width(texts[0]) + text_width(texts[-1]) > step * len(texts)
+    if len(shares.rows) > _MAX_COLUMNS or step < 22 or (ends and not fits):
+        return bar_chart(question, estimates, width, **given)
 
     def y(share: float) -> float:
         return round(bottom - share / shares.end * (bottom - top), 2)
@@ -324,16 +336,16 @@ def histogram(question: Question, estimates: Estimates, width: int, **given: Any
     for share in (0.0, shares.end / 2, shares.end):
         drawn.append(rule(left, y(share), width, y(share), strong=share == 0))
         drawn.append(quiet_text(shares.tick(share), left - 6, y(share), "end"))
-    small = {"font_size": "12.5"}
-    deepest = 0.0
-    for place, (text, one) in enumerate(rows):
+    small = {"font_size": f"{SIZE * _SMALL:g}"}
+    deepest = 1
+    for place, (text, one) in enumerate(shares.rows):
         middle = left + (place + 0.5) * step
         share, low, high = shares.limits(one)
         height = bottom - y(share)
-        words = wrapped(_short(text), step - 4, 5) if step >= 44 else []
-        deepest = max(deepest, LINE * len(words))
+        words = wrapped(texts[place], (step - 4) / _SMALL, 5) if fits and place < len(texts) else []
+        deepest = max(deepest, len(words))
         column = [
-            element("title", f"{shares.rows[place][0]}: {one.sentence}"),
+            element("title", f"{text}: {one.sentence}"),
             rectangle(middle - 0.42 * step, bottom - height, 0.84 * step, max(height, 0.5), 0.35),
             *whisker(middle, y(low), middle, y(high)),
             *(
@@ -342,15 +354,22 @@ def histogram(question: Question, estimates: Estimates, width: int, **given: Any
             ),
         ]
         drawn.append(element("g", *column))
-    if not deepest:
-        first, *_, last = (_short(label) for label, _ in rows)
-        drawn.append(text_at(first, left, bottom + 14, **small))
-        drawn.append(text_at(last, width, bottom + 14, text_anchor="end", **small))
+    if not fits:
+        drawn.append(text_at(texts[0], left, bottom + 14, **small))
+        end = left + step * len(texts)
+        drawn.append(text_at(texts[-1], end, bottom + 14, text_anchor="end", **small))
     title = f"{question.heading}: histogram, shares that add to 100 %"
-    height = bottom + 14 + max(deepest, LINE)
+    height = bottom + 14 + LINE * deepest
     if isinstance(question, Number) and question.unit:
-        drawn.append(quiet_text(question.unit, width, height + 10, "end"))
-        height += LINE
+        drawn.append(quiet_text(question.unit, left, height + 6))
+    for text in missing:
+        if text_width(text) * _SMALL <= step - 4:
+            drawn.append(
+                text_at(text, width - step / 2, bottom + 14, text_anchor="middle", **small)
+            )
+        else:
+            drawn.append(text_at(text, width, height + 6, text_anchor="end", **small))
+    height += LINE
     return picture(width, height, title, shares.described, *drawn, **given)
 
 

@@ -164,7 +164,8 @@ class PlainShare(NamedTuple):
     def sentence(self) -> str:
         """The share and its interval in full, for a screen reader."""
         low, high = self.ends
-        return f"{self.number}, interval from {low}{THIN}% to {high}{THIN}%"
+        share = "not known" if self.is_unknown else self.number
+        return f"{share}, interval from {low}{THIN}% to {high}{THIN}%"
 
 
 def _digits(share: float, decimals: int) -> str:
@@ -216,16 +217,10 @@ def option_shares(
     return dict(zip(rows, found, strict=True))
 
 
-class _ShownLabels(dict[str, str]):
-    """Beside the options a curator counts blank cells, whose label stands for itself."""
-
-    def __missing__(self, label: str) -> str:
-        return label
-
-
-def shown_labels(question: Question) -> dict[str, str]:
-    """Return what people read in place of each label."""
-    return _ShownLabels(zip(question.labels, question.shown_labels, strict=True))
+def shown_labels(question: Question, labels: Iterable[str]) -> dict[str, str]:
+    """Return what people read in place of labels; a curator adds that of blank cells as it is."""
+    words = dict(zip(question.labels, question.shown_labels, strict=True))
+    return {label: words.get(label, label) for label in labels}
 
 
 def _apportioned(shares: Sequence[float], whole: int) -> list[int]:
@@ -253,7 +248,8 @@ def possible_answers(question: Question) -> str:
     if isinstance(question, Number):
         of = f" of {question.unit}" if question.unit else ""
         parts = "points" if question.grid else "ranges"
-        return f"A number{of}, reported as one of {question.bits} {parts}."
+        count = question.bits - bool(question.missing)
+        return f"A number{of}, reported as one of {count} {parts}."
     if question.kind == "cross":
         return f"Not asked: other answers determine which of {question.bits} cells is set."
     if question.takes_one:

@@ -122,7 +122,7 @@ class PageText(NamedTuple):
 def crowd_text(plan: Plan, document: Mapping[str, Any]) -> PageText:
     """Return what the page of a crowd says, from the JSON of its publication."""
     estimates, whole = document["estimates"], document["promise"]["sum"]
-    certificate, count = document["certificate"], len(plan.survey.questions)
+    certificate, count = document["certificate"], len(plan.survey.asked)
     asked = "One question" if count == 1 else f"{count} questions"
     reports = f"{estimates['reports']:,} reports{in_crowds(estimates)}"
     return PageText(

@@ -213,7 +213,10 @@ def words_of(survey: Survey) -> dict[str, dict[str, Any]]:
     if all(one.shown_labels == one.labels and one.heading == one.name for one in survey.asked):
         return {}
     return {
-        "words": {one.name: {"title": one.heading, "options": shown_labels(one)} for one in survey}
+        "words": {
+            one.name: {"title": one.heading, "options": shown_labels(one, one.labels)}
+            for one in survey
+        }
     }
 
 

@@ -18,6 +18,7 @@ from shoal.analysis.estimates import NUMBERS, Estimates
 from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
+from shoal.protocol.questions import MISSING
 from shoal.protocol.survey import Cross, Number, Question, Survey
 from shoal.reports.charts import (
     WIDTHS,
@@ -189,19 +190,25 @@ def lead(
 ) -> Lead:
     """Return the mean of a number, or the answer with the largest share."""
     if summary is not None and summary["mean"] is not None:
-        mean = summary["mean"]
+        mean, (first, last) = summary["mean"], summary["limits"]
+        if mean["low"] <= first and mean["high"] >= last:
+            return Lead("Not known", "The average can be any possible number.")
         ends = f"{text_near(mean['low'])} to {text_near(mean['high'])}"
         return Lead(_with_unit(question, text_near(mean["value"])), f"on average ({ends})")
-    rows, shown = estimates["questions"][question.name], shown_labels(question)
+    rows = estimates["questions"][question.name]
+    shown = shown_labels(question, rows)
     shares = option_shares(question, rows, estimates["reports"])
     top = max(shares, key=lambda label: shares[label].share)
     people = count_unit(estimates)
     if shares[top].is_unknown:
-        return Lead("Not known", f"These reports do not say how {people} answered.")
+        return Lead("Not known", f"Chance and noise hide how {people} answered.")
     if rows[top].get("incompatible"):
         return Lead("Not known", f"These reports do not fit the plan: {_NO_FIT}.")
     number = shares[top].text
-    return Lead(number[0].upper() + number[1:], f"of {people} answered", shown[top])
+    number = number[0].upper() + number[1:]
+    if top == MISSING:
+        return Lead(number, f"of {people} gave no answer")
+    return Lead(number, f"of {people} answered", shown[top])
 
 
 def paragraphs(text: str | None) -> list[str]:
@@ -224,8 +231,9 @@ def option_table(question: Question, estimates: Mapping[str, Any]) -> Table:
 
     A note names the option if people read something else, and says if no true count fits.
     """
-    shown, rows = shown_labels(question), []
-    for label, row in estimates["questions"][question.name].items():
+    options, rows = estimates["questions"][question.name], []
+    shown = shown_labels(question, options)
+    for label, row in options.items():
         notes = [label] * (shown[label] != label) + [_NO_FIT] * bool(row.get("incompatible"))
         cells = [
             (float(row[name]), text)
@@ -242,7 +250,7 @@ def option_table(question: Question, estimates: Mapping[str, Any]) -> Table:
 def _numbers(question: Question, summary: Mapping[str, Any] | None) -> list[Fact]:
     if summary is None:
         return []
-    shown = shown_labels(question)
+    shown = shown_labels(question, question.labels)
     found, mean, spread = [], summary["mean"], summary["variance"]
     at = percent(summary["level"], 0)
     if mean is not None:
@@ -337,10 +345,13 @@ def _share_matrix(words: _CrossWords, down: str, across: str) -> Matrix:
     people = [whole_number(max(one["value"], 0)) for one in words.table["totals"][down].values()]
     made = []
     for label, row, count in zip(rows, parts, people, strict=True):
-        line = [Cell("?", "0\N{EN DASH}100")] * len(columns)
+        unknown = Cell("?", "0\N{EN DASH}100")
+        line = [unknown] * len(columns)
         if row is not None:
             line = [
-                Cell(
+                unknown
+                if one.is_unknown
+                else Cell(
                     one.number,
                     "\N{EN DASH}".join(one.ends),
                     min(int(one.share / darkest * _SHADES), _SHADES - 1),
@@ -455,7 +466,8 @@ def trend_section(
     question: Question, document: Mapping[str, Any], crowds: Sequence[str], id: str = "trend"
 ) -> dict[str, Any]:
     """Return how a question changed over crowds with the given names; `id` begins the ids."""
-    options, shown = document["questions"][question.name], shown_labels(question)
+    options = document["questions"][question.name]
+    shown = shown_labels(question, options)
     digits = share_digits([(one["low"], one["high"]) for rows in options.values() for one in rows])
     by_crowd = [
         plain_shares(
@@ -513,7 +525,7 @@ def difference_sections(
 def _difference(
     id: str, question: Question, options: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    shown = shown_labels(question)
+    shown = shown_labels(question, options)
     rows = [
         TableRow(
             shown[label],

@@ -67,8 +67,8 @@ const checkAddress = (to) => {
 const SAID = {
   yes: "You said yes.",
   no: "You said no.",
-  "not asked": "You were not asked yet.",
-  changed: "You said yes to other questions, or to another address, and were not asked again.",
+  "not asked": "You have not been asked yet.",
+  changed: "You said yes to other terms, and have not been asked again.",
 };
 
 /** Off until a person says yes; then one randomized report per window of the plan. */
@@ -268,8 +268,8 @@ export class Telemetry {
       .map((line, place) => {
         const { at, to, body, status } = JSON.parse(line);
         const when = new Date(1e3 * at).toISOString().slice(0, 16).replace("T", " ");
-        const answer = status ? `the answer was ${status}` : "no answer came";
-        return `${place + 1}. ${when} UTC, to ${to}; ${answer}.\n   ${body.length / 2} bytes: ${body}`;
+        const response = status ? `the response was ${status}` : "no response came";
+        return `${place + 1}. ${when} UTC, to ${to}; ${response}.\n   ${body.length / 2} bytes: ${body}`;
       })
       .join("\n");
   }

@@ -194,7 +194,7 @@ const send = async (place, [plan, planBytes], most, window, to, permitted) => {
   appendFileSync(join(place.home, "log.jsonl"), JSON.stringify(logged) + "\n", { mode: 0o600 });
   if (status == 202) return settle("sent");
   one.due += wait;
-  one.reason = status ? `the collector answered ${status}` : "no answer";
+  one.reason = status ? `the collector responded ${status}` : "no response";
   storeFile(place.folder, name, JSON.stringify(one));
   return one.due;
 };

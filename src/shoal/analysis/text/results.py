@@ -105,8 +105,8 @@ class DecodedTexts(Displayed, TableExport, Sequence[DecodedText]):
         rows = [
             (
                 one.value,
-                f"{one.count:,.0f}",
-                f"{one.count / self.reports:.2%}",
+                f"{one.count:z,.0f}",
+                f"{one.count / self.reports:z.2%}",
                 f"{math.floor(one.low):,}",
                 f"{math.ceil(one.high):,}",
             )
@@ -115,7 +115,7 @@ class DecodedTexts(Displayed, TableExport, Sequence[DecodedText]):
         return [Section(("text", "count", "share", "low", "high"), rows, left_out=left_out)]
 
     def _remarks(self) -> list[str]:
-        rest = f"unexplained: {self.unexplained:,.0f}, sigma {self.unexplained_sigma:,.0f}"
+        rest = f"unexplained: {self.unexplained:z,.0f}, sigma {self.unexplained_sigma:,.0f}"
         alike = [f"hard to tell apart: {', '.join(group[:8])}." for group in self.alike[:5]]
         return [rest, *self.notes, *alike]
 

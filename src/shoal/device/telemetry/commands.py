@@ -41,8 +41,8 @@ _PATIENCE = 15.0
 _SAID = {
     "yes": "You said yes.",
     "no": "You said no.",
-    "not asked": "You were not asked yet.",
-    "changed": "You said yes to other questions, or to another address, and were not asked again.",
+    "not asked": "You have not been asked yet.",
+    "changed": "You said yes to other terms, and have not been asked again.",
 }
 
 
@@ -199,9 +199,9 @@ def requests(telemetry: Telemetry) -> list[LoggedRequest]:
 
 def _request_text(number: int, request: LoggedRequest, plans: dict[str, Plan]) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(request.at))
-    answer = "no answer came" if request.status is None else f"the answer was {request.status}"
+    reply = "no response came" if request.status is None else f"the response was {request.status}"
     head = request.sent.partition(b"\r\n\r\n")[0].decode("latin-1").splitlines()
-    lines = [f"{number}. {when}, to {request.to}; {answer}.", *(f"  {line}" for line in head)]
+    lines = [f"{number}. {when}, to {request.to}; {reply}.", *(f"  {line}" for line in head)]
     if request.body:
         lines.append("    head; the same for all who use this version of Shoal and this plan")
         plan = next((plan for name, plan in plans.items() if f"/{name}/" in head[0]), None)

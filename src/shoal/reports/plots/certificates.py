@@ -81,7 +81,7 @@ def plot_privacy(
     name_axes(
         axes,
         "epsilon: how far one answer can shift the odds (a factor of e to the epsilon)",
-        "delta: the probability mass that epsilon does not cover",
+        "delta: what epsilon does not cover",
     )
     height = _height(axes, at_mark)
     at = 0.3 if height > 0.5 else 0.75

@@ -37,6 +37,7 @@ from shoal.curator.noise import (
 from shoal.curator.query import Query, Release
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal, check_number, check_text
+from shoal.support.results import printable, shortened
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 MAX_CELLS = 1_000_000
@@ -366,8 +367,7 @@ def _quotient(release: Release, rows: int) -> Release:
 
 
 def _brief(text: str) -> str:
-    printable = "".join(sign if sign.isprintable() else "?" for sign in text).strip()
-    return printable if len(printable) <= 160 else printable[:157] + "..."
+    return shortened(printable(text).strip(), 160)
 
 
 def check_some_rows(query: str, rows: int) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import pathlib
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -38,7 +36,7 @@ from shoal.support.checks import (
     listed,
     shown,
 )
-from shoal.support.files import canonical_json
+from shoal.support.files import canonical_json, toml_value
 from shoal.support.results import Displayed, Section, first_rows
 
 __all__ = [
@@ -319,7 +317,7 @@ class Survey(Displayed):
         <BLANKLINE>
         """
         words = {key: value for key, value in self.to_json().items() if key != "questions"}
-        lines = [f"{key} = {_toml(value)}" for key, value in words.items()]
+        lines = [f"{key} = {toml_value(value)}" for key, value in words.items()]
         for question in self.questions:
             fields = question.to_json()
             if isinstance(question, Cross):
@@ -329,7 +327,7 @@ class Survey(Displayed):
                 lines += ["", "[[question]]"]
             first = [key for key in ("name", "title", "text", "kind") if key in fields]
             rest = [key for key in fields if key not in first]
-            lines += [f"{key} = {_toml(fields[key])}" for key in (*first, *rest)]
+            lines += [f"{key} = {toml_value(fields[key])}" for key in (*first, *rest)]
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:
@@ -344,18 +342,6 @@ def unknown_option(question: Question, label: object) -> UnknownNameError:
         f"question {question.name!r} has no option {shown(label)}; it has"
         f" {listed(question.labels)}.{did_you_mean(label, question.labels)}"
     )
-
-
-def _toml(value: str | int | list[str] | dict[str, Any]) -> str:
-    """Write a text, a whole number, or a list or table of them; JSON quotes a text as TOML does."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(key)} = {_toml(one)}" for key, one in value.items()) + " }"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _key(key: str) -> str:
-    """Write the key of a table; one of other than letters, digits, "-" and "_" is quoted."""
-    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _toml(key)
 
 
 _KINDS: dict[str, type[AskedQuestion]] = {

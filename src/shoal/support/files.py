@@ -38,6 +38,19 @@ def _sorted(document: object) -> object:
     return [_sorted(one) for one in document] if isinstance(document, (list, tuple)) else document
 
 
+def toml_value(value: object) -> str:
+    """Write a plain value, a list or a table in TOML; JSON quotes a text as TOML does."""
+    if isinstance(value, dict):
+        inner = (f"{_toml_key(key)} = {toml_value(one)}" for key, one in value.items())
+        return "{ " + ", ".join(inner) + " }"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(key: str) -> str:
+    letters = key.replace("-", "").replace("_", "")
+    return key if letters.isascii() and letters.isalnum() else toml_value(key)
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says, for a message of one sentence."""
     # Of the system's errors only the words: the number before them helps nobody.

@@ -9,7 +9,6 @@ into the survey. A column may be written in a way of its own: see `TableFormat.c
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from shoal.support.checks import (
     shown,
     whole_digits,
 )
-from shoal.support.files import read_toml
+from shoal.support.files import read_toml, toml_value
 
 ENCODINGS = ("utf-8", "iso-8859-1", "iso-8859-15", *(f"windows-125{n}" for n in range(9)))
 """In these no byte changes the meaning of a later line. In UTF-16 one lost byte changes all."""
@@ -222,7 +221,7 @@ class TableFormat:
         if inferred:
             text += f"{INFERRED}inferred = true\n"
         for name, changed in columns.items():
-            text += "\n" + _toml_section(f"table.columns.{_toml(name)}", changed)
+            text += "\n" + _toml_section(f"table.columns.{toml_value(name)}", changed)
         return text
 
     def is_missing(self, cell: object) -> bool:
@@ -303,12 +302,8 @@ def _checked_texts(name: str, texts: object) -> tuple[str, ...]:
 
 
 def _toml_section(name: str, document: Mapping[str, Any]) -> str:
-    lines = [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in document.items())]
+    lines = [f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in document.items())]
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 DEFAULT_FORMAT = TableFormat()

@@ -20,6 +20,7 @@ from shoal.protocol.questions import Number
 from shoal.reports.plots import canvas
 from shoal.reports.plots.canvas import blank, brief, literal, name_axes, plain, sheet
 from shoal.support.checks import check_integer, check_level
+from shoal.support.results import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,7 +116,7 @@ def _stand_intervals(axes: Axes, marks: Sequence[_Mark]) -> None:
 
 
 def _brief_name(text: str) -> str:
-    return literal(text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "...")
+    return literal(shortened(text, _LONGEST))
 
 
 class _Panels:

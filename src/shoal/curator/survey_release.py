@@ -109,7 +109,7 @@ def release(
         raise PrivacyRefusal(
             "the survey's options and limits were inferred from a table, and no noise protects"
             " them; check them and delete inferred = true from its [table] section, or declare"
-            " that they are public (options_are_public=True)."
+            " that they are public with options_are_public=True."
         )
     check_public_rows(relation, written)
     check_level(level)

@@ -18,8 +18,9 @@ func (p *plan) rules() string {
 	blocks := []any{}
 	for place, one := range p.survey.document["questions"].([]any) {
 		fields := map[string]any{}
+		other := one.(map[string]any)["other"] == true // one that is no longer listed sets another bit
 		for name, value := range one.(map[string]any) {
-			if !wordsOnly[name] {
+			if !wordsOnly[name] || (other && name == "options") {
 				fields[name] = value
 			}
 		}

@@ -214,6 +214,18 @@ func TestMemoryKeepsTheFlipsOfAnAnswer(t *testing.T) {
 	if permanent(other) != first || len(known.Secrets) != 2 {
 		t.Error("the old words need the old secret")
 	}
+	rules := func(options ...any) string {
+		open := flags(options...)
+		open["other"] = true
+		agreed, err := readPlan(planText(true, open))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return agreed.rules()
+	}
+	if rules("a", "b") == rules("a", "c") {
+		t.Error("where others are allowed, an answer that is no longer listed sets another bit")
+	}
 }
 
 func TestMemoryNeedsNoLimitForManyWindows(t *testing.T) {

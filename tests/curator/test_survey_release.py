@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from shoal import Choice, Flags, Number, Survey, YesNo
@@ -25,7 +27,7 @@ from shoal.curator.counts import CountNoise, count_table, sensitivity
 from shoal.curator.estimates import part_of
 from shoal.curator.noise import Mechanism, Neighbours
 from shoal.errors import InputError, PrivacyRefusal, ShoalError
-from shoal.protocol.survey import Text
+from shoal.protocol.survey import Date, Text
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 RELATIONS: tuple[Neighbours, ...] = ("replace", "add-remove")
@@ -48,6 +50,14 @@ SURVEYS: dict[str, tuple[Survey, dict[str, list[Any]]]] = {
     "flags": (
         Survey("s", (Flags("f", ("a", "b", "c", "d", "e"), at_most=2),)),
         {"f": [[], ["a"], ["b"], ["a", "b"], ["c", "d"], ["d", "e"], None]},
+    ),
+    "flags with others": (
+        Survey("s", (Flags("f", ("a", "b", "c"), at_most=2, other=True),)),
+        {"f": [[], ["a"], ["a", "b"], ["x"], ["x", "y"], ["c", "x", "y"], None]},
+    ),
+    "dates crossed": (
+        Survey("s", (Date("d", "weekday"), YesNo("y"))).cross("d", "y"),
+        {"d": [date(2026, 3, day) for day in range(1, 9)] + [None], "y": [True, False, None]},
     ),
     "bins": (Survey("s", (Number("n", (0, 10)),)), {"n": [-1, 0, 9.5, 10, None]}),
     "grid": (
@@ -80,7 +90,8 @@ def entries(question: Any, answer: Any) -> Cell:
     declared = getattr(question, "missing", None) is not None
     if kind == "flags":
         for option in answer or []:
-            vector[question.options.index(option)] = Fraction(1)
+            listed = option in question.options
+            vector[question.options.index(option) if listed else -1] = Fraction(1)
         return vector, None
     if answer is None:
         if declared:
@@ -93,6 +104,8 @@ def entries(question: Any, answer: Any) -> Cell:
         return vector, place
     if kind == "choice":
         place = question.options.index(answer) if answer in question.options else 1
+    elif kind == "date":
+        place = answer.isoweekday() - 1
     elif question.edges:
         place = sum(Fraction(edge) <= Fraction(answer) for edge in question.edges)
     else:
@@ -168,6 +181,41 @@ class TestSensitivity:
         stated = sensitivity(survey, relation)
         assert max(sum(map(abs, one)) for one in apart) == stated
         assert max(sum(x * x for x in one) for one in apart) == stated
+
+
+class TestReading:
+    """No row changes how another one is read: the counts of two rows are the sum of each alone."""
+
+    SURVEY = Survey(
+        "s", (Number("g", low=0, high=8, points=3), Flags("f", ("a", "b"), other=True))
+    ).cross("g", "f=a")
+    CELLS = ("", "1", "1e0001", "0e9999", "1e999", "1,5", "nan", " 2 ", "a", "x;y", '"a', "a,a,a")
+
+    def counted(self, path: Path, lines: tuple[str, ...], **declared: Any) -> list[int]:
+        path.write_text("\n".join(["g,f", *lines, ""]))
+        written = TableFormat(invalid="missing", **declared)
+        found = count_table(self.SURVEY, path, written)
+        return [found.rows, *found.counts]
+
+    @pytest.mark.parametrize("skip_blank", [False, True])
+    def test_lines(self, tmp_path: Path, skip_blank: bool):
+        path = tmp_path / "table.csv"
+        lines = [*map(",".join, itertools.product(self.CELLS, ("", "a", "x;y"))), ""]
+        alone = {line: self.counted(path, (line,), skip_blank=skip_blank) for line in lines}
+        for pair in itertools.combinations_with_replacement(lines, 2):
+            total = [sum(one) for one in zip(*map(alone.__getitem__, pair), strict=True)]
+            assert self.counted(path, pair, skip_blank=skip_blank) == total, pair
+
+    @pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("ns"), pa.date64()])
+    def test_dates_that_python_cannot_hold(self, kind: Any):
+        survey, lenient = Survey("s", (Date("d", "month"),)), TableFormat(invalid="missing")
+        table = pa.table({"d": pa.array([0, 2**62, -(2**62), None], kind)})
+        assert count_table(survey, table.slice(0, 1), lenient).counts[0] == 1
+        total = sum(sum(count_table(survey, table.slice(i, 1), lenient).counts) for i in range(4))
+        assert sum(count_table(survey, table, lenient).counts) == total
+        if kind == pa.timestamp("s"):
+            with pytest.raises(InputError, match="2 answers"):
+                count_table(survey, table.slice(0, 3), DEFAULT_FORMAT)
 
 
 SURVEY = Survey(
@@ -343,6 +391,8 @@ class TestRelease:
             release(path, people(), **terms)
         with pytest.raises(PrivacyRefusal, match="inferred"):
             release(SURVEY, people(), table_format=TableFormat(inferred=True), **terms)
+        with pytest.raises(PrivacyRefusal, match="inferred"):
+            release(path, people(), table_format=TableFormat(invalid="missing"), **terms)
         assert budget.spent == "0"
         found = release(path, people(), options_are_public=True, **terms)
         assert any("it was not checked" in text for text in found.assumptions)
@@ -366,6 +416,27 @@ class TestRelease:
         with pytest.raises(PrivacyRefusal, match="skip_blank"):
             release(SURVEY, people(), neighbours="replace", **skipping)
         release(SURVEY, people(), neighbours="add-remove", **skipping)
+
+    def test_a_file_without_rows_has_neighbours_too(self, tmp_path: Path):
+        """Under add-remove an error would tell a table of one row from one of none."""
+        path = tmp_path / "people.csv"
+        for blank in ("", ",,,\n\n"):
+            path.write_text("brand,age,smokes,uses\n" + blank)
+            written = TableFormat(skip_blank=True)
+            assert count_table(SURVEY, path, written).rows == 0
+            terms: dict[str, Any] = {"epsilon": 1, "table_format": written}
+            assert release(SURVEY, path, neighbours="add-remove", **terms).rows >= 1
+        path.write_text("brand,age,smokes,uses\n")
+        with pytest.raises(InputError, match="no rows"):
+            release(SURVEY, path, epsilon=1, neighbours="replace")
+
+    def test_originals_are_no_table(self, tmp_path: Path):
+        survey = Survey("s", (Number("g", low=0, high=1, points=2, missing="option"),))
+        table = pa.table({"original": pa.array([b"\x02"] * 9, pa.binary(1))})
+        marked = table.replace_schema_metadata({"shoal.survey": survey.digest})
+        pq.write_table(marked, tmp_path / "originals.parquet")
+        with pytest.raises(InputError, match="no column 'g'"):
+            count_table(survey, tmp_path / "originals.parquet", DEFAULT_FORMAT)
 
     def test_text_is_left_out(self, quiet: Seeded):
         word = Text("word", bits=64, hashes=2, cohorts=8)

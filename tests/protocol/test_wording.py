@@ -53,6 +53,32 @@ def test_titles_that_are_swapped_have_moved():
     )
 
 
+def test_texts_that_are_swapped_have_moved():
+    """People answer the text they are asked, whatever the question is called."""
+    before = asking(YesNo("a", text="Do you smoke?"), YesNo("b", text="Do you drink?"))
+    after = asking(YesNo("a", text="Do you drink?"), YesNo("b", text="Do you smoke?"))
+    moved = list(Wording.of(before.survey).moved(Wording.of(after.survey)))
+    assert moved == [
+        ("text", "Do you drink?", "Do you smoke?"),
+        ("text", "Do you smoke?", "Do you drink?"),
+    ]
+    assert plan_diff(before, after).kind == "new plan"
+    one_less = asking(YesNo("a"), YesNo("b", text="Do you drink wine?"))
+    assert plan_diff(before, one_less).kind == "label"
+
+
+@pytest.mark.parametrize("kind", [Choice, Flags])
+def test_an_option_is_no_word_where_others_are_allowed(kind: type[Choice] | type[Flags]):
+    """An answer that is no longer listed would set the bit of others."""
+    closed, renamed = (asking(kind("q", ("a", word))) for word in "bc")
+    assert permanent_key(closed) == permanent_key(renamed)
+    before, after = (asking(kind("q", ("a", word), other=True)) for word in "bc")
+    assert permanent_key(before) != permanent_key(after)
+    assert plan_diff(before, after).kind == "new plan"
+    titled = asking(kind("q", ("a", "b"), other=True, titles={"b": "c"}))
+    assert permanent_key(before) == permanent_key(titled)
+
+
 class TestKey:
     SMOKES = YesNo("smokes")
     AGE = Number("age", (18, 65))

@@ -84,18 +84,21 @@ export const encoding = ({ survey, memory }, blocks) => {
       [...blocks.values()].map(
         ([{ name, title, text, titles, options, column, questions, ...rules }, , bits, sides]) => [
           rules,
-          bits,
+          rules.other ? options : bits, // an answer that is no longer listed sets another bit
           sides?.map(([of, ...side]) => [names.indexOf(of), ...side]),
         ],
       ),
     ],
-    // Who answers by titles chooses another bit if two of them are swapped.
-    [false, true].map((shown) =>
-      survey.questions.flatMap(({ name, title, options = ["yes", "no"], titles }) => [
-        (shown && title) || name,
-        ...options.map((option) => (shown && titles?.[option]) || option),
-      ]),
-    ),
+    // Who answers by titles or texts chooses another bit if two of them are swapped.
+    [
+      ...[false, true].map((shown) =>
+        survey.questions.flatMap(({ name, title, options = ["yes", "no"], titles }) => [
+          (shown && title) || name,
+          ...options.map((option) => (shown && titles?.[option]) || option),
+        ]),
+      ),
+      survey.questions.map(({ name, title, text }) => text || title || name),
+    ],
   ];
 };
 

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { canonical, hex, join, sha256 } from "../src/bytes.js";
+import { encoding, isMoved } from "../src/survey.js";
 import { memoryStore, rowOf, vectors } from "./help.js";
 
 // The sources, or what was built of them.
@@ -375,6 +376,10 @@ test("permanent flips survive an edit of words, and no other", async (t) => {
   assert.equal(await row({ question: { options: [...words], ...titled } }), first);
   const swapped = { "option 1": "Second", "option 2": "First" };
   assert.notEqual(await row({ question: { options: [...words], titles: swapped } }), first);
+  // With other = true an option is a rule: an answer that is no longer listed sets another bit.
+  const unlisted = await row({ question: { options, other: true } });
+  assert.equal(await row({ question: { options, other: true, titles } }), unlisted);
+  assert.notEqual(await row({ question: { options: [...words], other: true } }), unlisted);
   // Two edits that each rename an option, and together move a word, draw new flips.
   const moved = ["option 5", ...words.slice(1)];
   assert.notEqual(await row({ question: { options: moved } }), first);
@@ -433,4 +438,13 @@ test("without a place to keep things nothing is answered", async () => {
   const client = shoal({ plan: server.id, to: "https://to.example", fetch: server.fetch });
   await assert.rejects(client.answer({ features: [] }), /this browser keeps nothing for this page/);
   assert.equal(server.requests.length, 0);
+});
+
+test("two texts that are swapped have moved", () => {
+  const words = (...texts) => {
+    const questions = texts.map((text, place) => ({ kind: "yes/no", name: `q${place}`, text }));
+    return encoding({ survey: { name: "s", questions } }, new Map())[1];
+  };
+  assert.ok(isMoved(words("Do you smoke?", "Do you drink?"), words("Do you drink?", "Do you smoke?")));
+  assert.ok(!isMoved(words("Do you smoke?", undefined), words(undefined, "Do you drink?")));
 });

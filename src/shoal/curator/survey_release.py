@@ -103,7 +103,7 @@ def release(
     if not isinstance(survey, Survey):
         path = Path(survey)
         survey, declared = Survey.from_toml(path), table_format_of(path)
-        table_format = table_format or declared
+        table_format = (table_format or declared).replaced(inferred=declared.inferred or None)
     written = table_format or DEFAULT_FORMAT
     if written.inferred and not options_are_public:
         raise PrivacyRefusal(

@@ -18,14 +18,17 @@ from shoal.protocol.survey import Survey
 from shoal.support.files import canonical_json
 
 _WORDS = {"name", "options", "column", "questions", "title", "text", "titles"}
-"""Fields of a question that are words; `bits` says how many options there are."""
+"""Fields of a question that are words; `bits` says how many options there are.
+
+With `other = true` options are rules: an answer that is no longer listed sets another bit.
+"""
 
 
 class Wording(NamedTuple):
     """The words of a survey: names of questions, the label of each bit, and columns of tables.
 
-    Titles are what people read in place of names and labels: who answers by them chooses another
-    bit if two of them are swapped.
+    Titles are what people read in place of names and labels, and texts in place of headings: who
+    answers by them chooses another bit if two of them are swapped.
     """
 
     questions: tuple[str, ...]
@@ -33,6 +36,7 @@ class Wording(NamedTuple):
     columns: tuple[str, ...] = ()
     headings: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, survey: Survey) -> Wording:
@@ -46,11 +50,12 @@ class Wording(NamedTuple):
                 for question in survey.asked
                 for title in map(question.title_of, question.option_names)
             ),
+            tuple(question.text or question.heading for question in survey.asked),
         )
 
     def moved(self, new: Wording) -> Iterator[tuple[str, str, str]]:
         """Yield the words that moved in a new wording: kind, word, and the word it replaced."""
-        kinds = "question", "label", "column", "title", "title"
+        kinds = "question", "label", "column", "title", "title", "text"
         said = set()
         for kind, old, words in zip(kinds, self, new, strict=True):
             for word, replaced in _moved(old, words):
@@ -70,7 +75,8 @@ def _moved(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def encoding_rules(survey: Survey, question: Question) -> dict[str, Any]:
     """Return everything that decides which bits an answer sets, except words, as JSON values."""
-    rules = {key: value for key, value in question.to_json().items() if key not in _WORDS}
+    words = _WORDS - {"options"} if getattr(question, "other", False) else _WORDS
+    rules = {key: value for key, value in question.to_json().items() if key not in words}
     if isinstance(question, Cross):
         places = {asked.name: place for place, asked in enumerate(survey.asked)}
         rules["sides"] = [[places[side.question.name], side.bit] for side in question.sides]

@@ -196,7 +196,7 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
         lines = [line for line in lines if line.strip(nothing)]
     too_long = len(text) > MAX_LINE and max(map(len, lines)) > MAX_LINE
     even = all(line.count(delimiter) == width - 1 for line in lines)
-    if '"' not in text and even and not damaged and not too_long:
+    if lines and '"' not in text and even and not damaged and not too_long:
         cells = delimiter.join(lines).split(delimiter)
         columns = {name: cells[place::width] for name, place in places.items()}
         return CsvRows(len(lines), columns, [])

@@ -233,17 +233,20 @@ def _with_bytes(array: Any) -> Any:
 
 
 def python_cells(column: Any) -> list[Any]:
-    """Return the cells of an Arrow column; bytes stand for a text that is not valid UTF-8."""
+    """Return the cells of an Arrow column; bytes stand for a cell that Python cannot hold.
+
+    That is a text that is not valid UTF-8, or a date beyond the year 9999.
+    """
     try:
         return list(column.to_pylist())
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError):
         return [_python_cell(cell) for cell in column]
 
 
 def _python_cell(scalar: Any) -> Any:
     try:
         return scalar.as_py()
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError):
         return b""
 
 

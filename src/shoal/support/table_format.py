@@ -242,7 +242,7 @@ class TableFormat:
             rf"(?P<before>[-+\N{{MINUS SIGN}}]?)\s*{around}\s*(?P<after>[-+\N{{MINUS SIGN}}]?)\s*"
             rf"(?P<digits>{thousands}|[0-9]+|(?={point}[0-9]))"
             rf"(?P<fraction>{point}(?:[0-9]*|--?|[\N{{EN DASH}}\N{{EM DASH}}]))?"
-            rf"(?P<exponent>[eE][-+]?[0-9]{{1,3}})?\s*{around}"
+            rf"(?P<exponent>[eE][-+]?[0-9]+)?\s*{around}"
         )
 
     def number(self, text: str) -> float | None:

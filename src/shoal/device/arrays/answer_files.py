@@ -36,17 +36,21 @@ def read_answers(
     """Encode the answers in a file of a suffix in `ANSWER_SUFFIXES`, or take originals in Parquet.
 
     Each row is encoded by itself, as the format says. Originals are only taken for the survey that
-    they were encoded for. A file without answers is an error: it is rarely intended. An `encoder`
-    of the survey and the format may be given, to ask it for more afterwards.
+    they were encoded for. A file without answers is an error: it is rarely intended.
+
+    An `encoder` of the survey and the format may be given, to ask it for more afterwards. Then
+    originals are not taken, of which it knows nothing, and a file may have no answers.
     """
-    suffix, encoder = path.suffix.lower(), encoder or TableEncoder(survey, table_format)
+    given, suffix = encoder is not None, path.suffix.lower()
+    encoder = encoder or TableEncoder(survey, table_format)
     if suffix not in ANSWER_SUFFIXES:
         raise AnswerError(
             f"answers come as .csv, .xlsx, .ndjson, .arrow or .parquet, got {path.name!r}."
         )
     nobody = True
     with file_errors(path, AnswerError):
-        if suffix == ".parquet" and (schema := pq.read_schema(path)).names == ["original"]:
+        schema = pq.read_schema(path) if suffix == ".parquet" and not given else pa.schema([])
+        if schema.names == ["original"]:
             if (schema.metadata or {}).get(b"shoal.survey", b"") != survey.digest.encode():
                 raise AnswerError(f"{path} holds originals of another survey.")
             originals = _read_originals(survey, path)
@@ -60,7 +64,7 @@ def read_answers(
             if not encoder.errors.total:
                 yield original
     encoder.errors.raise_all()
-    if nobody:
+    if nobody and not given:
         raise AnswerError(f"there are no answers in {path}; it needs a row for each person.")
 
 

@@ -396,7 +396,7 @@ def _encode_column(
             _encode_lists(question, column, out)
         else:
             _encode_values(question, column, out, table_format)
-    except (AnswerError, pa.ArrowException, UnicodeDecodeError):
+    except (AnswerError, pa.ArrowException, ValueError, OverflowError):
         out[:] = False
         return False
     return True

@@ -148,14 +148,14 @@ def show_numbers(question: str, summary: dict[str, Any]) -> out.Pieces:
 
 def _difference(document: dict[str, Any]) -> out.Pieces:
     yield (
-        f"\nChange against {document['second']['reports']:,} reports; intervals"
-        f" {document['interval']}, at {document['level']:.4g}"
+        f"\nChange against {document['second']['reports']:,} reports in percentage points;"
+        f" intervals {document['interval']}, at {document['level']:.4g}"
     )
     rows = []
     for question, options in document["questions"].items():
         for label, row in options.items():
             shares = [f"{row[key]:.2%}" for key in ("second", "first")]
-            ends = [f"{row[key]:+.2%}" for key in ("difference", "low", "high")]
+            ends = [f"{100 * row[key]:+.2f}" for key in ("difference", "low", "high")]
             rows.append((f"{question}: {label}", *shares, *ends, "yes" if row["differs"] else ""))
     yield out.table(["option", "before", "now", "change", "low", "high", "differs"], rows)
 

@@ -225,9 +225,10 @@ NEIGHBOURS_IN_WORDS = {
 def check_neighbours(value: object) -> Neighbours:
     """Return the neighbour relation, which is never guessed."""
     if value not in get_args(Neighbours):
+        found = "" if value is None else f", got {value!r}"
         raise InputError(
-            f"neighbours must be replace (one row becomes another; the number of rows is public)"
-            f" or add-remove (one row comes or goes), got {value!r}."
+            "neighbours must be replace (one row becomes another; the number of rows is public)"
+            f" or add-remove (one row comes or goes){found}."
         )
     return value  # type: ignore[return-value]
 

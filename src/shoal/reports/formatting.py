@@ -10,7 +10,7 @@ from shoal.analysis.crowds import note_on
 from shoal.planning.threats import single_report
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Flags, Number, Question
-from shoal.support.rounding import text_up
+from shoal.support.rounding import text_near, text_up
 
 SIMULATED = "simulated data"
 """Marks numbers that no real person is behind."""
@@ -59,6 +59,16 @@ def percent(share: float, decimals: int = 1) -> str:
     text = f"{abs(share) * 100:,.{decimals}f}"
     sign = MINUS if share < 0 and float(text.replace(",", "")) else ""
     return f"{sign}{text}{THIN}%"
+
+
+def number_text(value: float) -> str:
+    """Write a number with about four digits, and commas between the thousands of a large one.
+
+    >>> number_text(86_452.7), number_text(-2.5)
+    ('86,450', '-2.5')
+    """
+    text = text_near(value)
+    return f"{float(text):,.0f}" if abs(value) >= 10_000 and "e" not in text else text
 
 
 def signed_points(difference: float) -> str:

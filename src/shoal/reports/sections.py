@@ -35,6 +35,7 @@ from shoal.reports.formatting import (
     PlainShare,
     count_unit,
     level_in_words,
+    number_text,
     option_shares,
     percent,
     plain_shares,
@@ -47,7 +48,7 @@ from shoal.reports.formatting import (
     whole_number,
 )
 from shoal.reports.protection import Fact
-from shoal.support.rounding import text_near, text_up
+from shoal.support.rounding import text_up
 
 _MAX_WORDS = 200
 """Texts that a page lists; the JSON has them all."""
@@ -192,8 +193,8 @@ def lead(
         mean, (first, last) = summary["mean"], summary["limits"]
         if mean["low"] <= first and mean["high"] >= last:
             return Lead("Not known", "The average can be any possible number.")
-        ends = f"{text_near(mean['low'])} to {text_near(mean['high'])}"
-        return Lead(_with_unit(question, text_near(mean["value"])), f"on average ({ends})")
+        ends = f"{number_text(mean['low'])} to {number_text(mean['high'])}"
+        return Lead(_with_unit(question, number_text(mean["value"])), f"on average ({ends})")
     rows = estimates["questions"][question.name]
     shown = shown_labels(question, rows)
     shares = option_shares(question, rows, estimates["reports"])
@@ -253,13 +254,13 @@ def _numbers(question: Question, summary: Mapping[str, Any] | None) -> list[Fact
     found, mean, spread = [], summary["mean"], summary["variance"]
     at = percent(summary["level"], 0)
     if mean is not None:
-        first, last = (f"{end:g}" for end in summary["limits"])
-        ends = f"between {text_near(mean['low'])} and {text_near(mean['high'])} at {at}"
+        first, last = (f"{number_text(end)}" for end in summary["limits"])
+        ends = f"between {number_text(mean['low'])} and {number_text(mean['high'])} at {at}"
         clamped = f"numbers outside {first} to {last} count as the nearer end"
-        value = _with_unit(question, text_near(mean["value"]))
+        value = _with_unit(question, number_text(mean["value"]))
         found.append(Fact("Mean", value, f"{ends} (approximate); {clamped}"))
     if spread is not None:
-        low, high = (text_near(spread[end] ** 0.5) for end in ("low", "high"))
+        low, high = (number_text(spread[end] ** 0.5) for end in ("low", "high"))
         meaning = f"at {at} (approximate), whatever rounding to the grid added"
         value = _with_unit(question, f"{low} to {high}")
         found.append(Fact("Standard deviation", value, meaning))
@@ -272,8 +273,10 @@ def _numbers(question: Question, summary: Mapping[str, Any] | None) -> list[Fact
 
 def _between(low: float | None, high: float | None) -> str:
     if low is None:
-        return "anywhere" if high is None else f"below {high:g}"
-    return f"{low:g} or above" if high is None else f"from {low:g} to {high:g}"
+        return "anywhere" if high is None else f"below {number_text(high)}"
+    if high is None:
+        return f"{number_text(low)} or above"
+    return f"from {number_text(low)} to {number_text(high)}"
 
 
 def _slices(cross: Cross, table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -121,5 +121,8 @@ func (p *plan) agreedEpsilon(limit string) (float64, error) {
 		return 0, fmt.Errorf("one report reveals a local epsilon of %.4f, above the limit of %s:"+
 			" nothing would ever be sent", p.localEpsilon, text)
 	}
+	if limit == "" {
+		return math.Inf(1), nil // each report is within the promise, and nobody limits their sum
+	}
 	return most, nil
 }

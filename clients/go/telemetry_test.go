@@ -161,6 +161,22 @@ func TestTheLimitIsOfAllReports(t *testing.T) {
 	}
 }
 
+func TestWithoutALimitALocalPromiseIsOfEachReport(t *testing.T) {
+	p := newPerson(t)
+	plan := bytes.Replace(planText(false, flags("a", "b")),
+		[]byte(`"delta":"1e-6","epsilon":"1","kind":"proven"`), []byte(`"delta":null,"epsilon":"3","kind":"local"`), 1)
+	tool := p.tool(plan, "")
+	p.say(tool, "on")
+	for window := 0; window < 4; window++ {
+		tool.Record(Answers{"used": "a"})
+		p.days(1)
+		p.work(tool)
+	}
+	if len(p.bodies) != 4 {
+		t.Errorf("%d reports of 4 windows", len(p.bodies))
+	}
+}
+
 func TestWhatCanNeverBeSentIsAnError(t *testing.T) {
 	good := Options{Tool: "tool", Plan: planText(false, flags("a", "b")), To: "https://example.org", Limit: "3"}
 	for name, change := range map[string]func(*Options){

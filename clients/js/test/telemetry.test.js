@@ -103,6 +103,19 @@ test("the limit is of all reports", async (t) => {
   assert.match(tool.problem, /above 6/);
 });
 
+test("without a limit a local promise is of each report", async (t) => {
+  const promise = { kind: "local", epsilon: "3", delta: null, eta: null };
+  const p = await person(t, { plan: { ...planOf(["a", "b"]), promise }, limit: "" });
+  const tool = await p.open();
+  await tool.command("on");
+  for (let window = 0; window < 4; window++) {
+    await tool.record({ used: "a" });
+    p.days(1);
+    await p.work();
+  }
+  assert.equal(p.bodies.length, 4);
+});
+
 test("what can never be sent is an error", async () => {
   const good = { tool: "tool", plan: planOf(["a", "b"]), to: "https://example.org", limit: 3, folder: "/nowhere" };
   for (const [change, sentence] of [

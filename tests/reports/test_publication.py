@@ -138,9 +138,9 @@ STYLES = {
     None,
     "max-width:100%;height:auto",
     "overflow-x:auto;margin:0.5em 0",
-    "text-align:left",
-    "text-align:right",
-    "text-align:right;white-space:nowrap",
+    "padding:0.1em 0.6em;text-align:left",
+    "padding:0.1em 0.6em;text-align:right",
+    "padding:0.1em 0.6em;text-align:right;white-space:nowrap",
 }
 
 

@@ -12,7 +12,7 @@ from shoal.analysis.estimates import Estimates
 from shoal.analysis.intervals import IntervalKind
 from shoal.analysis.question_estimates import QuestionEstimates
 from shoal.analysis.trends import CrowdDifference, Trend
-from shoal.reports.charts import WIDTHS, chart, difference_chart, page_layout, trend_chart
+from shoal.reports.charts import WIDTHS, bar_chart, difference_chart, histogram, trend_chart
 from shoal.reports.page import render
 from shoal.reports.publication import Publication
 from shoal.support.results import MAX_ROWS, Displayed
@@ -58,15 +58,15 @@ def _charts(result: Displayed) -> Charts:
 def _intervals(
     questions: Mapping[str, QuestionEstimates], level: float = 0.95, kind: IntervalKind = "exact"
 ) -> Charts:
-    """Yield a chart for each question, all on one scale."""
+    """Yield a chart of the possible shares of each question, as on a page."""
     small = {place: one for place, one in enumerate(questions.values()) if len(one) <= MAX_ROWS}
     if not small:
         return
     first = next(iter(small.values()))
     numbers = first.estimates.questions_json(small.values(), level, kind)
-    layout = page_layout(numbers, _WIDE)
     for place, one in small.items():
-        yield place, chart(one.question, numbers, layout, **_given())
+        draw = histogram if one.question.kind == "number" else bar_chart
+        yield place, draw(one.question, numbers, _WIDE, **_given())
 
 
 def _small(document: Mapping[str, Any]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:

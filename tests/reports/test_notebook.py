@@ -22,6 +22,7 @@ from shoal.analysis.text.decode import decode
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.audit.randomizers import Verdict
 from shoal.compare import compare
+from shoal.curator import Curator, release
 from shoal.device.arrays.infer_survey import infer_survey
 from shoal.errors import InputError, MissingExtraError, UnknownNameError
 from shoal.lab.study import study
@@ -116,6 +117,12 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "proposal": lambda: infer_survey(pa.table({EVIL: ["yes", "no"] * 50}), name=EVIL),
     "study": lambda: study(shoal.plan(TINY, q="0.1"), users=50, repetitions=5, seed=1),
     "verdict": lambda: Verdict(True, (EVIL,), (), 10, 0.99, 1.0, 2.0),
+    "curator, a survey": lambda: release(
+        SURVEY, {one.name: [""] * 9 for one in ASKED}, epsilon="1", neighbours="replace"
+    ),
+    "curator, a count": lambda: Curator({"a": [1, 2]}, neighbours="replace").count(
+        "a>1", epsilon="1"
+    ),
 }
 
 

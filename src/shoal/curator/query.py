@@ -15,8 +15,11 @@ from typing import Any, Literal
 from shoal.curator.noise import NEIGHBOURS_IN_WORDS, Neighbours, float_at_least
 from shoal.errors import InputError
 from shoal.support.checks import check_level
+from shoal.support.results import Displayed, Section, first_rows
 from shoal.support.rounding import text_up
 from shoal.theory import laplace
+
+_CHANGES = {"replace": "replaced", "add-remove": "added or removed"}
 
 Query = Literal["count", "fraction", "sum", "mean", "histogram", "vector"]
 
@@ -39,8 +42,8 @@ class Accuracy:
         return fields | {"lecture_alpha": fields.pop("lecture")}
 
 
-@dataclass(frozen=True)
-class Release:
+@dataclass(frozen=True, repr=False)
+class Release(Displayed):
     """Noisy values and everything that may be said about them in public.
 
     `what` describes the query, as the budget records it. `values` may be negative, or larger than
@@ -63,6 +66,21 @@ class Release:
     bounds: tuple[float, float] | None = None
     clamped: bool = False
     rounding: float = 0.0
+
+    def _headline(self) -> str:
+        return f"{self.what}: epsilon {self.epsilon}, if one row is {_CHANGES[self.neighbours]}"
+
+    def _sections(self) -> list[Section]:
+        shown, left_out = first_rows(zip(self.values, self.interval(), strict=True))
+        labels = self.labels or [self.query] * len(shown)
+        rows = [
+            (label, f"{value:,.6g}", f"{low:,.6g}", f"{high:,.6g}")
+            for label, (value, (low, high)) in zip(labels, shown, strict=False)
+        ]
+        return [Section(("", "value", "low", "high"), rows, left_out=left_out)]
+
+    def _remarks(self) -> tuple[str, ...]:
+        return self.assumptions
 
     @property
     def value(self) -> float:

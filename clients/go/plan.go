@@ -18,7 +18,7 @@ type plan struct {
 	window  int64 // seconds
 	promise string
 	// localEpsilon is what one report, or with memory any number of reports of one answer, reveals
-	// to whoever sees them.
+	// to everyone who sees them.
 	localEpsilon float64
 }
 

@@ -120,6 +120,9 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "curator, a survey": lambda: release(
         SURVEY, {one.name: [""] * 9 for one in ASKED}, epsilon="1", neighbours="replace"
     ),
+    "curator, numbers": lambda: release(
+        SURVEY, {one.name: [""] * 9 for one in ASKED}, epsilon="1", neighbours="replace"
+    ).numbers["hours"],
     "curator, a count": lambda: Curator({"a": [1, 2]}, neighbours="replace").count(
         "a>1", epsilon="1"
     ),

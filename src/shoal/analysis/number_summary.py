@@ -88,17 +88,26 @@ class _WeightedSum(NamedTuple):
     sigma: float
 
 
-@dataclass(frozen=True, repr=False)
-class NumberSummary(Displayed):
-    """Statements about the numbers themselves; `ranges` are the estimates of points or bins."""
+class NumberStatements(Displayed):
+    """Statements about numbers, from estimates of their points or bins, of a crowd or a curator."""
 
     question: Number
-    ranges: tuple[Estimate, ...]
+    ranges: tuple[Any, ...]
     level: float
-    missing: Estimate | None = None
 
-    def _headline(self) -> str:
-        return f"{self.question.name}: {self.ranges[0].reports:,} reports, at {self.level:.6g}"
+    @property
+    def mean(self) -> NumberEstimate | None:
+        """The mean of the numbers, clamped to the grid; None for bins, which have none."""
+        raise NotImplementedError
+
+    @property
+    def variance(self) -> NumberEstimate | None:
+        """The variance of the numbers; that of the points is 0 to h^2/4 larger, for a step h."""
+        raise NotImplementedError
+
+    @property
+    def _parts_below(self) -> list[PartLimits]:
+        raise NotImplementedError
 
     def _sections(self) -> list[Section]:
         rows = []
@@ -114,6 +123,33 @@ class NumberSummary(Displayed):
     @cached_property
     def _grid(self) -> NDArray[np.float64]:
         return np.array([float(point) for point in self.question.grid])
+
+    def quantile(self, part: float) -> Quantile:
+        """Return the range in which a part of the numbers ends; 0 < part < 1."""
+        return find_quantile(self.question, self.ranges, self._parts_below, part, self.level)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the statements as plain JSON values."""
+        return {
+            "level": self.level,
+            "limits": [float(self._grid[0]), float(self._grid[-1])] if self.question.grid else None,
+            "mean": self.mean and asdict(self.mean),
+            "variance": self.variance and asdict(self.variance),
+            "quantiles": [asdict(self.quantile(part)) for part in QUANTILES],
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class NumberSummary(NumberStatements):
+    """Statements about the numbers of a crowd."""
+
+    question: Number
+    ranges: tuple[Estimate, ...]
+    level: float
+    missing: Estimate | None = None
+
+    def _headline(self) -> str:
+        return f"{self.question.name}: {self.ranges[0].reports:,} reports, at {self.level:.6g}"
 
     def _sum(self, weights: NDArray[np.float64]) -> _WeightedSum:
         """Sum weights over the people at each point; people without a number weigh 0."""
@@ -185,10 +221,6 @@ class NumberSummary(Displayed):
         low, high = value - reach - step**2 / 4, value + reach
         return NumberEstimate(value, max(low, 0.0), max(high, 0.0), self.level)
 
-    def quantile(self, part: float) -> Quantile:
-        """Return the range in which a part of the numbers ends; 0 < part < 1."""
-        return find_quantile(self.question, self.ranges, self._parts_below, part, self.level)
-
     @cached_property
     def _parts_below(self) -> list[PartLimits]:
         """Limits of the part of the numbers below each edge, each wrong with at most half a miss.
@@ -207,15 +239,6 @@ class NumberSummary(Displayed):
             )
 
         return limits_at_edges(len(self.ranges), limits)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "level": self.level,
-            "limits": [float(self._grid[0]), float(self._grid[-1])] if self.question.grid else None,
-            "mean": self.mean and asdict(self.mean),
-            "variance": self.variance and asdict(self.variance),
-            "quantiles": [asdict(self.quantile(part)) for part in QUANTILES],
-        }
 
 
 PartLimits = tuple[float, float]

@@ -32,11 +32,9 @@ from shoal.analysis.contrasts import Combination
 from shoal.analysis.independence import Independence, InteractionTest
 from shoal.analysis.intervals import FEW_STEPS, Interval, staircase
 from shoal.analysis.number_summary import (
-    QUANTILES,
     NumberEstimate,
+    NumberStatements,
     PartLimits,
-    Quantile,
-    find_quantile,
     limits_at_edges,
     part_limits,
 )
@@ -146,17 +144,16 @@ def part_of(first: NoisyCount, others: Sequence[NoisyCount], level: float) -> Co
     return Combination(value, first.noise.sigma * slopes, low, high, level, "exact")
 
 
-@dataclass(frozen=True)
-class NoisyNumbers:
-    """The mean, the variance and the quantiles of a number question."""
+@dataclass(frozen=True, repr=False)
+class NoisyNumbers(NumberStatements):
+    """Statements about the numbers of a table."""
 
     question: Number
     ranges: tuple[NoisyCount, ...]
     level: float
 
-    @cached_property
-    def _grid(self) -> NDArray[np.float64]:
-        return np.array([float(point) for point in self.question.grid])
+    def _headline(self) -> str:
+        return f"{self.question.name}: {self.ranges[0].rows:,} rows, at {self.level:.6g}"
 
     @cached_property
     def _counts(self) -> NDArray[np.float64]:
@@ -210,10 +207,6 @@ class NoisyNumbers:
         step = float(self._grid[1] - self._grid[0])
         return replace(squares, low=max(squares.low - off - step**2 / 4, 0.0))
 
-    def quantile(self, part: float) -> Quantile:
-        """Return the range in which a part of the numbers ends; 0 < part < 1."""
-        return find_quantile(self.question, self.ranges, self._parts_below, part, self.level)
-
     @cached_property
     def _parts_below(self) -> list[PartLimits]:
         """Limits of the part below each edge, each wrong with at most half a miss."""
@@ -224,16 +217,6 @@ class NoisyNumbers:
             return part_limits(_total_limits(below, miss), _total_limits(above, miss))
 
         return limits_at_edges(len(self.ranges), limits)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the estimates as plain JSON values."""
-        return {
-            "level": self.level,
-            "limits": [float(self._grid[0]), float(self._grid[-1])] if self.question.grid else None,
-            "mean": self.mean and asdict(self.mean),
-            "variance": self.variance and asdict(self.variance),
-            "quantiles": [asdict(self.quantile(part)) for part in QUANTILES],
-        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -216,6 +216,7 @@ def on_lattice(value: Fraction, step: Fraction) -> Fraction:
 Neighbours = Literal["replace", "add-remove"]
 
 
+CHANGES = {"replace": "replaced", "add-remove": "added or removed"}
 NEIGHBOURS_IN_WORDS = {
     "replace": "Neighbours replace one row by any other; the number of rows is public.",
     "add-remove": "Neighbours add or remove one row; the number of rows is private.",

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from shoal.curator.noise import NEIGHBOURS_IN_WORDS, Neighbours, float_at_least
+from shoal.curator.noise import CHANGES, NEIGHBOURS_IN_WORDS, Neighbours, float_at_least
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.support.results import Displayed, Section, first_rows
-from shoal.support.rounding import text_up
+from shoal.support.rounding import text_down, text_near, text_up
 from shoal.theory import laplace
-
-_CHANGES = {"replace": "replaced", "add-remove": "added or removed"}
 
 Query = Literal["count", "fraction", "sum", "mean", "histogram", "vector"]
 
@@ -68,13 +66,18 @@ class Release(Displayed):
     rounding: float = 0.0
 
     def _headline(self) -> str:
-        return f"{self.what}: epsilon {self.epsilon}, if one row is {_CHANGES[self.neighbours]}"
+        if not self.scale:
+            return f"{self.what}: public, without noise"
+        return (
+            f"{self.what}: proven: epsilon {self.epsilon}, against readers of this release, if one"
+            f" row is {CHANGES[self.neighbours]}"
+        )
 
     def _sections(self) -> list[Section]:
         shown, left_out = first_rows(zip(self.values, self.interval(), strict=True))
         labels = self.labels or [self.query] * len(shown)
         rows = [
-            (label, f"{value:,.6g}", f"{low:,.6g}", f"{high:,.6g}")
+            (label, text_near(value, 8), text_down(low, 8), text_up(high, 8))
             for label, (value, (low, high)) in zip(labels, shown, strict=False)
         ]
         return [Section(("", "value", "low", "high"), rows, left_out=left_out)]

@@ -23,6 +23,7 @@ from shoal.curator.budget import Budget
 from shoal.curator.counts import CountNoise, count_table, released_survey
 from shoal.curator.estimates import NoisyCount, NoisyCross, NoisyNumbers
 from shoal.curator.noise import (
+    CHANGES,
     NEIGHBOURS_IN_WORDS,
     Neighbours,
     check_delta,
@@ -320,8 +321,10 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
 
     @property
     def _promise(self) -> str:
-        change = {"replace": "replaced", "add-remove": "added or removed"}[self.neighbours]
-        return f"proven: {self._spent}, against readers of this release, if one row is {change}"
+        return (
+            f"proven: {self._spent}, against readers of this release, if one row is"
+            f" {CHANGES[self.neighbours]}"
+        )
 
     @property
     def _plain_promise(self) -> str:

@@ -273,21 +273,25 @@ class Service:
 
     async def _within(self, seconds: float, work: Callable[[], R]) -> R:
         running = self._submit(work)
+        result = asyncio.wrap_future(running)
         try:
-            await asyncio.wait([running], timeout=seconds)
-            if running.done():
-                return running.result()
+            await asyncio.wait([result], timeout=seconds)
+            if result.done():
+                return result.result()
             self.was_late = True
             raise StorageTimeout(f"the data did not respond within {seconds:g} seconds.")
         finally:
+            # At once: `result` would pass it on only in the loop's next turn, and the work might
+            # begin before.
             running.cancel()
+            result.cancel()
 
     async def on_store_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run work that may take long on the store's thread; `in_store` is for requests."""
-        return await self._submit(lambda: work(*args, **kwargs))
+        return await asyncio.wrap_future(self._submit(lambda: work(*args, **kwargs)))
 
-    def _submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
-        return asyncio.wrap_future(self.store_thread.submit(self._watched, work))
+    def _submit(self, work: Callable[[], R]) -> Future[R]:
+        return self.store_thread.submit(self._watched, work)
 
     def _watched(self, work: Callable[[], R]) -> R:
         try:

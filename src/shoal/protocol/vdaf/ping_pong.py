@@ -64,4 +64,4 @@ def _decode(kind: int, message: bytes) -> bytes:
     field = message[_HEADER:]
     if message[:_HEADER] != _encode(kind, field)[:_HEADER]:
         raise VdafError("a message of the other aggregator is malformed.")
-    return bytes(field)
+    return field

@@ -13,7 +13,7 @@ from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
 from bench.measuring import Candidate, Options, Table, best_times
 from bench.without_kernels import R, without_kernels
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.vdaf import MultihotCountVec, PingPong, Prio3, field, xof
+from shoal.protocol.vdaf import AggregatorInput, MultihotCountVec, PingPong, Prio3, field, xof
 
 _LENGTHS = (10, 40, 100, 1000)
 _CTX, _INFO, _AAD = b"bench", b"bench hpke", bytes(120)
@@ -44,13 +44,13 @@ class _Party:
         self.public_keys = [KEMKey.from_pyca_cryptography_key(key.public_key()) for key in keys]
         self.public, self.inputs = self.shard()
         self.encrypted = self.encrypt()
-        self.state, self.request = self.topology.leader_init(
-            self.nonce, self.public, self.inputs[0]
-        )
-        _, self.response = self.topology.helper_init(
-            self.nonce, self.public, self.inputs[1], self.request
-        )
+        leader, helper = map(self.input, self.inputs)
+        _, self.request = self.topology.leader_init(leader)
+        _, self.response = self.topology.helper_init(helper, self.request)
         self.total = bytes(self.prio3.out_share_size)
+
+    def input(self, share: bytes) -> AggregatorInput:
+        return AggregatorInput(self.nonce, self.public, share)
 
     def shard(self) -> tuple[bytes, list[bytes]]:
         return self.prio3.shard(_CTX, self.measurement, self.nonce, self.rand)
@@ -64,11 +64,11 @@ class _Party:
         return encrypted
 
     def help(self, share: bytes) -> None:
-        out, _ = self.topology.helper_init(self.nonce, self.public, share, self.request)
+        out, _ = self.topology.helper_init(self.input(share), self.request)
         self.total = self.prio3.aggregate([self.total, out])
 
     def lead(self, share: bytes) -> None:
-        state, _ = self.topology.leader_init(self.nonce, self.public, share)
+        state, _ = self.topology.leader_init(self.input(share))
         self.total = self.prio3.aggregate(
             [self.total, self.topology.leader_finish(state, self.response)]
         )

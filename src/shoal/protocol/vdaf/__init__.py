@@ -15,12 +15,13 @@ from shoal.protocol.vdaf.circuits import (
     SumVec,
     best_chunk_length,
 )
-from shoal.protocol.vdaf.ping_pong import PingPong
+from shoal.protocol.vdaf.ping_pong import AggregatorInput, PingPong
 from shoal.protocol.vdaf.prio3 import NONCE_SIZE, VERIFY_KEY_SIZE, Prio3, VerifyState
 
 __all__ = [
     "NONCE_SIZE",
     "VERIFY_KEY_SIZE",
+    "AggregatorInput",
     "Circuit",
     "Count",
     "Histogram",

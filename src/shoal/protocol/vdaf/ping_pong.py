@@ -8,6 +8,7 @@ the aggregation jobs of DAP.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.errors import VdafError
@@ -16,6 +17,15 @@ from shoal.protocol.vdaf.prio3 import Prio3, VerifyState
 _INITIALIZE, _FINISH = 0, 2
 _HEADER = 5
 """A message is its type, the length of its only field in four bytes, and the field."""
+
+
+@dataclass(frozen=True, repr=False)
+class AggregatorInput:
+    """What one aggregator knows of one report; its share is secret."""
+
+    nonce: bytes
+    public_share: bytes
+    input_share: bytes
 
 
 class PingPong:
@@ -30,19 +40,15 @@ class PingPong:
             raise VdafError(f"ping-pong is for 2 aggregators, got {prio3.shares}.")
         self._prio3, self._ctx, self._verify_key = prio3, ctx, verify_key
 
-    def leader_init(
-        self, nonce: bytes, public_share: bytes, input_share: bytes
-    ) -> tuple[VerifyState, bytes]:
+    def leader_init(self, report: AggregatorInput) -> tuple[VerifyState, bytes]:
         """Return the leader's state and its message to the helper."""
-        state, share = self._init(0, nonce, public_share, input_share)
+        state, share = self._init(0, report)
         return state, _encode(_INITIALIZE, share)
 
-    def helper_init(
-        self, nonce: bytes, public_share: bytes, input_share: bytes, inbound: bytes
-    ) -> tuple[bytes, bytes]:
+    def helper_init(self, report: AggregatorInput, inbound: bytes) -> tuple[bytes, bytes]:
         """Return the helper's output share and its message to the leader."""
         leader_share = _decode(_INITIALIZE, inbound)
-        state, share = self._init(1, nonce, public_share, input_share)
+        state, share = self._init(1, report)
         message = self._prio3.verifier_shares_to_message(self._ctx, [leader_share, share])
         out_share = self._prio3.verify_next(self._ctx, state, message)
         return out_share, _encode(_FINISH, message)
@@ -51,8 +57,9 @@ class PingPong:
         """Return the leader's output share."""
         return self._prio3.verify_next(self._ctx, state, _decode(_FINISH, inbound))
 
-    def _init(self, aggregator: int, *report: bytes) -> tuple[VerifyState, bytes]:
-        return self._prio3.verify_init(self._verify_key, self._ctx, aggregator, *report)
+    def _init(self, aggregator: int, report: AggregatorInput) -> tuple[VerifyState, bytes]:
+        sent = report.nonce, report.public_share, report.input_share
+        return self._prio3.verify_init(self._verify_key, self._ctx, aggregator, *sent)
 
 
 def _encode(kind: int, field: bytes) -> bytes:

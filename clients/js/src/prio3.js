@@ -20,7 +20,7 @@ const ROUNDS = [
   0x80000001, 0, 0x80008008, 0x80000000,
 ];
 
-// Where the words of each lane move in one walk through all but the first: from (x, y) to (y, 2x + 3y).
+// Where each lane but the first moves, in one walk: from (x, y) to (y, 2x + 3y).
 const WALK = [2];
 for (let x = 1, y = 0; WALK.length < 25; ) {
   [x, y] = [y, (2 * x + 3 * y) % 5];
@@ -169,10 +169,10 @@ export const expand = (seed, tag, binder, length) => {
   for (let more = 0; ; more++) {
     const stream = turboshake128(xofMessage(seed, tag, binder), ELEMENT * (length + more));
     const view = new DataView(stream.buffer);
+    const word = (/** @type {number} */ place) => view.getBigUint64(8 * place, true);
     const kept = Array.from(
       { length: length + more },
-      (_, place) =>
-        view.getBigUint64(ELEMENT * place, true) + (view.getBigUint64(ELEMENT * place + 8, true) << 64n),
+      (_, place) => word(2 * place) + (word(2 * place + 1) << 64n),
     ).filter((element) => element < MODULUS);
     if (kept.length >= length) return kept.slice(0, length);
   }
@@ -234,7 +234,8 @@ export const shard = (ctx, bits, maxWeight, nonce, rand, chunk, shares = 2) => {
   const weight = values.reduce((sum, bit) => sum + bit, 0);
   must(values.every((bit) => bit == 0 || bit == 1), "each element of a measurement is 0 or 1.");
   must(weight <= maxWeight, `a measurement has at most ${maxWeight} ones.`);
-  must(nonce.length == 16 && rand.length == randSize(shares), "the nonce or the randomness has a wrong length.");
+  const drawn = nonce.length == 16 && rand.length == randSize(shares);
+  must(drawn, "the nonce or the randomness has a wrong length.");
   const measurement = [...values, ...weightBits(weight, maxWeight)].map(BigInt);
   const { length } = measurement;
   const step = chunk ?? bestChunkLength(length);

@@ -1,8 +1,8 @@
 """Shares and means among people whose number is itself estimated, with score intervals.
 
-A share among the people of an arm, of a step or of a start period is a ratio of two unbiased counts
-``top / whole``. If its true value is v, the sum T(v) = top - v whole has mean zero, and its variance
-is known: that of the flips, exactly, from the covariance of the two counts, and that of who was
+A share among the people of an arm, of a step or of a start period is a ratio ``top / whole`` of two
+unbiased counts. If its true value is v, T(v) = top - v whole has mean zero, and its variance is
+known: that of the flips, exactly, from the covariance of the two counts, and that of who was
 drawn from the population, n v (1 - v) for a share among n people. The interval holds every v with
 |T(v)| <= factor * sigma(v): Fieller's (1954), with Wilson's (1927) variance at the value tested, so
 that a share of 0 or 100 % is covered too. It is approximate: normal, for many reports. Where the
@@ -43,7 +43,7 @@ _MAX_FACTOR = 37.0  # where the normal distribution has nothing left in doubles
 
 
 def no_spread(value: Array, factor: float) -> Array:
-    """The people who reported are all there is: nobody was drawn."""
+    """Return 0: the people who reported are all there is, and nobody was drawn."""
     return np.zeros_like(value)
 
 
@@ -60,9 +60,9 @@ def share_spread(people: Array) -> Spread:
 def mean_spread(counts: Array, grid: Array, noise: Array) -> Spread:
     """Return the second moment about v of numbers on a grid, as counted, not too small.
 
-    One standard deviation of its own flips is added, and as in Wilson's interval it is at least that
-    of a few people at the far end, whom a sample may not show. It is at most n (high - v)(v - low),
-    which no numbers in these limits exceed (Bhatia and Davis 2000).
+    One standard deviation of its own flips is added, and as in Wilson's interval it is at least
+    that of a few people at the far end, whom a sample may not show. It is at most
+    n (high - v)(v - low), which no numbers in these limits exceed (Bhatia and Davis 2000).
     """
     low, high = grid[0], grid[-1]
     people = np.maximum(counts.sum(axis=-1), 0.0)

@@ -51,7 +51,7 @@ def open_token_admin(
     except DataInUse:
         pass
     running = read_addresses(folder)
-    console = running.get("console") or running.get("ops")
+    console = running.get("console")
     if console is None:
         raise InputError(
             f"a collector is using {folder}, but where it listens is not known; give the console's"

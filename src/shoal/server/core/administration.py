@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from shoal import __version__
 from shoal.errors import InputError, PrivacyRefusal
@@ -215,8 +216,8 @@ def objection(plan: Plan, settings: PlanSettings, others: Iterable[Plan]) -> Pro
     """Return why a plan is refused beside others that accept reports, or None."""
     # A plan that protects less than another one of the same survey is refused while the other is
     # open, since the same people would answer both.
-    if plan.crowd_size is None or plan.crowd_size < settings.min_crowd:
-        return problems.CROWD_TOO_SMALL
+    if too_small := settings.crowd_too_small(plan.crowd_size):
+        return replace(problems.CROWD_TOO_SMALL, title=too_small)
     if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
         return problems.PROMISE_UNPROVEN
     try:

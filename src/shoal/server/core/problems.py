@@ -164,7 +164,9 @@ PROMISE_UNPROVEN = Problem(
     "The plan's promise is not proven, and this collector accepts proven promises only.",
 )
 CROWD_TOO_SMALL = Problem(
-    422, "plan-unsafe", "The plan has no crowd size, or one below this collector's minimum."
+    422,
+    "plan-unsafe",
+    "The plan has no crowd size, or one below the minimum here, the setting min_crowd.",
 )
 PROTECTS_LESS = Problem(
     422,

@@ -120,7 +120,7 @@ class Parties:
         self._relays += 1
         return Party(
             self._folder / f"relay{self._relays}",
-            *("relay", "--listen", f"127.0.0.1:{self._relay_port}", "--ops", "127.0.0.1:0"),
+            *("relay", "--public", f"127.0.0.1:{self._relay_port}", "--console", "127.0.0.1:0"),
             *("--max-share-percent", "100", "--analyzer", self.plan.parties.analyzer),
             *(*options, str(self._folder / "plan.json")),
         )
@@ -138,7 +138,7 @@ class Parties:
 
     def ready(self) -> bool:
         """Whether the relay says that it is ready."""
-        return console_get(self.relay.ready["ops"], "/readyz", "")[0] == 200
+        return console_get(self.relay.ready["console"], "/readyz", "")[0] == 200
 
     def __enter__(self) -> Parties:
         self.analyzer.start()

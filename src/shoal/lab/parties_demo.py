@@ -78,7 +78,7 @@ def demonstrate_parties(
         plan.write(plan_file)
         analyzer = ["analyzer", "--public", f"127.0.0.1:{analyzer_port}", "--console"]
         analyzer += ["127.0.0.1:0", "--honest", "all", str(plan_file)]
-        relay = ["relay", "--listen", f"127.0.0.1:{relay_port}", "--ops", "127.0.0.1:0"]
+        relay = ["relay", "--public", f"127.0.0.1:{relay_port}", "--console", "127.0.0.1:0"]
         relay += ["--analyzer", plan.parties.analyzer, str(plan_file)]
         with (
             running("analyzer", analyzer, data / "analyzer") as read,

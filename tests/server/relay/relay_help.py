@@ -371,7 +371,7 @@ class RelayWorld:
         setattr(relay.metrics, "committed", lambda seconds: None)  # noqa: B010
         await stack.enter_async_context(relay)
         world = cls(relay, analyzer, log)
-        for side, app in (("public", relay.public), ("ops", relay.ops)):
+        for side, app in (("public", relay.public), ("console", relay.console)):
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             client = httpx.AsyncClient(transport=transport, base_url="http://relay")
             world.clients[side] = await stack.enter_async_context(client)

@@ -59,7 +59,7 @@ def running_console(folder: Path, url: str | None, secret_file: Path | None) -> 
     if url is not None:
         return ConsoleClient(url, secret_file, "--admin-token")
     running = read_addresses(folder)
-    console = running.get("console") or running.get("ops")
+    console = running.get("console")
     if console is None:
         raise InputError(
             f"where a collector with the data in {folder} listens is not known; start it, or give"

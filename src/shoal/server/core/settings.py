@@ -165,11 +165,11 @@ class AnalyzerSettings(ServiceSettings):
 class RelaySettings(SenderLimits, ServiceSettings):
     """Settings of a relay."""
 
-    listen: str = setting(
+    public: str = setting(
         "127.0.0.1:8410", "Address for encrypted reports: host:port.", is_address=True
     )
-    ops: str = setting(
-        "127.0.0.1:8411", "Address of health, metrics and crowds: host:port.", is_address=True
+    console: str = setting(
+        "127.0.0.1:8411", "Address of the console (API and metrics): host:port.", is_address=True
     )
     database: str = setting("", "PostgreSQL database that several relays share: postgresql://...")
     origins: str = setting(

@@ -16,6 +16,7 @@ from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import oblivious_collector, poisoning
 from shoal.protocol.plan import Aggregators, Plan
+from shoal.reports.site import is_for_readers
 from shoal.server.core import problems
 from shoal.server.core.backup import back_up
 from shoal.server.core.ingest import limits_document
@@ -49,6 +50,8 @@ class Administration:
         self.plans = {record.plan.id: record for record in store.plans()}
         """All plans by their ids, as last read."""
         self._moving = asyncio.Lock()
+        self.changed = asyncio.Event()
+        """Set when plans or releases may have changed, for whoever shows them."""
 
     # Plans
 
@@ -101,6 +104,7 @@ class Administration:
                 await self.in_store(self.reload_all)
             problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
         if problem is None:
+            self.changed.set()
             await self._record(by, f"plan {wanted}", plan_id)
         return problem
 
@@ -169,6 +173,30 @@ class Administration:
         await self.in_store(self.store.set_origins, plan_id, origins)
         await self.reload(plan_id)
         await self._record(by, "origins set", plan_id)
+
+    # Public results
+
+    def public_plans(self) -> list[PlanRecord]:
+        """Return the plans whose releases are public."""
+        return [one for one in self.plans.values() if one.is_public and one.state != "destroyed"]
+
+    async def set_public(
+        self, plan_id: str, public: bool, *, by: str = "the command line"
+    ) -> Problem | None:
+        """Make the releases of a plan public, or no longer; return why not."""
+        record = self.plans.get(plan_id)
+        if record is None:
+            return problems.UNKNOWN_PLAN
+        if public and (record.certificate is None or record.state == "destroyed"):
+            return problems.WRONG_STATE
+        if public and not is_for_readers(record.plan):
+            return problems.NOT_FOR_READERS
+        if record.is_public != public:
+            await self.in_store(self.store.set_public, plan_id, public)
+            await self.reload(plan_id)
+            self.changed.set()
+            await self._record(by, f"results {'made public' if public else 'hidden'}", plan_id)
+        return None
 
     # Backups
 

@@ -20,6 +20,7 @@ from shoal.support.disk import Disk
 from shoal.support.files import first_line, read_json
 
 _PREFIX = "SHOAL_"
+PUBLIC_RESULTS = "Serve the releases of plans that were made public, at /results/."
 _OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
 """Variables of other commands."""
 
@@ -151,6 +152,7 @@ class Settings(SenderLimits, ServiceSettings):
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
+    public_results: bool = setting(False, PUBLIC_RESULTS)
     max_queued_reports: int = setting(200_000, "Maximum reports that wait for the disk.", lowest=1)
 
 
@@ -163,6 +165,7 @@ class AnalyzerSettings(ServiceSettings):
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
+    public_results: bool = setting(False, PUBLIC_RESULTS)
     opening_processes: int = setting(
         0, "Processes that open a crowd; 0 for one per core.", highest=1024
     )

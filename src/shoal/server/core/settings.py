@@ -194,6 +194,45 @@ class RelaySettings(SenderLimits, ServiceSettings):
     )
 
 
+@dataclass(frozen=True)
+class AggregatorSettings(ServiceSettings):
+    """Settings of a leader and of a helper."""
+
+    database: str = setting("", "PostgreSQL database with the data: postgresql://...")
+    allow_unproven: bool = setting(
+        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
+    )
+
+
+@dataclass(frozen=True)
+class HelperSettings(AggregatorSettings):
+    """Settings of a helper."""
+
+    public: str = setting("127.0.0.1:8430", "Address for the leader: host:port.", is_address=True)
+    console: str = setting(
+        "127.0.0.1:8431", "Address of the console (API and metrics): host:port.", is_address=True
+    )
+
+
+@dataclass(frozen=True)
+class LeaderSettings(SenderLimits, AggregatorSettings):
+    """Settings of a leader."""
+
+    public: str = setting("127.0.0.1:8420", "Address for reports: host:port.", is_address=True)
+    console: str = setting(
+        "127.0.0.1:8421", "Address of the console (API and metrics): host:port.", is_address=True
+    )
+    max_queued_megabytes: int = setting(
+        64, "Maximum megabytes of reports that wait for the disk.", lowest=1, highest=1 << 20
+    )
+    job_reports: int = setting(
+        256, "Reports that are verified with the helper at a time.", lowest=1, highest=10_000
+    )
+    helper_timeout: int = setting(
+        120, "Seconds that the helper may take to answer one request.", lowest=1
+    )
+
+
 def address(text: str) -> tuple[str, int]:
     """Split host:port; an IPv6 host stands in brackets.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.errors import PlanError, ReportError, missing_extra
 from shoal.protocol.dap.messages import (
+    ID_BYTES,
     VERSION,
     AggregateShareAad,
     BatchMode,
@@ -24,6 +25,7 @@ from shoal.protocol.dap.messages import (
     Opaque,
     PlaintextInputShare,
     Query,
+    Report,
     ReportMetadata,
     Role,
     TaskConfiguration,
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 
 KEM, KDF, AEAD = 0x20, 1, 1
 """X25519, HKDF-SHA256 and AES-128-GCM."""
+
+KEY_BYTES, TAG_BYTES = 32, 16
+_PLAINTEXT = 6
+"""Bytes of a `PlaintextInputShare` beside the share."""
 
 TASK_INFO = b"shoal"
 NEXT_BATCH = CollectionJobReq(Query(BatchMode.LEADER_SELECTED))
@@ -116,6 +122,17 @@ class Task:
     @cached_property
     def _about(self) -> bytes:
         return self.id + self.configuration.to_bytes()
+
+    @cached_property
+    def report_bytes(self) -> int:
+        """How many bytes an uploaded report has, which is the same for all of the task."""
+        shares = [self.prio3.input_share_size(aggregator) for aggregator in (0, 1)]
+        filled = [
+            HpkeCiphertext(0, bytes(KEY_BYTES), bytes(_PLAINTEXT + size + TAG_BYTES))
+            for size in shares
+        ]
+        metadata = ReportMetadata(bytes(ID_BYTES), 0)
+        return len(Report(metadata, bytes(self.prio3.public_share_size), *filled).to_bytes())
 
     # Input shares: from a device to an aggregator
 

@@ -10,14 +10,22 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from shoal.protocol.dap.messages import BATCH_ID_BYTES, CHECKSUM_BYTES, ID_BYTES
+from shoal.protocol.dap.messages import (
+    BATCH_ID_BYTES,
+    CHECKSUM_BYTES,
+    ID_BYTES,
+    Report,
+    ReportFault,
+)
 from shoal.protocol.dap.task import SecretKey, Task
 from shoal.protocol.random_bits import SystemBits
+from shoal.server.core import problems
+from shoal.server.core.problems import Problem
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import decrypt, encrypt
 from shoal.server.storage.records import Reason, State
@@ -44,6 +52,25 @@ class Batch:
     reports: int
     checksum: bytes
     share: bytes
+
+
+@dataclass
+class Upload:
+    """The reports of one request to a leader; `faults` says which were not accepted, and why."""
+
+    plan_id: str
+    reports: tuple[Report, ...]
+    faults: dict[bytes, ReportFault] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+
+_FAULTS: dict[Problem, ReportFault] = {
+    problems.WINDOW_EXPIRED: ReportFault.REPORT_DROPPED,
+    problems.WINDOW_NOT_OPEN: ReportFault.REPORT_TOO_EARLY,
+}
+"""What a report is told whose window is not open."""
 
 
 class AggregatorPlan(WindowedPlan):
@@ -79,6 +106,47 @@ class AggregatorPlan(WindowedPlan):
         )
 
     # Reports
+
+    def accept(self, uploads: Sequence[Upload], time: OpenWindows) -> list[Problem | None]:
+        """Store uploaded reports that have not come before; each upload notes its faults."""
+        return [self._accept(upload, time) for upload in uploads]
+
+    def _accept(self, upload: Upload, time: OpenWindows) -> Problem | None:
+        for window in {one.report_metadata.time for one in upload.reports}:
+            here = [one for one in upload.reports if one.report_metadata.time == window]
+            problem = self.problem(window, window, time)
+            if problem is not None and problem not in _FAULTS:
+                return problem
+            fault = None if problem is None else _FAULTS[problem]
+            good = []
+            for one in here:
+                found = fault or self._fault(one, window)
+                if found is None:
+                    good.append(one)
+                else:
+                    upload.faults[one.report_metadata.report_id] = found
+            self._store(window, good)
+        return None
+
+    def _fault(self, report: Report, window: int) -> ReportFault | None:
+        shares = (report.leader_encrypted_input_share, report.helper_encrypted_input_share)
+        if any(one.config_id != window % 256 for one in shares):
+            return ReportFault.OUTDATED_CONFIG
+        is_whole = len(report.to_bytes()) == self.task.report_bytes
+        is_plain = not report.report_metadata.public_extensions
+        return None if is_whole and is_plain else ReportFault.INVALID_MESSAGE
+
+    def _store(self, window: int, reports: Sequence[Report]) -> None:
+        """Store reports; one that came before is accepted again, and not stored."""
+        new = self.remember(window, [one.report_metadata.report_id for one in reports])
+        self._connection.executemany(
+            "INSERT INTO uploads (plan, window, report) VALUES (?, ?, ?)",
+            [
+                (self.plan.id, window, one.to_bytes())
+                for one, is_new in zip(reports, new, strict=True)
+                if is_new
+            ],
+        )
 
     def remember(self, window: int, ids: Sequence[bytes]) -> list[bool]:
         """Remember reports by their ids, and return which are new."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,23 +12,31 @@ from shoal.errors import InputError, PlanError, PrivacyRefusal
 from shoal.protocol.dap.messages import HpkeConfig, Role
 from shoal.protocol.dap.task import Task
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.server.aggregation.endpoint import DapEndpoint
 from shoal.server.aggregation.secrets import SharedSecret
 from shoal.server.aggregation.store import AggregatorStore, OpenTask
 from shoal.server.core import problems
 from shoal.server.core.administration import objection
-from shoal.server.core.http import App, Refusal, first
+from shoal.server.core.http import (
+    App,
+    Receive,
+    Refusal,
+    Scope,
+    first,
+    read_origins,
+    with_cors,
+)
 from shoal.server.core.ingest import Committer
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.openapi import Operation, ServiceHandlers, guarded_app, make_app, openapi
-from shoal.server.core.problems import Problem
+from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Party
 from shoal.server.core.settings import HelperSettings, LeaderSettings
 from shoal.server.core.tokens import token_of
 from shoal.server.storage.records import PlanRecord
 
+Handle = Callable[[Scope, Receive, Send], Awaitable[bool]]
 COLLECTOR_FILE = "collector-key"
 """The HPKE configuration of who collects, as DAP encodes it, in hexadecimal."""
 
@@ -62,14 +70,16 @@ class Aggregator(Party):
 
     async def begin(
         self,
-        endpoint: DapEndpoint,
+        *endpoints: Handle,
         committer: Committer[Any] | None = None,
-        *others: Coroutine[Any, Any, None],
+        others: Sequence[Coroutine[Any, Any, None]] = (),
     ) -> Self:
-        """Serve the endpoint, and start housekeeping and other tasks."""
-        refused = self.service.refused
-        documents = make_app((), lambda operation: operation.handler, refused)
-        self.public = first(endpoint.handle, documents)
+        """Serve the endpoints, and start housekeeping and other tasks."""
+        app: App = make_app((), lambda operation: operation.handler, self.service.refused)
+        for handle in reversed(endpoints):
+            app = first(handle, app)
+        origins = read_origins(self.settings.origins)
+        self.public = with_cors(app, lambda plan_id: origins)
         self.console = guarded_app(OPERATIONS, AggregatorHandlers(self), self.service)
         await self.service.in_store(self.read)
         self.service.start(committer, self, *others)

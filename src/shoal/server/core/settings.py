@@ -199,6 +199,10 @@ class AggregatorSettings(ServiceSettings):
     """Settings of a leader and of a helper."""
 
     database: str = setting("", "PostgreSQL database with the data: postgresql://...")
+    origins: str = setting(
+        "",
+        "Origins of the web pages that may send reports, such as https://page.example; * for all.",
+    )
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
@@ -230,6 +234,22 @@ class LeaderSettings(SenderLimits, AggregatorSettings):
     )
     helper_timeout: int = setting(
         120, "Seconds that the helper may take to answer one request.", lowest=1
+    )
+
+
+@dataclass(frozen=True)
+class AnalystSettings(ServiceSettings):
+    """Settings of an analyst who collects from a leader and a helper."""
+
+    console: str = setting("127.0.0.1:8441", "Address of the console: host:port.", is_address=True)
+    allow_unproven: bool = setting(
+        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
+    )
+    collect_seconds: int = setting(
+        60, "Seconds between two questions to the leader whether a batch is full.", lowest=1
+    )
+    leader_timeout: int = setting(
+        60, "Seconds that the leader may take to answer one request.", lowest=1
     )
 
 

@@ -67,7 +67,7 @@ class Helper(Aggregator):
             ("DELETE", "aggregate_shares/"): self._forget,
         }
         self._endpoint = endpoint
-        return await self.begin(endpoint)
+        return await self.begin(endpoint.handle)
 
     # Aggregation jobs
 

@@ -14,7 +14,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import oblivious_collector, poisoning
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Aggregators, Plan
 from shoal.server.core import problems
 from shoal.server.core.backup import back_up
 from shoal.server.core.ingest import limits_document
@@ -69,6 +69,8 @@ class Administration:
             await self.in_store(self.reload_all)
         if plan.id in self.plans:
             return None
+        if isinstance(plan.parties, Aggregators):
+            return problems.NEEDS_AGGREGATORS
         is_analyzer = isinstance(self._settings, AnalyzerSettings)
         if is_analyzer != (plan.parties is not None):
             return problems.NEEDS_COLLECTOR if is_analyzer else problems.NEEDS_ANALYZER

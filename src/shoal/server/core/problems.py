@@ -9,6 +9,8 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
+from shoal.protocol.plan import NO_SERVICES
+
 CLOSE = (b"connection", b"close")
 """The header of a connection's last response."""
 
@@ -192,6 +194,7 @@ NEEDS_ANALYZER = Problem(
     "other-party",
     "The plan names a relay and an analyzer, so no collector takes it; use shoal analyzer.",
 )
+NEEDS_AGGREGATORS = Problem(422, "other-party", NO_SERVICES)
 NEEDS_COLLECTOR = Problem(
     422,
     "other-party",

@@ -31,7 +31,13 @@ from shoal.protocol.dap.messages import (
     TaskConfiguration,
 )
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.protocol.vdaf import VERIFY_KEY_SIZE, MultihotCountVec, PingPong, Prio3
+from shoal.protocol.vdaf import (
+    VERIFY_KEY_SIZE,
+    MultihotCountVec,
+    PingPong,
+    Prio3,
+    best_chunk_length,
+)
 
 if TYPE_CHECKING:
     from pyhpke import CipherSuite
@@ -86,8 +92,8 @@ class Task:
         self.plan, self.id = plan, bytes.fromhex(plan.id)
         self.context = VERSION + self.id
         weight = plan.parties.max_weight
-        circuit = MultihotCountVec(plan.bits, weight)
-        self.prio3 = Prio3(circuit)
+        chunk = best_chunk_length(plan.bits + weight.bit_length())
+        self.prio3 = Prio3(MultihotCountVec(plan.bits, weight, chunk))
         self.configuration = TaskConfiguration(
             TASK_INFO,
             self.endpoint(Role.LEADER).encode(),
@@ -96,8 +102,8 @@ class Task:
             plan.reports_needed,
             BatchMode.LEADER_SELECTED,
             b"",
-            circuit.algorithm,
-            MultihotCountVecConfig(plan.bits, circuit.chunk_length, weight).to_bytes(),
+            MultihotCountVec.algorithm,
+            MultihotCountVecConfig(plan.bits, chunk, weight).to_bytes(),
         )
 
     @property

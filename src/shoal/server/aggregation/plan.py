@@ -155,7 +155,8 @@ class AggregatorPlan(WindowedPlan):
         if window not in self._seen:
             self._seen[window] = SeenReports(self._connection, self._keys, self.plan.id, window)
         table = np.frombuffer(b"".join(ids), np.uint8).reshape(-1, ID_BYTES)
-        return self._seen[window].remember(table).tolist()
+        new: list[bool] = self._seen[window].remember(table).tolist()
+        return new
 
     # Batches
 
@@ -207,9 +208,7 @@ class AggregatorPlan(WindowedPlan):
             raise StorageError("the key of a batch is missing; restore a backup.")
         opened = decrypt(key, bytes(content), self._about(number))
         reports, checksum = _HEAD.unpack_from(opened)
-        return Batch(
-            number, bytes(name), window, state, reports, checksum, opened[_HEAD.size :]
-        )
+        return Batch(number, bytes(name), window, state, reports, checksum, opened[_HEAD.size :])
 
     def _about(self, number: int) -> str:
         return f"{self.plan.id} batch {number}"
@@ -276,5 +275,3 @@ class AggregatorPlan(WindowedPlan):
             for one in batches
             if one is not None
         }
-
-

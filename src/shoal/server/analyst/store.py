@@ -26,9 +26,10 @@ class CollectedPlan(WindowedPlan):
         )
         release = release_bytes(self.plan, tally, number, window)
         self._records.add_release(self.plan.id, number, None, release)
-        crowd = (self.plan.id, number)
-        how = {"reports": tally.reports, "progress": 100, "release": release}
-        end_crowd(self._connection, self._keys, crowd, **how)
+        crowd, reports = (self.plan.id, number), tally.reports
+        end_crowd(
+            self._connection, self._keys, crowd, reports=reports, progress=100, release=release
+        )
         return number
 
     def discard_crowds(

@@ -82,7 +82,7 @@ class HelperStore(AggregatorStore):
     def _commit(
         self, plan: AggregatorPlan, batch: Batch, reports: Sequence[Verified]
     ) -> list[VerifyResp]:
-        """Commit the reports that are valid, new and of the batch's window, as far as there is room."""
+        """Commit the valid, new reports of the batch's window, as far as there is room."""
         time = self._time(plan)
         is_open = plan.problem(batch.window, batch.window, time) is None and batch.state == "open"
         room = plan.plan.reports_needed - batch.reports
@@ -113,7 +113,6 @@ class HelperStore(AggregatorStore):
             else VerifyResp(one.report_id, report_error=fault)
             for one, fault in zip(reports, faults, strict=True)
         ]
-
 
     def known_share(self, digest: bytes) -> bytes | None:
         """Return a share that was given out before, by the digest of its request."""

@@ -96,9 +96,7 @@ class Leader(Aggregator):
         }
         self._endpoint, self._loop = endpoint, asyncio.get_running_loop()
         others = [self._aggregate()]
-        return await self.begin(
-            ingest.handle, endpoint.handle, committer=committer, others=others
-        )
+        return await self.begin(ingest.handle, endpoint.handle, committer=committer, others=others)
 
     async def __aexit__(self, *error: object) -> None:
         for helper in self._helpers.values():

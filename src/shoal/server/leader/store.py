@@ -126,9 +126,7 @@ class LeaderStore(AggregatorStore):
                 "SELECT number FROM jobs WHERE digest = ?", (digest,)
             ).fetchone()
             for number in started:
-                self._connection.execute(
-                    "UPDATE uploads SET job = ? WHERE id = ?", (job, number)
-                )
+                self._connection.execute("UPDATE uploads SET job = ? WHERE id = ?", (job, number))
 
         self.database.run("begin an aggregation job", work)
 
@@ -195,10 +193,10 @@ class LeaderStore(AggregatorStore):
 
         return self.database.run("begin a collection job", work)
 
-    def collected(self, plan_id: str, name: bytes) -> bytes | None | Problem:
+    def collected(self, plan_id: str, name: bytes) -> bytes | Problem | None:
         """Return the result of a collection job, None before it is there, or a problem."""
 
-        def work() -> bytes | None | Problem:
+        def work() -> bytes | Problem | None:
             row = self._connection.execute(
                 "SELECT response FROM collections WHERE plan = ? AND name = ?", (plan_id, name)
             ).fetchone()

@@ -158,7 +158,8 @@ class Plan(Displayed):
         How many cohorts reports are spread over; by default what the survey's text needs.
     window
         The length, in seconds, of the windows in which a person is asked once: reports of one
-        window are released apart from those of others. None if a person is asked once for all.
+        window are released apart from those of others. None if a person is asked once for all. A
+        retention question brings its period.
     memory
         How q is split between permanent and fresh flips, or None.
     joint
@@ -221,6 +222,13 @@ class Plan(Displayed):
             object.__setattr__(self, "honest_fraction", share)
         self._check_view()
         self._check_parties()
+        for one in self.survey.retention:
+            if self.window not in (None, one.period):
+                raise PlanError(
+                    f"question {one.name!r} counts periods of {one.period} seconds, so windows"
+                    f" have the same length: leave window out, got window={self.window}."
+                )
+            object.__setattr__(self, "window", one.period)
         for group in self.joint:
             positions = {self.survey.bit(question, label) for question, label in group}
             if not 2 <= len(positions) == len(group) <= 16:
@@ -333,6 +341,19 @@ class Plan(Displayed):
         """How many reports make a whole crowd: crowd_size honest ones among all, rounded up."""
         honest = fractions.Fraction(self.honest_fraction or "1")
         return math.ceil((self.crowd_size or 0) / honest)
+
+    @property
+    def reports_per_device(self) -> int | None:
+        """How many reports a device ever makes; None if one in every window, without an end."""
+        if self.window is None:
+            return self.max_reports_per_person
+        found = self.survey.reports_per_device
+        return None if found is None else found * self.max_reports_per_person
+
+    @property
+    def devices_return(self) -> bool:
+        """Whether one device may be in several releases, which are then not independent."""
+        return self.reports_per_device != self.max_reports_per_person
 
     @property
     def local_epsilon(self) -> float:

@@ -179,9 +179,9 @@ class TestParties:
                 Parties("https://relay.example", origin)
 
     def test_parties_on_one_host(self):
-        assert Parties("https://a.example", "https://a.example:8443").share_a_host
-        assert Parties("http://[::1]:1", "http://[::1]:2").share_a_host
-        assert not PARTIES.share_a_host
+        assert Parties("https://a.example", "https://a.example:8443").one_operator
+        assert Parties("http://[::1]:1", "http://[::1]:2").one_operator
+        assert not PARTIES.one_operator
 
     @pytest.mark.parametrize("messages", [0, 2**16 + 1, True, "1", 1.0])
     def test_messages_are_a_number(self, messages: Any):

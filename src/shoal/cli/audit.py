@@ -235,7 +235,10 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         if not worst["exhaustive"]:
             words += f", the largest found of {worst['kinds']} kinds of such crowds"
         yield "sufficient", f"eta   {eta}", f"{words}; not a guarantee"
-    observer = "the collector too" if document["parties"] is None else "relay and analyzer together"
+    observer = "the collector too"
+    if document["parties"] is not None:
+        both = document["parties"]["one_operator"]
+        observer = "the operator of both parties" if both else "relay and analyzer together"
     local = f"revealed by one report alone, to {observer}"
     yield "local", f"epsilon {text_up(document['local']['epsilon'])}", local
     if pieces is not None:

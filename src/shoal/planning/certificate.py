@@ -28,7 +28,7 @@ from shoal.planning.bounds import (
 from shoal.planning.composition import Composition, group_factor, part_of
 from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
-from shoal.protocol.plan import VIEWS, Memory, Parties, Plan, View
+from shoal.protocol.plan import ONE_OPERATOR, VIEWS, Memory, Parties, Plan, View
 from shoal.protocol.promise import ComputedPromise, promise_warnings, refusal_of
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number, check_one_of, takes
@@ -204,6 +204,11 @@ class Certificate(Displayed):
         return math.ceil((self.crowd_size + self.colluders * self.reports_per_person) / honest)
 
     @property
+    def one_operator(self) -> bool:
+        """Whether the same people run relay and analyzer, so that they hide nothing together."""
+        return self.parties is not None and self.parties.one_operator
+
+    @property
     def local_epsilon(self) -> float:
         """The epsilon of one report by itself, against the collector too."""
         return local_epsilon(self.survey.differing_bits, self._q)
@@ -311,6 +316,8 @@ class Certificate(Displayed):
                 " time cover them."
             )
         alone = "the collector itself" if self.parties is None else "both parties together"
+        if self.one_operator:
+            alone = "the operator of relay and analyzer"
         honest = []
         if self.honest_fraction not in (None, "1"):
             honest.append(
@@ -339,7 +346,10 @@ class Certificate(Displayed):
         words = []
         if self.parties is not None:
             words.append(
-                "The relay and the analyzer do not share what they see; only the analyzer can"
+                f"The same people run relay and analyzer ({ONE_OPERATOR}); the promise of a crowd"
+                " holds against those who see only a release."
+                if self.one_operator
+                else "The relay and the analyzer do not share what they see; only the analyzer can"
                 " decrypt messages encrypted for it (HPKE, a computational assumption)."
             )
         if self.overflow is not None:
@@ -382,7 +392,10 @@ class Certificate(Displayed):
             "gain_over_local": _finite(self.gain_over_local(at)),
             "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
             "assumptions": list(self.assumptions),
-            "warnings": promise_warnings(at, round_up(delta), self.crowd_size),
+            "warnings": [
+                *(() if self.parties is None else self.parties.warnings),
+                *promise_warnings(at, round_up(delta), self.crowd_size),
+            ],
         }
 
     def _pieces(self, epsilon: float) -> dict[str, Any] | None:
@@ -464,17 +477,17 @@ def compute_promise(plan: Plan) -> ComputedPromise:
     """
     promise, eta = plan.promise, None
     if promise.kind == "local":
-        return ComputedPromise(promise, None, None, plan.view)
+        return ComputedPromise.of(plan)
     try:
         delta = _delta(plan)
     except PrivacyRefusal as refusal:  # no bound is known
-        return ComputedPromise(promise, None, str(refusal), plan.view)
+        return ComputedPromise.of(plan, refusal=str(refusal))
     wanted = float(promise.delta or 0)
     if wanted < delta <= _NEAR_MISS * wanted:
         delta = min(delta, _delta(plan, rtol=1e-6))
     if promise.eta is not None:
         eta = _eta(plan)
-    return ComputedPromise(promise, delta, _refusal(plan, delta, eta), plan.view)
+    return ComputedPromise.of(plan, delta, _refusal(plan, delta, eta))
 
 
 def shortfall(plan: Plan) -> float:

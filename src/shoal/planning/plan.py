@@ -166,10 +166,10 @@ def check_strength(made: Plan, accept_weak_promise: bool) -> None:
     delta, crowd = made.promise.delta, made.crowd_size
     if delta is not None and crowd is not None and exposed_people(delta, crowd) >= 1:
         raise PrivacyRefusal(
-            f"{made.warnings[0].removesuffix('.')}, or accept the promise with"
+            f"{made.weak_numbers[0].removesuffix('.')}, or accept the promise with"
             " accept_weak_promise=True."
         )
-    for sentence in made.warnings:
+    for sentence in made.weak_numbers:
         warnings.warn(sentence, WeakPromiseWarning, stacklevel=4)  # the caller of plan
 
 

@@ -31,7 +31,7 @@ from shoal.planning.certificate import certify
 from shoal.planning.guarantees import Covered, Guarantee, guarantees, loosened, releases_a_year
 from shoal.planning.threats import Observer, observers
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon
-from shoal.protocol.plan import MIN_WINDOW, Plan, PromiseKind, View
+from shoal.protocol.plan import MIN_WINDOW, ONE_OPERATOR, Plan, PromiseKind, View
 from shoal.protocol.survey import Number, Survey, Text
 from shoal.protocol.wording import Wording, encoding_rules, permanent_key
 from shoal.support.results import Displayed, Section
@@ -268,12 +268,14 @@ def _parties(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
     if was is not None and now is not None:
         if (was.relay, was.analyzer) != (now.relay, now.analyzer):
             yield False, "Other parties relay and analyze the reports."
+        if now.one_operator and not was.one_operator:
+            yield True, f"The same people run relay and analyzer ({ONE_OPERATOR})."
         if was.messages != now.messages and old.view == new.view:
             yield False, f"A report is sent as {now.messages} messages instead of {was.messages}."
-    elif was is not None:
+    elif was is not None and not was.one_operator:
         words = "One collector sees senders and reports; a relay and an analyzer divided them"
         yield True, f"{words} before."
-    elif now is not None:
+    elif now is not None and not now.one_operator:
         yield False, "A relay and an analyzer divide what one collector saw before."
 
 

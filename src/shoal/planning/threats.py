@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.errors import InputError
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import ONE_OPERATOR, Parties, Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up, text_up, truth_text
 from shoal.theory.randomized_response import count_sigma, local_q, shift_of_a_fake
@@ -98,7 +98,7 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
         " seen.",
     )
     if certificate.parties is not None:
-        return [reader, *_parties(certificate, epsilon, proven)]
+        return [reader, *_parties(certificate, certificate.parties, epsilon, proven)]
     return [
         reader,
         _analyzer(certificate, epsilon, proven),
@@ -124,7 +124,19 @@ def _encrypted(who: str, sees: str, assumption: str) -> Observer:
     return Observer(who, sees, 0.0, 0.0, "encrypted", f"HPKE is not broken. {assumption}")
 
 
-def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
+def _parties(
+    certificate: Certificate, parties: Parties, epsilon: float, proven: float
+) -> list[Observer]:
+    network = _encrypted(
+        "network observer",
+        "who sends to the relay and when; requests are alike in number and size",
+        "Times are not hidden: a person who reports only because something happened reveals that it"
+        " did.",
+    )
+    if parties.one_operator:
+        both = _alone(certificate, "operator of relay and analyzer", "each report and its sender")
+        words = f"{ONE_OPERATOR.capitalize()}. {both.assumption}"
+        return [replace(both, assumption=words), network]
     size, overflow = certificate.crowd_size, certificate.overflow
     messages = "every report of a crowd, whole, shuffled"
     if overflow is not None:
@@ -145,12 +157,7 @@ def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Ob
             f"the release of a crowd in which all but one report are its own, {size - 1:,}",
         ),
         _alone(certificate, "relay and analyzer together", "each report and its sender"),
-        _encrypted(
-            "network observer",
-            "who sends to the relay and when; requests are alike in number and size",
-            "Times are not hidden: a person who reports only because something happened reveals"
-            " that it did.",
-        ),
+        network,
     ]
 
 

@@ -58,6 +58,9 @@ VIEWS: tuple[View, ...] = ("reports", "counts")
 """What the observer sees against whom a promise of a crowd holds: all anonymized reports, each
 whole, or only how many of them set each bit."""
 
+ONE_OPERATOR = "one operator: local epsilon only"
+"""The mark of a relay and an analyzer that the same people run, and of all that is made of them."""
+
 _FRAGMENTS = {"reports": "report", "counts": "bit"}
 """How a report is cut in each view. A release holds the histogram of each fragment, no more."""
 
@@ -236,7 +239,8 @@ class Plan(Displayed):
             return f"not computed, which needs {missing.name}"
         computed = compute_promise(self)
         words = computed.in_words
-        if not computed.is_guarantee or self.promise.kind == "local":
+        local = self.promise.kind == "local" or computed.one_operator
+        if not computed.is_guarantee or local:
             return words
         seen = "only these counts" if self.view == "counts" else "these reports without senders"
         return f"{words}, against anyone who sees {seen}"
@@ -312,7 +316,11 @@ class Plan(Displayed):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The weaknesses of the promise, each a sentence: a large epsilon, a large delta."""
+        """What weakens the promise, each a sentence: one operator, a large epsilon or delta."""
+        return (*(() if self.parties is None else self.parties.warnings), *self.weak_numbers)
+
+    @property
+    def weak_numbers(self) -> tuple[str, ...]:
         from shoal.protocol.promise import promise_warnings
 
         promise = self.promise
@@ -455,15 +463,19 @@ class Parties:
     """The origins of the relay, which sees who sends, and of the analyzer, which reads.
 
     `messages` is how many encrypted messages one report is sent as: one for a whole report, more if
-    the analyzer may see only single bits (`shoal.protocol.encryption`).
+    the analyzer may see only single bits (`shoal.protocol.encryption`). With `one_operator` the
+    same people run both, as on one host, and only the local epsilon holds against them.
 
-    >>> Parties("https://relay.example", "https://analyzer.example:8443").relay
-    'https://relay.example'
+    >>> Parties("https://relay.example", "https://analyzer.example:8443").one_operator
+    False
+    >>> Parties("https://example.org", "https://example.org:8443").one_operator
+    True
     """
 
     relay: str
     analyzer: str
     messages: int = 1
+    one_operator: bool = False
 
     def __post_init__(self) -> None:
         check_origin("relay", self.relay, error=PlanError)
@@ -474,11 +486,14 @@ class Parties:
                 f"relay and analyzer must be two parties, got {self.relay} for both: one that is"
                 " both sees whose report it reads."
             )
+        if not isinstance(self.one_operator, bool):
+            raise PlanError(f"one_operator must be true or false, got {shown(self.one_operator)}.")
+        if _host(self.relay) == _host(self.analyzer):
+            object.__setattr__(self, "one_operator", True)
 
     @property
-    def share_a_host(self) -> bool:
-        """Whether both are on one machine by their names, so that one operator is likely both."""
-        return _host(self.relay) == _host(self.analyzer)
+    def warnings(self) -> tuple[str, ...]:
+        return (f"{ONE_OPERATOR}, against those who run both parties.",) * self.one_operator
 
     def to_json(self) -> dict[str, Any]:
         """Return the parties as plain JSON values."""

@@ -72,7 +72,9 @@ class Administration:
         is_analyzer = isinstance(self._settings, AnalyzerSettings)
         if is_analyzer != (plan.parties is not None):
             return problems.NEEDS_COLLECTOR if is_analyzer else problems.NEEDS_ANALYZER
-        problem = await self._objection(plan)
+        agreement = self.service.agreement
+        problem = None if agreement is None else agreement.problem(plan)
+        problem = problem or await self._objection(plan)
         if problem is None:
             await self.in_store(self.store.add_plan, plan)
             await self.reload(plan.id)

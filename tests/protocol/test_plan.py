@@ -149,6 +149,7 @@ class TestParties:
         assert plan.to_json()["parties"] == {
             "analyzer": "https://analyzer.example",
             "messages": 1,
+            "one_operator": False,
             "relay": "https://relay.example",
         }
         assert Plan.from_json(plan.to_json()) == plan
@@ -167,7 +168,8 @@ class TestParties:
     def test_only_https_origins(self, origin: Any):
         with pytest.raises(PlanError, match="analyzer must be an origin"):
             Parties("https://relay.example:8443", origin)
-        parties = {"relay": origin, "analyzer": "https://a.b", "messages": 1}
+        parties = {"relay": origin, "analyzer": "https://a.b"}
+        parties |= {"messages": 1, "one_operator": False}
         with pytest.raises(PlanError, match="relay must be an origin"):
             Plan.from_json(DOCUMENT | {"parties": parties})
 

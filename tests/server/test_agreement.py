@@ -308,7 +308,7 @@ class TestOneOperator:
             set_up(relay.folder, mark=ONE_OPERATOR)
 
     def test_services_refuse_a_plan_without_the_mark_and_of_others(self, tmp_path: Path):
-        assert WHOLE.parties is not None
+        assert isinstance(WHOLE.parties, Parties)
         urls = (f"--url={WHOLE.parties.relay}", f"--url={WHOLE.parties.analyzer}")
         self.both(tmp_path, *urls)
         parties = replace(WHOLE.parties, one_operator=True)

@@ -41,6 +41,7 @@ class _Addresses:
         "Configuration of nginx or Caddy; repeatable.", "FILE", "--proxy"
     )
     config: Path | None = cli.CONFIG
+    database: str | None = _DATABASE.but(default=None)
 
 
 @cli.command("shoal collector doctor collector --url https://reports.example", group=collector)

@@ -67,9 +67,7 @@ class _Other:
 
 
 @cli.command(
-    "shoal parties setup --data relay --role relay --url https://relay.example \\\n"
-    "    --name 'Example Foundation'\n"
-    "shoal parties setup --data relay --other analyzer-public.json",
+    "shoal parties setup --data relay --role relay --url https://relay.example",
     group=parties,
 )
 def setup(

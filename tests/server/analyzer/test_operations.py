@@ -13,7 +13,7 @@ import pytest
 
 from shoal import Flags, Survey, plan
 from shoal.cli import run
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Parties, Plan
 from shoal.server.core.agreement import accept_other, public_file, set_up
 from shoal.server.doctor.examine import examine
 from tests.server.analyzer.relay_help import (
@@ -41,7 +41,7 @@ def relays_of(folder: Path) -> Any:
 
 def test_the_doctor_looks_for_the_relay(tmp_path: Path):
     folder, relay = tmp_path / "data", tmp_path / "relay"
-    assert WHOLE.parties is not None
+    assert isinstance(WHOLE.parties, Parties)
     own = set_up(folder, role="analyzer", url=WHOLE.parties.analyzer)
     set_up(relay, role="relay", url=WHOLE.parties.relay, name="Example Foundation")
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from shoal import __version__
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import oblivious_collector, poisoning
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Aggregators, Plan
 from shoal.server.core import problems
 from shoal.server.core.backup import back_up
 from shoal.server.core.ingest import limits_document
@@ -69,6 +70,8 @@ class Administration:
             await self.in_store(self.reload_all)
         if plan.id in self.plans:
             return None
+        if isinstance(plan.parties, Aggregators):
+            return problems.NEEDS_AGGREGATORS
         is_analyzer = isinstance(self._settings, AnalyzerSettings)
         if is_analyzer != (plan.parties is not None):
             return problems.NEEDS_COLLECTOR if is_analyzer else problems.NEEDS_ANALYZER
@@ -215,8 +218,8 @@ def objection(plan: Plan, settings: PlanSettings, others: Iterable[Plan]) -> Pro
     """Return why a plan is refused beside others that accept reports, or None."""
     # A plan that protects less than another one of the same survey is refused while the other is
     # open, since the same people would answer both.
-    if plan.crowd_size is None or plan.crowd_size < settings.min_crowd:
-        return problems.CROWD_TOO_SMALL
+    if too_small := settings.crowd_too_small(plan.crowd_size):
+        return replace(problems.CROWD_TOO_SMALL, title=too_small)
     if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
         return problems.PROMISE_UNPROVEN
     try:

@@ -75,7 +75,7 @@ class Agreement:
         """Return why a plan is not one of these two parties."""
         assert plan.parties is not None
         for party in (self.own, self.other):
-            if party is not None and getattr(plan.parties, party.role) != party.url:
+            if party is not None and plan.parties.origins.get(party.role) != party.url:
                 return problems.OTHER_PARTIES
         if self.own.mark is not None and not plan.parties.one_operator:
             return problems.UNMARKED_PLAN

@@ -9,6 +9,8 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
+from shoal.protocol.plan import NO_SERVICES
+
 CLOSE = (b"connection", b"close")
 """The header of a connection's last response."""
 
@@ -162,7 +164,9 @@ PROMISE_UNPROVEN = Problem(
     "The plan's promise is not proven, and this collector accepts proven promises only.",
 )
 CROWD_TOO_SMALL = Problem(
-    422, "plan-unsafe", "The plan has no crowd size, or one below this collector's minimum."
+    422,
+    "plan-unsafe",
+    "The plan has no crowd size, or one below the minimum here, the setting min_crowd.",
 )
 PROTECTS_LESS = Problem(
     422,
@@ -192,6 +196,7 @@ NEEDS_ANALYZER = Problem(
     "other-party",
     "The plan names a relay and an analyzer, so no collector takes it; use shoal analyzer.",
 )
+NEEDS_AGGREGATORS = Problem(422, "other-party", NO_SERVICES)
 NEEDS_COLLECTOR = Problem(
     422,
     "other-party",

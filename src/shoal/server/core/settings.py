@@ -66,6 +66,16 @@ class ServiceSettings:
     min_free_megabytes: int = setting(64, "Disk space in MB below which no reports are accepted.")
     log_level: str = setting("info", "Log level.", among=("debug", "info", "warning", "error"))
 
+    def crowd_too_small(self, size: int | None) -> str:
+        """Return why a plan with a crowd of this size is refused; empty if it is not."""
+        if size is not None and size >= self.min_crowd:
+            return ""
+        found = "no crowd size" if size is None else f"a crowd of {size:,}"
+        return (
+            f"The plan has {found}; that is below this service's minimum of {self.min_crowd:,}, the"
+            " setting min_crowd."
+        )
+
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
         """Return the fields of all settings, the most specific ones first."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from shoal.errors import InputError, PlanError, PrivacyRefusal
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
 from shoal.server.core.agreement import known_agreement
@@ -127,6 +127,8 @@ class Relay(Party):
 
     def _check_plan(self, plan: Plan) -> None:
         name = f"plan {plan.id[:12]}"
+        if isinstance(plan.parties, Aggregators):
+            raise PlanError(f"{name} names a leader and a helper, and no relay. {NO_SERVICES}")
         if plan.parties is None:
             raise PlanError(
                 f"{name} has no relay and no analyzer; collect its reports with shoal serve."
@@ -134,11 +136,8 @@ class Relay(Party):
         agreement = self.service.agreement
         if agreement is not None and (problem := agreement.problem(plan)) is not None:
             raise PrivacyRefusal(f"{name} is not taken: {problem.title}")
-        if plan.reports_needed < self.settings.min_crowd:
-            raise PlanError(
-                f"{name} has a crowd of {plan.reports_needed}, below this relay's smallest of"
-                f" {self.settings.min_crowd}; see min_crowd."
-            )
+        if too_small := self.settings.crowd_too_small(plan.crowd_size):
+            raise PlanError(f"{name} is refused: {too_small}")
         size = FORMAT.bytes_of(plan, 1)
         if size > self.settings.max_body_bytes:
             raise InputError(

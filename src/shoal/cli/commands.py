@@ -37,6 +37,7 @@ GROUPS = {
     },
     "The collector": {
         "serve": "Collect reports as a service: whole crowds or nothing.",
+        "parties": "Set up a relay and an analyzer that trust each other's keys.",
         "analyzer": "Decrypt and count whole crowds that a relay forwards.",
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
         "relay": "Forward whole crowds of encrypted reports to an analyzer.",

@@ -95,10 +95,9 @@ def analyzer(
 ) -> None:
     """Decrypt and count whole crowds that a relay forwards.
 
-    It accepts plans that name a relay and an analyzer, and no reports from devices. Register the
-    relay with `shoal collector token make DATA --role relay --relay-key KEY`; all commands of
-    `shoal collector` work with an analyzer's folder. The options from --public to --log-level are
-    settings, as of `shoal serve`.
+    Set both up first, with `shoal parties setup`. The analyzer accepts plans that name a relay and
+    an analyzer, and no reports from devices. All commands of `shoal collector` work with its
+    folder. The options from --public to --log-level are settings, as of `shoal serve`.
     """
     from shoal.server import serve_analyzer
 
@@ -128,41 +127,21 @@ def _serve(
     )
 
 
-@cli.command(
-    "shoal relay --data relay --analyzer https://analyzer.example plan.json", settings=RelaySettings
-)
-def relay(
-    *,
-    as_json: bool,
-    analyzer: str = opt("The analyzer's address.", "URL"),
-    analyzer_key: str | None = opt(
-        "The analyzer's signing key.  [default: as pinned at the first contact]", "KEY"
-    ),
-    token_file: Path | None = opt(
-        "File with this relay's token at the analyzer.  [default: DATA/analyzer-token]"
-    ),
-    plain: bool = opt("Allow http to an analyzer on another machine."),
-    service: _Service,
-    **settings: Any,
-) -> None:
+@cli.command("shoal relay --data relay plan.json", settings=RelaySettings)
+def relay(*, as_json: bool, service: _Service, **settings: Any) -> None:
     """Forward whole crowds of encrypted reports to an analyzer.
 
-    The relay accepts encrypted reports, which it cannot read. When a crowd is complete, it shuffles
-    the messages and forwards them to the analyzer. The options from --public to --log-level are
-    settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC for
-    --public).
+    Set both up first, with `shoal parties setup`. The relay accepts encrypted reports, which it
+    cannot read. When a crowd is complete, it shuffles the messages and forwards them to the
+    analyzer. The options from --public to --log-level are settings: they can also be set in
+    DATA/shoal.toml, or in the environment (SHOAL_PUBLIC for --public).
     """
     from shoal.server import serve_relay
 
-    addresses = {"Reports": "public", "Console": "console", "Relay key": "key"}
     serve_relay(
         service.data,
-        analyzer,
         service.read(RelaySettings, settings),
         plans=service.plans,
-        analyzer_key=analyzer_key,
-        token_file=token_file,
-        allow_plain=plain,
         never_published=service.never_published,
-        ready=service.announce(addresses, as_json),
+        ready=service.announce({"Reports": "public", "Console": "console"}, as_json),
     )

@@ -16,7 +16,7 @@ from shoal.server.core.clock import STEP
 from shoal.server.doctor import Finding, Verdict, fail, ok, warn
 from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.encryption import CROWD_KEY_FILE
-from shoal.server.storage.key_file import SIGNING_FILE, Signer
+from shoal.server.storage.key_file import EXCHANGE_FILE, OBLIVIOUS_FILE, SIGNING_FILE, Signer
 from shoal.server.storage.records import Records
 from shoal.server.storage.schema import (
     COLLECTOR,
@@ -37,7 +37,8 @@ _SECRETS = (
     f"{NAME}-shm",
     SIGNING_FILE,
     CROWD_KEY_FILE,
-    "oblivious-key",
+    OBLIVIOUS_FILE,
+    EXCHANGE_FILE,
     "admin-token",
 )
 _NETWORK = (

@@ -53,6 +53,7 @@ class Analyzer(Party):
     returns seconds since 1970; by default it does not jump.
     """
 
+    crowd_columns = None  # only the relay knows whether a crowd has all its reports
     public: App
     console: App
     store: AnalyzerStore

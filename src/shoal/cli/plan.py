@@ -19,11 +19,16 @@ from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from shoal.analysis.power import Detection
     from shoal.planning.costs import PeopleNeeded
     from shoal.planning.guarantees import GuaranteeOverTime
+
+
+_MIN_CROWD = opt(
+    "The collector's min_crowd: warn about a smaller crowd.  [default: a collector's default]", "N"
+)
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,7 @@ def plan(
     ),
     weekly: int | None = opt("With --detect: how many people report in a week.", "N"),
     level: float = cli.LEVEL,
+    min_crowd: int | None = _MIN_CROWD,
     parties: _Parties,
     files: _Files,
 ) -> out.Result:
@@ -177,7 +183,7 @@ def plan(
         made = make_plan(survey, **arguments, **vars(parties))
     files.write(made)
     with out.waiting():
-        document = _document(made)
+        document = _document(made, min_crowd)
     text = _show(made, document, files.output)
     if rows is not None:
         public = f"The table has {rows:,} rows. With the plan this number becomes public.\n"
@@ -252,7 +258,12 @@ class _PromiseOverTime:
     group=plan,
 )
 def over_time(
-    *, survey: Survey = cli.SURVEY, promise: _PromiseOverTime, parties: _Parties, files: _Files
+    *,
+    survey: Survey = cli.SURVEY,
+    promise: _PromiseOverTime,
+    min_crowd: int | None = _MIN_CROWD,
+    parties: _Parties,
+    files: _Files,
 ) -> out.Result:
     """Plan for people who report again and again.
 
@@ -273,7 +284,7 @@ def over_time(
         guarantees = guarantees_over_time(made, count)
     files.write(made)
     with out.waiting():
-        document = _document(made, guarantees)
+        document = _document(made, min_crowd, guarantees)
     return out.Result(document, _show(made, document, files.output))
 
 
@@ -305,7 +316,22 @@ def diff(
     return out.Result(change.to_json(), text, error=error)
 
 
-def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[str, Any]:
+def _below_minimum(plan: Plan, min_crowd: int | None) -> Iterator[str]:
+    """Yield a warning if collectors would refuse the plan for its crowd."""
+    from shoal.server.core.settings import ServiceSettings
+
+    minimum = ServiceSettings.min_crowd if min_crowd is None else min_crowd
+    if plan.crowd_size is not None and plan.crowd_size < minimum:
+        whose = "a collector's default" if min_crowd is None else "the collector's"
+        yield (
+            f"The crowd of {plan.crowd_size:,} is below {whose} minimum of {minimum:,}. A collector"
+            f" refuses the plan unless its setting min_crowd is {plan.crowd_size:,} or less."
+        )
+
+
+def _document(
+    plan: Plan, min_crowd: int | None, guarantees: Sequence[GuaranteeOverTime] = ()
+) -> dict[str, Any]:
     certificate = other = None
     if plan.crowd_size is not None:
         from shoal.planning.bounds import other_view
@@ -336,7 +362,7 @@ def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[
         if other is None
         else {"view": other.view, "q": other.q, "sigma_count": other.sigma, "reason": other.reason},
         "certificate": certificate,
-        "warnings": list(plan.warnings),
+        "warnings": [*plan.warnings, *_below_minimum(plan, min_crowd)],
     }
     if plan.memory is not None:
         document["memory"] = {"q1": float(plan.memory.q1), "q2": float(plan.memory.q2)}

@@ -67,7 +67,7 @@ def _check_integer(value: object, largest: int, what: str) -> int:
 
 
 class Circuit(ABC, Generic[M, R]):
-    """A validity circuit: encodes a measurement of type M, checks it, and decodes a sum to R.
+    """A validity circuit: encodes a measurement of type M and checks it; the result is an R.
 
     `algorithm` identifies the variant in every hash. A circuit with `joint_rand_length` above zero
     checks all elements of the measurement together, with randomness from the shares themselves.
@@ -81,6 +81,8 @@ class Circuit(ABC, Generic[M, R]):
     output_length: int
     outputs_length = 1
     joint_rand_length = 0
+    scalar = False
+    """Whether the result is the only element of the output, not a list."""
     largest = 1
     """The largest value that one measurement adds to an element of the output."""
 
@@ -91,10 +93,6 @@ class Circuit(ABC, Generic[M, R]):
     @abstractmethod
     def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
         """Return the outputs, all zero for a valid measurement, from the gadget's results."""
-
-    @abstractmethod
-    def decode(self, sums: list[int]) -> R:
-        """Return the result from the sum of all outputs."""
 
     def wires(self, measurement: bytes, seeds: bytes, joint: bytes, n: int, shares: int) -> bytes:
         """Return the gadget's inputs, a row for each: the seed, then an element for each call."""
@@ -128,6 +126,7 @@ class Count(Circuit[int, int]):
     """A measurement is 0 or 1; the result is the number of ones."""
 
     algorithm = 1
+    scalar = True
     calls = measurement_length = output_length = 1
 
     def __init__(self) -> None:
@@ -143,14 +142,12 @@ class Count(Circuit[int, int]):
     def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
         return self.field.subtract(results, measurement)
 
-    def decode(self, sums: list[int]) -> int:
-        return sums[0]
-
 
 class Sum(Circuit[int, int]):
     """A measurement is an integer from 0 to `max_measurement`; the result is the sum."""
 
     algorithm = 2
+    scalar = True
     output_length = 1
 
     def __init__(self, max_measurement: int) -> None:
@@ -172,9 +169,6 @@ class Sum(Circuit[int, int]):
 
     def truncate(self, measurement: bytes) -> bytes:
         return self.field.dots(measurement, self._weights)
-
-    def decode(self, sums: list[int]) -> int:
-        return sums[0]
 
 
 class SumVec(Circuit[Sequence[int], list[int]]):
@@ -207,9 +201,6 @@ class SumVec(Circuit[Sequence[int], list[int]]):
     def truncate(self, measurement: bytes) -> bytes:
         return self.field.dots(measurement, self._weights)
 
-    def decode(self, sums: list[int]) -> list[int]:
-        return sums
-
 
 class Histogram(Circuit[int, list[int]]):
     """A measurement is one of `length` buckets; the result is the number in each bucket."""
@@ -229,9 +220,6 @@ class Histogram(Circuit[int, list[int]]):
     def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
         excess = self.field.subtract(self._total(measurement), self.field.inverse(shares))
         return self._total(results) + excess
-
-    def decode(self, sums: list[int]) -> list[int]:
-        return sums
 
 
 class MultihotCountVec(Circuit[Sequence[int], list[int]]):
@@ -264,6 +252,3 @@ class MultihotCountVec(Circuit[Sequence[int], list[int]]):
 
     def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
         return self._total(results) + self.field.dots(measurement, self._balance)
-
-    def decode(self, sums: list[int]) -> list[int]:
-        return sums

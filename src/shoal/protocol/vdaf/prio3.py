@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Generic
+from typing import Generic, cast
 
 from shoal.errors import InputError, VdafError
 from shoal.protocol.vdaf.circuits import Circuit, M, R
@@ -212,7 +212,8 @@ class Prio3(Generic[M, R]):
             raise VdafError(f"there are {self.shares} aggregate shares, got {len(agg_shares)}.")
         if count * self.circuit.largest >= self._field.modulus:
             raise VdafError(f"a sum over {count} measurements may not fit into the field.")
-        return self.circuit.decode(self._field.integers(self.aggregate(agg_shares)))
+        sums = self._field.integers(self.aggregate(agg_shares))
+        return cast("R", sums[0] if self.circuit.scalar else sums)
 
     def _expand_input_share(
         self, ctx: bytes, aggregator: int, share: bytes

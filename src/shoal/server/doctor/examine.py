@@ -44,6 +44,7 @@ def examine(
     console_url: str | None = None,
     proxies: Sequence[Path] = (),
     config: Path | None = None,
+    database: str | None = None,
     environment: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> list[Finding]:
@@ -51,9 +52,12 @@ def examine(
 
     `url` is where devices reach it, through the proxy, and `console_url` where people reach the
     console; by default its own addresses. `proxies` are configurations of nginx or Caddy. Settings
-    are read from `config`, by default in the folder, and from the environment.
+    are read from `config`, by default in the folder, and from the environment; `database` is the
+    PostgreSQL database if the service was started with that option.
     """
-    given = os.environ if environment is None else environment
+    given = dict(os.environ if environment is None else environment)
+    if database is not None:
+        given["SHOAL_DATABASE"] = database
     file = _file(folder, config)
     is_relay = application_of(folder / NAME) == RELAY.application or _database_is_relays(
         given, file

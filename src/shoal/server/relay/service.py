@@ -137,11 +137,8 @@ class Relay(Party):
             raise PlanError(
                 f"{name} has no relay and no analyzer; collect its reports with shoal serve."
             )
-        if plan.reports_needed < self.settings.min_crowd:
-            raise PlanError(
-                f"{name} has a crowd of {plan.reports_needed}, below this relay's smallest of"
-                f" {self.settings.min_crowd}; see min_crowd."
-            )
+        if too_small := self.settings.crowd_too_small(plan.crowd_size):
+            raise PlanError(f"{name} is refused: {too_small}")
         size = FORMAT.bytes_of(plan, 1)
         if size > self.settings.max_body_bytes:
             raise InputError(

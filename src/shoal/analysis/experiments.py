@@ -242,6 +242,7 @@ class Experiment(Displayed, TableExport):
             "target": "population",
             "interval": "approximate",
             "sample_ratio": {
+                "in_words": self.sample_ratio.in_words,
                 "p_value": self.sample_ratio.p_value,
                 "suspicious": self.sample_ratio.suspicious,
                 "found": dict(zip(self.question.options, self.sample_ratio.found, strict=True)),
@@ -392,6 +393,17 @@ def experiment(
     estimates = estimate(plan, tally, target="population")
     question = arm_of(plan.survey, arm)
     return Experiment(estimates, question, level)
+
+
+def experiments_of(estimates: Estimates, level: float = 0.95) -> dict[str, Any]:
+    """Return the JSON of every experiment of a survey; none if its people may be the same."""
+    plan, tally = estimates.plan, estimates.tally
+    arms = [] if tally.people_may_repeat else plan.survey.arms
+    return {
+        arm.name: experiment(plan, tally, arm.name, level=level).to_json()
+        for arm in arms
+        if outcomes_of(plan.survey, arm)
+    }
 
 
 def arm_of(survey: Survey, name: str | None) -> Arm:

@@ -70,7 +70,7 @@ def mean_spread(counts: Array, grid: Array, noise: Array) -> Spread:
     def spread(value: Array, factor: float) -> Array:
         inside = np.clip(value, low, high)
         squares = (grid - inside[..., None]) ** 2
-        flips = np.sqrt(np.einsum("...i,ij,...j->...", squares, noise, squares))
+        flips = np.sqrt(np.maximum((squares @ noise * squares).sum(axis=-1), 0.0))
         counted = (squares * counts).sum(axis=-1) + flips
         least = factor**2 * squares.max(axis=-1) / 4
         most = people * (high - inside) * (inside - low)

@@ -71,7 +71,7 @@ def study(
     *,
     repeat: int = opt("Repetitions of each case.", "R", default=20_000),
     people: str = opt("Sizes of crowds.", "A,B,...", default="2000,20000"),
-    shares: str = opt("Shares of control.", "A,B,...", default="0,0.01,0.1,0.5,1"),
+    shares: str = opt("Shares of control.", "A,B,...", default="0,0.01,0.1,0.5,0.9,1"),
     only: str | None = opt("Some statistics only, such as difference,funnel.", "A,B,..."),
     view: Literal["counts", "reports"] | None = opt("One view only.  [default: both]"),
     epsilon: str = opt("Epsilon of the plans.", "E", default="1"),

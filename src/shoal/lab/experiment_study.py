@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
 Statistic = Literal[
     "difference", "ratio", "mean difference", "retention", "funnel", "one look", "monitoring"
 ]
-ALARMS = ("one look", "monitoring")
-SHARES = (0.0, 0.01, 0.1, 0.5, 1.0)
+SHARES = (0.0, 0.01, 0.1, 0.5, 0.9, 1.0)
 _POINTS = 11  # of the grid of a number
 _PERIODS = 4
 _WINDOWS = 8
@@ -108,19 +108,23 @@ class ExperimentStudy(Displayed, TableExport):
         )
 
     def _sections(self) -> list[Section]:
-        rows = [
-            (
-                f"{one.statistic}, {one.view}",
-                f"{one.people:,}",
-                f"{one.share:.0%}",
-                f"{100 * one.effect:+.3g}",
-                f"{one.coverage:.2%}",
-                "" if one.width is None else f"{one.width:.3g}",
-                "" if one.coverage >= self.least else "low",
-            )
-            for one in self.cases
-        ]
-        heads = ("statistic, view", "people", "share", "effect", "held", "width / open", "")
+        heads = (
+            "statistic",
+            "view",
+            "people",
+            "cases",
+            "held at least",
+            "at share",
+            "width / open",
+        )
+        rows = []
+        for key, group in groupby(self.cases, lambda one: (one.statistic, one.view, one.people)):
+            cases = list(group)
+            lowest = min(cases, key=lambda one: one.coverage)
+            widths = [one.width for one in cases if one.width and 0.1 <= one.share <= 0.9]
+            wider = f"{min(widths):.2f} to {max(widths):.2f}" if widths else ""
+            held = f"{lowest.coverage:.2%}", f"{lowest.share:.0%}"
+            rows.append((*key[:2], f"{key[2]:,}", f"{len(cases)}", *held, wider))
         return [Section(heads, rows)]
 
     def _remarks(self) -> tuple[str, ...]:
@@ -128,7 +132,8 @@ class ExperimentStudy(Displayed, TableExport):
         return (
             f"{few} held the truth less often than {self.least:.2%}: the level minus three standard"
             " errors of the study.",
-            "width / open: the median width of an interval over that without flips.",
+            "width / open: the median width of an interval over that without flips, for shares from"
+            " 10 to 90 %.",
         )
 
     def to_json(self) -> dict[str, Any]:

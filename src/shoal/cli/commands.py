@@ -49,6 +49,8 @@ GROUPS = {
         "decode": "Find which texts a crowd answered, from a list of candidates.",
         "discover": "Find frequent words without a list of candidates.",
         "associate": "Test whether two answers go together.",
+        "experiment": "Compare the arms of an experiment with control.",
+        "retention": "Show which part of the people who started is active again later.",
         "screen": "Search a complete crowd for traces of fake reports.",
         "preview": "Open the pages of crowds in a browser, from files.",
         "publish": "Write a report page or tables of the estimates.",
@@ -59,6 +61,7 @@ GROUPS = {
     },
     "Evidence": {
         "simulate": "Try a plan on simulated people.",
+        "study": "Measure how often intervals of experiments, retention and funnels hold.",
         "paper": "Recompute the numbers in the papers, errors included.",
         "search": "Search for crowds that break the papers' conjecture.",
     },
@@ -70,6 +73,7 @@ COMMANDS = {word: summary for group in GROUPS.values() for word, summary in grou
 _MODULES = {
     **dict.fromkeys(["serve", "analyzer", "relay"], "services"),
     **dict.fromkeys(["decode", "discover"], "text"),
+    **dict.fromkeys(["experiment", "retention", "study"], "experiments"),
     "completion": "commands",
     "encode": "randomize",
     "ledger": "send",

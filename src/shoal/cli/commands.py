@@ -26,6 +26,7 @@ GROUPS = {
         "plan": "Choose how often each device flips a bit.",
         "audit": "Certify the guarantees of a plan, or test a randomizer.",
         "compare": "Compare the cost of each trust model for a survey.",
+        "dap-noise": "Compute the noise of a DAP task: flips, or noise of aggregators.",
         "migrate": "Turn RAPPOR parameters into a plan, and state its promise.",
     },
     "On the device": {
@@ -75,6 +76,7 @@ _MODULES = {
     **dict.fromkeys(["decode", "discover"], "text"),
     **dict.fromkeys(["experiment", "retention", "study"], "experiments"),
     "completion": "commands",
+    "dap-noise": "dap_noise",
     "encode": "randomize",
     "ledger": "send",
     "preview": "publish",
@@ -94,7 +96,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"shoal.cli.{_MODULES.get(cmd_name, cmd_name)}")
-        return cast(click.Command, getattr(module, cmd_name))
+        return cast(click.Command, getattr(module, cmd_name.replace("-", "_")))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command's name without loading the commands."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shoal.server.console.planning import PlanRequest, prospect
 
 from shoal import Flags, Plan, PrivacyRefusal, Survey, estimate, plan, publish, simulate
 from shoal.cli import run
@@ -20,7 +21,6 @@ from shoal.planning.costs import compare
 from shoal.planning.memory import plan_with_memory
 from shoal.planning.rappor import RapporParameters, migrate
 from shoal.protocol.promise import promise_warnings
-from shoal.server.console.planning import PlanRequest, prospect
 
 SURVEY = Survey("browser", (Flags("features", ("a", "b")),))
 WEAK: Any = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-5"}

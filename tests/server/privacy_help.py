@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -71,6 +73,12 @@ LONG_PLAN = Plan(
     crowd_size=100,
 )
 """Its vectors have 64 bytes, which turn up nowhere by chance."""
+
+
+def address_of(plan: Plan, *, several: bool = False) -> str:
+    """Return the address of a plan's page below /surveys/, with its id where there are several."""
+    name = quote("-".join(re.findall(r"[\w-]+", plan.survey.name)) or "survey")
+    return f"{name}~{plan.id[:12]}" if several else name
 
 
 def make_reports(plan: Plan, count: int, random: np.random.Generator) -> Batch:

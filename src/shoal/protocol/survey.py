@@ -347,6 +347,8 @@ def unknown_option(question: Question, label: object) -> UnknownNameError:
 _KINDS: dict[str, type[AskedQuestion]] = {
     question.kind: question for question in (Flags, Choice, YesNo, Number, Date, Text)
 }
+KINDS: Mapping[str, type[AskedQuestion]] = _KINDS
+"""The kinds of questions that people are asked, by their names."""
 
 
 def _question_from_json(document: object, before: Sequence[Question]) -> Question:

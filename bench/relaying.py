@@ -45,8 +45,9 @@ def measure(options: Options) -> Table:
             files.append(folder / f"{len(name)}.json")
             plan.write(files[-1])
         command = [sys.executable, "-m", "shoal", "relay", "--data", str(folder / "data")]
-        command += ["--json", "--analyzer", url, "--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0"]
-        command += ["--min-free-megabytes", "0", "--max-share-percent", "100", *map(str, files)]
+        command += ["--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--analyzer", url]
+        command += ["--json", "--min-free-megabytes", "0", "--max-share-percent", "100"]
+        command += map(str, files)
         with running(command) as ours, running([sys.executable, "-c", _ECHO]) as echo:
             keys = {name: _key(ours.port, plan) for name, plan in plans.items()}
             for _ in range(options.rounds):

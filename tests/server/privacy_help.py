@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import logging
-import re
 import shutil
 import socket
 import subprocess
@@ -17,7 +16,6 @@ from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -28,6 +26,7 @@ from shoal.analysis.report_files import Batch
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.wire import Reports
+from shoal.reports.site import slug
 from shoal.server import Collector, Settings
 from shoal.server.core.observability import log_to
 from shoal.server.core.tokens import Role, Token
@@ -77,7 +76,7 @@ LONG_PLAN = Plan(
 
 def address_of(plan: Plan, *, several: bool = False) -> str:
     """Return the address of a plan's page below /surveys/, with its id where there are several."""
-    name = quote("-".join(re.findall(r"[\w-]+", plan.survey.name)) or "survey")
+    name = slug(plan.survey.name)
     return f"{name}~{plan.id[:12]}" if several else name
 
 

@@ -210,7 +210,7 @@ def test_the_pages_of_a_relay(setting: str, allowed: str | None, tmp_path: Path)
             assert answer.headers.get("access-control-allow-origin") == allowed
             asked = await world.clients["public"].options(path, headers=ASKING)
             assert asked.status_code == (204 if allowed else 405)
-        assert not shared(await world.clients["ops"].get("/healthz", headers=PAGE))
+        assert not shared(await world.clients["console"].get("/healthz", headers=PAGE))
 
     in_relay(live, tmp_path, FakeAnalyzer(WHOLE), origins=setting)
 

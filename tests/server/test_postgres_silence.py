@@ -346,4 +346,4 @@ async def posted(world: World, batch: Any, headers: dict[str, str]) -> int:
 
 
 async def relay_status(world: RelayWorld, path: str) -> int:
-    return (await world.clients["ops"].get(path)).status_code
+    return (await world.clients["console"].get(path)).status_code

@@ -75,7 +75,7 @@ def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
     """A relay and an analyzer that know each other."""
     with Parties(tmp_path_factory.mktemp("parties"), *planned("counts")) as running:
         relay, key = running.relay.ready, f"/v1/plans/{running.plan.id}/crowd-key"
-        for url in (f"{relay['public']}{key}", f"{relay['ops']}/readyz"):
+        for url in (f"{relay['public']}{key}", f"{relay['console']}/readyz"):
             wait_for(lambda url=url: httpx.get(url).status_code == 200)
         yield running
 
@@ -138,7 +138,7 @@ def test_addresses_of_a_plan_with_a_sealed_crowd(server: Server, side: str) -> N
 
 @pytest.mark.parametrize(
     ("party", "side"),
-    [("relay", "public"), ("relay", "ops"), ("analyzer", "public"), ("analyzer", "console")],
+    [("relay", "public"), ("relay", "console"), ("analyzer", "public"), ("analyzer", "console")],
 )
 def test_a_relay_and_an_analyzer(parties: Parties, party: str, side: str, tmp_path: Path) -> None:
     """Each at its own listeners; what a relay may ask an analyzer is asked with its token."""

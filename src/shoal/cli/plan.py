@@ -14,15 +14,20 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import check_promise
 from shoal.planning.plan import honest_crowd
 from shoal.planning.plan import plan as make_plan
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from shoal.planning.costs import PeopleNeeded
     from shoal.planning.guarantees import GuaranteeOverTime
+
+
+_MIN_CROWD = opt(
+    "The collector's min_crowd: warn about a smaller crowd.  [default: a collector's default]", "N"
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,11 @@ class _Parties:
     messages: int | None = opt(
         "With --view counts: messages of one report.  [default: as few as will do]", "W"
     )
+    leader: str | None = opt("Origin of the leader of DAP (experimental).", "URL")
+    helper: str | None = opt("Origin of the helper: each sees one share of a report.", "URL")
+    max_weight: int | None = opt(
+        "With a leader: how many bits may be set.  [default: as few as will do]", "W"
+    )
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,7 @@ def plan(
         "With --within: a share of a population that the people are a sample of.", "PART"
     ),
     level: float = cli.LEVEL,
+    min_crowd: int | None = _MIN_CROWD,
     parties: _Parties,
     files: _Files,
 ) -> out.Result:
@@ -128,7 +139,8 @@ def plan(
     With --view counts the promise holds against observers who see only how many reports set each
     bit. That needs far less noise, but no observer may see a single report.
 
-    With --relay and --analyzer two parties share the work: neither sees who sent which report.
+    With --relay and --analyzer two parties share the work: neither sees who sent which report. With
+    --leader and --helper each sees one share of a report, and nobody a report (DAP).
 
     With --within the crowd is computed: as many people as it takes to know every share that well,
     in the chosen view. The number for the other view is printed beside it.
@@ -150,7 +162,7 @@ def plan(
         made = make_plan(survey, **arguments, **vars(parties))
     files.write(made)
     with out.waiting():
-        document = _document(made)
+        document = _document(made, min_crowd)
     text = _show(made, document, files.output)
     if rows is not None:
         public = f"The table has {rows:,} rows. With the plan this number becomes public.\n"
@@ -211,7 +223,12 @@ class _PromiseOverTime:
     group=plan,
 )
 def over_time(
-    *, survey: Survey = cli.SURVEY, promise: _PromiseOverTime, parties: _Parties, files: _Files
+    *,
+    survey: Survey = cli.SURVEY,
+    promise: _PromiseOverTime,
+    min_crowd: int | None = _MIN_CROWD,
+    parties: _Parties,
+    files: _Files,
 ) -> out.Result:
     """Plan for people who report again and again.
 
@@ -232,7 +249,7 @@ def over_time(
         guarantees = guarantees_over_time(made, count)
     files.write(made)
     with out.waiting():
-        document = _document(made, guarantees)
+        document = _document(made, min_crowd, guarantees)
     return out.Result(document, _show(made, document, files.output))
 
 
@@ -264,7 +281,22 @@ def diff(
     return out.Result(change.to_json(), text, error=error)
 
 
-def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[str, Any]:
+def _below_minimum(plan: Plan, min_crowd: int | None) -> Iterator[str]:
+    """Yield a warning if collectors would refuse the plan for its crowd."""
+    from shoal.server.core.settings import ServiceSettings
+
+    minimum = ServiceSettings.min_crowd if min_crowd is None else min_crowd
+    if plan.crowd_size is not None and plan.crowd_size < minimum:
+        whose = "a collector's default" if min_crowd is None else "the collector's"
+        yield (
+            f"The crowd of {plan.crowd_size:,} is below {whose} minimum of {minimum:,}. A collector"
+            f" refuses the plan unless its setting min_crowd is {plan.crowd_size:,} or less."
+        )
+
+
+def _document(
+    plan: Plan, min_crowd: int | None, guarantees: Sequence[GuaranteeOverTime] = ()
+) -> dict[str, Any]:
     certificate = other = None
     if plan.crowd_size is not None:
         from shoal.planning.bounds import other_view
@@ -295,7 +327,7 @@ def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[
         if other is None
         else {"view": other.view, "q": other.q, "sigma_count": other.sigma, "reason": other.reason},
         "certificate": certificate,
-        "warnings": list(plan.warnings),
+        "warnings": [*plan.warnings, *_below_minimum(plan, min_crowd)],
     }
     if plan.memory is not None:
         document["memory"] = {"q1": float(plan.memory.q1), "q2": float(plan.memory.q2)}
@@ -325,6 +357,8 @@ def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> out.Piec
     yield out.Plain(f"plan id          {plan.id}")
     yield from out.written(output, "written to      ")
     yield from out.warnings(document["warnings"])
+    if isinstance(plan.parties, Aggregators):
+        yield f"[yellow]{NO_SERVICES}[/yellow]"
     if document.get("statements"):
         yield from out.over_time(document["statements"])
 
@@ -339,8 +373,8 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
         crowd = f"{plan.crowd_size:,} honest reports, released with {plan.reports_needed:,} in all"
     facts.append(("crowd", crowd))
     if plan.parties is not None:
-        facts += [("relay", plan.parties.relay), ("analyzer", plan.parties.analyzer)]
-        facts.append(("messages", _messages(plan)))
+        facts += plan.parties.origins.items()
+        facts.append(_limit(plan))
     if plan.window is not None:
         facts.append(("window", f"{plan.window} seconds; a crowd must fill within one"))
     if plan.crowd_size is None:
@@ -366,13 +400,13 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     return facts
 
 
-def _messages(plan: Plan) -> str:
+def _limit(plan: Plan) -> tuple[str, str]:
     from shoal.planning.bounds import overflow_of
 
     overflow = overflow_of(plan)
     if overflow is None:
-        return "1, a whole report"
+        return "messages", "1, a whole report"
     assert plan.crowd_size is not None
     price = overflow.price(plan.crowd_size, float(plan.q), float(plan.promise.epsilon))
     cost = f"dropped bits cost {text_up(price, 2)} of delta" if price else "every bit fits"
-    return f"{overflow.messages} for {plan.bits} bits; {cost}"
+    return overflow.name, f"{overflow.max_weight} for {plan.bits} bits; {cost}"

@@ -148,13 +148,13 @@ def relay(
     """Forward whole crowds of encrypted reports to an analyzer.
 
     The relay accepts encrypted reports, which it cannot read. When a crowd is complete, it shuffles
-    the messages and forwards them to the analyzer. The options from --listen to --log-level are
-    settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_LISTEN for
-    --listen).
+    the messages and forwards them to the analyzer. The options from --public to --log-level are
+    settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC for
+    --public).
     """
     from shoal.server import serve_relay
 
-    addresses = {"Reports": "public", "Operations": "ops", "Relay key": "key"}
+    addresses = {"Reports": "public", "Console": "console", "Relay key": "key"}
     serve_relay(
         service.data,
         analyzer,

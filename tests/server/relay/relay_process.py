@@ -40,7 +40,7 @@ class Process:
         file = folder / "plan.json"
         plan.write(file)
         options: dict[str, object] = {
-            "listen": "127.0.0.1:0", "ops": "127.0.0.1:0", "min_crowd": 1,
+            "public": "127.0.0.1:0", "console": "127.0.0.1:0", "min_crowd": 1,
             "max_share_percent": 100, "min_free_megabytes": 0,
         } | settings  # fmt: skip
         program = f"{before}\nimport sys\nfrom shoal.cli import main\nsys.exit(main())"
@@ -50,7 +50,7 @@ class Process:
             *(f"--{name.replace('_', '-')}={value}" for name, value in options.items()),
         ]
         self.address: Address | None = None
-        self.ops: Address | None = None
+        self.console: Address | None = None
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -66,7 +66,7 @@ class Process:
         line = self._process.stdout.readline()
         assert line, self.log.read_text()
         urls = json.loads(line)
-        self.ops = _address(urls["ops"])
+        self.console = _address(urls["console"])
         self.address = _address(urls["public"])
 
     def __enter__(self) -> Process:
@@ -78,7 +78,7 @@ class Process:
 
     def end(self, *, kill: bool) -> None:
         assert self._process is not None
-        self.address = self.ops = None
+        self.address = self.console = None
         (self._process.kill if kill else self._process.terminate)()
         self._process.communicate(timeout=LONGEST)
 
@@ -87,12 +87,12 @@ class Process:
         assert self.address is not None
         return socket.create_connection(self.address, LONGEST, (source, 0))
 
-    def get(self, path: str, *, ops: bool = False) -> tuple[int, bytes]:
-        """Fetch something; from the side of operations as its administrator."""
-        address = self.ops if ops else self.address
+    def get(self, path: str, *, console: bool = False) -> tuple[int, bytes]:
+        """Fetch something; from the console as its administrator."""
+        address = self.console if console else self.address
         assert address is not None
         headers = {}
-        if ops:
+        if console:
             token = (self.data / "admin-token").read_text().strip()
             headers["Authorization"] = f"Bearer {token}"
         connection = http.client.HTTPConnection(*address, timeout=LONGEST)

@@ -68,8 +68,9 @@ def test_two_contents_of_an_open_crowd_look_the_same(plan: Plan, tmp_path: Path)
                 assert await world.post(sealed(plan, key, later[start : start + 3])) == 202
             await world.relay.service.in_store(world.relay.store.sweep)
             pages = [f"/v1/plans/{plan.id}/crowds", "/v1/plans", "/metrics", "/readyz"]
+            console = world.clients["console"]
             for page in pages:
-                found[page] = (await world.clients["ops"].get(page, headers=world.admin())).content
+                found[page] = (await console.get(page, headers=world.admin())).content
             found["log"] = world.log.getvalue()
             found["files"] = sizes(world.relay.service.folder)
             found["rows"] = await world.relay.service.in_store(rows_of, world)
@@ -92,11 +93,11 @@ def test_two_contents_of_an_open_crowd_look_the_same(plan: Plan, tmp_path: Path)
 async def test_operators_show_a_token_and_its_last_day_is_stored(world: RelayWorld) -> None:
     (token,) = world.relay.service.tokens
     assert world.relay.service.tokens.last_used(token) is None
-    ops = world.clients["ops"]
+    console = world.clients["console"]
     cookie = {"cookie": f"{COOKIE}={'a' * 64}"}  # only the console has sessions
-    assert (await ops.get("/v1/plans", headers=cookie)).status_code == 401
+    assert (await console.get("/v1/plans", headers=cookie)).status_code == 401
     assert world.relay.service.tokens.last_used(token) is None
-    assert (await ops.get("/v1/plans", headers=world.admin())).status_code == 200
+    assert (await console.get("/v1/plans", headers=world.admin())).status_code == 200
     assert world.relay.service.tokens.last_used(token) is not None
 
 
@@ -213,7 +214,7 @@ def test_the_doctor_knows_a_relay(tmp_path: Path) -> None:
         pass
 
     story(live, tmp_path, WHOLE)
-    (tmp_path / "shoal.toml").write_text('listen = "0.0.0.0:8410"\n')
+    (tmp_path / "shoal.toml").write_text('public = "0.0.0.0:8410"\n')
     found = {one.check: one.verdict for one in examine(tmp_path, environment={})}
-    assert found["settings"] == found["data"] == found["ops address"] == "ok"
-    assert found["listen address"] == "fail"
+    assert found["settings"] == found["data"] == found["console address"] == "ok"
+    assert found["public address"] == "fail"

@@ -45,12 +45,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def readiness(world: RelayWorld) -> str:
     """The problem that /readyz names, or ready."""
-    answer = (await world.clients["ops"].get("/readyz")).json()
+    answer = (await world.clients["console"].get("/readyz")).json()
     return str(answer.get("type", answer.get("status"))).removeprefix("urn:shoal:problem:")
 
 
 async def metric(world: RelayWorld, name: str) -> float:
-    text = (await world.clients["ops"].get("/metrics")).text
+    text = (await world.clients["console"].get("/metrics")).text
     return float(next(one for one in text.splitlines() if one.startswith(f"{name} ")).split()[1])
 
 

@@ -146,7 +146,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
             answer = await world.send(sealed(WHOLE, key, reports[9:]))
             assert answer.status_code == 507
             assert json.loads(answer.content)["type"] == "urn:shoal:problem:storage-full"
-            ready = await world.clients["ops"].get("/readyz")
+            ready = await world.clients["console"].get("/readyz")
             assert ready.status_code == 507
         world.relay.service.check_space()
         assert await world.post(sealed(WHOLE, key, reports[9:])) == 202

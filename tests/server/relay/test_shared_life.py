@@ -170,9 +170,9 @@ async def one_after_the_other(url: str, folder: Path, analyzer: FakeAnalyzer) ->
         check_once(analyzer, KILLED, reports)
         pages = [f"/v1/plans/{KILLED.id}/crowds", "/metrics", "/readyz", "/v1/plans"]
         assert "first contact" not in worlds[1].log.getvalue()
-        ops = worlds[1].clients["ops"]
+        console = worlds[1].clients["console"]
         await worlds[1].relay.service.in_store(worlds[1].relay.sweep)
-        return [(await ops.get(page, headers=worlds[0].admin())).text for page in pages]
+        return [(await console.get(page, headers=worlds[0].admin())).text for page in pages]
 
 
 def test_a_plan_of_the_other_relay(tmp_path: Path) -> None:

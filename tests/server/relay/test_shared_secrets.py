@@ -181,10 +181,10 @@ class TestOperations:
         first, second = two_relays(url, tmp_path, FakeAnalyzer(WHOLE), WHOLE, clock=time.time)
         for one in (first, second):
             one.close()
-        (first.folder / "shoal.toml").write_text(f'listen = "0.0.0.0:8410"\ndatabase = "{url}"\n')
+        (first.folder / "shoal.toml").write_text(f'public = "0.0.0.0:8410"\ndatabase = "{url}"\n')
         found = {one.check: one.verdict for one in examine(first.folder, environment={})}
-        assert found["settings"] == found["database"] == found["ops address"] == "ok"
-        assert found["listen address"] == "fail"
+        assert found["settings"] == found["database"] == found["console address"] == "ok"
+        assert found["public address"] == "fail"
         environment = {"SHOAL_DATABASE": url}
         found = {one.check: one.verdict for one in examine(second.folder, environment=environment)}
-        assert found["database"] == found["listen address"] == "ok"
+        assert found["database"] == found["public address"] == "ok"

@@ -46,9 +46,9 @@ def remains(relay: Process, plan: Plan) -> Iterator[tuple[str, bytes]]:
         if path.is_file():
             yield path.name, path.read_bytes()
     yield "log", relay.log.read_bytes()
-    if relay.ops is not None:
+    if relay.console is not None:
         for page in ("/v1/plans", f"/v1/plans/{plan.id}/crowds", "/metrics", "/readyz"):
-            yield page, relay.get(page, ops=True)[1]
+            yield page, relay.get(page, console=True)[1]
 
 
 @pytest.mark.parametrize("plan", [WHOLE, PIECES], ids=lambda plan: plan.survey.name)

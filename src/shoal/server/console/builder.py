@@ -74,6 +74,14 @@ FIELDS: Mapping[str, Field] = {
         read=lambda text: [one.strip() for one in text.split(",")], write=", ".join,
     ),
     "unit": Field("Unit", help="such as hours"),
+    "weights": Field(
+        "Weights", help="of the arms, such as 2, 1, 1; empty for all the same",
+        read=lambda text: [_whole(one.strip()) for one in text.split(",")],
+        write=lambda weights: ", ".join(map(str, weights)),
+    ),
+    "periods": Field("Periods", help="after the first one", read=_whole),
+    "period": Field("Length of a period", help="such as 1w"),
+    "design": Field("Reported", "choice", "at each age, or once", choices=("age", "once")),
     "at_most": Field("At most", help="how many options a person may choose", read=_whole),
     "bits": Field("Bits", help="of the Bloom filter, such as 256", read=_whole),
     "hashes": Field("Hashes", help="bits that a text sets, such as 2", read=_whole),
@@ -93,36 +101,39 @@ FIELDS: Mapping[str, Field] = {
 """Fields in the order of the form. Options and labels are rows, which every form has."""
 
 _WORDS = {
-    "edge": "edges", "option": "options", "question": "questions", "length": "pairs",
-    "alphabet": "pairs",
+    "edge": "edges", "option": "options", "question": "questions", "weight": "weights",
+    "length": "pairs", "alphabet": "pairs",
 }  # fmt: skip
 """Words of sentences about a field that do not name it."""
 
 
 def fields_of(kind: str) -> dict[str, Field]:
     """Return the fields of a kind by their names in TOML, without its rows."""
-    known = _names(kind)
-    names = [
-        *(name for name in FIELDS if name in known),
-        *(one for one in known if one not in FIELDS),
-    ]
-    return {
-        name: FIELDS.get(name) or Field(name.replace("_", " "))
-        for name in names
-        if name not in ("options", "titles", "questions")
-    }
+    known = [name for name in _names(kind) if name not in (_listed(kind), "titles")]
+    listed = [name for name in FIELDS if name in known]
+    rest = {name: Field(name.replace("_", " ")) for name in known if name not in FIELDS}
+    return {name: FIELDS[name] for name in listed} | rest
 
 
 def _names(kind: str) -> Sequence[str]:
     return ("name", "questions") if kind == Cross.kind else tuple(KINDS[kind].json_fields())
 
 
+def _listed(kind: str) -> str | None:
+    """Return the field that a kind's rows list: options, arms, steps, or the sides of a cross."""
+    if kind == Cross.kind:
+        return "questions"
+    fields = KINDS[kind].json_fields().items()
+    return next((name for name, one in fields if one.name == "options"), None)
+
+
 def row_heads(kind: str) -> Sequence[str]:
     """Return the heads of the columns of a kind's rows; none if it has no rows."""
-    names = _names(kind)
-    if "questions" in names:
+    listed = _listed(kind)
+    if kind == Cross.kind:
         return ("Side",)
-    return ("Option" if "options" in names else "Answer", "Label") if "titles" in names else ()
+    first = "Answer" if listed is None else listed.removesuffix("s").capitalize()
+    return (first, "Label") if "titles" in _names(kind) else ()
 
 
 def new_question(kind: str = "choice") -> QuestionDraft:
@@ -186,7 +197,7 @@ def draft_of(survey: Survey) -> Draft:
     for question in survey:
         known = question.to_json()
         kind, titles = known.pop("kind"), dict(known.pop("titles", {}))
-        rows = dict.fromkeys([*known.pop("options", ()), *known.pop("questions", ()), *titles])
+        rows = dict.fromkeys([*known.pop(_listed(kind) or "", ()), *titles])
         if isinstance(question, Cross) and known["name"] == Cross.of(survey.asked, list(rows)).name:
             del known["name"]
         fields = fields_of(kind)
@@ -233,11 +244,9 @@ def _document(draft: QuestionDraft) -> dict[str, Any]:
     for name, field in fields_of(kind).items():
         if text := draft["values"].get(name, ""):
             document[name] = field.read(text)
-    if kind == Cross.kind:
-        document["questions"] = [side for side, _ in rows]
-    if "options" in _names(kind):
+    if listed := _listed(kind):
         # The options that switches add have labels, but are not listed.
-        document["options"] = [option for option, _ in rows if option not in (OTHER, MISSING)]
+        document[listed] = [option for option, _ in rows if option not in (OTHER, MISSING)]
     if "titles" in _names(kind) and (titles := {option: label for option, label in rows if label}):
         document["titles"] = titles
     return document

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -25,6 +23,7 @@ from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.reports.sections import results
+from shoal.reports.site import slug
 from shoal.server.console import schemas
 from shoal.server.console.planner import Planner
 from shoal.server.console.schemas import Json
@@ -88,14 +87,16 @@ class Console(ServiceHandlers):
 
     def path_of(self, plan: Plan) -> str:
         """Return the path of a plan's page: its survey's name, with its id if others have it."""
-        slug = _slug(plan)
-        others = sum(_slug(one.plan) == slug for one in self.collector.plans.values())
-        return quote(f"/surveys/{slug}" if others <= 1 else f"/surveys/{_long_slug(plan)}")
+        plans = self.collector.plans.values()
+        several = sum(one.plan.survey.name == plan.survey.name for one in plans) > 1
+        return f"/surveys/{_long_slug(plan) if several else slug(plan.survey.name)}"
 
     def plans_at(self, address: str) -> list[PlanRecord]:
         """Return the plans with this name in the paths of their pages; with an id it is one."""
         plans = self.collector.plans.values()
-        return [one for one in plans if address in (_slug(one.plan), _long_slug(one.plan))]
+        return [
+            one for one in plans if address in (slug(one.plan.survey.name), _long_slug(one.plan))
+        ]
 
     # Plans
 
@@ -142,6 +143,11 @@ class Console(ServiceHandlers):
         except InputError as error:
             raise Refusal(problems.BAD_ORIGINS) from error
         await self.collector.set_origins(plan_id, checked, by=by)
+
+    async def set_public(self, request: Request, public: bool) -> None:
+        """Make the releases of the plan that a request names public, or no longer."""
+        plan_id, by = self.plan_of(request).plan.id, token_of(request).label
+        _refuse(await self.collector.set_public(plan_id, public, by=by))
 
     async def prospect(self, request: Request, wanted: object) -> Json:
         """Return the promise of a plan; nothing is stored."""
@@ -345,13 +351,8 @@ class Console(ServiceHandlers):
         return line
 
 
-def _slug(plan: Plan) -> str:
-    """Return the name of a plan's survey as a part of a path, which proxies leave as it is."""
-    return "-".join(re.findall(r"[\w-]+", plan.survey.name)) or "survey"
-
-
 def _long_slug(plan: Plan) -> str:
-    return f"{_slug(plan)}~{plan.id[:12]}"
+    return f"{slug(plan.survey.name)}~{plan.id[:12]}"
 
 
 def _hung_up(request: Request) -> asyncio.Event | None:

@@ -101,6 +101,7 @@ class PlanLine(JsonObject):
     promise: Json
     view: str
     local_epsilon: float
+    public: bool
 
 
 def plan_fields(record: PlanRecord) -> Json:
@@ -114,6 +115,7 @@ def plan_fields(record: PlanRecord) -> Json:
         "promise": plan.promise.to_json(),
         "view": plan.view,
         "local_epsilon": plan.local_epsilon,
+        "public": record.is_public,
     }
 
 
@@ -136,6 +138,12 @@ class PlanDetail(PlanLine):
 
 
 OriginList = _document("OriginList", origins=Annotated[list[str], Meta(max_length=MOST_ORIGINS)])
+
+
+class Publicity(JsonObject):
+    """Whether the releases of a plan are public."""
+
+    public: bool
 
 
 # Crowds

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -20,7 +19,14 @@ from starlette.responses import RedirectResponse, Response
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import KINDS
-from shoal.reports.formatting import possible_answers, release_note, sum_note
+from shoal.reports.formatting import (
+    crowd_name,
+    possible_answers,
+    release_note,
+    sum_note,
+    unreadable_note,
+    window_in_words,
+)
 from shoal.reports.page import observers_table
 from shoal.reports.sections import (
     Lead,
@@ -29,6 +35,7 @@ from shoal.reports.sections import (
     question_sections,
     trend_section,
 )
+from shoal.reports.site import slug
 from shoal.server.console import pages
 from shoal.server.console.builder import (
     FIELDS,
@@ -41,7 +48,7 @@ from shoal.server.console.builder import (
     sides,
 )
 from shoal.server.console.console import PAGE_LENGTH, Console, RecentResults
-from shoal.server.console.pages import Form, read_fields, read_form, render, window_in_words
+from shoal.server.console.pages import Form, read_fields, read_form, render
 from shoal.server.console.planner import (
     EXAMPLE,
     MAX_REQUEST_SIZE,
@@ -224,7 +231,7 @@ async def survey(console: Console, request: Request) -> Response:
     several = [one for one in console.plans_at(address) if token.covers(one.plan.id)]
     if len(several) > 1:
         title = several[0].plan.survey.name
-        return await _overview(console, request, title, quote(f"/surveys/{address}"), several)
+        return await _overview(console, request, title, f"/surveys/{address}", several)
     record, page = console.plan_of(request), PAGE.read(request)
     plan, may_look = record.plan, token.may("analyst")
     crowds = await console.in_store(
@@ -245,6 +252,7 @@ async def survey(console: Console, request: Request) -> Response:
         observers=record.observers and observers_table(record.observers),
         may_look=may_look,
         may_act=token.role == "admin",
+        results=f"/results/{slug(plan.survey.name)}/",
         paging=Paging(f"{view.path}?", page, len(crowds) > CROWDS_PER_PAGE),
     )
 
@@ -269,7 +277,7 @@ async def release(
         reports=release.tally.reports,
         window=window_in_words(plan, estimates["crowds"][0]["window"]),
         estimates=estimates,
-        unreadable=release.unreadable and pages.unreadable_note(plan, release.unreadable),
+        unreadable=release.unreadable and unreadable_note(plan, release.unreadable),
         notes=[*sum_note(estimates), *release_note(plan)],
         sections=question_sections(plan.survey, document),
         texts=[(name, name) for name in texts if name not in document["texts"]],
@@ -300,7 +308,7 @@ async def trend(console: Console, request: Request) -> Response:
     plan = console.plan_of(request).plan
     document = await console.trend(request)
     (question,) = document["questions"]
-    names = [pages.crowd_name(plan, one["crowds"][0]) for one in document["crowds"]]
+    names = [crowd_name(plan, one["crowds"][0]) for one in document["crowds"]]
     released = len(await _released(console, plan, MAX_CROWDS))
     lengths = sorted({*(one for one in _LENGTHS if one < released), released, len(names)})
     return render(
@@ -326,9 +334,7 @@ async def difference(console: Console, request: Request) -> Response:
     second = int(number) if number else None
     document = await console.crowd_difference(request, FIRST.read_optional(request), second, other)
     sides = [document[side]["crowds"][0] for side in ("first", "second")]
-    names = [
-        pages.crowd_name(one.plan, side) for one, side in zip((record, other), sides, strict=True)
-    ]
+    names = [crowd_name(one.plan, side) for one, side in zip((record, other), sides, strict=True)]
     if other is not record:
         names = [f"{one.plan.survey.name}, {name}"
                  for one, name in zip((record, other), names, strict=True)]  # fmt: skip
@@ -370,7 +376,7 @@ async def _released(console: Console, plan: Plan, length: int) -> list[CrowdReco
 async def _crowd_choices(console: Console, plan: Plan, chosen: int) -> list[tuple[int, str]]:
     """Return the last released crowds of a plan by number, and the chosen one, however old."""
     found = {
-        one.number: pages.crowd_name(plan, {"name": one.number, "window": one.window})
+        one.number: crowd_name(plan, {"name": one.number, "window": one.window})
         for one in await _released(console, plan, CROWDS_LISTED)
     }
     if chosen and chosen not in found:
@@ -405,6 +411,15 @@ def moves_to(wanted: State, *, confirm: bool) -> Callable[[Console, Request], Aw
 async def origins(console: Console, request: Request) -> Response:
     form = await read_form(request)
     await console.set_origins(request, [one for one in re.split(r"[,\s]+", form["origins"]) if one])
+    return _to_survey(console, request)
+
+
+async def publicity(console: Console, request: Request) -> Response:
+    form = await read_form(request)
+    wanted = form["public"] == "yes"
+    if wanted and form["confirm"] != "yes":
+        raise Refusal(problems.BAD_PARAMETER.about("confirm"))
+    await console.set_public(request, wanted)
     return _to_survey(console, request)
 
 

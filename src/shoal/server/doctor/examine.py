@@ -44,6 +44,7 @@ def examine(
     console_url: str | None = None,
     proxies: Sequence[Path] = (),
     config: Path | None = None,
+    database: str | None = None,
     environment: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> list[Finding]:
@@ -51,9 +52,12 @@ def examine(
 
     `url` is where devices reach it, through the proxy, and `console_url` where people reach the
     console; by default its own addresses. `proxies` are configurations of nginx or Caddy. Settings
-    are read from `config`, by default in the folder, and from the environment.
+    are read from `config`, by default in the folder, and from the environment; `database` is the
+    PostgreSQL database if the service was started with that option.
     """
-    given = os.environ if environment is None else environment
+    given = dict(os.environ if environment is None else environment)
+    if database is not None:
+        given["SHOAL_DATABASE"] = database
     file = _file(folder, config)
     is_relay = application_of(folder / NAME) == RELAY.application or _database_is_relays(
         given, file
@@ -66,23 +70,13 @@ def examine(
     findings.append(_limits(settings, bool(proxies)) if relays is None else _relays(relays, folder))
     for path in proxies:
         findings += check_proxy(path)
-    names = _listeners(settings)
-    running = {side: own_url(getattr(settings, name)) for side, name in names.items()}
-    known = read_addresses(folder)
-    running |= {side: known[name] for side, name in (*names.items(), ("public", "public"))
-                if name in known}  # fmt: skip
+    configured = {"public": own_url(settings.public), "console": own_url(settings.console)}
+    running = configured | read_addresses(folder)
     # A relay's address shows the keys of its analyzer.
     key = None if is_relay else public_key(folder)
     findings += check_public(url or running["public"], key, clock)
     findings += check_console(console_url or running["console"])
     return findings
-
-
-def _listeners(settings: Settings | RelaySettings) -> dict[str, str]:
-    """Return the settings that say where devices, and where operators, reach a service."""
-    if isinstance(settings, RelaySettings):
-        return {"public": "listen", "console": "ops"}
-    return {"public": "public", "console": "console"}
 
 
 def _file(folder: Path, config: Path | None) -> Path | None:
@@ -139,7 +133,7 @@ def _addresses(
     settings: Settings | RelaySettings, url: str | None, with_proxy: bool
 ) -> Iterator[Finding]:
     behind = with_proxy or (url or "").startswith("https://")
-    for name in _listeners(settings).values():
+    for name in ("public", "console"):
         where = getattr(settings, name)
         host, check = address(where)[0], f"{name} address"
         if is_loopback(host):

@@ -110,7 +110,7 @@ def _as_received(document: Document | Problem, cache: str) -> Response:
     return Response(document.content, headers=headers, media_type="application/json")
 
 
-class OpsHandlers(ServiceHandlers):
+class RelayHandlers(ServiceHandlers):
     """Handlers of the operations; one method for each."""
 
     def __init__(self, relay: Relay) -> None:
@@ -152,39 +152,39 @@ class OpsHandlers(ServiceHandlers):
         return {"ed25519": self._relay.service.signer.public_key}
 
 
-async def _openapi(handlers: OpsHandlers, request: Request) -> object:
+async def _openapi(handlers: RelayHandlers, request: Request) -> object:
     summary = "Health, metrics, and the progress of crowds."
-    return openapi(OPERATIONS, "Shoal relay, operations", summary)
+    return openapi(OPERATIONS, "Shoal relay, console", summary)
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/v1/plans", "viewer", "List plans and their states.", OpsHandlers.plans),
+    Operation("GET", "/v1/plans", "viewer", "List plans and their states.", RelayHandlers.plans),
     Operation(
         "GET", "/v1/plans/{plan_id}/crowds", "viewer", "A plan's crowds; progress in per cent.",
-        OpsHandlers.crowds, (PLAN,), problems=(problems.UNKNOWN_PLAN,),
+        RelayHandlers.crowds, (PLAN,), problems=(problems.UNKNOWN_PLAN,),
     ),
     Operation(
         "POST", "/v1/plans/{plan_id}/close", "admin",
         "Close: take no more reports, and discard incomplete crowds.",
-        OpsHandlers.close, (PLAN,), problems=(problems.UNKNOWN_PLAN, problems.WRONG_STATE),
+        RelayHandlers.close, (PLAN,), problems=(problems.UNKNOWN_PLAN, problems.WRONG_STATE),
     ),
-    Operation("GET", "/v1/relay-key", "viewer", "The relay's own signing key.", OpsHandlers.key),
-    Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.", OpsHandlers.clock),
+    Operation("GET", "/v1/relay-key", "viewer", "The relay's own signing key.", RelayHandlers.key),
+    Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.", RelayHandlers.clock),
     Operation(
         "POST", "/v1/clock/accept", "admin", "Trust the clock after it jumped.",
-        OpsHandlers.accept_clock,
+        RelayHandlers.accept_clock,
     ),
     Operation("GET", "/openapi.json", None, "This document.", _openapi),
-    Operation("GET", "/healthz", None, "Whether the process answers.", OpsHandlers.healthz),
-    Operation("GET", "/readyz", None, "Whether reports can be accepted.", OpsHandlers.readyz,
+    Operation("GET", "/healthz", None, "Whether the process answers.", RelayHandlers.healthz),
+    Operation("GET", "/readyz", None, "Whether reports can be accepted.", RelayHandlers.readyz,
               problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD,
                         problems.ANALYZER_SILENT, problems.NO_KEY, problems.FORWARD_STALLED,
                         problems.DEADLINES_MISFIT)),
-    Operation("GET", "/metrics", None, "Prometheus metrics.", OpsHandlers.metrics,
+    Operation("GET", "/metrics", None, "Prometheus metrics.", RelayHandlers.metrics,
               media=("text/plain",)),
 )  # fmt: skip
 """Everything the listener for operators answers to."""
 
 
-def make_ops(relay: Relay) -> Starlette:
-    return guarded_app(OPERATIONS, OpsHandlers(relay), relay.service)
+def make_console(relay: Relay) -> Starlette:
+    return guarded_app(OPERATIONS, RelayHandlers(relay), relay.service)

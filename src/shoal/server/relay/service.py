@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from shoal.errors import InputError, PlanError
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
 from shoal.server.core.http import App
@@ -25,7 +25,13 @@ from shoal.server.relay.analyzer_client import (
     HttpAnalyzerTransport,
 )
 from shoal.server.relay.chunk_files import ShuffledChunks, crowd_bytes
-from shoal.server.relay.endpoints import FORMAT, EncryptedIngest, kilobytes, make_ops, make_public
+from shoal.server.relay.endpoints import (
+    FORMAT,
+    EncryptedIngest,
+    kilobytes,
+    make_console,
+    make_public,
+)
 from shoal.server.relay.forwarding import Forwarder, RelayMetrics
 from shoal.server.relay.key_prefetch import KeyPrefetcher
 from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
@@ -43,8 +49,8 @@ buckets are in the folder if the data are in a database."""
 class Relay(Party):
     """Accepts encrypted reports for plans with two parties and forwards complete crowds, shuffled.
 
-    Use it as an asynchronous context; `public` and `ops` are its two ASGI apps. One relay at a time
-    uses the folder. `analyzer` is the analyzer's URL, or a transport of requests to it.
+    Use it as an asynchronous context; `public` and `console` are its two ASGI apps. One relay at
+    a time uses the folder. `analyzer` is the analyzer's URL, or a transport of requests to it.
     `analyzer_key` is its Ed25519 key, 32 bytes or their base64url; by default the one that was
     pinned before, or else the one at the first contact. `token_file` has the relay's token there;
     by default `analyzer-token` in the folder. It is read for every request, so that it can be
@@ -52,7 +58,7 @@ class Relay(Party):
     """
 
     public: App
-    ops: App
+    console: App
     store: RelayStore
     cache: RelayPlans
 
@@ -99,7 +105,7 @@ class Relay(Party):
             service.accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
         )
         ingest = EncryptedIngest(service, settings, self, committer, FORMAT)
-        self.public, self.ops = make_public(self, ingest), make_ops(self)
+        self.public, self.console = make_public(self, ingest), make_console(self)
         if service.is_shared:
             self.public = refresh_on_miss(self.public, self.cache, service)
         await service.in_store(self.cache.read)
@@ -125,15 +131,14 @@ class Relay(Party):
 
     def _check_plan(self, plan: Plan) -> None:
         name = f"plan {plan.id[:12]}"
+        if isinstance(plan.parties, Aggregators):
+            raise PlanError(f"{name} names a leader and a helper, and no relay. {NO_SERVICES}")
         if plan.parties is None:
             raise PlanError(
                 f"{name} has no relay and no analyzer; collect its reports with shoal serve."
             )
-        if plan.reports_needed < self.settings.min_crowd:
-            raise PlanError(
-                f"{name} has a crowd of {plan.reports_needed}, below this relay's smallest of"
-                f" {self.settings.min_crowd}; see min_crowd."
-            )
+        if too_small := self.settings.crowd_too_small(plan.crowd_size):
+            raise PlanError(f"{name} is refused: {too_small}")
         size = FORMAT.bytes_of(plan, 1)
         if size > self.settings.max_body_bytes:
             raise InputError(
@@ -243,8 +248,8 @@ def serve_relay(
 
     It takes reports of `plans`; after a restore, `never_published` states that they were not
     published before. With `allow_plain` it reaches the analyzer over http on other machines too.
-    `ready` is called with the two addresses, as URLs by the names `public` and `ops`, and the
-    relay's own signing key by the name `key`.
+    `ready` is called with the two addresses, as URLs by the names `public` and `console`, and
+    the relay's own signing key by the name `key`.
     """
     settings = settings or RelaySettings()
     transport = HttpAnalyzerTransport(analyzer, settings.forward_timeout, allow_plain=allow_plain)
@@ -257,7 +262,7 @@ def serve_relay(
 
     run(
         relay,
-        {"public": settings.listen, "ops": settings.ops},
+        {"public": settings.public, "console": settings.console},
         begin=begin,
         ready=lambda urls: ready(urls | {"key": relay.service.signer.public_key}),
     )

@@ -37,7 +37,7 @@ from shoal.support.disk import Disk
 
 _TABLES = ("plans", "tokens", "crowds", "signatures", "counts", "seen")
 _ACTIONS = "SELECT minute, actor, action, subject FROM actions ORDER BY id"
-_FACTS = ("signer", "restored", "time", "origin", "boot", "origins")
+_FACTS = ("signer", "restored", "time", "origin", "boot", "origins", "public_plans")
 
 
 class Move(NamedTuple):

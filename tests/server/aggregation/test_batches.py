@@ -36,7 +36,7 @@ async def collected(parties: Parties, count: int) -> list[dict[str, Any]]:
     """Collect until there are so many releases, and return them."""
     store, in_store = parties.analyst.store, parties.analyst.service.in_store
     for _ in range(3000):
-        await parties.analyst._collect_plan(PLAN)
+        await parties.analyst.collect_plan(PLAN)
         numbers = await in_store(store.released_numbers, PLAN.id, 100)
         if len(numbers) >= count:
             contents = [await in_store(store.release, PLAN.id, one) for one in sorted(numbers)]
@@ -55,7 +55,7 @@ def test_a_crowd_is_collected_and_nothing_else(tmp_path: Path):
         (release,) = await collected(parties, 1)
         assert release["reports"] == 20
         assert release["by_bit"] == sums(vectors[:20])
-        await parties.analyst._collect_plan(PLAN)
+        await parties.analyst.collect_plan(PLAN)
         for party in (parties.leader, parties.helper):
             batches = await parties.batches(party)
             first, *others = (one["state"] for one in batches)
@@ -131,7 +131,7 @@ def test_a_result_that_was_stored_but_not_ended_is_not_stored_again(tmp_path: Pa
         setattr(analyst._thread, "run", interrupted)  # noqa: B010
         await collected(parties, 1)
         setattr(analyst._thread, "run", ended)  # noqa: B010
-        await analyst._collect_plan(PLAN)
+        await analyst.collect_plan(PLAN)
         numbers = await analyst.service.in_store(analyst.store.released_numbers, PLAN.id, 9)
         assert numbers == [1]
 

@@ -14,6 +14,7 @@ from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import ReportFault, UploadErrors, UploadRequest
 from shoal.server.leader import service as leader_service
 from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
+from tests.server.postgres_help import needs_postgres, the_server
 
 Story = Callable[[Parties], Awaitable[Any]]
 
@@ -63,6 +64,25 @@ def test_a_crowd_is_collected_and_nothing_else(tmp_path: Path):
             assert "full" not in others
 
     told(story, tmp_path, job_reports=7)
+
+
+@pytest.mark.slow
+@needs_postgres
+def test_the_same_in_postgresql(tmp_path: Path):
+    vectors, databases = some_vectors(40), [the_server().new_database() for _ in range(2)]
+
+    async def begin(parties: Parties) -> None:
+        for one in await parties.reports(vectors[:27]):
+            await parties.upload(one)
+
+    async def end(parties: Parties) -> None:
+        for one in await parties.reports(vectors[27:]):
+            await parties.upload(one)
+        releases = await collected(parties, 2)
+        assert [one["by_bit"] for one in releases] == [sums(vectors[:20]), sums(vectors[20:])]
+
+    told(begin, tmp_path, job_reports=9, databases=databases)
+    told(end, tmp_path, job_reports=9, databases=databases)
 
 
 def test_a_report_that_comes_twice_counts_once(tmp_path: Path):

@@ -42,6 +42,9 @@ GROUPS = {
         "analyzer": "Decrypt and count whole crowds that a relay forwards.",
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
         "relay": "Forward whole crowds of encrypted reports to an analyzer.",
+        "leader": "Take shares of reports, and verify them with a helper (DAP).",
+        "helper": "Verify reports with a leader, and give out shares of full batches (DAP).",
+        "collect": "Collect full batches from a leader and a helper (DAP).",
         "capacity": "Measure this machine, and size it for many devices a day.",
     },
     "From reports to answers": {
@@ -72,7 +75,7 @@ GROUPS = {
 COMMANDS = {word: summary for group in GROUPS.values() for word, summary in group.items()}
 
 _MODULES = {
-    **dict.fromkeys(["serve", "analyzer", "relay"], "services"),
+    **dict.fromkeys(["serve", "analyzer", "relay", "leader", "helper", "collect"], "services"),
     **dict.fromkeys(["decode", "discover"], "text"),
     **dict.fromkeys(["experiment", "retention", "study"], "experiments"),
     "completion": "commands",

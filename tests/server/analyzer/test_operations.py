@@ -28,6 +28,7 @@ from tests.server.analyzer.relay_help import (
 )
 from tests.server.analyzer.test_crashes import ServedAnalyzer
 from tests.server.console_help import response_schemas
+from tests.server.privacy_help import address_of
 from tests.server.store_help import Clock, make_plan, upload
 
 KEY = "A" * 43
@@ -95,9 +96,9 @@ def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
         key = await relay.crowd_key(agreed)
         await relay.forward(cut(agreed, key, sealed(agreed, key, contents_of(agreed, batch))))
         await relay.released(agreed)
-        at, survey = f"/v1/plans/{agreed.id}", f"/surveys/{agreed.id}"
-        paths = [f"{at}/crowds/1{end}" for end in ("", "/estimates", "/report.html", "/results")]
-        paths += [at, f"{at}/progress", f"{at}/crowds", "/v1/tokens", f"{at}/report.html"]
+        base, survey = f"/v1/plans/{agreed.id}", f"/surveys/{address_of(agreed)}"
+        paths = [f"{base}/crowds/1{end}" for end in ("", "/estimates", "/report.html", "/results")]
+        paths += [base, f"{base}/progress", f"{base}/crowds", "/v1/tokens", f"{base}/report.html"]
         paths += ["/", survey, f"{survey}/crowds/1", "/tokens"]
         return {path: await relay.console(path) for path in paths}
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 from shoal.server.core import problems
 from shoal.server.core.agreement import Agreement, read_agreement
 from shoal.server.core.clock import GuardedClock
+from shoal.server.core.notifications import Notifier, make_channels
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import ServiceSettings
@@ -54,6 +55,10 @@ class Party:
     """
 
     store: Any
+    crowd_columns: ClassVar[tuple[str, str] | None] = ("number", "opened_day")
+    """Columns of the table crowds that notifications name a crowd by; None if none expires here."""
+    has_pages: ClassVar[bool] = True
+    """Whether its console has pages."""
 
     def __init__(
         self,
@@ -107,6 +112,10 @@ class Party:
         about = {"plan": plan.id, "crowd": ended.number, "progress": ended.progress}
         LOG.warning("crowd discarded", extra={"facts": about})
 
+    async def obstacle(self) -> Problem | None:
+        """Return why the party cannot do its work now, or None."""
+        return await self.service.obstacle()
+
     def after_sweep(self) -> None:
         """Wake the party's other tasks, on the event loop."""
 
@@ -147,6 +156,7 @@ class Service:
     """The two parties, if this one was set up as one of them."""
     store_thread: WorkerThread
     upload_thread: WorkerThread
+    notifier: Notifier
 
     def __init__(
         self,
@@ -177,6 +187,10 @@ class Service:
         self._threads: list[WorkerThread] = []
         self.key_files: list[KeyFile] = []
         """Files with keys that expire."""
+        self.has_expired_secret = False
+        """Whether the secret of an expired key is still in its file."""
+        self.is_housekeeper = True
+        """Whether this process does the housekeeping, which includes notifications."""
 
     # Start and end
 
@@ -209,6 +223,8 @@ class Service:
             self.tokens = Tokens(database.connection, self.clock)
             self._make_admin()
             self.check_space()
+            if self.is_housekeeper:
+                self._channels = make_channels(self.settings, self.folder)
             self._held = held.pop_all()
         self._store, self._database = store, database
         # One thread for the database, one for long computations, and one for large uploads, since
@@ -230,6 +246,9 @@ class Service:
         """Run the queue of reports, the housekeeping and other tasks until `stop`."""
         self._queue, self._party = queue, party
         committing = [] if queue is None else [queue.run()]
+        if self.is_housekeeper:
+            self.notifier = Notifier(party, self._channels)
+            others = (*others, self.notifier.run())
         tasks = (*committing, self._sweep(), *others)
         self._tasks = [asyncio.create_task(task) for task in tasks]
 
@@ -363,10 +382,12 @@ class Service:
 
     def _forget_expired_keys(self) -> None:
         """Destroy the secrets of expired keys; a failure does not stop the sweep."""
+        self.has_expired_secret = False
         for keys in self.key_files:
             try:
                 keys.forget_expired()
             except StorageError as error:
+                self.has_expired_secret = True
                 LOG.error("an expired key is still in its file", exc_info=error)
 
     def _log_failures(self) -> None:

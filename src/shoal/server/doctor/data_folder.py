@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shoal.errors import ShoalError
 from shoal.server.core.clock import STEP
+from shoal.server.core.notifications import SMTP_PASSWORD, WEBHOOK_SECRET
 from shoal.server.doctor import Finding, Verdict, fail, ok, warn
 from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.encryption import CROWD_KEY_FILE
@@ -40,6 +41,8 @@ _SECRETS = (
     OBLIVIOUS_FILE,
     EXCHANGE_FILE,
     "admin-token",
+    WEBHOOK_SECRET,
+    SMTP_PASSWORD,
 )
 _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "beegfs", "glusterfs"),

@@ -12,7 +12,9 @@ from pathlib import Path
 from shoal.errors import InputError, ShoalError
 from shoal.protocol.plan import ONE_OPERATOR
 from shoal.server.core.agreement import read_agreement
+from shoal.server.core.notifications import WEBHOOK_SECRET, try_channels
 from shoal.server.core.settings import (
+    AnalyzerSettings,
     RelaySettings,
     Settings,
     address,
@@ -32,6 +34,8 @@ from shoal.support.files import first_line
 
 _WRITTEN = 1_767_225_600
 """The beginning of 2026, when this was written: no clock that is right shows less."""
+
+AnySettings = Settings | AnalyzerSettings | RelaySettings
 
 _CLOCK_SLACK = 300
 
@@ -60,25 +64,22 @@ def examine(
     given = dict(os.environ if environment is None else environment)
     if database is not None:
         given["SHOAL_DATABASE"] = database
-    file = _file(folder, config)
-    is_relay = application_of(folder / NAME) == RELAY.application or _database_is_relays(
-        given, file
-    )
-    settings, findings = _settings(file, given, RelaySettings if is_relay else Settings)
-    findings += check_folder(folder, settings.min_free_megabytes, settings.database)
+    settings, findings = _settings(folder, config, given)
+    database_url = getattr(settings, "database", "")
+    findings += check_folder(folder, settings.min_free_megabytes, database_url)
     findings.append(_clock(folder, clock()))
     findings += _addresses(settings, url, bool(proxies))
-    relays = registered_relays(folder)
-    if relays is None:
+    if not isinstance(settings, AnalyzerSettings):
         findings.append(_limits(settings, bool(proxies)))
-    if is_relay or relays is not None:
-        findings.append(_parties(folder, relays))
+    if isinstance(settings, (AnalyzerSettings, RelaySettings)):
+        findings.append(_parties(folder, registered_relays(folder)))
+    findings += _notifications(settings, folder)
     for path in proxies:
         findings += check_proxy(path)
     configured = {"public": own_url(settings.public), "console": own_url(settings.console)}
     running = configured | read_addresses(folder)
     # A relay's address shows the keys of its analyzer.
-    key = None if is_relay else public_key(folder)
+    key = None if isinstance(settings, RelaySettings) else public_key(folder)
     findings += check_public(url or running["public"], key, clock)
     findings += check_console(console_url or running["console"])
     return findings
@@ -102,19 +103,53 @@ def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bo
     return False
 
 
+def read_settings(folder: Path, config: Path | None, environment: Mapping[str, str]) -> AnySettings:
+    """Read the settings of the service whose data are in a folder or in its database."""
+    return _table(folder, config, environment).read(environment, _file(folder, config))
+
+
+def _table(
+    folder: Path, config: Path | None, environment: Mapping[str, str]
+) -> type[Settings] | type[AnalyzerSettings] | type[RelaySettings]:
+    if registered_relays(folder) is not None:
+        return AnalyzerSettings
+    is_relay = application_of(folder / NAME) == RELAY.application
+    is_relay = is_relay or _database_is_relays(environment, _file(folder, config))
+    return RelaySettings if is_relay else Settings
+
+
 def _settings(
-    file: Path | None, environment: Mapping[str, str], table: type[Settings] | type[RelaySettings]
-) -> tuple[Settings | RelaySettings, list[Finding]]:
+    folder: Path, config: Path | None, environment: Mapping[str, str]
+) -> tuple[AnySettings, list[Finding]]:
     try:
-        settings = table.read(environment, file)
+        settings = read_settings(folder, config, environment)
     except InputError as error:
         sentence = f"The settings cannot be read: {first_line(error)}."
-        command = "relay" if table is RelaySettings else "serve"
+        table = _table(folder, config, environment)
+        command = {Settings: "serve", RelaySettings: "relay"}.get(table, "analyzer")
         return table(), [fail("settings", sentence, f"Fix the settings; see shoal {command} -h.")]
-    if isinstance(settings, Settings) and settings.allow_unproven:
+    if not isinstance(settings, RelaySettings) and settings.allow_unproven:
         sentence = "Plans whose promise is not proven are accepted (allow_unproven)."
         return settings, [warn("settings", sentence, "Use allow_unproven for trials only.")]
     return settings, [ok("settings", "The settings can be read.")]
+
+
+def _notifications(settings: AnySettings, folder: Path) -> Iterator[Finding]:
+    way_out = f"Fix it, then send a notice: shoal collector notify {folder}"
+    if settings.notify_webhook and not (folder / WEBHOOK_SECRET).exists():
+        sentence = f"There is no {WEBHOOK_SECRET} in {folder}."
+        yield fail("notifications", sentence, "Start the service once; it makes one.")
+        return
+    try:
+        failures = try_channels(settings, folder, send=False)
+    except InputError as error:
+        yield fail("notifications", f"They cannot be sent: {first_line(error)}.", way_out)
+        return
+    for channel, failure in failures.items():
+        if failure:
+            yield fail("notifications", f"By {channel}: {failure}", way_out)
+        else:
+            yield ok("notifications", f"The receiver of notices by {channel} can be reached.")
 
 
 def _clock(folder: Path, now: float) -> Finding:
@@ -134,9 +169,7 @@ def _day(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
-def _addresses(
-    settings: Settings | RelaySettings, url: str | None, with_proxy: bool
-) -> Iterator[Finding]:
+def _addresses(settings: AnySettings, url: str | None, with_proxy: bool) -> Iterator[Finding]:
     behind = with_proxy or (url or "").startswith("https://")
     for name in ("public", "console"):
         where = getattr(settings, name)

@@ -56,6 +56,7 @@ class Relay(Party):
     since 1970; by default it does not jump.
     """
 
+    crowd_columns, has_pages = ("place", "day"), False
     public: App
     console: App
     store: RelayStore

@@ -514,3 +514,8 @@ def _band(points: Sequence[tuple[float, ...]]) -> list[Markup]:
 
 def _joined(points: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in points)
+
+
+def width_charts(draw: Callable[..., Markup], id: str) -> list[Markup]:
+    """Return a chart in each width; the style sheet shows one of them."""
+    return [draw(width, name=f"{id}-{kind}", class_=kind) for kind, width in WIDTHS.items()]

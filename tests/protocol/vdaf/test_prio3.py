@@ -215,8 +215,9 @@ def test_what_is_no_measurement():
         (Count(), 0.5),
         (Sum(7), 8),
         (Sum(7), -1),
-        (Sum(7), True),
+        (Sum(7), "1"),
         (SumVec(2, 3), [1]),
+        (SumVec(2, 3), None),
         (SumVec(2, 3), [1, 4]),
         (Histogram(4), 4),
         (Histogram(4), -1),
@@ -239,6 +240,7 @@ def test_parameters_that_are_refused():
         lambda: Prio3(Count(), 2, 256),
         lambda: Prio3(SumVec(2, 3, field=field64()), 2, 2),  # forgeries become feasible
         lambda: Sum(0),
+        lambda: Sum(2**64 - 2**32 + 1),  # would wrap around
         lambda: SumVec(0, 3),
         lambda: Histogram(0),
         lambda: Histogram(3, 0),

@@ -107,7 +107,7 @@ sbom:
 clean:
 	rm -rf .venv .venv-constraints .venv-dist .venv-lowest .venv-sbom docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
-.venv/.ready: pyproject.toml hatch_build.py src/shoal/support/kernels.c constraints.txt
+.venv/.ready: pyproject.toml hatch_build.py src/shoal/support/kernels.c src/shoal/support/vdaf.c constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or newer; set PYTHON=...")'
 	@echo "Setting up .venv: Shoal and the libraries of the extras curator, plots and server."
 	@echo "This downloads about 180 MB, takes one to three minutes, and happens once."

@@ -42,7 +42,7 @@ def platform_tag(library: Path) -> str:
 
 
 class WheelHook(BuildHookInterface):
-    """Compile `src/shoal/support/kernels.c`, and bring the client for web pages."""
+    """Compile the C files of `src/shoal/support`, and bring the client for web pages."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and tell the builder what came of it and what else is in the wheel."""

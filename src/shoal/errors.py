@@ -12,6 +12,7 @@ from the package is a bug.
     │   ├── PlanError                a plan, its fields or its id
     │   ├── AnswerError              an answer outside its question's domain
     │   ├── ReportError              a report, a batch or a file of them
+    │   │   └── VdafError            a share or message of Prio3, or a proof that does not hold
     │   ├── TallyError               a tally, or tallies that do not belong together
     │   └── MissingExtraError        a library is not installed (ModuleNotFoundError)
     ├── PrivacyRefusal               done as asked, privacy would not hold    exit code 3
@@ -58,6 +59,10 @@ class AnswerError(InputError):
 
 class ReportError(InputError):
     """A report, or a batch or file of reports, is not what its plan says."""
+
+
+class VdafError(ReportError):
+    """A measurement, share or message of Prio3 is malformed, or its proof does not hold."""
 
 
 class TallyError(InputError):

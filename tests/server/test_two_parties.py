@@ -26,6 +26,7 @@ from shoal import Choice, Flags, Outbox, Plan, Survey, plan
 from shoal.device.outbox import HttpTransport
 from shoal.device.outbox.queue import Record
 from shoal.lab.services import console_get, free_port, run_command
+from shoal.protocol.plan import Parties as RelayAndAnalyzer
 from shoal.protocol.wire import ID_BYTES, split_batch
 from tests.faults import QuickDisk
 from tests.server.postgres_help import needs_postgres, the_server
@@ -102,7 +103,7 @@ class Parties:
     """A relay and an analyzer that know each other."""
 
     def __init__(self, folder: Path, agreed: Plan, relay: int, analyzer: int) -> None:
-        assert agreed.parties is not None
+        assert isinstance(agreed.parties, RelayAndAnalyzer)
         self.plan = agreed
         plan_file = folder / "plan.json"
         agreed.write(plan_file)
@@ -116,7 +117,7 @@ class Parties:
 
     def new_relay(self, *options: str) -> Party:
         """A relay in a folder of its own, not started yet."""
-        assert self.plan.parties is not None
+        assert isinstance(self.plan.parties, RelayAndAnalyzer)
         self._relays += 1
         return Party(
             self._folder / f"relay{self._relays}",
@@ -144,7 +145,7 @@ class Parties:
         self.analyzer.start()
         self.relay.start()
         self.token = self.register()
-        assert self.plan.parties is not None
+        assert isinstance(self.plan.parties, RelayAndAnalyzer)
         _, keys = console_get(self.plan.parties.analyzer, "/v1/keys", "")
         self.key = json.loads(keys)["ed25519"][0]
         return self
@@ -180,7 +181,7 @@ class Devices:
 
     def __init__(self, folder: Path, parties: Parties, count: int) -> None:
         self.plan = parties.plan
-        assert self.plan.parties is not None
+        assert isinstance(self.plan.parties, RelayAndAnalyzer)
         transport = HttpTransport(self.plan.parties.relay, public_key=parties.key)
         self.bits = np.zeros(self.plan.bits, np.int64)
         self._boxes = []

@@ -14,8 +14,8 @@ from shoal import Choice, Plan, Survey, plan
 from shoal.analysis.screening import Screening, screen
 from shoal.planning.certificate import certify
 from shoal.planning.threats import observers, what_holds
+from shoal.reports.formatting import window_in_words
 from shoal.server.console import console, views
-from shoal.server.console.pages import window_in_words
 from shoal.server.storage.records import Declaration
 from tests.server.privacy_help import (
     COUNTS_PLAN,

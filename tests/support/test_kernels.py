@@ -187,10 +187,10 @@ class TestLoading:
         monkeypatch.setattr(kernels, "LIBRARY", library)
         assert load_kernels.__wrapped__() is not None
         changed = tmp_path / "kernels.c"
-        changed.write_bytes(kernels.SOURCE.read_bytes() + b"\n")
-        monkeypatch.setattr(kernels, "SOURCE", changed)
+        changed.write_bytes(kernels.SOURCES[0].read_bytes() + b"\n")
+        monkeypatch.setattr(kernels, "SOURCES", (changed, *kernels.SOURCES[1:]))
         assert load_kernels.__wrapped__() is None
-        with pytest.raises(OSError, match="another source"):
+        with pytest.raises(OSError, match="other sources"):
             Kernels(library)
 
     @pytest.mark.parametrize("content", [None, b"", b"not a library"])
@@ -234,6 +234,7 @@ class TestCompiling:
         (wheel,) = builder.build(directory=str(tmp_path), versions=["standard"])
         names = zipfile.ZipFile(wheel).namelist()
         assert ("shoal/support/_kernels.so" in names) == (compiler == "there")
-        assert "shoal/support/kernels.c" in names  # a library must match this source
+        for source in kernels.SOURCES:  # a library must match them
+            assert f"shoal/support/{source.name}" in names
         assert Path(wheel).name.endswith("py3-none-any.whl") == (compiler == "missing")
         assert "-py3-none-" in Path(wheel).name

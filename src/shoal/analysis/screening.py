@@ -125,8 +125,8 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
         if overflow is not None:
             # Honest reports that drop bits are like whole ones but for this probability.
             dropped = tally.reports * overflow.chance(float(plan.q))
-            if overflow.messages > 1:
-                limits.append(IN_PIECES.format(messages=overflow.messages))
+            if plan.messages > 1:
+                limits.append(IN_PIECES.format(messages=plan.messages))
     tests = families(plan, tally)
     traces = [(len(tests) * p + dropped, say) for family in tests for p, say in family(0)]
     traces.sort(key=lambda trace: trace[0])

@@ -16,6 +16,7 @@ from shoal.cli import output as out
 from shoal.cli.options import arg, opt
 from shoal.cli.services import serve
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from shoal.server.storage.recovery import Restoration
 
 _Role = Literal["app", "relay", "viewer", "analyst", "admin"]
+_CONSOLE_URL = opt("Address of the console, if it is elsewhere.", "URL")
+_ADMIN_TOKEN = opt("File with an admin token.  [default: DATA/admin-token]", "FILE")
 _DATABASE = opt("PostgreSQL database: postgresql://...", envvar="SHOAL_DATABASE")
 
 
@@ -104,10 +107,8 @@ def token() -> None:
 
 def _admin(
     data: Path = cli.DATA,
-    console_url: str | None = opt("Address of the console, if it is elsewhere.", "URL"),
-    admin_token: Path | None = opt(
-        "File with an admin token.  [default: DATA/admin-token]", "FILE"
-    ),
+    console_url: str | None = _CONSOLE_URL,
+    admin_token: Path | None = _ADMIN_TOKEN,
 ) -> Any:
     """Open the tokens of a collector until the command ends."""
     from shoal.server.console.token_admin import open_token_admin
@@ -198,6 +199,27 @@ def backup(
     digest = backup_digest(backup)
     text = f"Backup written to {backup}\nSHA-256 {digest}"
     return out.Result({"backup": str(backup), "sha256": digest}, text)
+
+
+@cli.command("shoal collector public collector plan.json", group=collector)
+def public(
+    data: Path = cli.DATA,
+    plan: Plan = cli.PLAN,
+    hide: bool = opt("No longer show them; copies that others made stay."),
+    console_url: str | None = _CONSOLE_URL,
+    admin_token: Path | None = _ADMIN_TOKEN,
+) -> out.Result:
+    """Make the releases of a plan public, or hide them.
+
+    The collector with the data in DATA runs, and shows them at /results/ of its public address if
+    it was started with --public-results. `shoal site` writes them as files.
+    """
+    from shoal.server.console.token_admin import running_console
+
+    console = running_console(data, console_url, admin_token)
+    document = console.ask("PUT", f"/v1/plans/{plan.id}/public", {"public": not hide})
+    state = "public" if document["public"] else "hidden"
+    return out.Result(document, f"The releases of plan {plan.id[:12]} are {state}.")
 
 
 @cli.command("shoal collector restore shoal.backup restored", group=collector)

@@ -51,6 +51,7 @@ GROUPS = {
         "screen": "Search a complete crowd for traces of fake reports.",
         "preview": "Open the pages of crowds in a browser, from files.",
         "publish": "Write a report page or tables of the estimates.",
+        "site": "Write a site of releases: pages, feeds and badges.",
     },
     "With a trusted curator": {
         "curator": "Release statistics of a table you hold, as a trusted curator.",
@@ -73,6 +74,7 @@ _MODULES = {
     "ledger": "send",
     "preview": "publish",
     "screen": "estimate",
+    "site": "publish",
 }
 """The module of a command that has not its name."""
 

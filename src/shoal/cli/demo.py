@@ -242,9 +242,8 @@ def show_parties(shown: TwoParties) -> out.Pieces:
     from shoal.planning.certificate import certify, check_promise
 
     plan, users = shown.plan, shown.plan.reports_needed
-    assert plan.parties is not None
     label, row = next(iter(next(iter(shown.estimates["questions"].values())).items()))
-    body = shown.request[-plan.parties.messages * 68 :][:_SHOWN_BYTES].hex(" ", 2)
+    body = shown.request[-plan.messages * 68 :][:_SHOWN_BYTES].hex(" ", 2)
     yield _rule("2. The view of each party")
     rows = [
         ("who sent", f"the address of each of {users:,} devices", "the relay's address"),

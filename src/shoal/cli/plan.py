@@ -14,7 +14,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import check_promise
 from shoal.planning.plan import honest_crowd
 from shoal.planning.plan import plan as make_plan
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
 
@@ -86,6 +86,11 @@ class _Parties:
     messages: int | None = opt(
         "With --view counts: messages of one report.  [default: as few as will do]", "W"
     )
+    leader: str | None = opt("Origin of the leader of DAP (experimental).", "URL")
+    helper: str | None = opt("Origin of the helper: each sees one share of a report.", "URL")
+    max_weight: int | None = opt(
+        "With a leader: how many bits may be set.  [default: as few as will do]", "W"
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,8 @@ def plan(
     With --view counts the promise holds against observers who see only how many reports set each
     bit. That needs far less noise, but no observer may see a single report.
 
-    With --relay and --analyzer two parties share the work: neither sees who sent which report.
+    With --relay and --analyzer two parties share the work: neither sees who sent which report. With
+    --leader and --helper each sees one share of a report, and nobody a report (DAP).
 
     With --within the crowd is computed: as many people as it takes to know every share that well,
     in the chosen view. The number for the other view is printed beside it.
@@ -351,6 +357,8 @@ def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> out.Piec
     yield out.Plain(f"plan id          {plan.id}")
     yield from out.written(output, "written to      ")
     yield from out.warnings(document["warnings"])
+    if isinstance(plan.parties, Aggregators):
+        yield f"[yellow]{NO_SERVICES}[/yellow]"
     if document.get("statements"):
         yield from out.over_time(document["statements"])
 
@@ -365,8 +373,8 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
         crowd = f"{plan.crowd_size:,} honest reports, released with {plan.reports_needed:,} in all"
     facts.append(("crowd", crowd))
     if plan.parties is not None:
-        facts += [("relay", plan.parties.relay), ("analyzer", plan.parties.analyzer)]
-        facts.append(("messages", _messages(plan)))
+        facts += plan.parties.origins.items()
+        facts.append(_limit(plan))
     if plan.window is not None:
         facts.append(("window", f"{plan.window} seconds; a crowd must fill within one"))
     if plan.crowd_size is None:
@@ -392,13 +400,13 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     return facts
 
 
-def _messages(plan: Plan) -> str:
+def _limit(plan: Plan) -> tuple[str, str]:
     from shoal.planning.bounds import overflow_of
 
     overflow = overflow_of(plan)
     if overflow is None:
-        return "1, a whole report"
+        return "messages", "1, a whole report"
     assert plan.crowd_size is not None
     price = overflow.price(plan.crowd_size, float(plan.q), float(plan.promise.epsilon))
     cost = f"dropped bits cost {text_up(price, 2)} of delta" if price else "every bit fits"
-    return f"{overflow.messages} for {plan.bits} bits; {cost}"
+    return overflow.name, f"{overflow.max_weight} for {plan.bits} bits; {cost}"

@@ -1,10 +1,13 @@
-"""`shoal publish` and `shoal preview`."""
+"""`shoal publish`, `shoal preview` and `shoal site`."""
 
 from __future__ import annotations
 
 import tempfile
 import webbrowser
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +15,15 @@ from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import arg, opt
 from shoal.cli.tally import read_tally
-from shoal.errors import InputError
+from shoal.errors import InputError, TallyError
 from shoal.protocol.plan import Plan
+from shoal.support.files import kind_of, read_json
 
 if TYPE_CHECKING:
+    from shoal.analysis.tally import Tally
     from shoal.reports import Publication
+    from shoal.reports.site import SiteRelease
+    from shoal.server.console.token_admin import ConsoleClient
 
 
 @dataclass(frozen=True)
@@ -127,3 +134,95 @@ def preview(
         webbrowser.open(index.absolute().as_uri())
     pages = sorted(one.name for one in folder.iterdir())
     return out.Result({"index": str(index), "pages": pages}, f"written to {index}")
+
+
+@cli.command("shoal site public plan.json monday.json tuesday.json")
+def site(
+    output: cli.OutFolder = arg("OUT"),
+    files: tuple[Path, ...] = arg("[PLAN.json|TALLY.json]...", default=()),
+    collector: str | None = opt(
+        "Take the releases of public plans from a collector, at the address of its console.", "URL"
+    ),
+    token_file: Path | None = opt("With --collector: file with an analyst's token.", "FILE"),
+    url: str = opt("Where the site will be, for absolute links in feeds.", "URL", default=""),
+) -> out.Result:
+    """Write a site of releases: pages, feeds and badges.
+
+    It is the site that `shoal serve --public-results` serves, as files with relative links, for
+    GitHub Pages or any web server. The releases come from tallies with their plans, or from a
+    collector. Run it again to add releases: those that were written stay as they are. Files that it
+    did not write are not touched.
+    """
+    from shoal.reports.site import read_manifest, site_pages, write_pages
+
+    if (collector is None) == (not files):
+        raise InputError("give the files of plans and tallies, or --collector.")
+    if url and not url.startswith(("https://", "http://")):
+        raise InputError(f"url must begin with https:// or http://, got url={url!r}.")
+    _, days = read_manifest(output)
+    if collector is None:
+        found = list(_of_files(files))
+    else:
+        from shoal.server.console.token_admin import ConsoleClient
+
+        if token_file is None:
+            raise InputError("--collector needs --token-file, a file with an analyst's token.")
+        found = list(_of_collector(ConsoleClient(collector, token_file, "--token-file")))
+    releases = [replace(one, day=days.get(one.key, one.day)) for one in found]
+    pages = site_pages(releases, url) | {".nojekyll": lambda: b""}
+    change = write_pages(output, pages, {one.key: one.day for one in releases})
+    document = {"index": str(output / "index.html"), "releases": len(releases), **vars(change)}
+    text = (
+        f"{len(releases)} releases; {len(change.written)} files written, {len(change.removed)}"
+        f" removed\nwritten to {output / 'index.html'}"
+    )
+    return out.Result(document, text)
+
+
+def _today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+def _of_files(files: tuple[Path, ...]) -> Iterator[SiteRelease]:
+    """Yield the releases of tallies in files, each with its plan in another."""
+    from shoal.analysis.tally import Tally
+    from shoal.reports.site import SiteRelease, check_crowds
+
+    read = (Plan.read(path) for path in files if kind_of(path) == "plan")
+    plans, tallies = {plan.id: plan for plan in read}, dict[str, list[Tally]]()
+    for path in files:
+        if kind_of(path) != "plan":
+            document = read_json(path, "tally", TallyError)
+            named = document.get("plan") if isinstance(document, Mapping) else None
+            if named not in plans:
+                raise InputError(f"{path} is not a tally of one of the plans given; add its plan.")
+            tallies.setdefault(named, []).append(Tally.read(path, plans[named]))
+    for plan_id, found in tallies.items():
+        check_crowds(found)
+        yield from (SiteRelease.of(plans[plan_id], one, _today()) for one in found)
+
+
+def _of_collector(console: ConsoleClient) -> Iterator[SiteRelease]:
+    """Yield the releases of the public plans of a collector or an analyzer."""
+    from shoal.analysis.tally_json import parse_file
+    from shoal.reports.site import SiteRelease
+
+    public = [one["id"] for one in console.ask("GET", "/v1/plans")["plans"] if one["public"]]
+    if not public:
+        raise InputError(
+            "no plan of the collector is public; make one public in the console, or with shoal"
+            " collector public."
+        )
+    for plan_id in public:
+        path = f"/v1/plans/{plan_id}"
+        plan = Plan.from_json(console.ask("GET", path)["plan"])
+
+        def read(path: str, plan: Plan = plan) -> Tally:
+            return parse_file(console.ask("GET", path), plan)
+
+        for crowd in console.ask("GET", f"{path}/crowds")["crowds"]:
+            if crowd["state"] == "released":
+                day = min(crowd.get("until", _today())[:10], _today())
+                yield SiteRelease.of_crowd(
+                    plan, crowd, day, partial(read, f"{path}/crowds/{crowd['number']}")
+                )

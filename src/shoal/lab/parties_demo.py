@@ -23,7 +23,7 @@ from shoal.lab.demo import Answer, devices_folder, made_up_people, send_all, sen
 from shoal.lab.services import console_get, free_port, run_command, running, scratch_folder
 from shoal.planning.plan import plan as make_plan
 from shoal.protocol.encryption import encrypted_batch_bytes
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Parties, Plan
 from shoal.protocol.survey import Survey
 
 _ASK_EVERY = 0.2
@@ -69,7 +69,7 @@ def demonstrate_parties(
         relay=f"http://127.0.0.1:{relay_port}",
         analyzer=f"http://127.0.0.1:{analyzer_port}",
     )
-    assert plan.parties is not None
+    assert isinstance(plan.parties, Parties)
     people = list(made_up_people(survey, plan.reports_needed, seed))
     with scratch_folder() as data, devices_folder() as devices:
         (data / "analyzer").mkdir()

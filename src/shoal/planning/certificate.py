@@ -28,7 +28,7 @@ from shoal.planning.bounds import (
 from shoal.planning.composition import Composition, group_factor, part_of
 from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
-from shoal.protocol.plan import VIEWS, Memory, Parties, Plan, View
+from shoal.protocol.plan import NO_SERVICES, VIEWS, Aggregators, Memory, Parties, Plan, View
 from shoal.protocol.promise import ComputedPromise, promise_warnings, refusal_of
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number, check_one_of, takes
@@ -134,8 +134,9 @@ class Certificate(Displayed):
     the honest reports that hide each other, without colluders; with an honest fraction h a release
     holds more: those reports and the colluders' divided by h. With memory everything here is about
     one release; `guarantees_over_time` covers more. In the counts view a certificate can cover
-    several `releases` with fresh flips. `parties` are a relay and an analyzer; `overflow` is set
-    if they receive reports in pieces. `promised` is the epsilon of the plan, if it is of one.
+    several `releases` with fresh flips. `parties` are a relay and an analyzer, or a leader and a
+    helper; `overflow` is set if only so many bits of a report may be set. `promised` is the epsilon
+    of the plan, if it is of one.
     """
 
     survey: Survey
@@ -148,7 +149,7 @@ class Certificate(Displayed):
     view: View = "reports"
     cohorts: int | None = None
     releases: int = 1
-    parties: Parties | None = None
+    parties: Parties | Aggregators | None = None
     overflow: Overflow | None = None
     promised: str | None = None
 
@@ -217,9 +218,12 @@ class Certificate(Displayed):
     def shift_of_a_fake(self) -> float:
         """By how many people one fake report can shift a count: p / (p - q).
 
-        In W pieces it can name one bit W times: (W - q) / (p - q).
+        In W messages it can name one bit W times: (W - q) / (p - q). A leader and a helper verify
+        that it does not.
         """
-        return shift_of_a_fake(self._q, 1 if self.overflow is None else self.overflow.messages)
+        if self.overflow is None or isinstance(self.parties, Aggregators):
+            return shift_of_a_fake(self._q)
+        return shift_of_a_fake(self._q, self.overflow.max_weight)
 
     def delta(self, *, epsilon: float, rtol: float = 1e-4) -> Bracket:
         """Return the proven delta at an epsilon."""
@@ -311,6 +315,8 @@ class Certificate(Displayed):
                 " time cover them."
             )
         alone = "the collector itself" if self.parties is None else "both parties together"
+        if isinstance(self.parties, Aggregators):
+            alone = "leader and helper together, and a malicious one with the collector,"
         honest = []
         if self.honest_fraction not in (None, "1"):
             honest.append(
@@ -336,22 +342,30 @@ class Certificate(Displayed):
         )
 
     def _assumptions_of_parties(self) -> list[str]:
-        words = []
-        if self.parties is not None:
+        words, shared = [], isinstance(self.parties, Aggregators)
+        if shared:
+            words.append(
+                "The leader and the helper do not share what they see; a share reveals nothing, and"
+                " only its aggregator can decrypt it (Prio3 and HPKE, computational assumptions)."
+            )
+        elif self.parties is not None:
             words.append(
                 "The relay and the analyzer do not share what they see; only the analyzer can"
                 " decrypt messages encrypted for it (HPKE, a computational assumption)."
             )
         if self.overflow is not None:
             chance = self.overflow.chance(self._q)
+            limit = self.overflow.max_weight
+            sent = f"has at most {limit} set bits" if shared else f"is sent as {limit} messages"
             words.append(
-                f"A report is sent as {self.overflow.messages} messages; one with more set bits"
+                f"A report {sent}; one with more set bits"
                 f" drops some, with probability at most {text_up(chance, 3)}, which is paid for in"
                 f" delta and moves a count by at most {text_up(self._released * chance, 3)} people."
                 if chance
-                else f"A report is sent as {self.overflow.messages} messages, one for every bit:"
-                " nothing is dropped."
+                else f"A report {sent}, as many as it has bits: nothing is dropped."
             )
+        if shared:
+            words.append(NO_SERVICES)
         return words
 
     def to_json(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ FAR_MORE = "Anyone who sees single reports learns far more."
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
+_DAY = 86_400
 
 
 class Figures(NamedTuple):
@@ -300,3 +302,33 @@ def release_note(plan: Plan) -> list[str]:
         f"This release holds how many reports set {each}, and nothing that links the bits of one"
         f" report. The noise was chosen for that. {alone or FAR_MORE}"
     ]
+
+
+def window_in_words(plan: Plan, window: int) -> str:
+    """Return the days of a window, or its hours if it does not begin and end at midnight."""
+    if plan.window is None:
+        return "no window"
+    first, last = window * plan.window, (window + 1) * plan.window
+    if first % _DAY == 0 == last % _DAY:
+        days = [_utc("%Y-%m-%d", first), _utc("%Y-%m-%d", last - _DAY)]
+        return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
+    same = _utc("%Y-%m-%d", first) == _utc("%Y-%m-%d", last)
+    end = _utc("%H:%M" if same else "%Y-%m-%d %H:%M", last)
+    return f"{_utc('%Y-%m-%d %H:%M', first)} to {end} UTC"
+
+
+def _utc(style: str, seconds: int) -> str:
+    return time.strftime(style, time.gmtime(seconds))
+
+
+def crowd_name(plan: Plan, crowd: Mapping[str, Any]) -> str:
+    """Return the display name of a crowd: its number, and its window as dates."""
+    number = f"crowd {crowd['name']}"
+    return number if plan.window is None else f"{number}, {window_in_words(plan, crowd['window'])}"
+
+
+def unreadable_note(plan: Plan, unreadable: int) -> str:
+    """Describe the messages that an analyzer could not read."""
+    if plan.view == "counts":
+        return f"{unreadable:,} messages could not be read; each may have made a report incomplete."
+    return f"{unreadable:,} reports could not be read, and are not counted."

@@ -135,11 +135,17 @@ def crowd_text(plan: Plan, document: Mapping[str, Any]) -> PageText:
     )
 
 
-def page(survey: Survey, document: Mapping[str, Any], text: PageText) -> str:
-    """Return the page of a publication, from its JSON form."""
+def page(
+    survey: Survey,
+    document: Mapping[str, Any],
+    text: PageText,
+    template: str = "report.html",
+    **more: Any,
+) -> str:
+    """Return the page of a publication, from its JSON form; `more` are values of the template."""
     estimates = document["estimates"]
     return render(
-        "report.html",
+        template,
         document=document,
         text=text,
         css=style_sheet(),
@@ -150,6 +156,7 @@ def page(survey: Survey, document: Mapping[str, Any], text: PageText) -> str:
         introduction=paragraphs(survey.text),
         beyond=page_layout(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
         sections=question_sections(survey, document),
+        **more,
     )
 
 

@@ -215,9 +215,9 @@ class Outbox:
         rounding = self._memory.rounding if self._memory is not None and plan.memory else None
         synthetic = self._randomize(plan, encode(plan, answers, rounding=rounding), digest)
         if plan.parties is not None:
-            from shoal.device.encryption import fit_to_messages  # most plans have one collector
+            from shoal.device.encryption import fit_to_weight  # most plans have one collector
 
-            synthetic = fit_to_messages(synthetic, plan)
+            synthetic = fit_to_weight(synthetic, plan)
         return pack_reports(plan, synthetic, window=window).to_bytes()
 
     def _randomize(self, plan: Plan, original: OriginalVector, digest: str) -> SyntheticVector:

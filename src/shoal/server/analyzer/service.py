@@ -21,7 +21,7 @@ from shoal.server.core.http import App
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
-from shoal.server.core.public import make_public
+from shoal.server.core.public import RESULTS, make_public, with_results
 from shoal.server.core.service import Party
 from shoal.server.core.settings import AnalyzerSettings
 from shoal.server.storage.records import Declaration
@@ -81,8 +81,10 @@ class Analyzer(Party):
         self.administration = Administration(self.service, self.store, self.settings)
         endpoint = RelayEndpoint(self.service, self.administration, self)
         self.public = make_public(self.administration, endpoint)
+        on, folder = self.settings.public_results, self.service.folder / RESULTS
+        self.public, writing = with_results(self.public, self.administration, folder, on=on)
         self.console = make_console(self.administration)
-        self.service.start(None, self, self._open_crowds())
+        self.service.start(None, self, self._open_crowds(), *writing)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -191,6 +193,7 @@ class Analyzer(Party):
     def after_sweep(self) -> None:
         """Look for a crowd to open: a damaged chunk may have been repaired."""
         self._complete.set()
+        self.administration.changed.set()
 
 
 def serve_analyzer(

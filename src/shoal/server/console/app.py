@@ -56,6 +56,11 @@ OPERATIONS: tuple[Operation, ...] = (
         "Set the origins of the web pages that may send reports.", handlers.origins, (PLAN,),
         body=schemas.OriginList, response=schemas.OriginList, problems=(problems.BAD_ORIGINS,),
     ),
+    Operation(
+        "PUT", f"{_PLAN}/public", "admin", "Make the plan's releases public, or no longer.",
+        handlers.publicity, (PLAN,), body=schemas.Publicity, response=schemas.Publicity,
+        problems=(problems.WRONG_STATE, problems.NOT_FOR_READERS),
+    ),
     *(
         Operation(
             "POST", f"{_PLAN}/{word}", "admin", summary, handler, (PLAN,),
@@ -186,6 +191,7 @@ PAGES: tuple[Operation, ...] = tuple(
         ("GET", _ONE, "viewer", "One survey and its crowds.", views.survey),
         ("POST", f"{_ONE}/publish", "admin", "Publish or resume.", views.publish),
         ("POST", f"{_ONE}/origins", "admin", "Set the origins of web pages.", views.origins),
+        ("POST", f"{_ONE}/public", "admin", "Make releases public.", views.publicity),
         ("POST", f"{_ONE}/pause", "admin", "Pause.", views.moves_to("paused", confirm=False)),
         ("POST", f"{_ONE}/close", "admin", "Close.", views.moves_to("closed", confirm=True)),
         ("POST", f"{_ONE}/destroy", "admin", "Destroy all collected data.",

@@ -115,6 +115,11 @@ class Console(ServiceHandlers):
             raise Refusal(problems.BAD_ORIGINS) from error
         await self.collector.set_origins(plan_id, checked, by=by)
 
+    async def set_public(self, request: Request, public: bool) -> None:
+        """Make the releases of the plan that a request names public, or no longer."""
+        plan_id, by = self.plan_of(request).plan.id, token_of(request).label
+        _refuse(await self.collector.set_public(plan_id, public, by=by))
+
     async def prospect(self, request: Request, wanted: object) -> Json:
         """Return the promise of a plan; nothing is stored."""
         hung_up = request.scope.get("state", {}).get("hung_up")

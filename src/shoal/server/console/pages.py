@@ -7,8 +7,7 @@ after their content, so that browsers may keep them.
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,7 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from shoal.analysis.screening import Screening
 from shoal.protocol.plan import Plan
 from shoal.protocol.promise import read_certificate
-from shoal.reports.formatting import THIN, flip_in_words
+from shoal.reports.formatting import THIN, flip_in_words, unreadable_note
 from shoal.reports.page import environment, style_sheet
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal, media_type, read_body
@@ -40,7 +39,6 @@ SAFE_PAGE = SAFE | {
 
 _SMALL, _MAX_FIELDS = 64 << 10, 200
 _MEDIA = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
-_DAY = 86_400
 _REASONS: dict[Reason, str] = {
     "window": "its window ended before it was complete",
     "deadline": "it was not complete before the deadline",
@@ -116,23 +114,6 @@ async def read_form(request: Request, max_size: int = _SMALL) -> Form:
     return Form({name: value.strip() for name, value in reversed(fields)})
 
 
-def window_in_words(plan: Plan, window: int) -> str:
-    """Return the days of a window, or its hours if it does not begin and end at midnight."""
-    if plan.window is None:
-        return "no window"
-    first, last = window * plan.window, (window + 1) * plan.window
-    if first % _DAY == 0 == last % _DAY:
-        days = [_utc("%Y-%m-%d", first), _utc("%Y-%m-%d", last - _DAY)]
-        return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
-    same = _utc("%Y-%m-%d", first) == _utc("%Y-%m-%d", last)
-    end = _utc("%H:%M" if same else "%Y-%m-%d %H:%M", last)
-    return f"{_utc('%Y-%m-%d %H:%M', first)} to {end} UTC"
-
-
-def _utc(style: str, seconds: int) -> str:
-    return time.strftime(style, time.gmtime(seconds))
-
-
 def promise_in_words(record: PlanRecord) -> str:
     """Return the computed promise of a plan's certificate; a draft has only a requested one."""
     if record.certificate is None:
@@ -160,13 +141,6 @@ def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
     return f"{state}{why}; it was {about(crowd.progress)} complete"
 
 
-def unreadable_note(plan: Plan, unreadable: int) -> str:
-    """Describe the messages that an analyzer could not read."""
-    if plan.view == "counts":
-        return f"{unreadable:,} messages could not be read; each may have made a report incomplete."
-    return f"{unreadable:,} reports could not be read, and are not counted."
-
-
 def traces(screening: Screening | None) -> str:
     """Return the traces of fake reports in few words."""
     if screening is None:
@@ -174,12 +148,6 @@ def traces(screening: Screening | None) -> str:
     if not screening.suspicious:
         return "none seen"
     return f"in at least {round_down(100 * screening.smallest_share_of_fakes, 2):g} % of them"
-
-
-def crowd_name(plan: Plan, crowd: Mapping[str, Any]) -> str:
-    """Return the display name of a crowd: its number, and its window as dates."""
-    number = f"crowd {crowd['name']}"
-    return number if plan.window is None else f"{number}, {window_in_words(plan, crowd['window'])}"
 
 
 _FILTERS: dict[str, Callable[..., str]] = {

@@ -100,6 +100,7 @@ class PlanLine(JsonObject):
     promise: Json
     view: str
     local_epsilon: float
+    public: bool
 
 
 def plan_fields(record: PlanRecord) -> Json:
@@ -113,6 +114,7 @@ def plan_fields(record: PlanRecord) -> Json:
         "promise": plan.promise.to_json(),
         "view": plan.view,
         "local_epsilon": plan.local_epsilon,
+        "public": record.is_public,
     }
 
 
@@ -135,6 +137,12 @@ class PlanDetail(PlanLine):
 
 
 OriginList = _document("OriginList", origins=Annotated[list[str], Meta(max_length=MOST_ORIGINS)])
+
+
+class Publicity(JsonObject):
+    """Whether the releases of a plan are public."""
+
+    public: bool
 
 
 # Crowds

@@ -17,12 +17,20 @@ from starlette.responses import RedirectResponse, Response
 
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.reports.formatting import possible_answers, release_note, sum_note
+from shoal.reports.formatting import (
+    crowd_name,
+    possible_answers,
+    release_note,
+    sum_note,
+    unreadable_note,
+    window_in_words,
+)
 from shoal.reports.page import observers_table
 from shoal.reports.sections import difference_sections, question_sections, trend_section
+from shoal.reports.site import slug
 from shoal.server.console import pages
 from shoal.server.console.console import PAGE_LENGTH, Console
-from shoal.server.console.pages import read_form, render, window_in_words
+from shoal.server.console.pages import read_form, render
 from shoal.server.console.planning import EXAMPLE, MAX_REQUEST_SIZE, form_request
 from shoal.server.console.schemas import CROWDS, PAGE, TextSearch
 from shoal.server.core import problems
@@ -142,6 +150,7 @@ async def survey(console: Console, request: Request) -> Response:
         observers=record.observers and observers_table(record.observers),
         may_look=may_look,
         may_act=token.role == "admin",
+        results=f"/results/{slug(plan.survey.name)}/",
         paging=Paging(f"/surveys/{plan.id}?", page, len(crowds) > CROWDS_PER_PAGE),
     )
 
@@ -165,7 +174,7 @@ async def release(
         reports=release.tally.reports,
         window=window_in_words(plan, estimates["crowds"][0]["window"]),
         estimates=estimates,
-        unreadable=release.unreadable and pages.unreadable_note(plan, release.unreadable),
+        unreadable=release.unreadable and unreadable_note(plan, release.unreadable),
         notes=[*sum_note(estimates), *release_note(plan)],
         sections=question_sections(plan.survey, document),
         texts=[(name, name) for name in texts if name not in document["texts"]],
@@ -196,7 +205,7 @@ async def trend(console: Console, request: Request) -> Response:
     plan = console.plan_of(request).plan
     document = await console.trend(request)
     (question,) = document["questions"]
-    names = [pages.crowd_name(plan, one["crowds"][0]) for one in document["crowds"]]
+    names = [crowd_name(plan, one["crowds"][0]) for one in document["crowds"]]
     return render(
         "trend",
         f"{plan.survey.heading}: {plan.survey[question].heading}",
@@ -213,7 +222,7 @@ async def difference(console: Console, request: Request) -> Response:
     document = await console.difference(request)
     other = console.other_plan(request) or record
     first, second = (document[side]["crowds"][0] for side in ("first", "second"))
-    names = [pages.crowd_name(record.plan, first), pages.crowd_name(other.plan, second)]
+    names = [crowd_name(record.plan, first), crowd_name(other.plan, second)]
     if other is not record:
         pairs = zip(names, (record.plan, other.plan), strict=True)
         names = [f"{one.survey.name}, {name}" for name, one in pairs]
@@ -258,6 +267,15 @@ def moves_to(wanted: State, *, confirm: bool) -> Callable[[Console, Request], Aw
 async def origins(console: Console, request: Request) -> Response:
     form = await read_form(request)
     await console.set_origins(request, [one for one in re.split(r"[,\s]+", form["origins"]) if one])
+    return _to_survey(request)
+
+
+async def publicity(console: Console, request: Request) -> Response:
+    form = await read_form(request)
+    wanted = form["public"] == "yes"
+    if wanted and form["confirm"] != "yes":
+        raise Refusal(problems.BAD_PARAMETER.about("confirm"))
+    await console.set_public(request, wanted)
     return _to_survey(request)
 
 

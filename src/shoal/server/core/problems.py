@@ -9,6 +9,8 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
+from shoal.protocol.plan import NO_SERVICES
+
 CLOSE = (b"connection", b"close")
 """The header of a connection's last response."""
 
@@ -102,6 +104,7 @@ UNKNOWN_QUESTION = Problem(404, "unknown-question", "The survey has no such ques
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
 NOT_FOUND = Problem(404, "not-found", "There is nothing at this address.")
 WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not support this method.")
+ONLY_GET = Problem(405, "method-not-allowed", "Only GET is supported here.", allow="GET, HEAD")
 ONLY_POST = Problem(405, "method-not-allowed", "Only POST is supported here.", allow="POST")
 ONLY_PUT = Problem(405, "method-not-allowed", "Only PUT is supported here.", allow="PUT")
 ONLY_GET_AND_POST = Problem(
@@ -161,6 +164,11 @@ PROMISE_UNPROVEN = Problem(
     "plan-unsafe",
     "The plan's promise is not proven, and this collector accepts proven promises only.",
 )
+NOT_FOR_READERS = Problem(
+    422,
+    "not-for-readers",
+    "The plan's promise is no guarantee for readers, so its releases are not made public.",
+)
 CROWD_TOO_SMALL = Problem(
     422,
     "plan-unsafe",
@@ -194,6 +202,7 @@ NEEDS_ANALYZER = Problem(
     "other-party",
     "The plan names a relay and an analyzer, so no collector takes it; use shoal analyzer.",
 )
+NEEDS_AGGREGATORS = Problem(422, "other-party", NO_SERVICES)
 NEEDS_COLLECTOR = Problem(
     422,
     "other-party",

@@ -20,6 +20,7 @@ from shoal.support.disk import Disk
 from shoal.support.files import first_line, read_json
 
 _PREFIX = "SHOAL_"
+PUBLIC_RESULTS = "Serve the releases of plans that were made public, at /results/."
 _OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
 """Variables of other commands."""
 
@@ -162,6 +163,7 @@ class Settings(SenderLimits, ServiceSettings):
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
+    public_results: bool = setting(False, PUBLIC_RESULTS)
     max_queued_reports: int = setting(200_000, "Maximum reports that wait for the disk.", lowest=1)
 
 
@@ -174,6 +176,7 @@ class AnalyzerSettings(ServiceSettings):
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
+    public_results: bool = setting(False, PUBLIC_RESULTS)
     opening_processes: int = setting(
         0, "Processes that open a crowd; 0 for one per core.", highest=1024
     )
@@ -212,6 +215,65 @@ class RelaySettings(SenderLimits, ServiceSettings):
     )
     min_free_megabytes: int = setting(
         64, "Disk space in MB to keep free in addition to three crowds of a plan."
+    )
+
+
+@dataclass(frozen=True)
+class AggregatorSettings(ServiceSettings):
+    """Settings of a leader and of a helper."""
+
+    database: str = setting("", "PostgreSQL database with the data: postgresql://...")
+    origins: str = setting(
+        "",
+        "Origins of the web pages that may send reports, such as https://page.example; * for all.",
+    )
+    allow_unproven: bool = setting(
+        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
+    )
+
+
+@dataclass(frozen=True)
+class HelperSettings(AggregatorSettings):
+    """Settings of a helper."""
+
+    public: str = setting("127.0.0.1:8430", "Address for the leader: host:port.", is_address=True)
+    console: str = setting(
+        "127.0.0.1:8431", "Address of the console (API and metrics): host:port.", is_address=True
+    )
+
+
+@dataclass(frozen=True)
+class LeaderSettings(SenderLimits, AggregatorSettings):
+    """Settings of a leader."""
+
+    public: str = setting("127.0.0.1:8420", "Address for reports: host:port.", is_address=True)
+    console: str = setting(
+        "127.0.0.1:8421", "Address of the console (API and metrics): host:port.", is_address=True
+    )
+    max_queued_megabytes: int = setting(
+        64, "Maximum megabytes of reports that wait for the disk.", lowest=1, highest=1 << 20
+    )
+    job_reports: int = setting(
+        256, "Reports that are verified with the helper at a time.", lowest=1, highest=10_000
+    )
+    helper_timeout: int = setting(
+        120, "Seconds that the helper may take to answer one request.", lowest=1
+    )
+
+
+@dataclass(frozen=True)
+class AnalystSettings(ServiceSettings):
+    """Settings of an analyst who collects from a leader and a helper."""
+
+    console: str = setting("127.0.0.1:8441", "Address of the console: host:port.", is_address=True)
+    allow_unproven: bool = setting(
+        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
+    )
+    collect_seconds: int = setting(
+        60, "Seconds between two questions to the leader whether a batch is full.", lowest=1
+    )
+    leader_timeout: int = setting(
+        60, "Seconds that the leader may take to answer one request.", lowest=1
     )
 
 

@@ -39,7 +39,7 @@ from shoal.support.disk import Disk
 _TABLES = ("plans", "tokens", "crowds", "signatures", "counts", "seen", "notices")
 _FILES = (SIGNING_FILE, TOKEN_FILE, "oblivious-key", WEBHOOK_SECRET, SMTP_PASSWORD)
 _ACTIONS = "SELECT minute, actor, action, subject FROM actions ORDER BY id"
-_FACTS = ("signer", "restored", "time", "origin", "boot", "origins")
+_FACTS = ("signer", "restored", "time", "origin", "boot", "origins", "public_plans")
 
 
 class Move(NamedTuple):

@@ -21,8 +21,8 @@ SHARED_TABLES = """
 -- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
 -- the data lost their memory, 'role' is the service if not a collector, 'probe' is written to check
 -- the disk; 'time', 'origin' and 'boot' are the last trusted time (see clock), 'origins' the web
--- pages that may send reports (see records), 'problem' the one that was notified of last, 'schema'
--- whose data they are.
+-- pages that may send reports and 'public_plans' the plans whose releases are public (see records),
+-- 'problem' is the one that was notified of last, 'schema' says whose data they are.
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 INSERT INTO facts VALUES ('probe', '0');
 
@@ -200,7 +200,7 @@ SHARED_BACKUP = {
     "plans": "SELECT id, state, document, certificate, oldest_window FROM plans",
     "tokens": "SELECT id, role, digest, label, expires, plans, key, used_day FROM tokens",
     "facts": "SELECT name, value FROM facts WHERE name IN ('restored', 'role', 'origins',"
-    " 'analyzer')",
+    " 'public_plans', 'analyzer')",
 }
 
 COLLECTOR = Schema(

@@ -1,0 +1,254 @@
+"""What a measurement may be, and what is summed: the variants of Prio3.
+
+Count, Sum, SumVec, Histogram and MultihotCountVec of draft-irtf-cfrg-vdaf-20, section 7.4. Every
+circuit has a single gadget, as all variants of the draft do.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar, Generic, TypeVar
+
+from shoal.errors import InputError, VdafError
+from shoal.protocol.vdaf.field import Field, field64, field128
+from shoal.protocol.vdaf.flp import Gadget, PairProducts, Polynomial
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+
+def best_chunk_length(length: int) -> int:
+    """Return the chunk length with the smallest proof for so many range checks.
+
+    A proof has two seeds for each element of a chunk, and twice as many values as a wire, whose
+    number is a power of two above the number of chunks. Among equal sizes the shorter chunk wins:
+    the aggregators' messages grow with it.
+
+    >>> [best_chunk_length(length) for length in (14, 46, 107, 1010)]
+    [5, 7, 8, 33]
+    """
+    wires = [2 << i for i in range(length.bit_length() + 1)]
+    return min((2 * chunk + 2 * n, chunk) for n in wires for chunk in [-(-length // (n - 1))])[1]
+
+
+def _range_weights(largest: int) -> list[int]:
+    """Return the weights of bits whose sums are exactly the integers 0 .. largest.
+
+    >>> _range_weights(10)
+    [1, 2, 4, 3]
+    """
+    powers = [1 << bit for bit in range(largest.bit_length() - 1)]
+    return [*powers, largest - sum(powers)]
+
+
+def _range_bits(value: int, largest: int) -> bytes:
+    """Return the bits for a value, without a branch that depends on it."""
+    *powers, last = _range_weights(largest)
+    high = int(value > sum(powers))
+    rest = value - high * last
+    return bytes([*(rest >> bit & 1 for bit in range(len(powers))), high])
+
+
+def _bits_of(values: Sequence[object], length: int, what: str) -> bytes:
+    """Return values that are 0, 1, False or True as bytes."""
+    if len(values) != length:
+        raise VdafError(f"{what} has {length} elements, got {len(values)}.")
+    if not all(isinstance(value, int) for value in values) or {*values} - {0, 1}:
+        raise VdafError(f"each element of {what} is 0 or 1.")
+    return bytes(int(value) for value in values if isinstance(value, int))
+
+
+def _check_integer(value: object, largest: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= largest:
+        raise VdafError(f"{what} must be an integer from 0 to {largest}.")
+    return value
+
+
+class Circuit(ABC, Generic[M, R]):
+    """A validity circuit: encodes a measurement of type M and checks it; the result is an R.
+
+    `algorithm` identifies the variant in every hash. A circuit with `joint_rand_length` above zero
+    checks all elements of the measurement together, with randomness from the shares themselves.
+    """
+
+    algorithm: ClassVar[int]
+    field: Field
+    gadget: Gadget
+    calls: int
+    measurement_length: int
+    output_length: int
+    outputs_length = 1
+    joint_rand_length = 0
+    scalar = False
+    """Whether the result is the only element of the output, not a list."""
+    largest = 1
+    """The largest value that one measurement adds to an element of the output."""
+
+    @abstractmethod
+    def encode(self, measurement: M) -> bytes:
+        """Return the measurement as a vector; raise an error if it is not valid."""
+
+    @abstractmethod
+    def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
+        """Return the outputs, all zero for a valid measurement, from the gadget's results."""
+
+    def wires(self, measurement: bytes, seeds: bytes, joint: bytes, n: int, shares: int) -> bytes:
+        """Return the gadget's inputs, a row for each: the seed, then an element for each call."""
+        chunk = self.gadget.arity // 2
+        return self.field.range_wires(measurement, chunk, n, joint, shares, seeds)
+
+    def truncate(self, measurement: bytes) -> bytes:
+        """Return the part of a measurement that is summed."""
+        return measurement[: self.output_length * self.field.size]
+
+    def _check_bits(self, length: int, chunk_length: int | None) -> None:
+        """Set up range checks of `length` elements, a chunk in each call of the gadget."""
+        chunk = best_chunk_length(length) if chunk_length is None else chunk_length
+        if chunk < 1:
+            raise InputError(f"chunk_length must be at least 1, got {chunk}.")
+        self.measurement_length = length
+        self.gadget = PairProducts(chunk)
+        self.calls = self.joint_rand_length = -(-length // chunk)
+
+    def _total(self, results: bytes) -> bytes:
+        return self.field.sum(results, len(results) // self.field.size)
+
+
+def _at_least_1(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise InputError(f"{name} must be at least 1, got {size}.")
+
+
+class Count(Circuit[int, int]):
+    """A measurement is 0 or 1; the result is the number of ones."""
+
+    algorithm = 1
+    scalar = True
+    calls = measurement_length = output_length = 1
+
+    def __init__(self) -> None:
+        self.field, self.gadget = field64(), PairProducts(1)
+
+    def encode(self, measurement: int) -> bytes:
+        return self.field.bits(_bits_of([measurement], 1, "a measurement"))
+
+    def wires(self, measurement: bytes, seeds: bytes, joint: bytes, n: int, shares: int) -> bytes:
+        size = self.field.size
+        return seeds[:size] + measurement + seeds[size:] + measurement
+
+    def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
+        return self.field.subtract(results, measurement)
+
+
+class Sum(Circuit[int, int]):
+    """A measurement is an integer from 0 to `max_measurement`; the result is the sum."""
+
+    algorithm = 2
+    scalar = True
+    output_length = 1
+
+    def __init__(self, max_measurement: int) -> None:
+        _at_least_1(max_measurement=max_measurement)
+        self.field, self.largest = field64(), max_measurement
+        self.gadget = Polynomial((0, -1, 1))
+        self.calls = self.measurement_length = self.outputs_length = max_measurement.bit_length()
+        self._weights = self.field.vector(_range_weights(max_measurement))
+
+    def encode(self, measurement: int) -> bytes:
+        value = _check_integer(measurement, self.largest, "a measurement")
+        return self.field.bits(_range_bits(value, self.largest))
+
+    def wires(self, measurement: bytes, seeds: bytes, joint: bytes, n: int, shares: int) -> bytes:
+        return (seeds + measurement).ljust(n * self.field.size, b"\0")
+
+    def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
+        return results
+
+    def truncate(self, measurement: bytes) -> bytes:
+        return self.field.dots(measurement, self._weights)
+
+
+class SumVec(Circuit[Sequence[int], list[int]]):
+    """A measurement is `length` integers from 0 to `max_measurement`; the result is their sums."""
+
+    algorithm = 3
+
+    def __init__(
+        self,
+        length: int,
+        max_measurement: int,
+        chunk_length: int | None = None,
+        field: Field | None = None,
+    ) -> None:
+        _at_least_1(length=length, max_measurement=max_measurement)
+        self.field, self.largest, self.output_length = field or field128(), max_measurement, length
+        self._check_bits(length * max_measurement.bit_length(), chunk_length)
+        self._weights = self.field.vector(_range_weights(max_measurement))
+
+    def encode(self, measurement: Sequence[int]) -> bytes:
+        if len(measurement) != self.output_length:
+            message = f"a measurement has {self.output_length} elements, got {len(measurement)}."
+            raise VdafError(message)
+        values = [_check_integer(value, self.largest, "each element") for value in measurement]
+        return self.field.bits(b"".join(_range_bits(value, self.largest) for value in values))
+
+    def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
+        return self._total(results)
+
+    def truncate(self, measurement: bytes) -> bytes:
+        return self.field.dots(measurement, self._weights)
+
+
+class Histogram(Circuit[int, list[int]]):
+    """A measurement is one of `length` buckets; the result is the number in each bucket."""
+
+    algorithm = 4
+    outputs_length = 2
+
+    def __init__(self, length: int, chunk_length: int | None = None) -> None:
+        _at_least_1(length=length)
+        self.field, self.output_length = field128(), length
+        self._check_bits(length, chunk_length)
+
+    def encode(self, measurement: int) -> bytes:
+        bucket = _check_integer(measurement, self.output_length - 1, "a bucket")
+        return self.field.bits(bytes(int(i == bucket) for i in range(self.output_length)))
+
+    def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
+        excess = self.field.subtract(self._total(measurement), self.field.inverse(shares))
+        return self._total(results) + excess
+
+
+class MultihotCountVec(Circuit[Sequence[int], list[int]]):
+    """A measurement is `length` bits, at most `max_weight` of them set; the result counts each.
+
+    The encoded measurement also has the weight, in bits whose sum cannot exceed `max_weight`.
+    """
+
+    algorithm = 5
+    outputs_length = 2
+
+    def __init__(self, length: int, max_weight: int, chunk_length: int | None = None) -> None:
+        _at_least_1(length=length, max_weight=max_weight)
+        if max_weight > length:
+            raise InputError(f"max_weight must be at most length={length}, got {max_weight}.")
+        self.field, self.output_length, self.max_weight = field128(), length, max_weight
+        self._check_bits(length + max_weight.bit_length(), chunk_length)
+
+    @cached_property
+    def _balance(self) -> bytes:
+        """Each bit counts 1, and the bits of the weight are taken away again."""
+        ones = [1] * self.output_length
+        return self.field.vector([*ones, *(-weight for weight in _range_weights(self.max_weight))])
+
+    def encode(self, measurement: Sequence[int]) -> bytes:
+        bits = _bits_of(measurement, self.output_length, "a measurement")
+        if sum(bits) > self.max_weight:
+            raise VdafError(f"a measurement has at most {self.max_weight} ones.")
+        return self.field.bits(bits + _range_bits(sum(bits), self.max_weight))
+
+    def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
+        return self._total(results) + self.field.dots(measurement, self._balance)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from shoal.device.arrays.randomize import pack
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Parties, Promise
 from shoal.protocol.questions import MISSING, OTHER, folded
-from shoal.protocol.survey import Question
+from shoal.protocol.survey import Arm, Funnel, Question
 from shoal.protocol.wire import Rows
 
 
@@ -51,7 +50,7 @@ def options(fewest: int, most: int = 6) -> st.SearchStrategy[tuple[str, ...]]:
 @st.composite
 def questions(draw: st.DrawFn, name: str | None = None) -> Question:
     called = draw(labels) if name is None else name
-    kind = draw(st.sampled_from(["flags", "choice", "at most", "number", "yes/no", "date"]))
+    kind = draw(st.sampled_from([*"flags choice number yes/no date arm funnel".split(), "at most"]))
     missing: Any = draw(st.sampled_from([None, "option"]))
     fold, other = draw(st.booleans()), draw(st.booleans())
     column = f"column of {called}" if draw(st.booleans()) else None
@@ -66,6 +65,12 @@ def questions(draw: st.DrawFn, name: str | None = None) -> Question:
         return Flags(called, named, at_most=most, fold=fold, column=column)
     if kind == "yes/no":
         return YesNo(called, missing, column=column)
+    if kind == "arm":
+        arms = draw(options(2))
+        weights = draw(st.sampled_from([(), range(1, len(arms) + 1)]))
+        return Arm(called, arms, weights, missing, column=column)
+    if kind == "funnel":
+        return Funnel(called, draw(options(2)), missing, column=column)
     if kind == "date":
         by: Any = draw(st.sampled_from(["month", "weekday", "week"]))
         return Date(called, by, missing, column=column)
@@ -92,7 +97,8 @@ def surveys(draw: st.DrawFn) -> Survey:
     survey = Survey(draw(labels), asked, title=draw(st.none() | labels))
     sides = [side for question in survey.asked for side in _sides(question, names)]
     if len(sides) >= 2 and draw(st.booleans()):
-        crossed = draw(st.lists(st.sampled_from(sides), min_size=2, max_size=4, unique=True))
+        most = 2 if max(question.bits for question in survey.asked) > 50 else 4  # weeks are many
+        crossed = draw(st.lists(st.sampled_from(sides), min_size=2, max_size=most, unique=True))
         survey = survey.cross(*crossed, name=f"cross of {survey.name}")
     return survey
 
@@ -101,8 +107,8 @@ def _titled(question: Any) -> Any:
     """Give a question and its first option words that people read in place of their names."""
     name = question.option_names[0]
     words: dict[str, Any] = {"unit": "cm"} if isinstance(question, Number) else {}
-    return replace(
-        question, title=f"{question.name}!", text="Which\none?", titles={name: f"{name} ☃"}, **words
+    return question.replaced(
+        title=f"{question.name}!", text="Which\none?", titles={name: f"{name} ☃"}, **words
     )
 
 

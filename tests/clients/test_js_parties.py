@@ -16,6 +16,7 @@ import pytest
 
 from shoal import Plan, plan
 from shoal.lab.services import console_get
+from shoal.protocol.plan import Parties as RelayAndAnalyzer
 from tests.clients.js_help import needs_node, run_driver
 from tests.server.serving_help import served
 from tests.server.test_two_parties import CROWD, LONGEST, SURVEY, Parties, answer_of, planned
@@ -51,7 +52,7 @@ def test_through_a_relay_and_an_analyzer(view: str, tmp_path: Path) -> None:
     """Encrypted whole, or each bit by itself."""
     agreed, relay, analyzer = planned(view)
     with Parties(tmp_path, agreed, relay, analyzer) as parties:
-        assert agreed.parties is not None
+        assert isinstance(agreed.parties, RelayAndAnalyzer)
         assert (agreed.parties.messages > 1) == (view == "counts")
         wait_for_key(agreed.parties.relay, agreed)
         sent = send_all(agreed, agreed.parties.relay, parties.key)

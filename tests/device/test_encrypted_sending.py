@@ -10,7 +10,7 @@ import pytest
 
 from shoal import Outbox, Plan, PrivacyRefusal
 from shoal.device.encode import encode
-from shoal.device.encryption import check_parties, encrypt_report, fit_to_messages
+from shoal.device.encryption import check_parties, encrypt_report, fit_to_weight
 from shoal.device.outbox import HttpTransport, PostResult, TransportError
 from shoal.device.randomize import flip, pack_reports
 from shoal.device.vectors import SyntheticVector
@@ -172,7 +172,7 @@ class TestRefusals:
     def test_one_host_for_both(self, tmp_path):
         parties = Parties("https://relay.example", "https://relay.example:8443")
         plan = replace(WHOLE, parties=parties)
-        with pytest.raises(PrivacyRefusal, match="one host"):
+        with pytest.raises(PrivacyRefusal, match="one operator"):
             box(tmp_path, Relay(plan), **TRUSTED).answer(plan, ANSWER)
         outbox = box(tmp_path, Relay(plan), one_operator=True, **TRUSTED)
         assert outbox.answer(plan, ANSWER).state == "waiting"
@@ -194,26 +194,26 @@ class TestRefusals:
             )
 
     def test_a_transport_that_knows_no_relay(self):
-        assert WHOLE.parties is not None
+        assert isinstance(WHOLE.parties, Parties)
         with pytest.raises(PrivacyRefusal, match="go through a relay"):
             check_parties(WHOLE.parties, object())  # type: ignore[arg-type]
 
 
 class TestFitting:
     def plan(self, messages: int) -> Plan:
-        assert COUNTS.parties is not None
+        assert isinstance(COUNTS.parties, Parties)
         return replace(COUNTS, parties=replace(COUNTS.parties, messages=messages))
 
     def test_what_fits_stays(self):
         synthetic = SyntheticVector(0b1011, 64)
-        assert fit_to_messages(synthetic, self.plan(3)) is synthetic
-        assert fit_to_messages(SyntheticVector(2**64 - 1, 64), WHOLE).value == 2**64 - 1
+        assert fit_to_weight(synthetic, self.plan(3)) is synthetic
+        assert fit_to_weight(SyntheticVector(2**64 - 1, 64), WHOLE).value == 2**64 - 1
 
     def test_a_random_excess_is_dropped(self):
         synthetic = SyntheticVector(0b11111, 64)
         seen: Counter[int] = Counter()
         for _ in range(2000):
-            fitted = fit_to_messages(synthetic, self.plan(2)).value
+            fitted = fit_to_weight(synthetic, self.plan(2)).value
             assert fitted & ~0b11111 == 0
             assert fitted.bit_count() == 2
             seen[fitted] += 1

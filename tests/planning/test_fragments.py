@@ -12,14 +12,14 @@ import pytest
 from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, Tally, plan
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.screening import screen
-from shoal.errors import InputError
+from shoal.errors import InputError, PlanError
 from shoal.planning.bounds import Overflow, bound_of, overflow_of
 from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.guarantees import guarantees_over_time
 from shoal.planning.memory import plan_with_memory
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import observers, poisoning
-from shoal.protocol.plan import Parties
+from shoal.protocol.plan import ONE_OPERATOR, Parties
 from shoal.theory.binomial import overflow_chance
 
 TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
@@ -41,7 +41,7 @@ def price(agreed: Plan, messages: int) -> float:
 
 class TestPlanning:
     def test_the_fewest_messages_within_a_hundredth_of_delta(self, sparse: Plan):
-        assert sparse.parties is not None
+        assert isinstance(sparse.parties, Parties)
         messages = sparse.parties.messages
         assert price(sparse, messages) <= 1e-7 < price(sparse, messages - 1)
         assert compute_promise(sparse).holds
@@ -53,12 +53,14 @@ class TestPlanning:
 
     @pytest.mark.slow
     def test_fewer_messages_need_more_flips_until_none_are_enough(self, sparse: Plan):
-        assert sparse.parties is not None
+        assert isinstance(sparse.parties, Parties)
         fewer = sparse.parties.messages - 1
         tight = plan(ONE_OF_MANY, **WISH, **TWO, messages=fewer)
         assert tight.q.fraction > sparse.q.fraction
         assert compute_promise(tight).holds
-        with pytest.raises(PrivacyRefusal, match=r"2 messages are too few for a report of 60 bits"):
+        with pytest.raises(
+            PrivacyRefusal, match=r"messages must be larger for reports of 60 bits, got"
+        ):
             plan(ONE_OF_MANY, **WISH, **TWO, messages=2)
 
     @pytest.mark.slow
@@ -66,17 +68,17 @@ class TestPlanning:
     def test_the_unknown_pays_the_price_too(self, sparse: Plan, unknown: str):
         wish = {name: value for name, value in WISH.items() if name != unknown}
         agreed = plan(ONE_OF_MANY, q="0.012", **wish, **TWO)
-        assert agreed.parties is not None
+        assert isinstance(agreed.parties, Parties)
         assert compute_promise(agreed).holds
         fewer = replace(agreed, parties=replace(agreed.parties, messages=1))
         assert not compute_promise(fewer).holds
 
     def test_too_few_messages_break_the_promise(self, sparse: Plan):
-        assert sparse.parties is not None
+        assert isinstance(sparse.parties, Parties)
         broken = replace(sparse, parties=replace(sparse.parties, messages=2))
-        with pytest.raises(PrivacyRefusal, match="sent as 2 messages, delta is"):
+        with pytest.raises(PrivacyRefusal, match="with 2 messages, delta is"):
             check_promise(broken)
-        with pytest.raises(PrivacyRefusal, match=r"sent as 2 messages a report.*with \d+ messages"):
+        with pytest.raises(PrivacyRefusal, match=r"with 2 messages,.*with \d+ messages"):
             plan(ONE_OF_MANY, q=sparse.q, **WISH, **TWO, messages=2)
 
     @pytest.mark.parametrize(
@@ -122,14 +124,14 @@ class TestBound:
         assert epsilon <= 1.0
 
     def test_the_attack_pays_too(self, sparse: Plan):
-        assert sparse.parties is not None
+        assert isinstance(sparse.parties, Parties)
         certificate, at = certify(sparse), 1.0
         whole = certify(sparse.survey, q=sparse.q, crowd_size=2000, view="counts")
         paid = price(sparse, sparse.parties.messages)
         assert certificate.attack(at).delta.low <= whole.attack(at).delta.low - 0.99 * paid
 
     def test_releases_compose_with_their_prices(self, sparse: Plan):
-        assert sparse.parties is not None
+        assert isinstance(sparse.parties, Parties)
         whole = certify(sparse.survey, q=sparse.q, crowd_size=2000, view="counts").compose(4)
         cut = certify(sparse).compose(4)
         at = 2.0
@@ -147,7 +149,7 @@ class TestMemory:
     def test_every_report_that_may_overflow_is_paid_for(self):
         wish = WISH | {"releases": 20}
         agreed = plan_with_memory(ONE_OF_MANY, **wish, **TWO)
-        assert agreed.parties is not None
+        assert isinstance(agreed.parties, Parties)
         assert agreed.parties.messages < 60
         assert compute_promise(agreed).holds
         tight = {one.holds_for: one for one in guarantees_over_time(agreed, 20)}
@@ -196,13 +198,42 @@ class TestObservers:
             assert "HPKE is not broken" in table[who].assumption
         assert "Times are not hidden" in table["network observer"].assumption
 
+    def test_one_operator_of_both_is_promised_only_the_local_epsilon(self):
+        two = certify(FIVE, q="0.2", crowd_size=2000)
+        one = replace(two, parties=Parties(**TWO, one_operator=True))
+        table = {row.who: row for row in observers(one, 1.0)}
+        assert list(table) == [
+            "reader of a release",
+            "operator of relay and analyzer",
+            "network observer",
+        ]
+        operator = table["operator of relay and analyzer"]
+        assert (operator.holds, operator.delta) == ("local", 0.0)
+        assert operator.epsilon >= one.local_epsilon > 1.0
+        assert operator.assumption.startswith("One operator: local epsilon only.")
+        document = one.to_json(epsilon=1.0)
+        assert document["warnings"][0].startswith(ONE_OPERATOR)
+        assert not any("do not share what they see" in words for words in document["assumptions"])
+
+    def test_parties_on_one_host_have_one_operator_whatever_a_plan_says(self, sparse: Plan):
+        assert isinstance(sparse.parties, Parties)
+        shared = replace(sparse.parties, analyzer=f"{sparse.parties.relay}:8443")
+        local = replace(sparse, parties=shared)
+        assert compute_promise(local).in_words.endswith(ONE_OPERATOR)
+        document = local.to_json()
+        document["parties"]["one_operator"] = False
+        with pytest.raises(PlanError, match=r"parties.one_operator must be True"):
+            Plan.from_json(document)
+        assert plan_diff(sparse, local).kind == "forbidden"
+        assert plan_diff(local, sparse).kind == "new plan"
+
     def test_a_crowd_of_one_hides_nobody_from_fakes(self):
         certificate = replace(certify(FIVE, q="0.2", crowd_size=1), parties=Parties(**TWO))
         fakes = observers(certificate, 1.0)[2]
         assert (fakes.who, fakes.holds) == ("analyzer with fake devices", "local")
 
     def test_the_certificate_names_the_price(self, sparse: Plan):
-        assert sparse.parties is not None
+        assert isinstance(sparse.parties, Parties)
         document = certify(sparse).to_json(epsilon=1.0)
         assert document["parties"] == sparse.parties.to_json()
         pieces = document["pieces"]
@@ -215,7 +246,7 @@ class TestObservers:
 
 class TestFakes:
     def test_one_position_many_times(self, sparse: Plan):
-        assert sparse.parties is not None
+        assert isinstance(sparse.parties, Parties)
         messages, q = sparse.parties.messages, float(sparse.q)
         can = poisoning(sparse)
         assert can.up == pytest.approx((messages - q) / (1 - 2 * q))
@@ -241,7 +272,7 @@ class TestFakes:
 
     def test_screening_allows_for_what_is_dropped(self, sparse: Plan):
         """No p-value is below the probability that an honest crowd drops bits at all."""
-        assert sparse.parties is not None
+        assert isinstance(sparse.parties, Parties)
         dropped = 2000 * overflow_chance(60, 1, sparse.parties.messages, float(sparse.q))
         found = [
             screen(one, _tally(one, [2000, *[0] * 59]))
@@ -260,7 +291,7 @@ def _tally(agreed: Plan, ones: list[int]) -> Tally:
 
 class TestDiff:
     def test_steps(self, sparse: Plan):
-        assert sparse.parties is not None
+        assert isinstance(sparse.parties, Parties)
         alone = replace(sparse, parties=None)
         assert plan_diff(sparse, alone).kind == "forbidden"
         assert "One collector sees" in plan_diff(sparse, alone).reasons[0]

@@ -19,6 +19,7 @@ import pytest
 from shoal.device.outbox import HttpTransport
 from shoal.errors import TransportError
 from shoal.lab.services import console_get, run_command
+from shoal.protocol.plan import Parties as RelayAndAnalyzer
 from tests.server.test_two_parties import CROWD, LONGEST, Devices, Parties, planned
 
 
@@ -43,7 +44,7 @@ def rotate(parties: Parties, *options: str) -> list[str]:
 
 
 def signers_at_relay(parties: Parties) -> list[str]:
-    assert parties.plan.parties is not None
+    assert isinstance(parties.plan.parties, RelayAndAnalyzer)
     status, content = console_get(parties.plan.parties.relay, "/v1/keys", "")
     return json.loads(content)["ed25519"] if status == 200 else []
 
@@ -54,7 +55,7 @@ def test_the_analyzer_s_key_changes_under_load(tmp_path: Path):
     agreed, relay, analyzer = planned("reports")
     crowds = 3
     with Parties(tmp_path, agreed, relay, analyzer) as parties:
-        assert agreed.parties is not None
+        assert isinstance(agreed.parties, RelayAndAnalyzer)
         old = parties.key
         # Crowds are open, and documents are cached, from before the change.
         early = devices_of(tmp_path / "early", parties, old, CROWD // 2)
@@ -102,7 +103,7 @@ def send_one_by_one(devices: Devices) -> None:
 
 def made_soon(folder: Path, parties: Parties, key: str, count: int) -> Devices:
     """Return devices as soon as the relay's documents have a signature of their key."""
-    assert parties.plan.parties is not None
+    assert isinstance(parties.plan.parties, RelayAndAnalyzer)
     transport = HttpTransport(parties.plan.parties.relay, public_key=key)
     end = time.monotonic() + LONGEST
     while True:

@@ -19,8 +19,14 @@ from shoal.errors import InputError
 from shoal.planning.certificate import certify
 from shoal.planning.costs import compare
 from shoal.planning.threats import observers
-from shoal.server.console.planner import Planner
-from shoal.server.console.planning import EXAMPLE, MAX_BITS, check_request, form_request, prospect
+from shoal.server.console.planner import (
+    EXAMPLE,
+    MAX_BITS,
+    Planner,
+    check_request,
+    form_request,
+    prospect,
+)
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 
@@ -60,7 +66,7 @@ def test_its_numbers_are_those_of_the_functions() -> None:
     [
         ({"survey": "no TOML"}, "not valid TOML"),
         ({"survey": EXAMPLE.replace("choice", "riddle")}, "riddle"),
-        ({"crowd": "many"}, "crowd and share are numbers"),
+        ({"crowd": "many"}, "crowd is a number"),
         ({"share": "0"}, "share is a part"),
         ({"share": "nan"}, "share is a part"),
         ({"view": "everything"}, "view is one of"),
@@ -109,7 +115,7 @@ async def test_the_page_the_api_and_a_draft(world: World) -> None:
     assert "Add this plan as a draft" in page
     draft = urlencode({"plan": json.dumps(document["plan"])}).encode()
     added = await world.ask("console", "POST", "/drafts", admin | FORM, draft)
-    assert added.headers["location"] == f"/surveys/{document['plan']['id']}"
+    assert added.headers["location"] == "/surveys/browser"
     assert world.collector.administration.plans.get(document["plan"]["id"]) is not None
     wrong: list[tuple[object, str | None]] = [
         ([], None), ({"number": 1} | wish, None), ({}, "survey"), ({"survey": 1}, "survey"),
@@ -147,7 +153,7 @@ def processes(parent: int) -> list[int]:
     for task in Path(f"/proc/{parent}/task").iterdir():
         for child in (task / "children").read_text().split():
             command = Path(f"/proc/{child}/cmdline")
-            if command.exists() and b"console.planning" in command.read_bytes():
+            if command.exists() and b"console.planner" in command.read_bytes():
                 found.append(int(child))
     return found
 
@@ -238,7 +244,7 @@ class TestProcess:
 
     def test_a_failure_is_one_of_the_service(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Such as a module that is missing; it is logged, and not the client's fault."""
-        monkeypatch.setattr("shoal.server.console.planning.__name__", "no.such.module")
+        monkeypatch.setattr("shoal.server.console.planner.__name__", "no.such.module")
         with pytest.raises(RuntimeError, match="No module named"):
             asyncio.run(Planner().prospect(SLOW, "token"))
 

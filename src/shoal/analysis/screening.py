@@ -125,8 +125,8 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
         if overflow is not None:
             # Honest reports that drop bits are like whole ones but for this probability.
             dropped = tally.reports * overflow.chance(float(plan.q))
-            if overflow.messages > 1:
-                limits.append(IN_PIECES.format(messages=overflow.messages))
+            if plan.messages > 1:
+                limits.append(IN_PIECES.format(messages=plan.messages))
     tests = families(plan, tally)
     traces = [(len(tests) * p + dropped, say) for family in tests for p, say in family(0)]
     traces.sort(key=lambda trace: trace[0])
@@ -263,8 +263,7 @@ def _bit_p_values(ones: Counts, reports: Counts | int, q: float, pieces: int, fa
 def _totals(plan: Plan, tally: Tally) -> Family:
     """Test all bits of a question together: the counts of a choice must add up."""
     q, reports = float(plan.q), tally.reports
-    in_pieces = plan.parties is not None and plan.view == "counts"
-    pieces = plan.messages if in_pieces else None
+    pieces = plan.max_weight
     parts = [
         (question.name, part, sum(tally.by_bit[place].tolist()))
         for question, place, part in plan.survey.parts

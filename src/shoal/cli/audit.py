@@ -235,7 +235,11 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         if not worst["exhaustive"]:
             words += f", the largest found of {worst['kinds']} kinds of such crowds"
         yield "sufficient", f"eta   {eta}", f"{words}; not a guarantee"
-    observer = "the collector too" if document["parties"] is None else "relay and analyzer together"
+    parties = document["parties"]
+    first, second = list(parties)[:2] if parties else ("", "")
+    observer = f"{first} and {second} together" if parties else "the collector too"
+    if parties and parties["one_operator"]:
+        observer = "the operator of both parties"
     local = f"revealed by one report alone, to {observer}"
     yield "local", f"epsilon {text_up(document['local']['epsilon'])}", local
     if pieces is not None:
@@ -245,7 +249,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
                 f"dropped bits cost {text_up(pieces['price'], 3)} of the proven delta and"
                 f" bias a count by at most {text_up(pieces['bias'], 3)} people"
             )
-        yield "messages", f"{pieces['messages']} a report", cost
+        name, limit = next(iter(pieces.items()))
+        yield name, f"{limit} a report" if name == "messages" else f"{limit} set bits", cost
     if document["sigma_count"] is not None:
         gain = document["gain_over_local"]
         words = "would allow no estimate"
@@ -254,7 +259,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         words = f"of any count; a local promise of this epsilon {words}"
         yield "precision", f"sigma {document['sigma_count']:,.0f} people", words
         words = "the most that one fake report can shift a count"
-        words += "" if pieces is None else ", all messages on it"
+        if pieces is not None and "messages" in pieces:
+            words += ", all messages on it"
         yield "fake reports", f"{text_up(document['shift_of_a_fake'], 3)} people", words
     if "composition" in document:
         together = document["composition"]
@@ -266,9 +272,10 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 def _observers(observers: list[dict[str, Any]]) -> out.Pieces:
     yield "\nObservers, and the guarantee against each:"
     width = max(8, *(len(one["holds"]) for one in observers))
+    widest = max(30, *(len(one["who"]) for one in observers))
     for one in observers:
         delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
-        who, epsilon = f"[bold]{one['who']:30}[/bold]", text_up(one["epsilon"])
+        who, epsilon = f"[bold]{one['who']:{widest}}[/bold]", text_up(one["epsilon"])
         yield f"{one['holds']:{width}} {who}  epsilon {epsilon}{delta}"
         yield out.indented(f"sees {one['sees']}. {one['assumption']}", width + 1)
 

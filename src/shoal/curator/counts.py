@@ -127,7 +127,7 @@ def count_table(survey: Survey, table: Path | str | Any, table_format: TableForm
 
 def _may_be_missing(question: AskedQuestion) -> AskedQuestion:
     """Return a question that has an option for blank cells, to tell them from other answers."""
-    return question if isinstance(question, Flags) else replace(question, missing="option")  # type: ignore[call-arg]
+    return question if isinstance(question, Flags) else question.replaced(missing="option")
 
 
 def _originals(

@@ -22,23 +22,23 @@ from shoal.protocol.encryption import (
     public_key_of,
     set_positions,
 )
-from shoal.protocol.plan import Parties, Plan
+from shoal.protocol.plan import NO_SERVICES, Aggregators, Parties, Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
 from shoal.protocol.wire import ID_BYTES, split_batch
 from shoal.support.connections import parse_address
 
 
-def fit_to_messages(
+def fit_to_weight(
     synthetic: SyntheticVector, plan: Plan, random_bits: RandomBits | None = None
 ) -> SyntheticVector:
-    """Return the vector with at most as many set bits as the plan has messages for single bits.
+    """Return the vector with at most as many set bits as the plan's reports may have.
 
     Which set bits are dropped is random, each choice as likely as any other.
     """
-    if plan.parties is None or plan.view != "counts":
+    if plan.max_weight is None:
         return synthetic
     positions = set_positions(synthetic.value)
-    excess = len(positions) - plan.parties.messages
+    excess = len(positions) - plan.max_weight
     if excess <= 0:
         return synthetic
     source = SystemBits() if random_bits is None else random_bits
@@ -77,13 +77,17 @@ def encrypt_report(
     return EncryptedReports(plan.id, window, key.digest, length, report_id + messages)
 
 
-def check_parties(parties: Parties, transport: Transport, *, one_operator: bool = False) -> None:
+def check_parties(
+    parties: Parties | Aggregators, transport: Transport, *, one_operator: bool = False
+) -> None:
     """Refuse a plan unless its reports would reach its relay, encrypted for its analyzer."""
-    if parties.share_a_host and not one_operator:
+    if isinstance(parties, Aggregators):
+        raise PrivacyRefusal(NO_SERVICES)
+    if parties.one_operator and not one_operator:
         raise PrivacyRefusal(
-            f"the plan's relay and analyzer are on one host ({parties.relay},"
-            f" {parties.analyzer}), so that one operator may see whose report it reads; to answer"
-            " all the same: --one-operator, or one_operator=True."
+            f"one operator runs the plan's relay and analyzer ({parties.relay},"
+            f" {parties.analyzer}) and can see whose report it reads; to answer all the same:"
+            " --one-operator, or one_operator=True."
         )
     address = getattr(transport, "address", None)
     if address is None or not hasattr(transport, "fetch_crowd_key"):

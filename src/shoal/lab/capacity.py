@@ -175,7 +175,7 @@ def _plans(plan: Plan | None) -> tuple[Plan, Plan]:
     parties = Parties("https://relay.example", "https://analyzer.example")
     if plan is not None:
         survey = plan.survey
-        parties = replace(parties, messages=plan.parties.messages if plan.parties else 1)
+        parties = replace(parties, messages=plan.messages)
     often = FlipProbability.at_least("0.45")
     plain = Plan(survey, often, Promise("local", "1000000"), crowd_size=10**6)
     if parties.messages == 1:

@@ -8,8 +8,8 @@ independent given the answers, so the promise composes over the bits in which tw
 (`shoal.theory.counts`); releases with fresh flips add more such bits. Each cohort of a text is
 counted by itself: the crowd is the smallest cohort that chance allows, and delta pays for a smaller
 one. A report that a relay and an analyzer receive in pieces is sent as W messages, one for each set
-bit and dummies for the rest; delta pays for set bits that do not fit (`shoal.theory.binomial` has
-both theorems).
+bit and dummies for the rest; one that a leader and a helper receive in shares has at most W set
+bits. Delta pays for set bits that do not fit (`shoal.theory.binomial` has both theorems).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from shoal.errors import PrivacyRefusal
-from shoal.protocol.plan import MAX_CROWD, Plan, View
+from shoal.protocol.plan import MAX_CROWD, Aggregators, Plan, View
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.binomial import (
     best_crowd,
     chance_of_fewer,
+    min_messages,
     overflow_chance,
     smallest_cohort,
     truncation_price,
@@ -53,7 +54,7 @@ from shoal.theory.proven import (
 from shoal.theory.randomized_response import count_sigma
 
 PART_OF_DELTA = 0.01
-"""The planner takes the fewest messages whose price is at most this part of delta."""
+"""The planner allows the fewest set bits whose price is at most this part of delta."""
 
 _ROUGH = 3e-3
 """Tolerance of the theory where a rough bound will do: q is within a percent."""
@@ -88,32 +89,38 @@ class Attack(NamedTuple):
 
 @dataclass(frozen=True)
 class Overflow:
-    """The cost of sending reports of `bits` bits as `messages` messages.
+    """The cost of sending at most `max_weight` set bits of reports of `bits` bits.
 
     The largest original sets `max_set` bits. `q` is the flip probability of the sent reports if it
     is not the one asked about: with memory, some statements are about the permanent or the fresh
-    flips alone. Each device sends `reports` reports in all.
+    flips alone. Each device sends `reports` reports in all. Plans call the limit `name`.
     """
 
     bits: int
     max_set: int
-    messages: int
+    max_weight: int
     q: float | None = None
     reports: int = 1
+    name: str = "messages"
 
     @classmethod
-    def of(cls, survey: Survey, messages: int) -> Overflow:
-        return cls(survey.bits, sum(q.max_set_bits for q in survey), messages)
+    def of(cls, survey: Survey, max_weight: int, name: str = "messages") -> Overflow:
+        return cls(survey.bits, sum(q.max_set_bits for q in survey), max_weight, name=name)
 
     def chance(self, q: float) -> float:
         """Return an upper bound of the chance that a report sets more bits than fit."""
-        return _overflow_chance(self.bits, self.max_set, self.messages, self.q or q)
+        return _overflow_chance(self.bits, self.max_set, self.max_weight, self.q or q)
 
     def price(self, crowd: int, q: float, epsilon: float, releases: int = 1) -> float:
         return truncation_price(self.chance(q), crowd * self.reports * releases, epsilon)
 
+    def smallest_weight(self, crowd: int, q: float, epsilon: float, delta: float) -> int:
+        """Return the smallest limit whose price is at most 1 % of delta."""
+        budget = PART_OF_DELTA * delta
+        return min_messages(self.bits, self.max_set, q, crowd, epsilon, budget)
+
     def to_json(self, crowd: int, released: int, q: float, epsilon: float) -> dict[str, Any]:
-        """Return the messages, the chance of more set bits, its price, and the bias of a count."""
+        """Return the limit, the chance of more set bits, its price, and the bias of a count."""
         chance = self.chance(q)
         numbers = {
             "chance_of_more": chance,
@@ -121,7 +128,7 @@ class Overflow:
             "bias": released * chance,
         }
         rounded = {name: round_up(one) if chance else 0.0 for name, one in numbers.items()}
-        return {"messages": self.messages, **rounded}
+        return {self.name: self.max_weight, **rounded}
 
 
 _overflow_chance = lru_cache(maxsize=1024)(overflow_chance)
@@ -129,9 +136,10 @@ _overflow_chance = lru_cache(maxsize=1024)(overflow_chance)
 
 def overflow_of(plan: Plan) -> Overflow | None:
     """Return how the reports of a plan overflow; None if they are sent whole."""
-    if plan.parties is None or plan.view != "counts":
+    if plan.max_weight is None:
         return None
-    return Overflow.of(plan.survey, plan.parties.messages)
+    name = "max_weight" if isinstance(plan.parties, Aggregators) else "messages"
+    return Overflow.of(plan.survey, plan.max_weight, name)
 
 
 def domain_of(survey: Survey) -> Domain:
@@ -367,9 +375,10 @@ class CountsBound:
         if kept:
             return q
         raise PrivacyRefusal(
-            f"{overflow.messages} messages are too few for a report of {overflow.bits} bits: with"
-            f" q = {q:.3g} dropped bits cost a delta of {text_up(price(q), 3)}, of"
-            f" {text_up(delta, 3)} in all; allow more messages, or leave the number to the planner."
+            f"{overflow.name} must be larger for reports of {overflow.bits} bits, got"
+            f" {overflow.name}={overflow.max_weight}: with q = {q:.3g} dropped bits cost a delta of"
+            f" {text_up(price(q), 3)}, of {text_up(delta, 3)} in all; or leave the number to the"
+            " planner."
         )
 
 
@@ -389,7 +398,8 @@ class OtherView(NamedTuple):
 def other_view(agreed: Plan) -> OtherView | None:
     """Return what the same proven promise would need in the other view, to about two digits.
 
-    None without a crowd, where nothing depends on the view. Slow cases are not computed.
+    None without a crowd, where nothing depends on the view, and with a leader and a helper, who
+    show no reports. Slow cases are not computed.
 
     >>> from shoal import Flags, plan
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
@@ -399,7 +409,7 @@ def other_view(agreed: Plan) -> OtherView | None:
     ('reports', 0.215, 72)
     """
     promise, crowd = agreed.promise, agreed.crowd_size
-    if crowd is None:
+    if crowd is None or isinstance(agreed.parties, Aggregators):
         return None
     view: View = "reports" if agreed.view == "counts" else "counts"
     if (reason := _not_compared(agreed, view)) is not None:

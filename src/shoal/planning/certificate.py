@@ -28,7 +28,17 @@ from shoal.planning.bounds import (
 from shoal.planning.composition import Composition, group_factor, part_of
 from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
-from shoal.protocol.plan import VIEWS, Memory, Parties, Plan, View
+from shoal.protocol.plan import (
+    NO_SERVICES,
+    ONE_OPERATOR,
+    VIEWS,
+    Aggregators,
+    Memory,
+    Parties,
+    Plan,
+    View,
+    operator_warnings,
+)
 from shoal.protocol.promise import ComputedPromise, promise_warnings, refusal_of
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number, check_one_of, takes
@@ -134,8 +144,9 @@ class Certificate(Displayed):
     the honest reports that hide each other, without colluders; with an honest fraction h a release
     holds more: those reports and the colluders' divided by h. With memory everything here is about
     one release; `guarantees_over_time` covers more. In the counts view a certificate can cover
-    several `releases` with fresh flips. `parties` are a relay and an analyzer; `overflow` is set
-    if they receive reports in pieces. `promised` is the epsilon of the plan, if it is of one.
+    several `releases` with fresh flips. `parties` are a relay and an analyzer, or a leader and a
+    helper; `overflow` is set if only so many bits of a report may be set. `promised` is the epsilon
+    of the plan, if it is of one.
     """
 
     survey: Survey
@@ -148,7 +159,7 @@ class Certificate(Displayed):
     view: View = "reports"
     cohorts: int | None = None
     releases: int = 1
-    parties: Parties | None = None
+    parties: Parties | Aggregators | None = None
     overflow: Overflow | None = None
     promised: str | None = None
 
@@ -204,6 +215,11 @@ class Certificate(Displayed):
         return math.ceil((self.crowd_size + self.colluders * self.reports_per_person) / honest)
 
     @property
+    def one_operator(self) -> bool:
+        """Whether the same people run both parties, which then hide nothing from them."""
+        return self.parties is not None and self.parties.one_operator
+
+    @property
     def local_epsilon(self) -> float:
         """The epsilon of one report by itself, against the collector too."""
         return local_epsilon(self.survey.differing_bits, self._q)
@@ -217,9 +233,12 @@ class Certificate(Displayed):
     def shift_of_a_fake(self) -> float:
         """By how many people one fake report can shift a count: p / (p - q).
 
-        In W pieces it can name one bit W times: (W - q) / (p - q).
+        In W messages it can name one bit W times: (W - q) / (p - q). A leader and a helper verify
+        that it does not.
         """
-        return shift_of_a_fake(self._q, 1 if self.overflow is None else self.overflow.messages)
+        if self.overflow is None or isinstance(self.parties, Aggregators):
+            return shift_of_a_fake(self._q)
+        return shift_of_a_fake(self._q, self.overflow.max_weight)
 
     def delta(self, *, epsilon: float, rtol: float = 1e-4) -> Bracket:
         """Return the proven delta at an epsilon."""
@@ -311,6 +330,10 @@ class Certificate(Displayed):
                 " time cover them."
             )
         alone = "the collector itself" if self.parties is None else "both parties together"
+        if isinstance(self.parties, Aggregators):
+            alone = "leader and helper together, and a malicious one with the collector,"
+        if self.one_operator:
+            alone = "the operator of both parties"
         honest = []
         if self.honest_fraction not in (None, "1"):
             honest.append(
@@ -336,22 +359,35 @@ class Certificate(Displayed):
         )
 
     def _assumptions_of_parties(self) -> list[str]:
-        words = []
-        if self.parties is not None:
+        words, shared = [], isinstance(self.parties, Aggregators)
+        if self.one_operator:
+            words.append(
+                f"The same people run both parties ({ONE_OPERATOR}); the promise of a crowd holds"
+                " against those who see only a release."
+            )
+        elif shared:
+            words.append(
+                "The leader and the helper do not share what they see; a share reveals nothing, and"
+                " only its aggregator can decrypt it (Prio3 and HPKE, computational assumptions)."
+            )
+        elif self.parties is not None:
             words.append(
                 "The relay and the analyzer do not share what they see; only the analyzer can"
                 " decrypt messages encrypted for it (HPKE, a computational assumption)."
             )
         if self.overflow is not None:
             chance = self.overflow.chance(self._q)
+            limit = self.overflow.max_weight
+            sent = f"has at most {limit} set bits" if shared else f"is sent as {limit} messages"
             words.append(
-                f"A report is sent as {self.overflow.messages} messages; one with more set bits"
+                f"A report {sent}; one with more set bits"
                 f" drops some, with probability at most {text_up(chance, 3)}, which is paid for in"
                 f" delta and moves a count by at most {text_up(self._released * chance, 3)} people."
                 if chance
-                else f"A report is sent as {self.overflow.messages} messages, one for every bit:"
-                " nothing is dropped."
+                else f"A report {sent}, as many as it has bits: nothing is dropped."
             )
+        if shared:
+            words.append(NO_SERVICES)
         return words
 
     def to_json(
@@ -382,7 +418,10 @@ class Certificate(Displayed):
             "gain_over_local": _finite(self.gain_over_local(at)),
             "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
             "assumptions": list(self.assumptions),
-            "warnings": promise_warnings(at, round_up(delta), self.crowd_size),
+            "warnings": [
+                *operator_warnings(self.parties),
+                *promise_warnings(at, round_up(delta), self.crowd_size),
+            ],
         }
 
     def _pieces(self, epsilon: float) -> dict[str, Any] | None:
@@ -464,17 +503,17 @@ def compute_promise(plan: Plan) -> ComputedPromise:
     """
     promise, eta = plan.promise, None
     if promise.kind == "local":
-        return ComputedPromise(promise, None, None, plan.view)
+        return ComputedPromise.of(plan)
     try:
         delta = _delta(plan)
     except PrivacyRefusal as refusal:  # no bound is known
-        return ComputedPromise(promise, None, str(refusal), plan.view)
+        return ComputedPromise.of(plan, refusal=str(refusal))
     wanted = float(promise.delta or 0)
     if wanted < delta <= _NEAR_MISS * wanted:
         delta = min(delta, _delta(plan, rtol=1e-6))
     if promise.eta is not None:
         eta = _eta(plan)
-    return ComputedPromise(promise, delta, _refusal(plan, delta, eta), plan.view)
+    return ComputedPromise.of(plan, delta, _refusal(plan, delta, eta))
 
 
 def shortfall(plan: Plan) -> float:

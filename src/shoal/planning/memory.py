@@ -56,6 +56,9 @@ def plan_with_memory(
     relay: str | None = None,
     analyzer: str | None = None,
     messages: int | None = None,
+    leader: str | None = None,
+    helper: str | None = None,
+    max_weight: int | None = None,
     accept_weak_promise: bool = False,
 ) -> Plan:
     """Make a plan whose flips are partly permanent, so that many releases do not average them away.
@@ -107,7 +110,8 @@ def plan_with_memory(
             "text and memory do not go together yet: a remembered vector belongs to one cohort, and"
             " a cohort that a device keeps splits the crowd. Plan text without memory."
         )
-    deployed = Deployment.of(survey, view, relay, analyzer, messages)
+    relayed, shared = (relay, analyzer, messages), (leader, helper, max_weight)
+    deployed = Deployment.of(survey, view, relayed, shared)
     left = deployed.left(float(delta_text))
     least = Fraction(deployed.bound.q(crowd_size, float(epsilon_text), left))
     q2 = _rounded_up(exact_fraction((1 - (1 - 2 * float(least)) ** share) / 2))

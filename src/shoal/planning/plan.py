@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -23,6 +23,7 @@ from shoal.protocol.plan import (
     MIN_WINDOW,
     PROMISES,
     VIEWS,
+    Aggregators,
     Parties,
     Plan,
     Promise,
@@ -34,7 +35,6 @@ from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer, check_one_of, seconds, takes
 from shoal.support.rounding import text_up
 from shoal.theory import sufficient
-from shoal.theory.binomial import min_messages
 
 __all__ = ["plan"]
 
@@ -56,6 +56,9 @@ def plan(
     relay: str | None = None,
     analyzer: str | None = None,
     messages: int | None = None,
+    leader: str | None = None,
+    helper: str | None = None,
+    max_weight: int | None = None,
     accept_weak_promise: bool = False,
 ) -> Plan:
     """Make a plan that keeps a promise; of q, crowd_size, epsilon and delta one may be left out.
@@ -93,6 +96,12 @@ def plan(
     messages
         With a relay, an analyzer and view ``"counts"``: the number of messages per report. By
         default the fewest for which dropped bits cost at most 1 % of delta.
+    leader, helper
+        The origins of the two aggregators of DAP, with view ``"counts"``: each receives a secret
+        share of every report (Prio3MultihotCountVec). Experimental: there are no services yet.
+    max_weight
+        With a leader and a helper: how many bits of a report may be set. By default the fewest
+        for which dropped bits cost at most 1 % of delta.
     accept_weak_promise
         Make a plan without a warning or refusal of a weak promise. Otherwise an epsilon above 10,
         or a delta that allows 0.01 people of the crowd to be exposed, is a `WeakPromiseWarning`,
@@ -111,6 +120,9 @@ def plan(
     [0.01, 0.1192]
     >>> two = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
     >>> plan(survey, **wish, **two).parties.messages
+    5
+    >>> dap = {"leader": "https://leader.example", "helper": "https://helper.example"}
+    >>> plan(survey, **wish, **dap).parties.max_weight
     5
     """
     flip = None if q is None else FlipProbability.at_least(q)
@@ -137,7 +149,8 @@ def plan(
         if texts[name] is not None and promise != kind:
             raise InputError(f"{name} is part of a {kind} promise, not of a {promise} one.")
     check_one_of("promise", promise, PROMISES)
-    deployed = Deployment.of(survey, view, relay, analyzer, messages)
+    relayed, shared = (relay, analyzer, messages), (leader, helper, max_weight)
+    deployed = Deployment.of(survey, view, relayed, shared)
     if promise == "proven":
         draft = _proven(deployed, flip, crowd_size, texts, _floor(survey, flip, local_epsilon))
     elif view != "reports" or local_epsilon is not None:
@@ -166,10 +179,10 @@ def check_strength(made: Plan, accept_weak_promise: bool) -> None:
     delta, crowd = made.promise.delta, made.crowd_size
     if delta is not None and crowd is not None and exposed_people(delta, crowd) >= 1:
         raise PrivacyRefusal(
-            f"{made.warnings[0].removesuffix('.')}, or accept the promise with"
+            f"{made.weak_numbers[0].removesuffix('.')}, or accept the promise with"
             " accept_weak_promise=True."
         )
-    for sentence in made.warnings:
+    for sentence in made.weak_numbers:
         warnings.warn(sentence, WeakPromiseWarning, stacklevel=4)  # the caller of plan
 
 
@@ -210,69 +223,79 @@ def honest_crowd(reports: int, honest_fraction: object) -> int:
 Texts = dict[str, str | None]
 
 
+Wish = tuple[str | None, str | None, int | None]
+"""The origins of two parties, and how many bits of a report may be set; None if not given."""
+
+_NO_PARTIES: Wish = (None, None, None)
+
+
 @dataclass(frozen=True)
 class Deployment:
-    """A survey, its view, and the parties asked for; `messages` is None if the planner chooses."""
+    """A survey, its view, and the parties asked for; `max_weight` is None if the planner chooses.
+
+    `max_weight` is how many bits of a report may be set: the messages of a report for a relay.
+    """
 
     survey: Survey
     view: View
-    parties: Parties | None
-    messages: int | None
+    parties: Parties | Aggregators | None
+    max_weight: int | None
 
     @classmethod
-    def of(
-        cls,
-        survey: Survey,
-        view: View,
-        relay: str | None,
-        analyzer: str | None,
-        messages: int | None,
-    ) -> Deployment:
+    def of(cls, survey: Survey, view: View, relayed: Wish, shared: Wish) -> Deployment:
         check_one_of("view", view, VIEWS)
-        if relay is None or analyzer is None:
-            if relay is not None or analyzer is not None:
-                missing = "analyzer=" if analyzer is None else "relay="
-                raise InputError(f"a relay and an analyzer go together; {missing} is missing.")
-            if messages is not None:
-                raise InputError("messages= needs relay= and analyzer=.")
+        if relayed == shared == _NO_PARTIES:
             return cls(survey, view, None, None)
-        if messages is not None:
-            if view == "reports":
-                raise InputError(
-                    "with view reports a report is one message; messages are for counts."
-                )
-            check_integer("messages", messages, lowest=1, highest=survey.bits)
-        return cls(survey, view, Parties(relay, analyzer), messages)
+        if _NO_PARTIES not in (relayed, shared):
+            raise InputError("give a relay and an analyzer, or a leader and a helper, not both.")
+        kind: type[Parties | Aggregators] = Parties if shared == _NO_PARTIES else Aggregators
+        one, other, limit = relayed if kind is Parties else shared
+        first, second, most, _ = (field.name for field in fields(kind))
+        if one is None and other is None:
+            raise InputError(f"{most}= needs {first}= and {second}=.")
+        if one is None or other is None:
+            missing = first if one is None else second
+            raise InputError(f"{first} and {second} go together; {missing}= is missing.")
+        if view == "reports" and (kind is Aggregators or limit is not None):
+            raise InputError(
+                "a leader and a helper see no reports; plan with view='counts'."
+                if kind is Aggregators
+                else "with view reports a report is one message; messages are for counts."
+            )
+        if limit is not None:
+            check_integer(most, limit, lowest=1, highest=survey.bits)
+        return cls(survey, view, kind(one, other), limit)
 
     @property
-    def _chooses_messages(self) -> bool:
-        return self.parties is not None and self.view == "counts" and self.messages is None
+    def _chooses_weight(self) -> bool:
+        return self.parties is not None and self.view == "counts" and self.max_weight is None
 
     @property
     def bound(self) -> Bound:
-        """The bound of its view, with the price of dropped bits if the messages are given."""
-        given = None if self.messages is None else Overflow.of(self.survey, self.messages)
+        """The bound of its view, with the price of dropped bits if the weight is given."""
+        given, name = None, "max_weight" if isinstance(self.parties, Aggregators) else "messages"
+        if self.max_weight is not None:
+            given = Overflow.of(self.survey, self.max_weight, name)
         return bound_of(self.survey, self.view, overflow=given)
 
     def left(self, delta: float) -> float:
         """Return the delta that is left after setting aside the price of dropped bits."""
-        return delta * (1.0 - PART_OF_DELTA) if self._chooses_messages else delta
+        return delta * (1.0 - PART_OF_DELTA) if self._chooses_weight else delta
 
-    def with_messages(
-        self, crowd: int, q: FlipProbability, epsilon: str, delta: float
-    ) -> Deployment:
-        """Return the deployment with the fewest messages that cost at most 1 % of delta."""
-        if not self._chooses_messages:
+    def with_weight(self, crowd: int, q: FlipProbability, epsilon: str, delta: float) -> Deployment:
+        """Return the deployment with the smallest weight that costs at most 1 % of delta."""
+        if not self._chooses_weight:
             return self
-        every, budget = Overflow.of(self.survey, self.survey.bits), PART_OF_DELTA * delta
-        fewest = min_messages(every.bits, every.max_set, float(q), crowd, float(epsilon), budget)
-        return replace(self, messages=fewest)
+        every = Overflow.of(self.survey, self.survey.bits)
+        return replace(
+            self, max_weight=every.smallest_weight(crowd, float(q), float(epsilon), delta)
+        )
 
     def draft(self, q: FlipProbability, crowd: int, epsilon: str, delta: str, **more: Any) -> Plan:
-        messages = self.with_messages(crowd, q, epsilon, float(delta)).messages
+        weight = self.with_weight(crowd, q, epsilon, float(delta)).max_weight
         parties = self.parties
-        if parties is not None and messages is not None:
-            parties = replace(parties, messages=messages)
+        if parties is not None and weight is not None:
+            parties = parties.with_limit(weight)
         promise = Promise("proven", epsilon, delta)
         return Plan(self.survey, q, promise, crowd, view=self.view, parties=parties, **more)
 
@@ -339,8 +362,8 @@ def _proven(
         epsilon = text_up(max(bound.epsilon(crowd, float(q), wanted), 1e-6), 4)
     elif delta is None:
         reached = bound.proven(crowd, float(q), float(epsilon)).delta.high
-        # deltas are in proportion, up to the part that the messages will cost
-        chosen = deployed.with_messages(crowd, q, epsilon, reached / deployed.left(1.0))
+        # deltas are in proportion, up to the part that dropped bits will cost
+        chosen = deployed.with_weight(crowd, q, epsilon, reached / deployed.left(1.0))
         if chosen != deployed:
             reached = chosen.bound.proven(crowd, float(q), float(epsilon)).delta.high
         delta = _text_probability(reached, "delta", epsilon)
@@ -409,6 +432,7 @@ def _checked(draft: Plan) -> Plan:
     name = "delta" if kind == "proven" else "eta"
     wanted = draft.promise.delta or draft.promise.eta
     reached = float(wanted or 0) + missing
+    origins: dict[str, Any] = {} if draft.parties is None else draft.parties.origins
     possible = plan(
         draft.survey,
         crowd_size=draft.crowd_size,
@@ -417,15 +441,14 @@ def _checked(draft: Plan) -> Plan:
         eta=draft.promise.eta,
         promise=kind,
         view=draft.view,
-        relay=None if draft.parties is None else draft.parties.relay,
-        analyzer=None if draft.parties is None else draft.parties.analyzer,
         accept_weak_promise=True,
+        **origins,
     )
     seen = " of counts" if draft.view == "counts" else ""
     sent = enough = ""
     if draft.view == "counts" and draft.parties is not None and possible.parties is not None:
-        sent = f", sent as {draft.parties.messages} messages a report,"
-        enough = f" with {possible.parties.messages} messages"
+        sent = f", with {draft.parties.limit},"
+        enough = f" with {possible.parties.limit}"
     raise PrivacyRefusal(
         f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size:,}{sent} the {kind}"
         f" {name}{seen} at epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"

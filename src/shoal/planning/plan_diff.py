@@ -31,7 +31,15 @@ from shoal.planning.certificate import certify
 from shoal.planning.guarantees import Covered, Guarantee, guarantees, loosened, releases_a_year
 from shoal.planning.threats import Observer, observers
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon
-from shoal.protocol.plan import MIN_WINDOW, Plan, PromiseKind, View
+from shoal.protocol.plan import (
+    MIN_WINDOW,
+    ONE_OPERATOR,
+    Aggregators,
+    Parties,
+    Plan,
+    PromiseKind,
+    View,
+)
 from shoal.protocol.survey import Number, Survey, Text
 from shoal.protocol.wording import Wording, encoding_rules, permanent_key
 from shoal.support.results import Displayed, Section
@@ -266,15 +274,25 @@ def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool,
 def _parties(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
     was, now = old.parties, new.parties
     if was is not None and now is not None:
-        if (was.relay, was.analyzer) != (now.relay, now.analyzer):
-            yield False, "Other parties relay and analyze the reports."
-        if was.messages != now.messages and old.view == new.view:
-            yield False, f"A report is sent as {now.messages} messages instead of {was.messages}."
-    elif was is not None:
-        words = "One collector sees senders and reports; a relay and an analyzer divided them"
-        yield True, f"{words} before."
-    elif now is not None:
-        yield False, "A relay and an analyzer divide what one collector saw before."
+        shared = isinstance(now, Aggregators)
+        if was.origins != now.origins:
+            work = "aggregate" if shared else "relay and analyze"
+            yield False, f"Other parties {work} the reports."
+        if now.one_operator and not was.one_operator:
+            yield True, f"The same people run both parties ({ONE_OPERATOR})."
+        if type(was) is type(now) and was.limit != now.limit and old.view == new.view:
+            sent = "has" if shared else "is sent as"
+            yield False, f"A report {sent} {now.limit} instead of {was.limit}."
+    elif was is not None and not was.one_operator:
+        words = f"One collector sees senders and reports; {_two(was)} divided them before."
+        yield True, words
+    elif now is not None and not now.one_operator:
+        yield False, f"{_two(now).capitalize()} divide what one collector saw before."
+
+
+def _two(parties: Parties | Aggregators) -> str:
+    first, second = parties.origins
+    return f"a {first} and a{'n' * (second == 'analyzer')} {second}"
 
 
 def _promised(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
@@ -347,9 +365,8 @@ def _dominates(old: Plan, new: Plan, *, same_bits: bool, less: bool) -> bool:
 
 def _cut(plan: Plan) -> float:
     """Return the messages of a report; infinity if its set bits always fit: drops cost delta."""
-    if plan.view == "reports" or plan.parties is None or plan.parties.messages >= plan.bits:
-        return math.inf
-    return plan.parties.messages
+    weight = plan.max_weight or plan.bits
+    return math.inf if weight >= plan.bits else weight
 
 
 def _changes(old: Plan, new: Plan, *, judged: bool) -> Iterator[Change]:
@@ -434,9 +451,12 @@ def _observed(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
             yield now.holds == "local", words
 
 
+_HIDDEN = {"encrypted": "the encryption", "shared": "the secret sharing"}
+
+
 def _holds(one: Observer) -> str:
-    if one.holds == "encrypted":
-        return "the encryption"
+    if one.holds in _HIDDEN:
+        return _HIDDEN[one.holds]
     delta = f" at delta {text_up(one.delta)}" if one.holds == "theorem" else ""
     return f"epsilon {text_up(one.epsilon)}{delta} ({one.holds})"
 

@@ -3,14 +3,19 @@
 *Observers.* The reader of a release sees counts. An analyzer may see every report of a crowd
 without its sender. The collector sees each report as it arrives, and so do parties who pool their
 knowledge; against them only the local epsilon holds. A relay knows the senders and an analyzer the
-reports: the bound against each of them alone is stronger than against a collector.
+reports: the bound against each of them alone is stronger than against a collector. A leader and a
+helper (DAP) hold secret shares: neither sees a report. The names in brackets are the trust models
+of draft-wang-ppm-differential-privacy: OAMC (one aggregator and most clients are honest), OAOC (one
+aggregator and one client), OC (one client).
 
 *Poisoning.* An honest report moves the estimate of an option by one person on average. A fake one
 flips nothing: a one moves it by p / (p - q), a zero by -q / (p - q), for every option at once.
 Replacing a part s of the people by fakes moves an estimated share by at most s p / (p - q), up
 where nobody has the option and down where everybody has, since 1 + q / (p - q) = p / (p - q). A
 report sent as W messages, one for each set bit, can name one option W times, which moves its
-estimate by (W - q) / (p - q).
+estimate by (W - q) / (p - q). Where a proof limits the set bits to W, each option counts once: a
+fake moves W options up by p / (p - q) and the others down by q / (p - q), and in place of another
+report it moves each by at most 1 / (p - q).
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.errors import InputError
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import ONE_OPERATOR, Aggregators, Parties, Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up, text_up, truth_text
 from shoal.theory.randomized_response import count_sigma, local_q, shift_of_a_fake
@@ -41,14 +46,15 @@ class Observer:
     """An observer, what they see, and the epsilon and delta that hold against them, rounded up.
 
     `holds`: `theorem` where the crowd hides a person, `local` where only the flips of a single
-    report do, `encrypted` where only encrypted messages are seen. `assumption` is a sentence.
+    report do, `encrypted` where only encrypted messages are seen, `shared` where only one of
+    two shares is. `assumption` is a sentence.
     """
 
     who: str
     sees: str
     epsilon: float
     delta: float
-    holds: Literal["theorem", "local", "encrypted"]
+    holds: Literal["theorem", "local", "encrypted", "shared"]
     assumption: str
 
     @property
@@ -97,8 +103,15 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
         f"{certificate.crowd_size:,} honest people are in the release, and only the release is"
         " seen.",
     )
-    if certificate.parties is not None:
-        return [reader, *_parties(certificate, epsilon, proven)]
+    parties = certificate.parties
+    if parties is not None:
+        several = _aggregators if isinstance(parties, Aggregators) else _relay_and_analyzer
+        between = (
+            [_operator(certificate, parties)]
+            if parties.one_operator
+            else several(certificate, epsilon, proven)
+        )
+        return [reader, *between, _network(next(iter(parties.origins)))]
     return [
         reader,
         _analyzer(certificate, epsilon, proven),
@@ -124,15 +137,31 @@ def _encrypted(who: str, sees: str, assumption: str) -> Observer:
     return Observer(who, sees, 0.0, 0.0, "encrypted", f"HPKE is not broken. {assumption}")
 
 
-def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
+def _network(first: str) -> Observer:
+    return _encrypted(
+        "network observer",
+        f"who sends to the {first} and when; requests are alike in number and size",
+        "Times are not hidden: a person who reports only because something happened reveals that it"
+        " did.",
+    )
+
+
+def _operator(certificate: Certificate, parties: Parties | Aggregators) -> Observer:
+    """Return the one operator of both parties, from whom they hide nothing."""
+    who = f"operator of {' and '.join(parties.origins)}"
+    both = _alone(certificate, who, "each report and its sender")
+    return replace(both, assumption=f"{ONE_OPERATOR.capitalize()}. {both.assumption}")
+
+
+def _relay_and_analyzer(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
     size, overflow = certificate.crowd_size, certificate.overflow
     messages = "every report of a crowd, whole, shuffled"
     if overflow is not None:
-        messages = f"{overflow.messages} messages of each report, shuffled: counts of bits"
+        messages = f"{overflow.max_weight} messages of each report, shuffled: counts of bits"
     relied_on = f"The relay forwards {size:,} honest reports at once and reveals no sender."
     return [
         Observer("analyzer", messages, epsilon, proven, "theorem", relied_on),
-        _with_fakes(certificate, epsilon, messages),
+        _with_fakes(certificate, epsilon, "analyzer with fake devices", messages),
         _encrypted(
             "relay",
             "who sends, when, and encrypted messages of equal length",
@@ -145,21 +174,41 @@ def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Ob
             f"the release of a crowd in which all but one report are its own, {size - 1:,}",
         ),
         _alone(certificate, "relay and analyzer together", "each report and its sender"),
-        _encrypted(
-            "network observer",
-            "who sends to the relay and when; requests are alike in number and size",
-            "Times are not hidden: a person who reports only because something happened reveals"
-            " that it did.",
-        ),
     ]
 
 
-def _with_fakes(certificate: Certificate, epsilon: float, messages: str) -> Observer:
-    """Show a hundredth of the crowd as fake devices of the analyzer."""
+def _aggregators(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
+    size, counts = certificate.crowd_size, "how many reports set each bit"
+    prio3 = "Prio3 and HPKE are not broken."
+    batch = f"{size:,} honest reports are in the batch"
+    pool = f"{batch}; the other aggregator is honest. {prio3}"
+    pooled = f"{counts}, and the shares of the leader or of the helper"
+    alone = f"The other share stays with the other aggregator, and it reads no release. {prio3}"
+    return [
+        Observer("collector", counts, epsilon, proven, "theorem", f"{batch}. {prio3}"),
+        _shared("leader", "who sends, when, and one of two shares of each report", alone),
+        _shared("helper", "the other share of each report, not who sent it", alone),
+        Observer("aggregator + collector (OAMC)", pooled, epsilon, proven, "theorem", pool),
+        _with_fakes(certificate, epsilon, "aggregator + collector + clients (OAMC)", pooled),
+        _alone(
+            certificate,
+            "malicious aggregator + collector (OAOC)",
+            "the counts of a batch in which the leader or the helper forged or dropped reports, so"
+            " that one honest report is left",
+        ),
+        _alone(certificate, "leader + helper (OC)", "each report and its sender"),
+    ]
+
+
+def _shared(who: str, sees: str, assumption: str) -> Observer:
+    return Observer(who, sees, 0.0, 0.0, "shared", assumption)
+
+
+def _with_fakes(certificate: Certificate, epsilon: float, who: str, seen: str) -> Observer:
+    """Show a hundredth of the crowd as devices of the observer."""
     most = (certificate.crowd_size - 1) // certificate.reports_per_person
     fakes = min(max(certificate.crowd_size // 100, 1), most)
-    who = "analyzer with fake devices"
-    sees = f"{messages}; and the reports of {fakes:,} devices of its own"
+    sees = f"{seen}; and the reports of {fakes:,} devices of its own"
     left = certificate.with_colluders(fakes)
     delta = left.delta(epsilon=epsilon).high
     if not fakes or delta > _NO_PROMISE:
@@ -218,7 +267,8 @@ class Poisoning:
     """The effect of fake reports on the estimates of one plan.
 
     `up` and `down` are people by which one fake report moves the estimate of an option, `options`
-    how many it moves at once. With several `messages` a fake can spend all of them on one option.
+    how many it moves at once. With several `messages` a fake can spend all of them on one option,
+    unless a proof counts each option once (`is_verified`).
     `up_if_local` is the effect under local differential privacy at the promised epsilon; infinite
     at q = 1/2. `reports` and `sigma` are those of a whole crowd, if there is one to estimate from.
     """
@@ -231,6 +281,7 @@ class Poisoning:
     epsilon: float
     up_if_local: float
     messages: int = 1
+    is_verified: bool = False
 
     def shift(self, share: float) -> float:
         """Return by how much fakes that replace a share of the people move any estimated share."""
@@ -249,7 +300,9 @@ class Poisoning:
         if math.isinf(self.up):
             return ("q is 1/2: nothing is estimated, so there is nothing to poison.",)
         moved = (
-            f"and all {self.options} options at once"
+            f"and up to {self.options} options at once, as a proof shows"
+            if self.is_verified
+            else f"and all {self.options} options at once"
             if self.messages == 1
             else f"with all of its {self.messages} messages on that option, or {self.options}"
             " options by one message each"
@@ -263,6 +316,18 @@ class Poisoning:
             f"Under local differential privacy at epsilon {self.epsilon:g} one fake would move it"
             f" by up to {round_up(self.up_if_local):.4g} people.",
         ]
+        if self.is_verified:
+            # up and down are p / (p - q) and -q / (p - q), so that W - q is W - 1 + p
+            instead, in_messages = (
+                self.up - self.down,
+                self.up + (self.options - 1) * (self.up - self.down),
+            )
+            said.insert(
+                1,
+                "In place of another report it moves each estimate by at most"
+                f" {round_up(instead):.4g} people. Sent through a relay in {self.options} messages,"
+                f" which no proof checks, it could move one option by {round_up(in_messages):.4g}.",
+            )
         if self.fakes_for_one_sigma is not None:
             said.append(
                 f"In a crowd of {self.reports:,} reports {self.fakes_for_one_sigma:,.0f} fakes"
@@ -306,10 +371,11 @@ def poisoning(plan: Plan) -> Poisoning:
     return Poisoning(
         up,
         1 - shift_of_a_fake(q),
-        messages if plan.parties is not None and plan.view == "counts" else plan.bits,
+        plan.max_weight or plan.bits,
         crowd,
         None if crowd is None or plan.q.is_blind else count_sigma(crowd, q),
         epsilon,
         up if plan.promise.kind == "local" else if_local,
         messages,
+        isinstance(plan.parties, Aggregators),
     )

@@ -14,7 +14,7 @@ import math
 import pathlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -42,7 +42,16 @@ from shoal.support.results import Displayed, Section
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
-__all__ = ["Fragments", "Memory", "Parties", "Plan", "Promise", "PromiseKind", "View"]
+__all__ = [
+    "Aggregators",
+    "Fragments",
+    "Memory",
+    "Parties",
+    "Plan",
+    "Promise",
+    "PromiseKind",
+    "View",
+]
 
 VERSION = 2
 MAX_CROWD = 10**12
@@ -54,9 +63,17 @@ PromiseKind: TypeAlias = "Literal['proven', 'sufficient', 'three-sigma', 'local'
 PROMISES: tuple[PromiseKind, ...] = ("proven", "sufficient", "three-sigma", "local")
 
 View: TypeAlias = "Literal['reports', 'counts']"
+NO_SERVICES = (
+    "A leader and a helper are experimental: Shoal computes such plans and their certificates; no"
+    " service or device of this version carries them out."
+)
+
 VIEWS: tuple[View, ...] = ("reports", "counts")
 """What the observer sees against whom a promise of a crowd holds: all anonymized reports, each
 whole, or only how many of them set each bit."""
+
+ONE_OPERATOR = "one operator: local epsilon only"
+"""The mark of a relay and an analyzer that the same people run, and of all that is made of them."""
 
 _FRAGMENTS = {"reports": "report", "counts": "bit"}
 """How a report is cut in each view. A release holds the histogram of each fragment, no more."""
@@ -144,7 +161,8 @@ class Plan(Displayed):
         How many cohorts reports are spread over; by default what the survey's text needs.
     window
         The length, in seconds, of the windows in which a person is asked once: reports of one
-        window are released apart from those of others. None if a person is asked once for all.
+        window are released apart from those of others. None if a person is asked once for all. A
+        retention question brings its period.
     memory
         How q is split between permanent and fresh flips, or None.
     joint
@@ -155,7 +173,8 @@ class Plan(Displayed):
         What a release shows: whole anonymized `reports`, or only the `counts` of single bits, which
         needs far less noise. A `counts` plan has a proven promise, and no joint counts.
     parties
-        The origins of a relay and an analyzer, or None where one collector does everything.
+        The origins of a relay and an analyzer (`Parties`), or of a leader and a helper
+        (`Aggregators`), or None where one collector does everything.
 
     Examples
     --------
@@ -179,7 +198,7 @@ class Plan(Displayed):
     joint: tuple[tuple[tuple[str, str], ...], ...] = ()
     honest_fraction: str | None = None
     view: View = "reports"
-    parties: Parties | None = None
+    parties: Parties | Aggregators | None = None
 
     def __post_init__(self) -> None:
         for name, highest in _HIGHEST.items():
@@ -206,6 +225,13 @@ class Plan(Displayed):
             object.__setattr__(self, "honest_fraction", share)
         self._check_view()
         self._check_parties()
+        for one in self.survey.retention:
+            if self.window not in (None, one.period):
+                raise PlanError(
+                    f"question {one.name!r} counts periods of {one.period} seconds, so windows"
+                    f" have the same length: leave window out, got window={self.window}."
+                )
+            object.__setattr__(self, "window", one.period)
         for group in self.joint:
             positions = {self.survey.bit(question, label) for question, label in group}
             if not 2 <= len(positions) == len(group) <= 16:
@@ -225,7 +251,7 @@ class Plan(Displayed):
         if self.memory is not None:
             rows.append(("memory", "flips are partly permanent"))
         if self.parties is not None:
-            rows += [("relay", self.parties.relay), ("analyzer", self.parties.analyzer)]
+            rows += self.parties.origins.items()
         return [Section(("", ""), rows, prose=True), *self.survey._sections()]
 
     def _computed(self) -> str:
@@ -236,7 +262,8 @@ class Plan(Displayed):
             return f"not computed, which needs {missing.name}"
         computed = compute_promise(self)
         words = computed.in_words
-        if not computed.is_guarantee or self.promise.kind == "local":
+        local = self.promise.kind == "local" or computed.one_operator
+        if not computed.is_guarantee or local:
             return words
         seen = "only these counts" if self.view == "counts" else "these reports without senders"
         return f"{words}, against anyone who sees {seen}"
@@ -262,17 +289,26 @@ class Plan(Displayed):
     def _check_parties(self) -> None:
         if self.parties is None:
             return
-        messages = self.parties.messages
+        first, _ = self.parties.origins
         if self.crowd_size is None:
-            raise PlanError("a plan with a relay needs a crowd_size: the relay waits for a crowd.")
-        if self.view == "reports" and messages != 1:
-            raise PlanError(f"with view reports a report is one message, got messages={messages}.")
-        if self.view == "counts" and messages > self.bits:
+            raise PlanError(
+                f"a plan with a {first} needs a crowd_size: the {first} waits for a crowd."
+            )
+        if isinstance(self.parties, Aggregators):
+            if self.view == "reports":
+                raise PlanError("a leader and a helper need view counts: nobody sees a report.")
+            if self.parties.max_weight > self.bits:
+                raise PlanError(f"max_weight of a report of {self.bits} bits is at most that.")
+        elif self.view == "reports" and self.messages != 1:
+            raise PlanError(
+                f"with view reports a report is one message, got messages={self.messages}."
+            )
+        elif self.view == "counts" and self.messages > self.bits:
             raise PlanError(f"a report of {self.bits} bits is at most {self.bits} messages.")
         if self.view == "counts" and self.cohorts not in (None, 1):
             raise PlanError(
-                "with view counts, a relay and an analyzer, text has one cohort: a message that"
-                " holds one bit says nothing about how large a cohort is."
+                f"with view counts, a {first} and a second party, text has one cohort: counts of"
+                " bits say nothing about how large a cohort is."
             )
 
     @property
@@ -290,7 +326,14 @@ class Plan(Displayed):
     @property
     def messages(self) -> int:
         """How many encrypted messages a report is sent as."""
-        return 1 if self.parties is None else self.parties.messages
+        return self.parties.messages if isinstance(self.parties, Parties) else 1
+
+    @property
+    def max_weight(self) -> int | None:
+        """How many bits of a report may be set when it is sent, or None if all may be."""
+        if isinstance(self.parties, Aggregators):
+            return self.parties.max_weight
+        return None if self.parties is None or self.view == "reports" else self.parties.messages
 
     @cached_property
     def id(self) -> str:
@@ -304,6 +347,19 @@ class Plan(Displayed):
         return math.ceil((self.crowd_size or 0) / honest)
 
     @property
+    def reports_per_device(self) -> int | None:
+        """How many reports a device ever makes; None if one in every window, without an end."""
+        if self.window is None:
+            return self.max_reports_per_person
+        found = self.survey.reports_per_device
+        return None if found is None else found * self.max_reports_per_person
+
+    @property
+    def devices_return(self) -> bool:
+        """Whether one device may be in several releases, which are then not independent."""
+        return self.reports_per_device != self.max_reports_per_person
+
+    @property
     def local_epsilon(self) -> float:
         """The local epsilon of one report, with no crowd and no trust in anyone, rounded up."""
         from shoal.support.rounding import float_up
@@ -312,7 +368,11 @@ class Plan(Displayed):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The weaknesses of the promise, each a sentence: a large epsilon, a large delta."""
+        """What weakens the promise, each a sentence: one operator, a large epsilon or delta."""
+        return (*operator_warnings(self.parties), *self.weak_numbers)
+
+    @property
+    def weak_numbers(self) -> tuple[str, ...]:
         from shoal.protocol.promise import promise_warnings
 
         promise = self.promise
@@ -455,41 +515,112 @@ class Parties:
     """The origins of the relay, which sees who sends, and of the analyzer, which reads.
 
     `messages` is how many encrypted messages one report is sent as: one for a whole report, more if
-    the analyzer may see only single bits (`shoal.protocol.encryption`).
+    the analyzer may see only single bits (`shoal.protocol.encryption`). With `one_operator` the
+    same people run both, as on one host, and only the local epsilon holds against them.
 
-    >>> Parties("https://relay.example", "https://analyzer.example:8443").relay
-    'https://relay.example'
+    >>> Parties("https://relay.example", "https://analyzer.example:8443").one_operator
+    False
+    >>> Parties("https://example.org", "https://example.org:8443").one_operator
+    True
     """
 
     relay: str
     analyzer: str
     messages: int = 1
+    one_operator: bool = False
 
     def __post_init__(self) -> None:
-        check_origin("relay", self.relay, error=PlanError)
-        check_origin("analyzer", self.analyzer, error=PlanError)
+        _check_two(self, "sees whose report it reads")
         check_integer("messages", self.messages, lowest=1, highest=2**16, error=PlanError)
-        if self.relay == self.analyzer:
-            raise PlanError(
-                f"relay and analyzer must be two parties, got {self.relay} for both: one that is"
-                " both sees whose report it reads."
-            )
 
     @property
-    def share_a_host(self) -> bool:
-        """Whether both are on one machine by their names, so that one operator is likely both."""
-        return _host(self.relay) == _host(self.analyzer)
+    def origins(self) -> dict[str, str]:
+        """The origin of each party, by its name."""
+        return {"relay": self.relay, "analyzer": self.analyzer}
+
+    @property
+    def limit(self) -> str:
+        """How many bits of a report fit, in words."""
+        return f"{self.messages} message{'s' * (self.messages > 1)}"
+
+    def with_limit(self, messages: int) -> Parties:
+        """Return the same parties with another number of messages."""
+        return replace(self, messages=messages)
 
     def to_json(self) -> dict[str, Any]:
         """Return the parties as plain JSON values."""
         return asdict(self)
 
 
-def _parties(value: object) -> Parties:
-    return Parties(**exact_fields("parties", value, _names(Parties), error=PlanError))
+@dataclass(frozen=True)
+class Aggregators:
+    """The origins of the two aggregators of DAP; each receives a secret share of every report.
+
+    At most `max_weight` bits of a report may be set: a proof shows it (Prio3MultihotCountVec).
+    `one_operator` as of `Parties`.
+
+    >>> Aggregators("https://leader.example", "https://helper.example", 16).max_weight
+    16
+    """
+
+    leader: str
+    helper: str
+    max_weight: int = 1
+    one_operator: bool = False
+
+    def __post_init__(self) -> None:
+        _check_two(self, "has both shares of every report")
+        check_integer("max_weight", self.max_weight, lowest=1, highest=2**16, error=PlanError)
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """The origin of each aggregator, by its name."""
+        return {"leader": self.leader, "helper": self.helper}
+
+    @property
+    def limit(self) -> str:
+        """How many bits of a report fit, in words."""
+        return f"max_weight {self.max_weight}"
+
+    def with_limit(self, max_weight: int) -> Aggregators:
+        """Return the same aggregators with another largest weight."""
+        return replace(self, max_weight=max_weight)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the aggregators as plain JSON values."""
+        return asdict(self)
 
 
-def _names(kind: type[Parties | Promise]) -> set[str]:
+def _check_two(parties: Parties | Aggregators, if_one: str) -> None:
+    """Check the origins of two parties; those on one host have one operator."""
+    origins = parties.origins
+    for name, origin in origins.items():
+        check_origin(name, origin, error=PlanError)
+    (first, one), (second, other) = origins.items()
+    if one == other:
+        raise PlanError(
+            f"{first} and {second} must be two parties, got {one} for both: one that is both"
+            f" {if_one}."
+        )
+    if not isinstance(parties.one_operator, bool):
+        raise PlanError(f"one_operator must be true or false, got {shown(parties.one_operator)}.")
+    if _host(one) == _host(other):
+        object.__setattr__(parties, "one_operator", True)
+
+
+def operator_warnings(parties: Parties | Aggregators | None) -> tuple[str, ...]:
+    """Return the warning that one operator runs both parties, if so."""
+    if parties is None or not parties.one_operator:
+        return ()
+    return (f"{ONE_OPERATOR}, against those who run both parties.",)
+
+
+def _parties(value: object) -> Parties | Aggregators:
+    kind = Aggregators if isinstance(value, Mapping) and "leader" in value else Parties
+    return kind(**exact_fields("parties", value, _names(kind), error=PlanError))
+
+
+def _names(kind: type[Parties | Aggregators | Promise]) -> set[str]:
     return {one.name for one in fields(kind)}
 
 

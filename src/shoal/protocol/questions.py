@@ -17,6 +17,9 @@ pairs     with a text: one pair of its letters   P      1               2
 cross     nothing: its cell follows from others  cells  1               2
 ========= ====================================== ====== =============== =========
 
+Arms, retention and funnels (`shoal.protocol.experiments`) are choices, or flags, that a device
+answers from its own past.
+
 A cross is the cells of several questions as one more question. A device derives the cell from the
 answers. Two cells differ in two bits, however many there are. Its sides are questions with exactly
 one value, and single flags, written `question=option`. The values of the last side change fastest:
@@ -34,7 +37,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from shoal.errors import SurveyError
 from shoal.protocol.text_hash import Pairs
@@ -190,6 +193,15 @@ class Question:
             for name, value in values.items()
             if value not in (None, False, ())
         }
+
+    def replaced(self, **changes: Any) -> Self:
+        """Return the question with other values of some fields, by their names in TOML.
+
+        >>> Choice("browser", ("firefox", "chrome")).replaced(missing="option").bits
+        3
+        """
+        fields = {name: getattr(self, one.name) for name, one in self.json_fields().items()}
+        return type(self)(**fields | changes)
 
     @classmethod
     def json_fields(cls) -> dict[str, dataclasses.Field[Any]]:

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any, ClassVar, cast
 
 from shoal.errors import InputError, SurveyError, UnknownNameError
+from shoal.protocol.experiments import Arm, Funnel, Retention, RetentionOnce
 from shoal.protocol.questions import (
     MAX_BITS,
     AskedQuestion,
@@ -40,15 +41,19 @@ from shoal.support.files import canonical_json, toml_value
 from shoal.support.results import Displayed, Section, first_rows
 
 __all__ = [
+    "Arm",
     "AskedQuestion",
     "Choice",
     "Cross",
     "Date",
     "Flags",
+    "Funnel",
     "Number",
     "Pairs",
     "Question",
     "QuestionPart",
+    "Retention",
+    "RetentionOnce",
     "Survey",
     "Text",
     "YesNo",
@@ -97,6 +102,8 @@ class Survey(Displayed):
                 raise SurveyError(f"question {question.name!r} appears twice; names must differ.")
             names.add(question.name)
         self._check_crosses()
+        if len(self.retention) > 1:
+            raise SurveyError("a survey has at most one retention question: one age of a device.")
         if len({q.cohorts for q in self.questions if isinstance(q, Text)}) > 1:
             raise SurveyError(
                 "all text questions of a survey must have the same number of cohorts."
@@ -140,6 +147,45 @@ class Survey(Displayed):
     def crosses(self) -> tuple[Cross, ...]:
         """The questions whose answer a device derives from the others, after all of them."""
         return tuple(one for one in self.questions if isinstance(one, Cross))
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The questions whose answer is the arm that a device drew."""
+        return tuple(one for one in self.questions if isinstance(one, Arm))
+
+    @property
+    def funnels(self) -> tuple[Funnel, ...]:
+        """The questions whose answer is the furthest step that a device reached."""
+        return tuple(one for one in self.questions if isinstance(one, Funnel))
+
+    @property
+    def retention(self) -> tuple[Retention | RetentionOnce, ...]:
+        """The retention question, if there is one."""
+        return tuple(one for one in self.questions if isinstance(one, (Retention, RetentionOnce)))
+
+    @property
+    def has_ages(self) -> bool:
+        """Whether a device reports its age, in each period in which it is active."""
+        return any(isinstance(one, Retention) for one in self.questions)
+
+    @property
+    def about_past(self) -> bool:
+        """Whether a device answers from its own past: an arm, a funnel, or retention."""
+        return bool(self.arms or self.funnels or self.retention)
+
+    @property
+    def reports_per_device(self) -> int | None:
+        """How many reports a device ever makes, by the rules of its questions; None: no such end.
+
+        >>> Survey("tool", (Arm("start", ("old", "new")), YesNo("done"))).reports_per_device
+        1
+        >>> Survey("tool", (Retention("weeks", periods=4, period="1w"),)).reports_per_device
+        5
+        """
+        for one in self.retention:
+            if isinstance(one, Retention):
+                return None if one.missing else one.periods + 1
+        return 1 if self.about_past else None
 
     def cross(self, *names: str, name: str | None = None) -> Survey:
         """Return the survey with one more question: the cells of these questions.
@@ -345,8 +391,11 @@ def unknown_option(question: Question, label: object) -> UnknownNameError:
 
 
 _KINDS: dict[str, type[AskedQuestion]] = {
-    question.kind: question for question in (Flags, Choice, YesNo, Number, Date, Text)
+    question.kind: question
+    for question in (Flags, Choice, YesNo, Number, Date, Text, Arm, Retention, Funnel)
 }
+KINDS: Mapping[str, type[AskedQuestion]] = _KINDS
+"""The kinds of questions that people are asked, by their names."""
 
 
 def _question_from_json(document: object, before: Sequence[Question]) -> Question:
@@ -359,13 +408,16 @@ def _question_from_json(document: object, before: Sequence[Question]) -> Questio
     if kind is None:
         raise SurveyError(f"a question is a table with a kind, one of {listed(_KINDS)}.")
     check_one_of("the kind of a question", kind, [*_KINDS, Cross.kind], error=SurveyError)
-    known = _KINDS[kind].json_fields()
+    asked = _KINDS[kind]
+    if asked is Retention and isinstance(document, Mapping) and document.get("design") == "once":
+        asked = RetentionOnce
+    known = asked.json_fields()
     needed = {"kind"} | {name for name, one in known.items() if one.default is dataclasses.MISSING}
-    what, optional = f"a {kind} question", known.keys() - needed
+    what, optional = f"{'an' if kind == Arm.kind else 'a'} {kind} question", known.keys() - needed
     fields = exact_fields(what, document, needed, optional, error=SurveyError)
     del fields["kind"]
     if "pairs" in fields:
         what = f"pairs of question {fields['name']!r}"
         pairs = exact_fields(what, fields["pairs"], {"length"}, {"alphabet"}, error=SurveyError)
         fields["pairs"] = Pairs(**pairs)
-    return _KINDS[kind](**fields)
+    return asked(**fields)

@@ -17,7 +17,7 @@ from shoal.protocol.questions import Cross, Question
 from shoal.protocol.survey import Survey
 from shoal.support.files import canonical_json
 
-_WORDS = {"name", "options", "column", "questions", "title", "text", "titles"}
+_WORDS = {"name", "options", "arms", "steps", "column", "questions", "title", "text", "titles"}
 """Fields of a question that are words; `bits` says how many options there are.
 
 With `other = true` options are rules: an answer that is no longer listed sets another bit.

@@ -35,13 +35,12 @@ from shoal.reports.protection import (
     one_crowd,
 )
 from shoal.reports.sections import (
-    Table,
-    TableRow,
     lead,
     option_table,
     paragraphs,
     question_sections,
 )
+from shoal.reports.tables import Table, TableRow
 
 _INTERVALS = {
     "exact": "Each range contains the true share with a probability of at least {level}, whatever"

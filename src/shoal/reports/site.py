@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.analysis.estimates import check_crowd, estimate
+from shoal.analysis.retention import curves_of
 from shoal.analysis.tally import Tally
 from shoal.analysis.trends import Trend, crowd_difference
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.certificate import compute_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Question
+from shoal.reports.experiments import retention_section
 from shoal.reports.formatting import (
     SIMULATED,
     count_text,
@@ -265,7 +267,7 @@ def _survey_page(releases: Sequence[SiteRelease]) -> bytes:
         data=[("JSON", "latest.json"), ("CSV", "latest.csv"), ("Atom feed", "feed.atom"),
               ("Certificate", f"{_RELEASES}/{latest.key}/certificate.json")],
         together=promise_of_releases(plans) if len(releases) > 1 else "",
-        trends=list(_trends(releases)),
+        trends=[*_retention(releases), *_trends(releases)],
         difference=_difference(releases),
         releases=releases,
         plans=len(plans),
@@ -288,6 +290,17 @@ def _trends(releases: Sequence[SiteRelease]) -> Iterator[dict[str, Any]]:
             over = Trend(tuple(estimates[one] for one in found), 0.95).to_json([question.name])
             names = [one.label for one in found]
             yield trend_section(question, over, names, f"trend-{number}") | {"text": []}
+
+
+def _retention(releases: Sequence[SiteRelease]) -> Iterator[dict[str, Any]]:
+    """Yield who comes back, from all releases of the latest plan."""
+    plan = releases[0].plan
+    if not plan.survey.retention:
+        return
+    tallies = [one.read() for one in reversed(releases) if one.plan == plan]
+    if curves := curves_of(plan, tallies):
+        shown = {name: curve.to_json() for name, curve in curves.items()}
+        yield retention_section(plan.survey.retention[0].heading, shown)
 
 
 def _difference(releases: Sequence[SiteRelease]) -> dict[str, Any] | None:

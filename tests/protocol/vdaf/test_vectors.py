@@ -23,6 +23,7 @@ class HigherDegree(Circuit[int, int]):
     """0, 1 or 2; a circuit that is not one of ours, with a gadget of degree 3."""
 
     algorithm = TESTING
+    scalar = True
     calls = measurement_length = output_length = 1
 
     def __init__(self) -> None:
@@ -36,9 +37,6 @@ class HigherDegree(Circuit[int, int]):
 
     def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
         return results
-
-    def decode(self, sums: list[int]) -> int:
-        return sums[0]
 
 
 def instance(name: str, vector: dict[str, Any]) -> Prio3[Any, Any]:

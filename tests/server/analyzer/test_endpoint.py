@@ -30,6 +30,7 @@ from tests.server.analyzer.relay_help import (
     digest,
     sealed,
 )
+from tests.server.privacy_help import address_of
 from tests.server.store_help import DAY, NOON, Clock, counted_by_hand, make_plan, told, upload
 
 DAILY = PLANS["whole, daily"]
@@ -554,13 +555,13 @@ async def test_nothing_is_known_of_a_crowd_at_the_relay(relay: FakeRelay):
     at = f"/v1/plans/{COUNTS.id}"
     answer = await relay.console(f"{at}/progress")
     assert answer.json() == {"state": "published", "progress": None}
-    for path in ("/", f"/surveys/{COUNTS.id}"):
+    for path in ("/", f"/surveys/{address_of(COUNTS)}"):
         page = (await relay.console(path)).text
         assert "waiting for the relay" in page
         assert "\u202f%" not in page
     for path in (f"{at}/crowds/1", f"{at}/crowds/1/estimates", f"{at}/crowds/1/report.html"):
         assert problem_of(await relay.console(path)) == problems.CROWD_OPEN
     assert await relay.analyzer.administration.move_plan(COUNTS.id, "closed") is None
-    page = (await relay.console(f"/surveys/{COUNTS.id}")).text
+    page = (await relay.console(f"/surveys/{address_of(COUNTS)}")).text
     assert "discarded: its plan was closed" in page
     assert "\u202f%" not in page

@@ -194,7 +194,7 @@ class FakeAnalyzer:
         if self.relay_key is not None:
             check_signature(_decoded(self.relay_key), body, headers["Shoal-Signature"])
         chunk = split_chunk(plan, body)
-        assert plan.parties is not None
+        assert isinstance(plan.parties, Parties)
         assert chunk.messages == plan.reports_needed * plan.parties.messages
         assert chunk.key == key_digest(private.public_key().public_bytes_raw())
         assert (chunk.number, chunk.window) == (number, where[1])
@@ -303,7 +303,7 @@ def made(plan: Plan, count: int, seed: int) -> list[Made]:
     """Return reports with random contents, all different, the same for the same seed."""
     chance = Random(f"{plan.id} {seed}")
     size = content_bytes(plan)
-    assert plan.parties is not None
+    assert isinstance(plan.parties, Parties)
     return [
         Made(
             chance.randbytes(16),
@@ -331,7 +331,7 @@ def check_once(analyzer: FakeAnalyzer, plan: Plan, reports: Sequence[Made]) -> N
     """All messages arrived once, those of a report in one crowd, and no crowd was cut twice."""
     crowd_of: dict[bytes, tuple[str, int, int]] = {}
     arrived = Counter[bytes]()
-    assert plan.parties is not None
+    assert isinstance(plan.parties, Parties)
     for where in analyzer.complete(plan):
         contents = analyzer.opened(where)
         assert len(contents) == plan.parties.messages * plan.reports_needed
@@ -358,7 +358,7 @@ class RelayWorld:
         folder: Path,
         analyzer: FakeAnalyzer,
         clock: Callable[[], float],
-        key: bytes | None,
+        key: bytes,
         **settings: Any,
     ) -> RelayWorld:
         log = io.StringIO()
@@ -444,16 +444,16 @@ def in_relay(
     analyzer: FakeAnalyzer,
     clock: Callable[[], float] = lambda: NOW,
     *,
-    pinned: bool = True,
+    key: bytes | None = None,
     **settings: Any,
 ) -> R:
     """Do something with a relay in process."""
 
     async def inside() -> R:
         async with AsyncExitStack() as stack:
-            key = analyzer.public_key if pinned else None
+            given = key or analyzer.public_key
             return await work(
-                await RelayWorld.open(stack, folder, analyzer, clock, key, **settings)
+                await RelayWorld.open(stack, folder, analyzer, clock, given, **settings)
             )
 
     return asyncio.run(inside())

@@ -65,7 +65,7 @@ def test_the_relay_opens_nothing(plan: Plan, tmp_path: Path) -> None:
         key = await world.key(plan)
         upload = sealed(plan, key, reports)
         window.append(key.window)
-        length = (upload.length - 16) // (plan.parties.messages if plan.parties else 1)
+        length = (upload.length - 16) // plan.messages
         messages.append(upload.content[16 : 16 + length])
         assert await world.post(upload) == 202
 

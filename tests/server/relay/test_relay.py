@@ -47,7 +47,7 @@ def test_a_whole_crowd_arrives_and_nothing_else(plan: Plan, tmp_path: Path) -> N
         for report in reports[20:]:
             await world.report(plan, [report])
         arrived = analyzer.opened(where)
-        assert len(arrived) == 20 * (plan.parties.messages if plan.parties else 1)
+        assert len(arrived) == 20 * plan.messages
         assert contents_of(reports[:20]) == {one: arrived.count(one) for one in arrived}
 
     in_relay(live, tmp_path, analyzer)

@@ -16,7 +16,7 @@ import shoal
 from shoal.device.outbox.retry import PostResult
 from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import MAX_PLAN_BYTES, check_plan_id
-from shoal.protocol.wire import ENCRYPTED_MAGIC, ENCRYPTED_TYPE, REPORTS_TYPE
+from shoal.protocol.wire import ENCRYPTED_MAGIC, ENCRYPTED_TYPE, REPORTS_TYPE, SHARED_MAGIC
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import (
     Origin,
@@ -115,6 +115,15 @@ class HttpTransport:
         """Return the key that a window's reports are encrypted for, signed with the pinned key."""
         return self._fetch_signed("key document", plan_id, f"crowd-key?window={window:d}")
 
+    def fetch_hpke_keys(self, endpoint: str) -> bytes:
+        """Return the keys of an aggregator of DAP, from the aggregator itself."""
+        origin, path = parse_address(endpoint)
+        plain = self._origin.scheme == "http"
+        there = HttpTransport(
+            str(origin), timeout=self._timeout, context=self._context, allow_plain=plain
+        )
+        return there._fetch("list of keys", f"{path}hpke_config")
+
     def _fetch_signed(self, what: str, plan_id: str, name: str) -> bytes:
         if self._public_key is None:
             raise InputError(f"a {what} must be signed by a pinned key; give one: public_key=.")
@@ -189,20 +198,21 @@ class HttpTransport:
         path: str,
         body: bytes | None,
         deadline: float,
+        content_type: str = "",
     ) -> Iterator[http.client.HTTPResponse]:
         """Yield the response to a request on an open connection."""
-        headers = self._headers(body)
+        headers = self._headers(body, content_type)
         with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
             connection.request(method, path, body, headers)
             with connection.getresponse() as response:
                 yield response
 
-    def _headers(self, body: bytes | None) -> dict[str, str]:
+    def _headers(self, body: bytes | None, content_type: str) -> dict[str, str]:
         headers = {"User-Agent": f"shoal/{shoal.__version__}"}
         if body is None:
             headers["Connection"] = "close"
         else:
-            headers["Content-Type"] = ENCRYPTED_TYPE if _is_encrypted(body) else REPORTS_TYPE
+            headers["Content-Type"] = content_type
             if self._token is not None:
                 headers["Authorization"] = f"Bearer {self._token}"
         return headers
@@ -244,18 +254,27 @@ class _Flush:
         return self._post(content, deadline)
 
     def _post(self, content: bytes, deadline: float) -> PostResult:
-        transport = self._transport
-        kind = "encrypted" if _is_encrypted(content) else "reports"
-        path = f"{transport._path}/v1/plans/{self._plan_id}/{kind}"
+        transport, is_shared = self._transport, content.startswith(SHARED_MAGIC)
+        if is_shared:
+            from shoal.device.sharing import UPLOAD_TYPE, upload_path, upload_status
+
+            path, media = upload_path(self._plan_id), UPLOAD_TYPE
+            content = content.removeprefix(SHARED_MAGIC)
+        elif content.startswith(ENCRYPTED_MAGIC):
+            path, media = f"/v1/plans/{self._plan_id}/encrypted", ENCRYPTED_TYPE
+        else:
+            path, media = f"/v1/plans/{self._plan_id}/reports", REPORTS_TYPE
         if self._connection is None:
             self._connection = transport._open(deadline)
-        with transport._exchange(self._connection, "POST", path, content, deadline) as response:
+        request = ("POST", transport._path + path, content, deadline, media)
+        with transport._exchange(self._connection, *request) as response:
             wait = transport._retry_after(response.getheader("Retry-After"))
+            status = upload_status(response) if is_shared else response.status
             # A body is not read, and the connection is closed with it.
             reusable = not response.will_close and response.length == 0
         if not reusable:
             self.close()
-        return PostResult(response.status, wait)
+        return PostResult(status, wait)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -285,10 +304,6 @@ def _check_signed(pinned: bytes, what: str, content: bytes, headers: Message) ->
             f"{error} If the operator changed the key, update the application, or pin the key"
             " that the operator gives you (--key, public_key=)."
         ) from None
-
-
-def _is_encrypted(content: bytes) -> bool:
-    return content.startswith(ENCRYPTED_MAGIC)
 
 
 def _checked_token(token: str) -> str:

@@ -72,7 +72,7 @@ class Collector(Party):
     ) -> None:
         self.settings, self.metrics = settings or Settings(), Metrics()
         super().__init__(folder, self.settings, self.metrics, clock)
-        self._housekeeper = housekeeper
+        self.service.is_housekeeper = housekeeper
         self._lookups = Lookups(self.service)
 
     async def __aenter__(self) -> Self:
@@ -121,7 +121,7 @@ class Collector(Party):
 
     def sweep(self) -> None:
         self.administration.keep_up()
-        if not self._housekeeper:
+        if not self.service.is_housekeeper:
             self.store.database.keep_up()
             return
         super().sweep()
@@ -130,7 +130,7 @@ class Collector(Party):
         self.administration.changed.set()
 
     def last_sweep(self) -> None:
-        if self._housekeeper:
+        if self.service.is_housekeeper:
             super().last_sweep()
 
 

@@ -9,6 +9,8 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
+from shoal.protocol.plan import NO_SERVICES
+
 CLOSE = (b"connection", b"close")
 """The header of a connection's last response."""
 
@@ -168,7 +170,9 @@ NOT_FOR_READERS = Problem(
     "The plan's promise is no guarantee for readers, so its releases are not made public.",
 )
 CROWD_TOO_SMALL = Problem(
-    422, "plan-unsafe", "The plan has no crowd size, or one below this collector's minimum."
+    422,
+    "plan-unsafe",
+    "The plan has no crowd size, or one below the minimum here, the setting min_crowd.",
 )
 PROTECTS_LESS = Problem(
     422,
@@ -198,10 +202,23 @@ NEEDS_ANALYZER = Problem(
     "other-party",
     "The plan names a relay and an analyzer, so no collector takes it; use shoal analyzer.",
 )
+NEEDS_AGGREGATORS = Problem(422, "other-party", NO_SERVICES)
 NEEDS_COLLECTOR = Problem(
     422,
     "other-party",
     "The plan names no relay and analyzer, so no analyzer takes it; use shoal serve.",
+)
+OTHER_PARTIES = Problem(
+    422,
+    "other-party",
+    "The plan names another relay or analyzer than those that were set up; plan with their public"
+    " files.",
+)
+UNMARKED_PLAN = Problem(
+    422,
+    "one-operator",
+    "One operator set up relay and analyzer, and the plan does not say so; plan with their public"
+    " files.",
 )
 MALFORMED_CHUNK = Problem(
     400, "malformed-chunk", "The body is not this chunk of a crowd of the plan."

@@ -33,8 +33,7 @@ Reports = Callable[[int, int], tuple[list[bytes], int | None]]
 
 
 def crowd_bytes(plan: Plan) -> int:
-    messages = 1 if plan.parties is None else plan.parties.messages
-    return plan.reports_needed * messages * message_bytes(plan)
+    return plan.reports_needed * plan.messages * message_bytes(plan)
 
 
 class ShuffledChunks:

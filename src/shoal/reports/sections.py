@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import NUMBERS, Estimates
 from shoal.analysis.experiments import experiments_of

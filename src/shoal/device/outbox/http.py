@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import shoal
 from shoal.device.outbox.retry import PostResult
@@ -198,21 +199,21 @@ class HttpTransport:
         path: str,
         body: bytes | None,
         deadline: float,
-        content_type: str = "",
     ) -> Iterator[http.client.HTTPResponse]:
         """Yield the response to a request on an open connection."""
-        headers = self._headers(body, content_type)
+        headers = self._headers(body)
+        body = None if body is None else body.removeprefix(SHARED_MAGIC)
         with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
             connection.request(method, path, body, headers)
             with connection.getresponse() as response:
                 yield response
 
-    def _headers(self, body: bytes | None, content_type: str) -> dict[str, str]:
+    def _headers(self, body: bytes | None) -> dict[str, str]:
         headers = {"User-Agent": f"shoal/{shoal.__version__}"}
         if body is None:
             headers["Connection"] = "close"
         else:
-            headers["Content-Type"] = content_type
+            headers["Content-Type"] = _form(body)[0]
             if self._token is not None:
                 headers["Authorization"] = f"Bearer {self._token}"
         return headers
@@ -254,22 +255,13 @@ class _Flush:
         return self._post(content, deadline)
 
     def _post(self, content: bytes, deadline: float) -> PostResult:
-        transport, is_shared = self._transport, content.startswith(SHARED_MAGIC)
-        if is_shared:
-            from shoal.device.sharing import UPLOAD_TYPE, upload_path, upload_status
-
-            path, media = upload_path(self._plan_id), UPLOAD_TYPE
-            content = content.removeprefix(SHARED_MAGIC)
-        elif content.startswith(ENCRYPTED_MAGIC):
-            path, media = f"/v1/plans/{self._plan_id}/encrypted", ENCRYPTED_TYPE
-        else:
-            path, media = f"/v1/plans/{self._plan_id}/reports", REPORTS_TYPE
+        transport, form = self._transport, _form(content)
+        path = transport._path + form.path(self._plan_id)
         if self._connection is None:
             self._connection = transport._open(deadline)
-        request = ("POST", transport._path + path, content, deadline, media)
-        with transport._exchange(self._connection, *request) as response:
+        with transport._exchange(self._connection, "POST", path, content, deadline) as response:
             wait = transport._retry_after(response.getheader("Retry-After"))
-            status = upload_status(response) if is_shared else response.status
+            status = form.status(response)
             # A body is not read, and the connection is closed with it.
             reusable = not response.will_close and response.length == 0
         if not reusable:
@@ -304,6 +296,24 @@ def _check_signed(pinned: bytes, what: str, content: bytes, headers: Message) ->
             f"{error} If the operator changed the key, update the application, or pin the key"
             " that the operator gives you (--key, public_key=)."
         ) from None
+
+
+class _Form(NamedTuple):
+    """How reports of one form travel, and which status an answer stands for."""
+
+    media: str
+    path: Callable[[str], str]
+    status: Callable[[http.client.HTTPResponse], int] = attrgetter("status")
+
+
+def _form(content: bytes) -> _Form:
+    if content.startswith(SHARED_MAGIC):
+        from shoal.device.sharing import UPLOAD_TYPE, upload_path, upload_status
+
+        return _Form(UPLOAD_TYPE, upload_path, upload_status)
+    if content.startswith(ENCRYPTED_MAGIC):
+        return _Form(ENCRYPTED_TYPE, "/v1/plans/{}/encrypted".format)
+    return _Form(REPORTS_TYPE, "/v1/plans/{}/reports".format)
 
 
 def _checked_token(token: str) -> str:

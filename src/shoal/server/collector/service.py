@@ -92,7 +92,7 @@ class Collector(Party):
         if service.is_shared:
             self.public = self._look_up_unknown(self.public)
         # The first process writes the results, for the others too.
-        own = self._housekeeper
+        own = service.is_housekeeper
         folder = (service.folder if own else service.folder.parent) / RESULTS
         self.public, writing = with_results(
             self.public, self.administration, folder, on=settings.public_results, writes=own

@@ -25,7 +25,7 @@ from shoal.support.kernels import load_kernels
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shoal.support.kernels import Kernels, _FieldFunctions
+    from shoal.support.kernels import FieldFunctions, Kernels
 
 
 class PrimeField:
@@ -189,7 +189,7 @@ class PrimeField:
 class _KernelField(PrimeField):
     """The same with the C kernels. All lengths are checked here: C does not."""
 
-    def __init__(self, size: int, functions: _FieldFunctions) -> None:
+    def __init__(self, size: int, functions: FieldFunctions) -> None:
         super().__init__(size)
         self._functions, self._wide = functions, int(size == 16)
 

@@ -355,7 +355,7 @@ class _Badge(NamedTuple):
 
     @property
     def name(self) -> str:
-        if self.option is None:
+        if self.option is None or self.question.bits == 1:
             return self.question.heading
         return shown_labels(self.question, [self.option])[self.option]
 

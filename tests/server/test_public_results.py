@@ -476,8 +476,10 @@ def test_pages_in_a_browser(width: int, scheme: str, tmp_path: Path) -> None:
             server.client.get(
                 f"{server.console}/v1/plans/{agreed.id}/crowds", headers=server.admin()
             )
-        last = f"{server.public}{release(agreed, 2)}"
-        eventually(lambda: server.client.get(last), lambda answer: answer.status_code == 200)
+        eventually(
+            lambda: server.client.get(f"{server.public}/results/feed.atom"),  # written last
+            lambda answer: answer.text.count("<entry>") == 2,
+        )
         size = {"width": width, "height": 844}
         page = chromium.new_context(viewport=size, color_scheme=scheme).new_page()
         wrong: list[str] = []

@@ -347,6 +347,7 @@ class TestCommand:
         NEXT.write("next.json")
         for name, agreed, seed in (("t1", PLAN, 1), ("t2", PLAN, 2), ("n1", NEXT, 1)):
             counted(agreed, 1000, seed).named(name).write(f"{name}.json")
+        Path("results.json").write_text(json.dumps({"plan": PLAN.to_json(), "estimates": {}}))
         return tmp_path
 
     def files(self, folder: Path) -> dict[str, bytes]:
@@ -374,6 +375,7 @@ class TestCommand:
         [
             (["out"], "give the files of plans and tallies, or --collector"),
             (["out", "t1.json"], "add its plan"),
+            (["out", "plan.json", "results.json"], "is not a tally of one of the plans"),
             (["out", "plan.json", "t1.json", "t1.json"], "in two tallies"),
             (["out", "plan.json", "t1.json", "--url", "ftp://x"], "--url must begin with"),
             (["out", "--collector", "http://127.0.0.1:1"], "--token-file"),

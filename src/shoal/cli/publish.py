@@ -205,7 +205,7 @@ def _of_files(files: tuple[Path, ...]) -> Iterator[SiteRelease]:
         if kind_of(path) != "plan":
             document = read_json(path, "tally", TallyError)
             named = document.get("plan") if isinstance(document, Mapping) else None
-            if named not in plans:
+            if not isinstance(named, str) or named not in plans:
                 raise InputError(f"{path} is not a tally of one of the plans given; add its plan.")
             tallies.append((plans[named], Tally.read(path, plans[named])))
     for plan in plans.values():

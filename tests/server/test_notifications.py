@@ -184,6 +184,7 @@ class TestReleases:
         with handled_by(Handler) as port:
             options = ("--notify-webhook", f"http://127.0.0.1:{port}/")
             with Served(tmp_path / "data", FLAGS, *options) as served:
+                served.start()
                 try:
                     assert served.post(upload(FLAGS, 50, 1))[0] == 202
                     first = ids.get(timeout=120)

@@ -168,7 +168,7 @@ class TestSections:
         assert lead(asked, estimates | {"questions": {"y": nothing}}).number == "Not known"
         missing = {label: rows["no" if label == "(missing)" else "(missing)"] for label in rows}
         found = lead(asked, estimates | {"questions": {"y": missing}})
-        assert found[1:] == ("of people gave no answer", "")
+        assert (found.of, found.answer) == ("of people gave no answer", "")
 
     def test_a_mean_that_can_be_anything_is_not_known(self):
         agreed = plan(Survey("s", (Number("n", low=0, high=9, points=4),)), q="0.49")

@@ -338,7 +338,7 @@ class TableDesign:
     counted: tuple[int, int]
 
     @cached_property
-    def _sums(self) -> Matrix:
+    def sums(self) -> Matrix:
         """Which cells each counted row and column adds up."""
         rows, columns = self.added.shape
         across = np.kron(np.eye(rows), np.ones(columns))[: self.counted[0]]
@@ -347,7 +347,7 @@ class TableDesign:
 
     @cached_property
     def _spread(self) -> Matrix:
-        precision = np.diag(1 / self.added.reshape(-1)) + self._sums.T @ self._sums
+        precision = np.diag(1 / self.added.reshape(-1)) + self.sums.T @ self.sums
         return np.asarray(np.linalg.inv(precision))
 
     @cached_property
@@ -359,7 +359,7 @@ class TableDesign:
     def combine(self, cells: Matrix, sums: Matrix, reports: int) -> Matrix:
         """Return the table, row by row, from unbiased counts; leading axes are repetitions."""
         whole = self._spread.sum(axis=1)
-        weighed = cells / self.added.reshape(-1) + sums @ self._sums
+        weighed = cells / self.added.reshape(-1) + sums @ self.sums
         return np.asarray(weighed @ self.covariance + whole * (reports / whole.sum()))
 
 

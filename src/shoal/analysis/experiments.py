@@ -6,8 +6,8 @@ approximate, and `shoal study` measures their coverage. A p-value is the smalles
 interval of the difference excludes zero, so that both always agree. All comparisons together are
 corrected by Holm's method (1979).
 
-Devices draw their arms. If arms are more or less frequent than their weights, something else decides
-who reports: the sample-ratio check tests that.
+Devices draw their arms. If arms are more or less frequent than their weights, something else
+decides who reports: the sample-ratio check tests that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scipy.stats import chi2
 from shoal.analysis.association_tables import CrossedTable, side_of
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.estimates import Estimates, estimate
-from shoal.analysis.ratios import Array, GroupTable, GroupValue, Pair, anytime_factor
+from shoal.analysis.ratios import Array, GroupTable, GroupValue, Pair, anytime_factor, p_value
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
@@ -97,9 +97,9 @@ class SampleRatio:
 
     @property
     def in_words(self) -> str:
-        shares = listed([f"{share:.2%}" for share in self.found])
-        text = f"sample ratio: the arms have {shares} of the people, p-value"
-        text += f" {text_up(self.p_value, 3)}."
+        shares = ", ".join(f"{share:.2%}" for share in self.found)
+        text = f"Sample ratio: the arms have {shares} of the people (p-value"
+        text += f" {text_up(self.p_value, 3)})."
         if self.suspicious:
             text += (
                 " Devices do not draw arms like that: an arm changes who reports, or does not"
@@ -129,14 +129,22 @@ class _Comparison:
 class Experiment(Displayed, TableExport):
     """The outcomes of an experiment in each arm, and how the arms differ from control.
 
-    `factor` is how many sigmas an interval reaches: a normal quantile, or that of a confidence
-    sequence if the results are looked at after every release.
+    With `information`, the reports so far over those of the first release, intervals and p-values
+    are those of a confidence sequence: they hold after every release. Without, they hold for one
+    look.
     """
 
     estimates: Estimates
     question: Arm
     level: float
-    factor: float
+    information: float | None = None
+
+    @cached_property
+    def factor(self) -> float:
+        """How many sigmas an interval reaches."""
+        if self.information is None:
+            return normal_factor(self.level)
+        return anytime_factor(self.level, self.information)
 
     @cached_property
     def _comparisons(self) -> tuple[_Comparison, ...]:
@@ -155,7 +163,7 @@ class Experiment(Displayed, TableExport):
             grid = np.array([float(point) for point in question.grid])
             yield _Comparison(question.name, None, table, grid)
             return
-        for name, answers in _shares_of(question, outcome.categories):
+        for name, answers in shares_compared(question, outcome.categories):
             yield _Comparison(question.name, name, table, answers)
 
     @cached_property
@@ -163,13 +171,17 @@ class Experiment(Displayed, TableExport):
         """Every outcome: a yes/no has one, a choice one for each option, a number its mean."""
         arms = range(1, len(self.question.options))
         pairs = [[one.pair(arm) for arm in arms] for one in self._comparisons]
-        adjusted = iter(holm([pair.p_value() for row in pairs for pair in row]))
+        p_values = [p_value(one.zero_factor(), self.information) for row in pairs for one in row]
+        corrected = iter(zip(p_values, holm(p_values), strict=True))
         return tuple(
             Outcome(
                 one.question,
                 one.option,
-                tuple(map(self._arm, [one.value(0), *(p.first for p in row)], range(len(row) + 1))),
-                tuple(self._effect(pair, arm, next(adjusted)) for pair, arm in zip(row, arms)),
+                tuple(self._arm(one.value(arm), arm) for arm in (0, *arms)),
+                tuple(
+                    self._effect(pair, arm, *next(corrected))
+                    for pair, arm in zip(row, arms, strict=True)
+                ),
             )
             for one, row in zip(self._comparisons, pairs, strict=True)
         )
@@ -179,7 +191,7 @@ class Experiment(Displayed, TableExport):
         numbers = (float(one) for one in (value.whole, value.value, low, high))
         return ArmValue(self.question.options[arm], *numbers)
 
-    def _effect(self, pair: Pair, arm: int, adjusted: float) -> Effect:
+    def _effect(self, pair: Pair, arm: int, p_value: float, adjusted_p: float) -> Effect:
         low, high = pair.difference_limits(self.factor)
         sigma = float(high - low) / 2 / self.factor
         value, ends = float(pair.difference), (float(low), float(high))
@@ -192,7 +204,7 @@ class Experiment(Displayed, TableExport):
             sigma = float(high - low) / 2 / self.factor
             ratio = Combination(value, sigma, float(low), float(high), self.level, "normal")
         name = self.question.options[arm]
-        return Effect(name, difference, ratio, pair.p_value(), adjusted)
+        return Effect(name, difference, ratio, p_value, adjusted_p)
 
     @cached_property
     def sample_ratio(self) -> SampleRatio:
@@ -211,22 +223,7 @@ class Experiment(Displayed, TableExport):
         )
 
     def _sections(self) -> list[Section]:
-        return [self._section(one) for one in self.outcomes]
-
-    def _section(self, outcome: Outcome) -> Section:
-        points = outcome.option is not None
-        effects = {one.arm: one for one in outcome.effects}
-        unit = " (points)" if points else ""
-        kind = "share" if points else "mean"
-        heads = ("arm", "people", kind, f"difference{unit}", "ratio", "p-value", "Holm")
-        rows = []
-        for arm in outcome.arms:
-            ends = _interval(arm.value, arm.low, arm.high, percent=points)
-            row = [arm.arm, f"{max(arm.people, 0):,.0f}", ends]
-            effect = effects.get(arm.arm)
-            row += ["control", "", "", ""] if effect is None else _effect_cells(effect, points)
-            rows.append(row)
-        return Section(heads, rows, outcome.name)
+        return [section for one in self.outcomes for section in _outcome_sections(one, self)]
 
     def _remarks(self) -> list[str]:
         return [self.sample_ratio.in_words]
@@ -245,6 +242,7 @@ class Experiment(Displayed, TableExport):
             "target": "population",
             "interval": "approximate",
             "sample_ratio": {
+                "in_words": self.sample_ratio.in_words,
                 "p_value": self.sample_ratio.p_value,
                 "suspicious": self.sample_ratio.suspicious,
                 "found": dict(zip(self.question.options, self.sample_ratio.found, strict=True)),
@@ -267,22 +265,36 @@ class Experiment(Displayed, TableExport):
         return arrow_rows(["question", "option", "arm"], rows, level=self.level)
 
 
-def _interval(value: float, low: float, high: float, *, percent: bool) -> str:
-    if not percent:
-        return f"{text_near(value)} ({text_near(low)} to {text_near(high)})"
-    return f"{value:.2%} ({100 * low:.2f} to {100 * high:.2f})"
+def _outcome_sections(outcome: Outcome, whole: Experiment) -> tuple[Section, Section]:
+    """Return the arms of an outcome, and the differences and ratios of arms to control."""
+    kind, write = ("mean", text_near) if outcome.option is None else ("share", _percent)
+    arms = [
+        (one.arm, f"{max(one.people, 0):,.0f}", *map(write, (one.value, one.low, one.high)))
+        for one in outcome.arms
+    ]
+    times = 1 if outcome.option is None else 100
+    effects = []
+    for one in outcome.effects:
+        ends = one.difference.value, one.difference.low, one.difference.high
+        points = [f"{times * end:+.3g}" for end in ends]
+        ratio = ["", "", ""]
+        if one.ratio is not None:
+            ratio = [_times(end) for end in (one.ratio.value, one.ratio.low, one.ratio.high)]
+        p_values = text_up(one.p_value, 2), text_up(one.adjusted_p, 2)
+        effects.append((one.arm, *points, *ratio, *p_values))
+    minus = f"minus {whole.question.control}"
+    unit = "points" if outcome.option is not None else "difference"
+    heads = (minus, unit, "low", "high", "ratio", "low", "high", "p-value", "Holm")
+    first = Section((whole.question.name, "people", kind, "low", "high"), arms, outcome.name)
+    return first, Section(heads, effects)
 
 
-def _effect_cells(effect: Effect, points: bool) -> list[str]:
-    one, times = effect.difference, 100 if points else 1
-    numbers = (times * number for number in (one.value, one.low, one.high))
-    difference = "{} ({} to {})".format(*(f"{number:+.4g}" for number in numbers))
-    ratio = ""
-    if effect.ratio is not None:
-        high = f"{effect.ratio.high:.3g}" if math.isfinite(effect.ratio.high) else "no limit"
-        value = "?" if math.isnan(effect.ratio.value) else f"{effect.ratio.value:.3g}"
-        ratio = f"{value} ({effect.ratio.low:.3g} to {high})"
-    return [difference, ratio, text_up(effect.p_value, 3), text_up(effect.adjusted_p, 3)]
+def _percent(share: float) -> str:
+    return "?" if math.isnan(share) else f"{share:z.2%}"
+
+
+def _times(ratio: float) -> str:
+    return "?" if math.isnan(ratio) else f"{ratio:.3g}" if math.isfinite(ratio) else "no limit"
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:
@@ -309,14 +321,15 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _shares_of(question: Question, categories: Sequence[str]) -> Iterator[tuple[str, Array]]:
+def shares_compared(question: Question, categories: Sequence[str]) -> Iterator[tuple[str, Array]]:
     """Yield which shares are compared: of each answer, of a funnel of each step or a later one."""
     each = np.eye(len(categories))
     known = [place for place, one in enumerate(categories) if one != MISSING]
     if isinstance(question, Funnel):
         first = 0 if question.missing else 1  # everybody reached the first step
         for place in known[first:]:
-            yield f"{categories[place]} or further", each[place : len(known)].sum(axis=0)
+            further = " or further" if place < known[-1] else ""
+            yield f"{categories[place]}{further}", each[place : len(known)].sum(axis=0)
         return
     # Of two answers the second says the same as the first.
     for place in known if len(categories) > 2 else known[:1]:
@@ -378,11 +391,22 @@ def experiment(
     """
     check_level(level)
     estimates = estimate(plan, tally, target="population")
-    question = _arm_of(plan.survey, arm)
-    return Experiment(estimates, question, level, normal_factor(level))
+    question = arm_of(plan.survey, arm)
+    return Experiment(estimates, question, level)
 
 
-def _arm_of(survey: Survey, name: str | None) -> Arm:
+def experiments_of(estimates: Estimates, level: float = 0.95) -> dict[str, Any]:
+    """Return the JSON of every experiment of a survey; none if its people may be the same."""
+    plan, tally = estimates.plan, estimates.tally
+    arms = [] if tally.people_may_repeat else plan.survey.arms
+    return {
+        arm.name: experiment(plan, tally, arm.name, level=level).to_json()
+        for arm in arms
+        if outcomes_of(plan.survey, arm)
+    }
+
+
+def arm_of(survey: Survey, name: str | None) -> Arm:
     arms = {one.name: one for one in survey.arms if outcomes_of(survey, one)}
     if not arms:
         raise InputError(
@@ -469,7 +493,7 @@ def monitor(
     Plans in which the same devices return are refused: their releases are not independent.
     """
     check_level(level)
-    question = _arm_of(plan.survey, arm)
+    question = arm_of(plan.survey, arm)
     if plan.devices_return:
         raise InputError(
             "in this plan a device may be in several releases, so that they are not independent;"
@@ -484,5 +508,5 @@ def monitor(
         different = pooled.of_different_people() if len(pooled.crowds) > 1 else pooled
         information = pooled.reports / tallies[0].reports
         estimates = estimate(plan, different, target="population")
-        looks.append(Experiment(estimates, question, level, anytime_factor(level, information)))
+        looks.append(Experiment(estimates, question, level, information))
     return Monitoring(tuple(looks))

@@ -170,3 +170,11 @@ def funnel(
     if name not in funnels:
         raise InputError(f"{name!r} is not a funnel; the survey has {listed([*funnels])}.")
     return FunnelResult(estimate(plan, tally, target=target), funnels[name], level)
+
+
+def funnels_of(estimates: Estimates, level: float = 0.95) -> dict[str, Any]:
+    """Return the JSON of every funnel of a survey, for the target of the estimates."""
+    return {
+        one.name: FunnelResult(estimates, one, level).to_json()
+        for one in estimates.plan.survey.funnels
+    }

@@ -38,7 +38,7 @@ Spread = Callable[[Array, float], Array]
 
 _FAR = 10.0
 """Limits further out than this many times the range of values are taken for none."""
-_HALVINGS = 60
+_HALVINGS = 44
 _MAX_FACTOR = 37.0  # where the normal distribution has nothing left in doubles
 
 
@@ -70,7 +70,7 @@ def mean_spread(counts: Array, grid: Array, noise: Array) -> Spread:
     def spread(value: Array, factor: float) -> Array:
         inside = np.clip(value, low, high)
         squares = (grid - inside[..., None]) ** 2
-        flips = np.sqrt(np.einsum("...i,ij,...j->...", squares, noise, squares))
+        flips = np.sqrt(np.maximum((squares @ noise * squares).sum(axis=-1), 0.0))
         counted = (squares * counts).sum(axis=-1) + flips
         least = factor**2 * squares.max(axis=-1) / 4
         most = people * (high - inside) * (inside - low)
@@ -189,8 +189,8 @@ class Pair:
             ends.append(np.where(known, np.maximum(end, 0.0), outer))
         return ends[0], ends[1]
 
-    def p_value(self) -> float:
-        """Return the smallest miss at which the interval of the difference excludes zero."""
+    def zero_factor(self) -> float:
+        """Return the factor at which the interval of the difference reaches zero."""
         value = float(np.nan_to_num(self.difference))
 
         def excess(factor: float) -> float:
@@ -198,11 +198,10 @@ class Pair:
             return low if value > 0 else -high
 
         if value == 0 or excess(1e-9) <= 0:
-            return 1.0
-        factor = _MAX_FACTOR
-        if excess(_MAX_FACTOR) <= 0:
-            factor = float(brentq(excess, 1e-9, _MAX_FACTOR, xtol=1e-9))
-        return min(2 * float(ndtr(-factor)), 1.0)
+            return 0.0
+        if excess(_MAX_FACTOR) > 0:
+            return _MAX_FACTOR
+        return float(brentq(excess, 1e-9, _MAX_FACTOR, xtol=1e-9))
 
 
 def _spread(x: Array, y: Array, rho: Array) -> Array:
@@ -257,6 +256,14 @@ class GroupTable:
         sums[0, : len(grid)], sums[1, : len(grid)] = grid, 1.0
         shared = sums @ self.noise[self._rows(first), self._rows(second)] @ sums.T
         return Pair(self.mean(first, grid), self.mean(second, grid), shared)
+
+
+def p_value(factor: float, information: float | None = None) -> float:
+    """Return the smallest miss whose interval reaches so many sigmas, of one look or of any."""
+    if information is None:
+        return min(2 * float(ndtr(-factor)), 1.0)
+    exponent = math.log1p(information) - factor**2 / (1 + 1 / information)
+    return math.exp(min(exponent / 2, 0.0))
 
 
 def anytime_factor(level: float, information: float) -> float:

@@ -199,9 +199,9 @@ def retention(
     Parameters
     ----------
     plan, tallies
-        The plan, and a tally of each window, all its crowds together, in the order of time. Where
-        tallies name their windows, these decide, and windows may be missing; otherwise tallies are
-        of consecutive windows. The once design takes one tally.
+        The plan, and the tallies of its windows. Where they name their windows, these decide:
+        crowds of one window add up, and windows may be missing. Otherwise each tally is of one
+        window, and the next one of the next. The once design takes one tally.
     group
         A crossed question and one of its answers, such as ``("onboarding", "tour")``: the curve of
         these people.
@@ -257,13 +257,14 @@ def _age_counts(
     group: tuple[str, str] | None,
     target: Target,
 ) -> AgeCounts:
-    windows = _windows(tallies)
+    windows = _by_window(tallies)
+    first, last = min(windows), max(windows)
     name, ages = _columns(plan.survey, question, group)
-    size, q = windows[-1] - windows[0] + 1, float(plan.q)
+    size, q = last - first + 1, float(plan.q)
     counts = np.zeros((size, plan.survey[name].bits))
     variances, reports, known = np.zeros(size), np.zeros(size), [False] * size
-    for window, tally in zip(windows, tallies, strict=True):
-        place = window - windows[0]
+    for window, tally in windows.items():
+        place = window - first
         estimates: Estimates = estimate(plan, tally)
         counts[place] = [one.count for one in estimates[name].options.values()]
         variances[place] = count_sigma(tally.reports, q) ** 2
@@ -271,20 +272,20 @@ def _age_counts(
     return AgeCounts(counts, ages, variances, reports, known, target)
 
 
-def _windows(tallies: Sequence[Tally]) -> list[int]:
-    """Return the window of each tally: as it says, or one after the other."""
+def _by_window(tallies: Sequence[Tally]) -> dict[int, Tally]:
+    """Return the tally of each window, all its crowds together: as they say, or in their order."""
     named = [{crowd.window for crowd in tally.crowds} for tally in tallies]
     if any(len(one) > 1 for one in named):
         raise InputError("a retention curve takes one tally for each window, got one of several.")
     windows = [next(iter(one)) for one in named]
-    if None in windows:
-        if any(window is not None for window in windows):
+    if all(window is None for window in windows):
+        return dict(enumerate(tallies))
+    found: dict[int, Tally] = {}
+    for window, tally in zip(windows, tallies, strict=True):
+        if window is None:
             raise InputError("some tallies name their window and some do not; name all or none.")
-        return list(range(len(tallies)))
-    whole = [window for window in windows if window is not None]
-    if sorted(set(whole)) != whole:
-        raise InputError("give one tally for each window, in the order of time.")
-    return whole
+        found[window] = found[window] + tally if window in found else tally
+    return dict(sorted(found.items()))
 
 
 def _columns(
@@ -327,3 +328,25 @@ def _once(
         ends = (end / one.reports for end in (bounds.low, bounds.high))
         points.append(RetentionPoint(period, one.count, one.reports, one.share, *ends))
     return RetentionCurve(plan, question, level, target, tally.simulated, tuple(points))
+
+
+def curves_of(
+    plan: Plan, tallies: Sequence[Tally], level: float = 0.95
+) -> dict[str, RetentionCurve]:
+    """Return the curve of everybody, and one for each value of a crossed question, by its name.
+
+    Only the age design has curves over windows. The curves of a cross share the miss.
+    """
+    question = next(iter(plan.survey.retention), None)
+    if not isinstance(question, Retention) or len(tallies) < 2:
+        return {}
+    curves = {"everybody": retention(plan, tallies, level=level)}
+    for cross in plan.survey.crosses:
+        if question.name not in [side.name for side in cross.sides] or len(cross.sides) > 2:
+            continue
+        (other,) = (side for side in cross.sides if side.name != question.name)
+        each = 1 - (1 - level) / len(other.values)
+        for value in other.values:
+            named = f"{other.heading}: {value}"
+            curves[named] = retention(plan, tallies, group=(other.name, value), level=each)
+    return curves

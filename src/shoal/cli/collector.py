@@ -135,7 +135,6 @@ def make(
     plans: tuple[str, ...] = opt(
         "Limit it to a plan; repeatable.  [default: all plans]", "ID", "--plan"
     ),
-    relay_key: str | None = opt("At an analyzer: the key that the relay signs with.", "KEY"),
 ) -> out.Result:
     """Make a token and print it once.
 
@@ -145,7 +144,7 @@ def make(
     from shoal.server.core.tokens import Token
 
     last_day = None if expires is None else expires.date()
-    wanted = Token.new(role, label, expires=last_day, plans=plans or None, key=relay_key)
+    wanted = Token.new(role, label, expires=last_day, plans=plans or None)
     made, secret = admin.make(wanted)
 
     def shown() -> out.Pieces:

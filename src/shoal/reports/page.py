@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
 
 from shoal.analysis.crowds import in_crowds
+from shoal.analysis.retention import curves_of
 from shoal.analysis.screening import screen
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 from shoal.reports.charts import WIDTHS, page_layout
+from shoal.reports.experiments import retention_section
 from shoal.reports.formatting import (
     SIMULATED,
     THIN,
@@ -39,8 +41,6 @@ from shoal.reports.protection import (
     one_crowd,
 )
 from shoal.reports.sections import (
-    Table,
-    TableRow,
     difference_sections,
     lead,
     option_table,
@@ -48,6 +48,7 @@ from shoal.reports.sections import (
     question_sections,
     trend_section,
 )
+from shoal.reports.tables import Table, TableRow
 from shoal.support.files import write_text
 
 if TYPE_CHECKING:
@@ -216,6 +217,13 @@ def site(publications: Mapping[str, Publication], level: float = 0.95) -> dict[s
         title = f"{plan.survey.heading}: over crowds"
         pages["trend.html"] = _site_page("trend", title, document=document, sections=sections)
         links.append(("How the answers change over crowds", "trend.html"))
+    if curves := curves_of(plan, tallies, level):
+        shown = {name: curve.to_json() for name, curve in curves.items()}
+        (asked,) = plan.survey.retention
+        sections = [retention_section(asked.heading, shown)]
+        title = f"{plan.survey.heading}: retention"
+        pages["retention.html"] = _site_page("trend", title, document=shown, sections=sections)
+        links.append(("Who comes back", "retention.html"))
     title = f"{plan.survey.heading}: two crowds"
     for place in range(1, len(crowds)):
         file = f"difference-{place + 1}-{place}.html"

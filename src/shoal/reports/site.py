@@ -22,12 +22,14 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from shoal.analysis.estimates import estimate
+from shoal.analysis.retention import curves_of
 from shoal.analysis.tally import Tally
 from shoal.analysis.trends import Trend
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.certificate import compute_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Question
+from shoal.reports.experiments import retention_section
 from shoal.reports.formatting import (
     SIMULATED,
     count_unit,
@@ -289,7 +291,7 @@ def _survey_page(releases: Sequence[SiteRelease]) -> bytes:
         data=[("JSON", "latest.json"), ("CSV", "latest.csv"), ("Atom feed", "feed.atom"),
               ("Certificate", f"{_RELEASES}/{latest.key}/certificate.json")],
         together=together,
-        trends=list(_trends(releases)),
+        trends=[*_retention(releases), *_trends(releases)],
         releases=releases,
         plans=len({one.plan for one in releases}),
         badges=[(badge.name, path) for path, badge in _badges(latest.plan).items()],
@@ -311,6 +313,17 @@ def _trends(releases: Sequence[SiteRelease]) -> Iterator[dict[str, Any]]:
             over = Trend(tuple(estimates[one] for one in found), 0.95).to_json([question.name])
             names = [one.label for one in found]
             yield trend_section(question, over, names, f"trend-{number}") | {"text": []}
+
+
+def _retention(releases: Sequence[SiteRelease]) -> Iterator[dict[str, Any]]:
+    """Yield who comes back, from all releases of the latest plan."""
+    plan = releases[0].plan
+    if not plan.survey.retention:
+        return
+    tallies = [one.read() for one in reversed(releases) if one.plan == plan]
+    if curves := curves_of(plan, tallies):
+        shown = {name: curve.to_json() for name, curve in curves.items()}
+        yield retention_section(plan.survey.retention[0].heading, shown)
 
 
 def _index(surveys: Mapping[str, Sequence[SiteRelease]]) -> bytes:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 from shoal.server.core import problems
+from shoal.server.core.agreement import Agreement, read_agreement
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.notifications import Notifier, make_channels
 from shoal.server.core.observability import LOG, Metrics
@@ -28,8 +29,9 @@ from shoal.server.storage.database import (
 )
 from shoal.server.storage.key_file import KeyFile, Signer, private_file
 from shoal.server.storage.records import STATES
-from shoal.server.storage.recovery import check_role, check_signer, check_whole
+from shoal.server.storage.recovery import NOT_STARTED, check_role, check_signer, check_whole
 from shoal.server.storage.sqlite import LONGEST_LOG, log_size
+from shoal.support.disk import Disk
 
 if TYPE_CHECKING:
     from shoal.protocol.plan import Plan
@@ -150,6 +152,8 @@ class Service:
 
     tokens: Tokens
     signer: Signer
+    agreement: Agreement | None
+    """The two parties, if this one was set up as one of them."""
     store_thread: WorkerThread
     upload_thread: WorkerThread
     notifier: Notifier
@@ -204,6 +208,7 @@ class Service:
             store: Any = make_store()
             held.callback(store.close)
             database: Database = store.database
+            Disk().remove(self.folder / NOT_STARTED)
             with transaction(database.connection):
                 check_role(database.connection, self.folder, self._role)
                 self.signer = check_signer(database.connection, self.folder, self.clock)
@@ -214,6 +219,7 @@ class Service:
                     " closed",
                     extra={"facts": {"closed": database.begun_anew.closed}},
                 )
+            self.agreement = read_agreement(self.folder)
             self.tokens = Tokens(database.connection, self.clock)
             self._make_admin()
             self.check_space()

@@ -17,7 +17,7 @@ from shoal.server.core.notifications import SMTP_PASSWORD, WEBHOOK_SECRET
 from shoal.server.doctor import Finding, Verdict, fail, ok, warn
 from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.encryption import CROWD_KEY_FILE
-from shoal.server.storage.key_file import SIGNING_FILE, Signer
+from shoal.server.storage.key_file import EXCHANGE_FILE, OBLIVIOUS_FILE, SIGNING_FILE, Signer
 from shoal.server.storage.records import Records
 from shoal.server.storage.schema import (
     COLLECTOR,
@@ -38,7 +38,8 @@ _SECRETS = (
     f"{NAME}-shm",
     SIGNING_FILE,
     CROWD_KEY_FILE,
-    "oblivious-key",
+    OBLIVIOUS_FILE,
+    EXCHANGE_FILE,
     "admin-token",
     WEBHOOK_SECRET,
     SMTP_PASSWORD,

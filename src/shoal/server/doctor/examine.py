@@ -10,6 +10,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from shoal.errors import InputError, ShoalError
+from shoal.protocol.plan import ONE_OPERATOR
+from shoal.server.core.agreement import read_agreement
 from shoal.server.core.notifications import WEBHOOK_SECRET, try_channels
 from shoal.server.core.settings import (
     AnalyzerSettings,
@@ -67,10 +69,10 @@ def examine(
     findings += check_folder(folder, settings.min_free_megabytes, database_url)
     findings.append(_clock(folder, clock()))
     findings += _addresses(settings, url, bool(proxies))
-    if isinstance(settings, AnalyzerSettings):
-        findings.append(_relays(registered_relays(folder) or 0, folder))
-    else:
+    if not isinstance(settings, AnalyzerSettings):
         findings.append(_limits(settings, bool(proxies)))
+    if isinstance(settings, (AnalyzerSettings, RelaySettings)):
+        findings.append(_parties(folder, registered_relays(folder)))
     findings += _notifications(settings, folder)
     for path in proxies:
         findings += check_proxy(path)
@@ -198,12 +200,25 @@ def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Finding:
     return ok("limits", sentence)
 
 
-def _relays(registered: int, folder: Path) -> Finding:
-    """Say who may forward crowds to an analyzer."""
-    if registered:
-        return ok("relays", f"{registered} registered relays may forward crowds, which they sign.")
-    command = f"shoal collector token make {folder} --role relay --relay-key KEY --label NAME"
-    return warn("relays", "This is an analyzer, and no relay with a key is registered.", command)
+def _parties(folder: Path, registered: int | None) -> Finding:
+    """Say who the other party is; `registered` is how many relays an analyzer knows."""
+    command = f"shoal parties setup --data {folder} --other FILE"
+    try:
+        agreement = read_agreement(folder)
+    except ShoalError as error:
+        return fail("parties", f"{first_line(error)}.", f"Get the file again: {command}")
+    if agreement is None or agreement.other is None:
+        return warn("parties", "This party does not know the other one.", command)
+    if registered == 0:
+        sentence = "The relay has not been registered since the setup, or its token was revoked."
+        way_out = f"Start the analyzer, or get a new public file of the relay: {command}"
+        return warn("parties", sentence, way_out)
+    other = agreement.other
+    sentence = f"The {other.role} is {other.name}, {other.url}, {other.fingerprint}."
+    if agreement.own.mark is None:
+        return ok("parties", sentence)
+    way_out = "Let two operators run shoal parties setup, each on a machine of their own."
+    return warn("parties", f"{ONE_OPERATOR.capitalize()}. {sentence}", way_out)
 
 
 def _is_global(host: str) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -149,17 +148,18 @@ class Mail:
     name = "email"
 
     def __init__(self, settings: ServiceSettings, password: str) -> None:
-        url = urlsplit(settings.notify_smtp)
-        self._host, self._over_tls = url.hostname or "", url.scheme == "smtps"
+        wrong = InputError(
+            "notify_smtp is smtps://[USER@]host[:port], or smtp://... with STARTTLS; the password"
+            f" is in the file {SMTP_PASSWORD}."
+        )
         try:
+            url = urlsplit(settings.notify_smtp)
+            self._host, self._over_tls = url.hostname or "", url.scheme == "smtps"
             self._port = url.port or (465 if self._over_tls else 587)
         except ValueError:
-            self._host = ""
+            raise wrong from None
         if url.scheme not in ("smtp", "smtps") or not self._host or url.password is not None:
-            raise InputError(
-                "notify_smtp is smtps://[USER@]host[:port], or smtp://... with STARTTLS; the"
-                f" password is in the file {SMTP_PASSWORD}."
-            )
+            raise wrong
         self._to = [one.strip() for one in settings.notify_email.split(",")]
         self._from, self._user = settings.notify_from, unquote(url.username or "")
         self._password = password
@@ -198,14 +198,15 @@ class Mail:
                     )
                 else:
                     server = SMTP(self._host, self._port, timeout=TIMEOUT)
-                assert server.sock is not None
-                with server, cut_off_at(deadline, server.sock):
+                with server:
                     # A mail server on this machine needs no TLS, and rarely has a certificate.
                     if not self._over_tls and not is_loopback(self._host):
-                        server.starttls(context=context)
-                    if self._user:
-                        server.login(self._user, self._password)
-                    yield server
+                        with cut_off_at(deadline, _socket(server)):
+                            server.starttls(context=context)
+                    with cut_off_at(deadline, _socket(server)):
+                        if self._user:
+                            server.login(self._user, self._password)
+                        yield server
         except TransportError as error:
             if isinstance(error.__cause__, SMTPException):  # its text may repeat addresses
                 kind = type(error.__cause__).__name__
@@ -218,6 +219,11 @@ class Mail:
             return
 
 
+def _socket(server: SMTP) -> socket.socket:
+    assert server.sock is not None, "it is connected"
+    return server.sock
+
+
 def make_channels(settings: ServiceSettings, folder: Path) -> list[Webhook | Mail]:
     """Return the channels that are set; a missing secret of the webhook is made."""
     channels: list[Webhook | Mail] = []
@@ -225,9 +231,9 @@ def make_channels(settings: ServiceSettings, folder: Path) -> list[Webhook | Mai
         path = folder / WEBHOOK_SECRET
         if not path.exists():
             private_file(path, f"whsec_{base64.b64encode(SystemBits().draw(32)).decode()}\n")
-        secret = b""
-        with suppress(binascii.Error):
-            secret = base64.b64decode(_read(path).removeprefix("whsec_"), validate=True)
+        text, secret = _read(path), b""
+        with suppress(ValueError):
+            secret = base64.b64decode(text.removeprefix("whsec_"), validate=True)
         if not 24 <= len(secret) <= 64:
             raise InputError(f"{path} is not whsec_ with the base64 of 24 to 64 bytes.")
         channels.append(Webhook(settings.notify_webhook, secret))
@@ -279,8 +285,10 @@ class Notifier:
             return
         await self._watch_health()
         due: list[Notice] = []
-        with suppress(StorageError):
+        try:
             due = await self._service.in_store(self._due)
+        except StorageError as error:
+            LOG.warning("notices cannot be queued", exc_info=error)
         try:
             for channel in self._channels:
                 for notice in (*due, *self._unsaved):
@@ -368,9 +376,16 @@ class Notifier:
             inserts = (notice.insert for notice in unsaved)
             self._write("queue notices", *inserts, *self._remember_problem())
             self._unsaved = [one for one in self._unsaved if one not in unsaved]
-        if not self._database.claim(_CLAIM):
-            return []
-        now = self._service.clock()
+        due: list[Notice] = []
+        if self._database.claim(_CLAIM):
+            try:
+                due = self._queue_and_read(self._service.clock())
+            finally:
+                if not due:
+                    self._database.unclaim(_CLAIM)
+        return due
+
+    def _queue_and_read(self, now: float) -> list[Notice]:
         oldest = int(now) - (self._settings.notify_before_days + 30) * _DAY
         new = [*self._releases(now), *self._queued(self._expiring(now))]
         if self._rows("SELECT 1 FROM notices WHERE made < ? LIMIT 1", oldest):
@@ -382,10 +397,7 @@ class Notifier:
             " WHERE channel = ? AND due <= ? ORDER BY made, id LIMIT ?"
         )
         found = [self._rows(query, one.name, int(now), _AT_ONCE) for one in self._channels]
-        due = [Notice(*row) for rows in found for row in rows]
-        if not due:
-            self._database.unclaim(_CLAIM)
-        return due
+        return [Notice(*row) for rows in found for row in rows]
 
     def _queued(self, notices: Iterable[Notice]) -> list[Statement]:
         """Return the statements that queue notices for each channel."""

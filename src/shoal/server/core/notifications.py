@@ -19,7 +19,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -291,7 +291,7 @@ class Notifier:
             LOG.warning("notices cannot be queued", exc_info=error)
         try:
             for channel in self._channels:
-                for notice in (*due, *self._unsaved):
+                for notice in (*self._unsaved, *due):
                     if notice.channel == channel.name and not await self._deliver(channel, notice):
                         break  # the next one would fail too
         finally:
@@ -306,21 +306,27 @@ class Notifier:
         if key not in self._sent:
             try:
                 await self._on_thread(channel, notice)
-            except TransportError as error:
+            except Exception as error:
+                known = isinstance(error, TransportError)
                 facts = {"channel": channel.name, "notice": notice.id, "error": str(error)}
-                LOG.warning("a notice was not sent", extra={"facts": facts})
+                LOG.warning("a notice was not sent", exc_info=not known, extra={"facts": facts})
                 if self._service.clock() - notice.made < MAX_AGE:
-                    if notice not in self._unsaved:
-                        await self._service.in_store(self._postpone, notice)
+                    await self._note(self._postpone, notice)
                     return False
                 LOG.error("a notice was dropped", extra={"facts": facts})
             self._sent.add(key)
         if notice in self._unsaved:
             self._unsaved.remove(notice)
-        else:
-            await self._service.in_store(self._end, notice)
-        self._sent.discard(key)
+        if await self._note(self._end, notice):
+            self._sent.discard(key)
         return True
+
+    async def _note(self, work: Callable[[Notice], None], notice: Notice) -> bool:
+        """Note in the data what became of a notice; return whether that was possible."""
+        with suppress(StorageError):  # `_sent` knows it; after a restart it is sent again
+            await self._service.in_store(work, notice)
+            return True
+        return False
 
     async def _on_thread(self, channel: Webhook | Mail, notice: Notice) -> None:
         """Send a notice on a thread that the end of the process does not wait for."""

@@ -269,6 +269,8 @@ class Notifier:
         self._sent: set[tuple[str, str]] = set()
         """Notices that were sent, and could not be removed from the data."""
         self._threads: dict[str, threading.Thread] = {}
+        self._plans: dict[str, Plan] = {}
+        self._old_topics: set[str] = set()
 
     async def run(self) -> None:
         while True:
@@ -422,7 +424,7 @@ class Notifier:
         query = "SELECT plan, number FROM unannounced ORDER BY plan, number LIMIT ?"
         rows = self._rows(query, _MAX_CROWDS)
         for plan_id, group in groupby(rows, key=lambda row: row[0]):
-            plan, crowds = self._party.store.plan(plan_id).plan, [number for _, number in group]
+            plan, crowds = self._plan(plan_id), [number for _, number in group]
             text = f"Crowd {crowds[0]} of {plan.survey.name} is released."
             if len(crowds) > 1:
                 text = f"{len(crowds)} crowds of {plan.survey.name} are released."
@@ -448,25 +450,21 @@ class Notifier:
 
     def _expiring(self, now: float) -> Iterator[Notice]:
         """Yield notices of crowds that are incomplete shortly before they are discarded."""
-        # Only whether a crowd is complete decides, which everybody knows who reads releases. With
-        # windows, the last crowd of each is usually discarded, and so is that of a window which was
-        # over when the plan was published: these are no news.
+        # Only whether a crowd is complete decides, which everybody knows who reads releases.
         columns, days = self._party.crowd_columns, self._settings.notify_before_days
         if columns is None or not days:
             return
         rows = self._rows(
-            f"SELECT plan, window, min({columns[0]}), min({columns[1]}), (SELECT count(*)"  # noqa: S608  fixed
-            " FROM crowds AS done WHERE done.plan = crowds.plan AND done.window = crowds.window"
-            " AND done.state NOT IN ('open', 'discarded'))"
-            " FROM crowds WHERE state = 'open' GROUP BY plan, window"
+            f"SELECT plan, window, min({columns[0]}), min({columns[1]}) FROM crowds"  # noqa: S608  fixed
+            " WHERE state = 'open' GROUP BY plan, window"
         )
-        for plan_id, window, crowd, day, complete in rows:
-            plan = self._party.store.plan(plan_id).plan
-            topic = f"crowd.expiring {plan_id} {window} {crowd}"
+        for plan_id, window, crowd, day in rows:
+            plan, topic = self._plan(plan_id), f"crowd.expiring {plan_id} {window} {crowd}"
             begins, ends = lifetime(plan, window, day, self._settings.deadline_days)
-            is_far = now < ends - min(days * _DAY, (ends - begins) / 4)
-            is_no_news = plan.window and (complete or begins >= (window + 1) * plan.window)
-            if is_far or is_no_news or self._knows(topic):
+            if now < ends - min(days * _DAY, (ends - begins) / 4) or topic in self._old_topics:
+                continue
+            if self._is_no_news(plan, window, begins, topic):
+                self._old_topics.add(topic)
                 continue
             end = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ends))
             text = (
@@ -475,8 +473,25 @@ class Notifier:
             )
             yield Notice.about("crowd.expiring", text, now, topic, **self._subject(plan, [crowd]))
 
-    def _knows(self, topic: str) -> bool:
-        return bool(self._rows("SELECT 1 FROM notices WHERE topic = ? LIMIT 1", topic))
+    def _is_no_news(self, plan: Plan, window: int, begins: float, topic: str) -> bool:
+        """Whether a crowd was told of before, or is discarded as usual.
+
+        The last crowd of each window is, and that of a window which was over at the publication.
+        """
+        if self._rows("SELECT 1 FROM notices WHERE topic = ? LIMIT 1", topic):
+            return True
+        complete = (
+            "SELECT 1 FROM crowds WHERE plan = ? AND window = ?"
+            " AND state NOT IN ('open', 'discarded') LIMIT 1"
+        )
+        return plan.window is not None and (
+            begins >= (window + 1) * plan.window or bool(self._rows(complete, plan.id, window))
+        )
+
+    def _plan(self, plan_id: str) -> Plan:
+        if plan_id not in self._plans:
+            self._plans[plan_id] = self._party.store.plan(plan_id).plan
+        return self._plans[plan_id]
 
     # Health
 

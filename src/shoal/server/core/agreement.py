@@ -24,14 +24,8 @@ from shoal.protocol.signatures import SIGNATURE, check_public_key
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import storage_errors
-from shoal.server.storage.key_file import (
-    EXCHANGE_FILE,
-    SIGNING_FILE,
-    Signer,
-    open_keys,
-    private_file,
-)
-from shoal.server.storage.recovery import NOT_STARTED
+from shoal.server.storage.key_file import EXCHANGE_FILE, SIGNING_FILE, Signer, open_keys
+from shoal.server.storage.recovery import NOT_STARTED, check_whole
 from shoal.support.checks import check_origin
 from shoal.support.disk import Disk
 
@@ -58,8 +52,13 @@ class Agreement:
     def secret(self, purpose: str) -> bytes:
         """Return 32 bytes that both parties derive, and nobody else can."""
         assert self.other is not None
-        keys = open_keys(self.folder, EXCHANGE_FILE)
-        private = X25519PrivateKey.from_private_bytes(keys.active()[0].secret)
+        (key,) = open_keys(self.folder, EXCHANGE_FILE).active()
+        if key.text != self.own.exchange_key:
+            raise InputError(
+                f"{self.folder / EXCHANGE_FILE} is not the one of the public file; put it back, or"
+                f" make a new file: shoal parties setup --data {self.folder}."
+            )
+        private = X25519PrivateKey.from_private_bytes(key.secret)
         public = X25519PublicKey.from_public_bytes(check_public_key(self.other.exchange_key))
         both = sorted(f"{one.role} {one.exchange_key}" for one in (self.own, self.other))
         info = "\0".join(["shoal parties", purpose, *both]).encode()
@@ -105,8 +104,8 @@ def read_agreement(folder: Path) -> Agreement | None:
     if not (folder / SIGNING_FILE).exists():
         return None
     keys = Signer(folder).public_keys
-    found = {role: read_party(path, role)[0] for role in ROLES
-             if (path := public_file(folder, role)).exists()}  # fmt: skip
+    files = {role: public_file(folder, role) for role in ROLES}
+    found = {role: read_party(path, role)[0] for role, path in files.items() if path.exists()}
     for role, party in found.items():
         if party.signing_key in keys:
             return Agreement(folder, party, found.get(ROLES[role]))
@@ -117,7 +116,9 @@ def known_agreement(folder: Path, role: str) -> Agreement:
     """Return the agreement of a folder whose party knows the other one."""
     agreement, command = read_agreement(folder), f"shoal parties setup --data {folder}"
     if agreement is None or agreement.own.role != role:
-        raise InputError(f"{folder} is not set up as a {role}: {command} --role {role} --url URL.")
+        raise InputError(
+            f"{folder} is not the folder of a set-up {role}: {command} --role {role} --url URL."
+        )
     if agreement.other is None:
         other = agreement.other_role
         raise InputError(f"the {role} does not know its {other}: {command} --other FILE.")
@@ -147,8 +148,9 @@ def set_up(
     made = time_text(datetime.fromtimestamp(int(clock()), UTC))
     with storage_errors():
         Disk().make_folder(folder)
-        if not any(folder.iterdir()):
-            private_file(folder / NOT_STARTED, "")
+        if not (folder / SIGNING_FILE).exists():
+            check_whole(folder)  # else keys of data that were lost would be taken for new ones
+            Disk().store(folder / NOT_STARTED, b"", f"{NOT_STARTED}.part")
     signer, exchange = Signer(folder), open_keys(folder, EXCHANGE_FILE)
     keys = (signer.public_key, exchange.active()[0].text)
     own = PublicParty(role, name or role, url, *keys, made, mark)

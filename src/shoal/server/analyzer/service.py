@@ -97,7 +97,7 @@ class Analyzer(Party):
         self._complete.set()
         await super().__aexit__(*error)
 
-    def _agreed_token(self) -> tuple[Token, str, str] | None:
+    def _agreed_token(self) -> tuple[Token, str, int] | None:
         """Return the token of the relay that was set up, its secret, and when its file was made."""
         agreement = self.service.agreement
         if agreement is None or (agreement.own.role == "analyzer" and agreement.other is None):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import ONE_OPERATOR, Plan
-from shoal.protocol.public_party import ROLES, PublicParty, check_role, read_party, time_text
+from shoal.protocol.public_party import ROLES, PublicParty, check_role, read_party
 from shoal.protocol.signatures import SIGNATURE, check_public_key
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
@@ -145,7 +144,6 @@ def set_up(
         raise InputError(f"{folder} is new: give the party's role and url.")
     check_role(role)  # before anything is made
     check_origin("url", url)
-    made = time_text(datetime.fromtimestamp(int(clock()), UTC))
     with storage_errors():
         Disk().make_folder(folder)
         if not (folder / SIGNING_FILE).exists():
@@ -153,7 +151,7 @@ def set_up(
             Disk().store(folder / NOT_STARTED, b"", f"{NOT_STARTED}.part")
     signer, exchange = Signer(folder), open_keys(folder, EXCHANGE_FILE)
     keys = (signer.public_key, exchange.active()[0].text)
-    own = PublicParty(role, name or role, url, *keys, made, mark)
+    own = PublicParty(role, name or role, url, *keys, int(clock()), mark)
     own.write(public_file(folder, role), lambda content: signer.headers(content)[SIGNATURE])
     return Agreement(folder, own, None if before is None else before.other)
 
@@ -173,7 +171,7 @@ def accept_other(
     address. Any other key is refused unless it `replaces` the known one.
     """
     other, signature = read_party(source, agreement.other_role)
-    other.check_fresh(datetime.fromtimestamp(clock(), UTC))
+    other.check_fresh(clock())
     agreement.check_key(other)
     known = agreement.other
     if known is not None and other.is_signed_by(known.signing_key, signature):

@@ -19,7 +19,7 @@ from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import ONE_OPERATOR
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.support.checks import check_integer, check_origin, check_text, exact_fields, shown
-from shoal.support.files import canonical_json, read_json, write_text
+from shoal.support.files import canonical_json, explain_wrong_file, read_json, write_text
 
 ROLES = {"relay": "analyzer", "analyzer": "relay"}
 """Each role, and that of the other party. Another deployment adds its two roles here."""
@@ -100,14 +100,15 @@ def read_party(path: Path, role: str | None = None) -> tuple[PublicParty, str]:
 
     With a `role`, it must be that of the party.
     """
-    document = read_json(path, "party's public file", InputError)
+    document = read_json(path, "public file", InputError)
     names = {one.name for one in fields(PublicParty)}
-    given = exact_fields(f"{path}", document, names | {"fingerprint", _SIGNED})
-    fingerprint, signature = given.pop("fingerprint"), given.pop(_SIGNED)
     try:
+        given = exact_fields("it", document, names | {"fingerprint", _SIGNED})
+        fingerprint, signature = given.pop("fingerprint"), given.pop(_SIGNED)
         party = PublicParty(**given)
     except InputError as error:
-        raise InputError(f"{path} is not a party's public file: {error}") from error
+        other = explain_wrong_file(path, "public file")
+        raise InputError(other or f"{path} is not a party's public file: {error}") from error
     if not party.is_signed_by(party.signing_key, signature) or party.fingerprint != fingerprint:
         raise InputError(
             f"{path} was changed after the {party.role} signed it; get it again, another way."

@@ -7,6 +7,7 @@ private key and the other's public key (X25519, HKDF), so that no file ever carr
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -100,11 +101,13 @@ class Agreement:
 
 def read_agreement(folder: Path) -> Agreement | None:
     """Return what a data folder says of the two parties, or None if it was not set up."""
-    if not (folder / SIGNING_FILE).exists():
-        return None
-    keys = Signer(folder).public_keys
     files = {role: public_file(folder, role) for role in ROLES}
-    found = {role: read_party(path, role)[0] for role, path in files.items() if path.exists()}
+    # A folder that cannot be read is reported by whoever opens it.
+    there = {role: path for role, path in files.items() if os.access(path, os.F_OK)}
+    if not there or not (folder / SIGNING_FILE).exists():
+        return None
+    found = {role: read_party(path, role)[0] for role, path in there.items()}
+    keys = Signer(folder).public_keys
     for role, party in found.items():
         if party.signing_key in keys:
             return Agreement(folder, party, found.get(ROLES[role]))

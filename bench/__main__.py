@@ -25,6 +25,7 @@ from bench import (
     starting,
     tallying,
     telemetry,
+    vdaf,
 )
 from bench.measuring import Options
 from bench.reporting import machine, markdown, report, save
@@ -45,6 +46,7 @@ SECTIONS = {
     "collecting": collecting.measure,
     "postgres": postgres.measure,
     "opening": opening.measure,
+    "vdaf": vdaf.measure,
     "relaying": relaying.measure,
     "console": console.measure,
     "attacks": attacks.measure,

@@ -118,6 +118,19 @@ class TestCross:
     def test_refused(self, shoal: Command, cross: str, message: str):
         assert message in shoal(*self.WORDS, "--cross", cross, code=2)
 
+    @pytest.mark.parametrize(
+        ("crowd", "minimum", "warned"),
+        [("99", None, "100"), ("100", None, ""), ("300", "301", "301"), ("99", "99", "")],
+    )
+    def test_a_crowd_below_the_minimum_of_collectors(
+        self, shoal: Command, crowd: str, minimum: str | None, warned: str
+    ):
+        words = ("plan", "survey.toml", "--crowd", crowd, "--epsilon", "1", "--delta", "0.003")
+        more = () if minimum is None else ("--min-crowd", minimum)
+        found = [one for one in shoal.json(*words, *more)["warnings"] if "min_crowd" in one]
+        assert len(found) == bool(warned)
+        assert warned in "".join(found)
+
     def test_a_plan_has_its_crosses(self, shoal: Command):
         words = ("audit", "plan.json", "--epsilon", "1", "--crowd", "300", "--cross", "channel;age")
         assert "give --cross to shoal plan" in shoal(*words, code=2)

@@ -454,9 +454,21 @@ class TestRealProxies:
             assert {found[check] for check in ("TLS", "public listener", "cookies", "clocks")} == {
                 "ok"
             }
-            # nginx does not do without its name.
-            assert found["headers"] == ("warn" if name == "nginx" else "ok")
+            assert found["headers"] == "ok"
             assert "console" not in found
+            file = "nginx.conf" if name == "nginx" else "Caddyfile"
+            findings = examine(
+                collector.folder,
+                url=url,
+                console_url=collector.console,
+                proxies=[at / file for at in (DEPLOY, tmp_path)],
+                environment={},
+            )
+            # The other checks are of the machine that runs this.
+            of_proxy = [one for one in findings if one.check not in ("disk", "file system")]
+            assert sum(one.check.startswith("proxy") for one in of_proxy) >= 2
+            if name == "nginx":
+                assert [one for one in of_proxy if one.verdict != "ok"] == []
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")

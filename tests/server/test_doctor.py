@@ -299,6 +299,11 @@ class TestAnswers:
         assert found["cookies"].verdict == "fail"
         assert found["headers"].sentence == "The responses carry Server, X-Powered-By."
 
+    @pytest.mark.parametrize(("server", "verdict"), [("nginx", "ok"), ("nginx/1.22", "warn")])
+    def test_a_name_without_a_version(self, data: Path, server: str, verdict: str):
+        with answering({"/v1/keys": (200, {"Server": server}, self.keys(data))}) as url:
+            assert verdicts(data, url=url)["headers"] == verdict
+
     def test_another_collector(self, data: Path):
         with answering({"/v1/keys": (200, {}, b'{"ed25519": ["other"]}')}) as url:
             assert "different collector" in findings_of(data, url=url)["public listener"].sentence

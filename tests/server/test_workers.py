@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from shoal.cli.commands import shoal
 from shoal.errors import InputError
 from shoal.server import AnalyzerSettings, Settings, serve
 from shoal.server.doctor.examine import examine
@@ -121,3 +124,7 @@ def test_the_doctor_looks_at_the_database(tmp_path: Path):
     assert "data" not in fine
     assert found(the_server().new_database())["database"] == "fail"
     assert found("postgresql://shoal@127.0.0.1:1/x")["database"] == "fail"
+    words = ["collector", "doctor", str(tmp_path / "data"), "--database", url, "--json"]
+    told = CliRunner().invoke(shoal, words, env={"SHOAL_DATABASE": ""})
+    by_option = {one["check"]: one["verdict"] for one in json.loads(told.stdout)["findings"]}
+    assert by_option["database"] == by_option["database connection"] == "ok"

@@ -26,6 +26,7 @@ from shoal.errors import InputError, TallyError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import CrossSide
 from shoal.protocol.survey import Cross, Survey, Text, YesNo
+from shoal.theory.randomized_response import count_sigma
 
 MAX_CELLS = 2048  # of a table: its covariance has as many rows and columns
 _MAX_STEPS = 5000
@@ -326,6 +327,43 @@ def cross_of(survey: Survey, first: TableSide, second: TableSide) -> Cross | Non
 
 
 @dataclass(frozen=True, eq=False)
+class TableDesign:
+    """The least-squares table from counts of its cells and of some of its row and column sums.
+
+    `added` says how many bits each cell is the sum of; `counted`, how many rows and columns, the
+    first ones, have a bit of their own. The table adds up to the reports exactly.
+    """
+
+    added: Matrix
+    counted: tuple[int, int]
+
+    @cached_property
+    def sums(self) -> Matrix:
+        """Which cells each counted row and column adds up."""
+        rows, columns = self.added.shape
+        across = np.kron(np.eye(rows), np.ones(columns))[: self.counted[0]]
+        down = np.kron(np.ones(rows), np.eye(columns))[: self.counted[1]]
+        return np.concatenate((across, down))
+
+    @cached_property
+    def _spread(self) -> Matrix:
+        precision = np.diag(1 / self.added.reshape(-1)) + self.sums.T @ self.sums
+        return np.asarray(np.linalg.inv(precision))
+
+    @cached_property
+    def covariance(self) -> Matrix:
+        """The covariance of the table, row by row, in units of the variance of one bit's count."""
+        whole = self._spread.sum(axis=1)
+        return np.asarray(self._spread - np.outer(whole, whole) / whole.sum())
+
+    def combine(self, cells: Matrix, sums: Matrix, reports: int) -> Matrix:
+        """Return the table, row by row, from unbiased counts; leading axes are repetitions."""
+        whole = self._spread.sum(axis=1)
+        weighed = cells / self.added.reshape(-1) + sums @ self.sums
+        return np.asarray(weighed @ self.covariance + whole * (reports / whole.sum()))
+
+
+@dataclass(frozen=True, eq=False)
 class CrossedTable:
     """Two sides of a cross.
 
@@ -371,23 +409,12 @@ class CrossedTable:
                 f"the table has {cells.size:,} cells, and a test of independence takes up to"
                 f" {MAX_CELLS:,}; name one option of a question instead of all."
             )
-        rows, columns = cells.shape
-        precision = np.diag(1 / added.reshape(-1))
-        weighed = (cells / added).reshape(-1)
-        across = np.kron(np.eye(rows), np.ones(columns))
-        down = np.kron(np.ones(rows), np.eye(columns))
-        for side, sums in ((self.first, across), (self.second, down)):
-            counted = sums[: len(side.positions)]
-            precision += counted.T @ counted
-            weighed += counted.T @ self._counts(list(side.positions))
-        spread = np.linalg.inv(precision)
-        whole = spread.sum(axis=1)
-        # The table adds up to the reports exactly.
-        known = spread - np.outer(whole, whole) / whole.sum()
-        best = known @ weighed + whole * self.tally.reports / whole.sum()
-        q = float(self.plan.q)
-        variance = self.tally.reports * q * (1 - q) / (1 - 2 * q) ** 2  # of one bit's count
-        return best.reshape(cells.shape), variance * known
+        sides = self.first, self.second
+        design = TableDesign(added, (len(self.first.positions), len(self.second.positions)))
+        sums = np.concatenate([self._counts(list(side.positions)) for side in sides])
+        table = design.combine(cells.reshape(-1), sums, self.tally.reports)
+        variance = count_sigma(self.tally.reports, float(self.plan.q)) ** 2  # of one bit's count
+        return table.reshape(cells.shape), variance * design.covariance
 
     @property
     def table(self) -> Matrix:

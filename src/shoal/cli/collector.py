@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,8 @@ from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import arg, opt
 from shoal.cli.services import serve
+from shoal.errors import InputError
+from shoal.protocol.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from shoal.server.storage.recovery import Restoration
 
 _Role = Literal["app", "relay", "viewer", "analyst", "admin"]
+_CONSOLE_URL = opt("Address of the console, if it is elsewhere.", "URL")
+_ADMIN_TOKEN = opt("File with an admin token.  [default: DATA/admin-token]", "FILE")
 _DATABASE = opt("PostgreSQL database: postgresql://...", envvar="SHOAL_DATABASE")
 
 
@@ -41,6 +46,7 @@ class _Addresses:
         "Configuration of nginx or Caddy; repeatable.", "FILE", "--proxy"
     )
     config: Path | None = cli.CONFIG
+    database: str | None = _DATABASE.but(default=None)
 
 
 @cli.command("shoal collector doctor collector --url https://reports.example", group=collector)
@@ -73,6 +79,23 @@ def _show_findings(findings: Sequence[Finding]) -> out.Pieces:
             yield out.Plain(f"      → {one.way_out}")
 
 
+@cli.command("shoal collector notify collector", group=collector)
+def notify(data: Path = cli.DATA, config: Path | None = cli.CONFIG) -> out.Result:
+    """Send a test notice by webhook and e-mail.
+
+    The settings are read from DATA/shoal.toml (or --config) and the environment. Run it as the user
+    that runs the service, which need not run. The exit code is 1 if a receiver did not accept it.
+    """
+    from shoal.server.core.notifications import try_channels
+    from shoal.server.doctor.examine import read_settings
+
+    failures = try_channels(read_settings(data, config, os.environ), data, send=True)
+    if not failures:
+        raise InputError("no notifications are set; set notify_webhook or notify_email.")
+    lines = [f"{name}: {failure or 'sent'}" for name, failure in failures.items()]
+    return out.Result(failures, "\n".join(lines), 1 if any(failures.values()) else 0)
+
+
 @collector.group(cls=cli.InOrder)
 def token() -> None:
     """Make, list and revoke tokens.
@@ -84,10 +107,8 @@ def token() -> None:
 
 def _admin(
     data: Path = cli.DATA,
-    console_url: str | None = opt("Address of the console, if it is elsewhere.", "URL"),
-    admin_token: Path | None = opt(
-        "File with an admin token.  [default: DATA/admin-token]", "FILE"
-    ),
+    console_url: str | None = _CONSOLE_URL,
+    admin_token: Path | None = _ADMIN_TOKEN,
 ) -> Any:
     """Open the tokens of a collector until the command ends."""
     from shoal.server.console.token_admin import open_token_admin
@@ -114,7 +135,6 @@ def make(
     plans: tuple[str, ...] = opt(
         "Limit it to a plan; repeatable.  [default: all plans]", "ID", "--plan"
     ),
-    relay_key: str | None = opt("At an analyzer: the key that the relay signs with.", "KEY"),
 ) -> out.Result:
     """Make a token and print it once.
 
@@ -124,7 +144,7 @@ def make(
     from shoal.server.core.tokens import Token
 
     last_day = None if expires is None else expires.date()
-    wanted = Token.new(role, label, expires=last_day, plans=plans or None, key=relay_key)
+    wanted = Token.new(role, label, expires=last_day, plans=plans or None)
     made, secret = admin.make(wanted)
 
     def shown() -> out.Pieces:
@@ -178,6 +198,27 @@ def backup(
     digest = backup_digest(backup)
     text = f"Backup written to {backup}\nSHA-256 {digest}"
     return out.Result({"backup": str(backup), "sha256": digest}, text)
+
+
+@cli.command("shoal collector public collector plan.json", group=collector)
+def public(
+    data: Path = cli.DATA,
+    plan: Plan = cli.PLAN,
+    hide: bool = opt("No longer show them; copies that others made stay."),
+    console_url: str | None = _CONSOLE_URL,
+    admin_token: Path | None = _ADMIN_TOKEN,
+) -> out.Result:
+    """Make the releases of a plan public, or hide them.
+
+    The collector with the data in DATA runs, and shows them at /results/ of its public address if
+    it was started with --public-results. `shoal site` writes them as files.
+    """
+    from shoal.server.console.token_admin import running_console
+
+    console = running_console(data, console_url, admin_token)
+    document = console.ask("PUT", f"/v1/plans/{plan.id}/public", {"public": not hide})
+    state = "public" if document["public"] else "hidden"
+    return out.Result(document, f"The releases of plan {plan.id[:12]} are {state}.")
 
 
 @cli.command("shoal collector restore shoal.backup restored", group=collector)

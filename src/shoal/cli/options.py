@@ -213,9 +213,12 @@ def _json_option() -> click.Option:
 
 def _setting_options(table: type[ServiceSettings] | None) -> Iterator[click.Option]:
     for name, default, text in () if table is None else table.table():
-        kind = type(default) if type(default) is not bool else click.BOOL
         flag = f"--{name.replace('_', '-')}"
-        yield click.Option([flag, name], help=f"{text}  [default: {default}]", type=kind)
+        if isinstance(default, bool):
+            yield click.Option([f"{flag}/--no-{flag[2:]}", name], help=text, default=None)
+        else:
+            text = f"{text}  [default: {default}]"
+            yield click.Option([flag, name], help=text, type=type(default))
 
 
 def _declared(function: Callable[..., Any]) -> Iterator[tuple[str, Any, Any]]:

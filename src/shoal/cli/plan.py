@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,14 +16,21 @@ from shoal.planning.certificate import check_promise
 from shoal.planning.plan import honest_crowd
 from shoal.planning.plan import plan as make_plan
 from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
+from shoal.protocol.public_party import ROLES, PublicParty, read_party
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from shoal.analysis.power import Detection
     from shoal.planning.costs import PeopleNeeded
     from shoal.planning.guarantees import GuaranteeOverTime
+
+
+_MIN_CROWD = opt(
+    "The collector's min_crowd: warn about a smaller crowd.  [default: a collector's default]", "N"
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +84,10 @@ def _rows(
 
 @dataclass(frozen=True)
 class _Parties:
-    relay: str | None = opt("Origin of the relay: it sees who sends.", "URL")
-    analyzer: str | None = opt("Origin of the analyzer: it sees the reports.", "URL")
+    relay: str | None = opt("Public file or origin of the relay: it sees who sends.", "FILE_OR_URL")
+    analyzer: str | None = opt(
+        "Public file or origin of the analyzer: it sees the reports.", "FILE_OR_URL"
+    )
     messages: int | None = opt(
         "With --view counts: messages of one report.  [default: as few as will do]", "W"
     )
@@ -86,6 +96,32 @@ class _Parties:
     max_weight: int | None = opt(
         "With a leader: how many bits may be set.  [default: as few as will do]", "W"
     )
+
+    @cached_property
+    def files(self) -> dict[str, PublicParty]:
+        """The public files that are given, by the role of their party."""
+        given = {role: getattr(self, role) for role in ROLES}
+        return {
+            role: read_party(Path(value), role)[0]
+            for role, value in given.items()
+            if value is not None and "://" not in value
+        }
+
+    def plan(self, make: Callable[..., Plan], survey: Survey, **wish: Any) -> Plan:
+        """Make a plan for these parties, with the mark of their files."""
+        files = self.files.values()
+        wish |= {one.name: getattr(self, one.name) for one in fields(self)}
+        made = make(survey, **wish | {party.role: party.url for party in files})
+        one_key = len({party.signing_key for party in files}) < len(files)
+        if made.parties is not None and (one_key or any(party.mark for party in files)):
+            made = replace(made, parties=replace(made.parties, one_operator=True))
+        return made
+
+    @property
+    def device_key(self) -> dict[str, str]:
+        """The key that devices pin, if it is known."""
+        analyzer = self.files.get("analyzer")
+        return {} if analyzer is None else {"device_key": analyzer.signing_key}
 
 
 @dataclass(frozen=True)
@@ -118,10 +154,18 @@ def plan(
     within: float | None = opt(
         "Instead of --crowd: the error allowed for every share, such as 2%.", "PART"
     ),
-    share: float | None = opt(
-        "With --within: a share of a population that the people are a sample of.", "PART"
+    detect: float | None = opt(
+        "Instead of --crowd: the difference of two arms to be found, in percentage points.",
+        "POINTS",
     ),
+    share: float | None = opt(
+        "With --within: a share of a population that the people are a sample of. With --detect:"
+        " control's share.",
+        "PART",
+    ),
+    weekly: int | None = opt("With --detect: how many people report in a week.", "N"),
     level: float = cli.LEVEL,
+    min_crowd: int | None = _MIN_CROWD,
     parties: _Parties,
     files: _Files,
 ) -> out.Result:
@@ -139,33 +183,42 @@ def plan(
     With --within the crowd is computed: as many people as it takes to know every share that well,
     in the chosen view. The number for the other view is printed beside it.
 
+    With --detect the crowd is computed from an experiment: as many people as it takes to find such
+    an effect with a power of 80 %. Open answers and local noise are printed beside it.
+
     With --crowd-of the crowd is the number of rows of a table, or with --honest the honest part of
     them. That number becomes public.
     """
-    needed, arguments = None, vars(promise)
+    more: dict[str, Any] = {}
+    shown: out.Pieces = iter(())
+    arguments = vars(promise)
+    given = (rows, promise.crowd_size, within, detect)
+    if sum(one is not None for one in given) > 1 and (rows is not None or detect is not None):
+        raise InputError("give one of --crowd, --crowd-of, --within and --detect.")
     if rows is not None:
-        if promise.crowd_size is not None or within is not None:
-            raise InputError("give one of --crowd, --crowd-of and --within.")
         arguments = {**arguments, "crowd_size": honest_crowd(rows, promise.honest_fraction)}
     if within is not None:
-        needed, size = _people_needed(survey, within, share, level, promise)
+        known, size = _people_needed(survey, within, share, level, promise)
+        more, shown = {"people_needed": known.to_json()}, _show_needed(known)
+        arguments = {**arguments, "crowd_size": size}
+    elif detect is not None:
+        found, size = _people_to_detect(survey, detect, share, level, promise)
+        more, shown = {"people_needed": found.to_json()}, _show_detection(found, weekly)
         arguments = {**arguments, "crowd_size": size}
     elif share is not None:
-        raise InputError("--share needs --within, how far off it may be.")
+        raise InputError("--share needs --within or --detect.")
+    if weekly is not None and detect is None:
+        raise InputError("--weekly needs --detect.")
     with out.waiting():
-        made = make_plan(survey, **arguments, **vars(parties))
+        made = parties.plan(make_plan, survey, **arguments)
     files.write(made)
     with out.waiting():
-        document = _document(made)
+        document = _document(made, min_crowd) | parties.device_key
     text = _show(made, document, files.output)
     if rows is not None:
         public = f"The table has {rows:,} rows. With the plan this number becomes public.\n"
         text = chain([public], text)
-    if needed is None:
-        return out.Result(document, text)
-    return out.Result(
-        document | {"people_needed": needed.to_json()}, chain(_show_needed(needed), text)
-    )
+    return out.Result(document | more, chain(shown, text))
 
 
 def _people_needed(
@@ -173,23 +226,41 @@ def _people_needed(
 ) -> tuple[PeopleNeeded, int]:
     from shoal.planning.costs import people_needed  # it loads SciPy
 
+    asked = _asked_promise("--within", promise)
+    with out.waiting():
+        needed = people_needed(survey, **asked, within=within, share=share, level=level)
+    return needed, _size(needed, promise, f"knows a share within {within:g}", "error")
+
+
+def _people_to_detect(
+    survey: Survey, points: float, share: float | None, level: float, promise: _PlannedPromise
+) -> tuple[Detection, int]:
+    from shoal.analysis.power import people_to_detect  # it loads SciPy
+
+    asked, given = _asked_promise("--detect", promise), 0.5 if share is None else share
+    with out.waiting():
+        needed = people_to_detect(survey, points / 100, **asked, share=given, level=level)
+    return needed, _size(needed, promise, f"finds {points:g} points", "effect")
+
+
+def _asked_promise(option: str, promise: _PlannedPromise) -> dict[str, Any]:
     epsilon, delta, given = promise.epsilon, promise.delta, (promise.crowd_size, promise.q)
     if given != (None, None) or epsilon is None or delta is None:
         raise InputError(
-            "--within computes how many people are needed: give --epsilon and --delta, and neither"
+            f"{option} computes how many people are needed: give --epsilon and --delta, and neither"
             " --crowd nor --q."
         )
-    with out.waiting():
-        needed = people_needed(
-            survey, epsilon=epsilon, delta=delta, within=within, share=share, level=level
-        )
+    return {"epsilon": epsilon, "delta": delta}
+
+
+def _size(needed: PeopleNeeded | Detection, promise: _PlannedPromise, does: str, what: str) -> int:
     size = needed.counts if promise.view == "counts" else needed.reports
     if size is None:
         raise InputError(
-            f"no crowd of up to 10^12 people knows a share within {within:g} at this promise; allow"
-            " a larger error, epsilon or delta."
+            f"no crowd of up to 10^12 people {does} at this promise; allow a larger {what}, epsilon"
+            " or delta."
         )
-    return needed, size
+    return size
 
 
 @dataclass(frozen=True)
@@ -217,7 +288,12 @@ class _PromiseOverTime:
     group=plan,
 )
 def over_time(
-    *, survey: Survey = cli.SURVEY, promise: _PromiseOverTime, parties: _Parties, files: _Files
+    *,
+    survey: Survey = cli.SURVEY,
+    promise: _PromiseOverTime,
+    min_crowd: int | None = _MIN_CROWD,
+    parties: _Parties,
+    files: _Files,
 ) -> out.Result:
     """Plan for people who report again and again.
 
@@ -230,7 +306,7 @@ def over_time(
     if (promise.horizon is None) == (promise.releases is None):
         raise InputError("give one of --horizon and --releases.")
     with out.waiting():
-        made = plan_with_memory(survey, **vars(promise), **vars(parties))
+        made = parties.plan(plan_with_memory, survey, **vars(promise))
         count = promise.releases
         if promise.horizon is not None:
             count = parse_horizon(promise.horizon).releases
@@ -238,7 +314,7 @@ def over_time(
         guarantees = guarantees_over_time(made, count)
     files.write(made)
     with out.waiting():
-        document = _document(made, guarantees)
+        document = _document(made, min_crowd, guarantees) | parties.device_key
     return out.Result(document, _show(made, document, files.output))
 
 
@@ -270,7 +346,22 @@ def diff(
     return out.Result(change.to_json(), text, error=error)
 
 
-def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[str, Any]:
+def _below_minimum(plan: Plan, min_crowd: int | None) -> Iterator[str]:
+    """Yield a warning if collectors would refuse the plan for its crowd."""
+    from shoal.server.core.settings import ServiceSettings
+
+    minimum = ServiceSettings.min_crowd if min_crowd is None else min_crowd
+    if plan.crowd_size is not None and plan.crowd_size < minimum:
+        whose = "a collector's default" if min_crowd is None else "the collector's"
+        yield (
+            f"The crowd of {plan.crowd_size:,} is below {whose} minimum of {minimum:,}. A collector"
+            f" refuses the plan unless its setting min_crowd is {plan.crowd_size:,} or less."
+        )
+
+
+def _document(
+    plan: Plan, min_crowd: int | None, guarantees: Sequence[GuaranteeOverTime] = ()
+) -> dict[str, Any]:
     certificate = other = None
     if plan.crowd_size is not None:
         from shoal.planning.bounds import other_view
@@ -301,7 +392,7 @@ def _document(plan: Plan, guarantees: Sequence[GuaranteeOverTime] = ()) -> dict[
         if other is None
         else {"view": other.view, "q": other.q, "sigma_count": other.sigma, "reason": other.reason},
         "certificate": certificate,
-        "warnings": list(plan.warnings),
+        "warnings": [*plan.warnings, *_below_minimum(plan, min_crowd)],
     }
     if plan.memory is not None:
         document["memory"] = {"q1": float(plan.memory.q1), "q2": float(plan.memory.q2)}
@@ -317,10 +408,31 @@ def _show_needed(needed: PeopleNeeded) -> out.Pieces:
         f"To know a share {of} within {text_near(100 * needed.within)} % of all, at"
         f" {text_near(needed.level)} (normal, approximate), to about 1 %:"
     )
+    yield from _show_sizes(needed)
+
+
+def _show_detection(needed: Detection, weekly: int | None) -> out.Pieces:
+    several = f", {needed.comparisons} comparisons (Holm)" if needed.comparisons > 1 else ""
+    yield (
+        f"To find a difference of {text_near(100 * needed.effect)} points from"
+        f" {text_near(100 * needed.share)} % in control, at {text_near(needed.level)} with power"
+        f" {text_near(needed.power)}{several} (normal, approximate), to about 1 %:"
+    )
+    yield from _show_sizes(needed, weekly, [("open answers", needed.open)])
+
+
+def _show_sizes(
+    needed: PeopleNeeded | Detection,
+    weekly: int | None = None,
+    more: Sequence[tuple[str, int | None]] = (),
+) -> out.Pieces:
     rows = [("--view reports", needed.reports), ("--view counts", needed.counts)]
-    for name, people in [*rows, ("--promise local", needed.local)]:
-        number = "more than 10^12" if people is None else f"{people:,}"
-        yield f"{name:17}{number} people"
+    for name, people in [*more, *rows, ("--promise local", needed.local)]:
+        number = "more than 10^12 people" if people is None else f"{people:,} people"
+        if people is not None and weekly:
+            weeks = -(-people // weekly)
+            number += f", {weeks:,} week{'s' * (weeks > 1)} at {weekly:,} a week"
+        yield f"{name:17}{number}"
     yield ""
 
 
@@ -348,6 +460,8 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     facts.append(("crowd", crowd))
     if plan.parties is not None:
         facts += plan.parties.origins.items()
+        if "device_key" in document:
+            facts.append(("key for devices", document["device_key"]))
         facts.append(_limit(plan))
     if plan.window is not None:
         facts.append(("window", f"{plan.window} seconds; a crowd must fill within one"))
@@ -361,6 +475,8 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     if sigma > plan.crowd_size:
         noise = "counts will be mostly noise; use a larger crowd or epsilon"
         facts.append(("", f"[yellow]{noise}[/yellow]"))
+    if plan.survey.arms:
+        facts += _detectable(plan)
     facts.append(("local epsilon", f"{text_up(plan.local_epsilon)}, of a single report"))
     warning = single_report(plan.local_epsilon, float(plan.q))
     if warning is not None:
@@ -384,3 +500,21 @@ def _limit(plan: Plan) -> tuple[str, str]:
     price = overflow.price(plan.crowd_size, float(plan.q), float(plan.promise.epsilon))
     cost = f"dropped bits cost {text_up(price, 2)} of delta" if price else "every bit fits"
     return overflow.name, f"{overflow.max_weight} for {plan.bits} bits; {cost}"
+
+
+def _detectable(plan: Plan) -> list[tuple[str, object]]:
+    """Say which difference of two arms one crowd finds, beside open answers and local noise."""
+    from shoal.analysis.experiments import outcomes_of  # it loads SciPy
+    from shoal.analysis.power import detectable_effect
+
+    arms = [arm.name for arm in plan.survey.arms if outcomes_of(plan.survey, arm)]
+    facts: list[tuple[str, object]] = []
+    for arm in arms:
+        effects = detectable_effect(plan, arm=arm)
+        planned, plain, local = (
+            "no effect" if one is None else f"{text_up(100 * one, 3)} points"
+            for one in (effects.planned, effects.open, effects.local)
+        )
+        facts.append(("detects", f"{planned} between arms, at 50 % with power 0.8"))
+        facts.append(("", f"                 open answers {plain}, local noise {local}"))
+    return facts

@@ -37,7 +37,8 @@ from shoal.protocol.survey import Survey
 from shoal.reports.page import PageText, markdown, page
 from shoal.reports.protection import OBSERVER_HEADS, Fact, ratio_in_words
 from shoal.reports.publication import csv_text, write_document
-from shoal.reports.sections import MAX_CELLS, Table, TableRow
+from shoal.reports.sections import MAX_CELLS
+from shoal.reports.tables import Table, TableRow
 from shoal.support.checks import check_level, check_text
 from shoal.support.results import Displayed, Section, TableExport
 from shoal.support.rounding import text_up

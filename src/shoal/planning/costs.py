@@ -217,7 +217,9 @@ def compare(
     if not 1e-9 <= check_number("relative_error", relative_error) <= 1e9:
         raise InputError(f"relative_error must be above 0, got {relative_error}.")
     error = Fraction(share) * Fraction(relative_error)
-    question = _Question(survey, crowd, float(texts[0]), float(texts[1]), error, check_level(level))
+    question = CrowdSearch(
+        survey, crowd, float(texts[0]), float(texts[1]), error, check_level(level)
+    )
     return Comparison(survey, crowd, *texts, share, relative_error, level, question.costs())
 
 
@@ -270,7 +272,7 @@ def people_needed(
     if share is not None and not 0 < check_number("share", share) < 1:
         raise InputError(f"share must be strictly between 0 and 1, got share={share}.")
     sampled = 0.0 if share is None else share * (1 - share)
-    wanted = _Question(survey, 1, *numbers, Fraction(within), check_level(level), sampled)
+    wanted = CrowdSearch(survey, 1, *numbers, Fraction(within), check_level(level), sampled)
     keeps = (wanted.proven, wanted.counts, wanted.local)
     return PeopleNeeded(within, share, level, *(wanted.people_needed(one) for one in keeps))
 
@@ -280,7 +282,9 @@ Keeps = Callable[[int, float], bool]
 
 
 @dataclass(frozen=True)
-class _Question:
+class CrowdSearch:
+    """The noise that a promise costs a survey, and the smallest crowd that knows a share."""
+
     survey: Survey
     crowd: int
     epsilon: float
@@ -288,6 +292,12 @@ class _Question:
     error: Fraction  # of a share, to either side
     level: float
     sampled: float = 0.0  # the variance that drawing one person from a population adds
+    flips: float = 1.0  # the variance of the flips, in units of that of a count
+    sigmas: float | None = None  # that the error is; by default those of an interval at the level
+
+    @property
+    def _sigmas(self) -> float:
+        return normal_factor(self.level) if self.sigmas is None else self.sigmas
 
     def proven(self, crowd: int, q: float) -> bool:
         domain = domain_of(self.survey)
@@ -379,7 +389,7 @@ class _Question:
         z sqrt(pq) / (p - q) = error sqrt(N) (SDP 4); with r = (error sqrt(N) / z)^2 this is
         (p - q)^2 = 1 / (1 + 4r).
         """
-        spread = crowd * (self.error / normal_factor(self.level)) ** 2 - self.sampled
+        spread = (crowd * (self.error / self._sigmas) ** 2 - self.sampled) / self.flips
         if spread <= 0:
             return 0.0
         # (1 - 1/sqrt(1 + 4r)) / 2 without cancellation for small r
@@ -394,8 +404,8 @@ class _Question:
         """
         local = self._local_q
         spread = local * (1 - local) / (1 - 2 * local) ** 2 if local < 0.5 else math.inf
-        error = self.error / normal_factor(self.level)
-        top = (spread + self.sampled) / error**2 * (1 + 1e-9)
+        error = self.error / self._sigmas
+        top = (self.flips * spread + self.sampled) / error**2 * (1 + 1e-9)
         most = MAX_CROWD if top > MAX_CROWD else max(math.ceil(top), 1)
 
         @cache

@@ -394,6 +394,8 @@ _KINDS: dict[str, type[AskedQuestion]] = {
     question.kind: question
     for question in (Flags, Choice, YesNo, Number, Date, Text, Arm, Retention, Funnel)
 }
+KINDS: Mapping[str, type[AskedQuestion]] = _KINDS
+"""The kinds of questions that people are asked, by their names."""
 
 
 def _question_from_json(document: object, before: Sequence[Question]) -> Question:

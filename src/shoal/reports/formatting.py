@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ FAR_MORE = "Anyone who sees single reports learns far more."
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
+_DAY = 86_400
 
 
 class Figures(NamedTuple):
@@ -290,6 +292,25 @@ def sum_note(estimates: Mapping[str, Any]) -> list[str]:
     return [] if note is None else [note[0].upper() + note[1:]]
 
 
+def count_text(row: Mapping[str, Any], reports: int) -> str:
+    """Return a count with its interval, rounded outwards, as short as is true.
+
+    >>> count_text({"constrained": 1240.2, "low": 1230.9, "high": 1249.1}, 10_000)
+    '1,240 ± 10'
+    >>> count_text({"constrained": 3.0, "low": -20.0, "high": 30.0}, 10_000)
+    '0 to 30'
+    """
+    low, high = max(math.floor(row["low"]), 0), min(math.ceil(row["high"]), reports)
+    if row.get("incompatible") or (low <= 0 and high >= reports):
+        return "not known"
+    count = round(row["constrained"])
+    low, high = min(low, count), max(high, count)
+    margin = max(count - low, high - count)
+    if count - margin < 0 or count + margin > reports:
+        return f"{low:,} to {high:,}"
+    return f"{count:,} ± {margin:,}"
+
+
 def release_note(plan: Plan) -> list[str]:
     """Return a sentence about what is released, if it is less than the reports."""
     if plan.view == "reports":
@@ -300,3 +321,33 @@ def release_note(plan: Plan) -> list[str]:
         f"This release holds how many reports set {each}, and nothing that links the bits of one"
         f" report. The noise was chosen for that. {alone or FAR_MORE}"
     ]
+
+
+def window_in_words(plan: Plan, window: int) -> str:
+    """Return the days of a window, or its hours if it does not begin and end at midnight."""
+    if plan.window is None:
+        return "no window"
+    first, last = window * plan.window, (window + 1) * plan.window
+    if first % _DAY == 0 == last % _DAY:
+        days = [_utc("%Y-%m-%d", first), _utc("%Y-%m-%d", last - _DAY)]
+        return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
+    same = _utc("%Y-%m-%d", first) == _utc("%Y-%m-%d", last)
+    end = _utc("%H:%M" if same else "%Y-%m-%d %H:%M", last)
+    return f"{_utc('%Y-%m-%d %H:%M', first)} to {end} UTC"
+
+
+def _utc(style: str, seconds: int) -> str:
+    return time.strftime(style, time.gmtime(seconds))
+
+
+def crowd_name(plan: Plan, crowd: Mapping[str, Any]) -> str:
+    """Return the display name of a crowd: its number, and its window as dates."""
+    number = f"crowd {crowd['name']}"
+    return number if plan.window is None else f"{number}, {window_in_words(plan, crowd['window'])}"
+
+
+def unreadable_note(plan: Plan, unreadable: int) -> str:
+    """Describe the messages that an analyzer could not read."""
+    if plan.view == "counts":
+        return f"{unreadable:,} messages could not be read; each may have made a report incomplete."
+    return f"{unreadable:,} reports could not be read, and are not counted."

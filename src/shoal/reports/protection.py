@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.analysis.crowds import in_crowds
 from shoal.analysis.tally import Tally
+from shoal.errors import PrivacyRefusal
 from shoal.planning.composition import composed_delta, composed_epsilon
+from shoal.planning.guarantees import GuaranteeOverTime, guarantees_over_time
 from shoal.planning.threats import single_report, what_holds
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan, View
@@ -146,6 +148,37 @@ def promise_of_sum(
         "composition of the crowds" if epsilon < local else "local epsilons add up",
         plan.view,
     )
+
+
+def promise_of_releases(releases: Mapping[Plan, int]) -> str:
+    """Return what holds for a person who is in all releases of plans, of each so many.
+
+    Releases of one plan compose; the bounds of several plans add up (basic composition, theorem).
+    """
+    try:
+        bounds = [_over_all(plan, count) for plan, count in releases.items()]
+    except PrivacyRefusal:
+        return "Nothing is proven for a person who is in several releases."
+    epsilon = text_up(round_up(math.fsum(one.epsilon for one in bounds)), 4)
+    delta = math.fsum(one.delta for one in bounds)
+    person = f"For a person who is in all {sum(releases.values()):,} releases"
+    if not delta:
+        return (
+            f"{person}, no crowd is relied on: epsilon {epsilon} holds against anyone who sees all"
+            " of their reports (local)."
+        )
+    return (
+        f"{person}, the promises compose: epsilon {epsilon}, delta {text_up(delta, 3)}, against"
+        " anyone who reads all of them. This is a theorem."
+    )
+
+
+def _over_all(plan: Plan, releases: int) -> GuaranteeOverTime:
+    found = {one.holds_for: one for one in guarantees_over_time(plan, releases)}
+    crowds = found.get("changing crowds, every release")
+    if crowds is not None and crowds.kind == "proven":
+        return crowds
+    return found["answers that change, every release"]
 
 
 def one_crowd(whole: Mapping[str, Any] | None) -> str:

@@ -8,18 +8,20 @@ estimates and tests are folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import NUMBERS, Estimates
+from shoal.analysis.experiments import experiments_of
+from shoal.analysis.funnels import funnels_of
 from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.protocol.questions import MISSING
-from shoal.protocol.survey import Cross, Number, Question, Survey
+from shoal.protocol.survey import Arm, Cross, Funnel, Number, Question, Survey
 from shoal.reports.charts import (
     WIDTHS,
     Layout,
@@ -28,8 +30,11 @@ from shoal.reports.charts import (
     difference_chart,
     histogram,
     page_layout,
+    sparkline,
     trend_chart,
+    width_charts,
 )
+from shoal.reports.experiments import experiment_parts, funnel_part
 from shoal.reports.formatting import (
     Figures,
     PlainShare,
@@ -48,61 +53,22 @@ from shoal.reports.formatting import (
     whole_number,
 )
 from shoal.reports.protection import Fact
+from shoal.reports.tables import Cell, Matrix, Table, TableRow
 from shoal.support.rounding import text_up
 
 _MAX_WORDS = 200
 """Texts that a page lists; the JSON has them all."""
 _SHADES = 8
 """Steps from a share of 0 to the largest of a matrix, each a class of the style sheet."""
-_LAYOUTS = {7: "slim", 11: "broad"}
-"""Classes of a matrix with up to so many columns: where they have room side by side."""
 _NO_FIT = "no true count fits these reports"
 MAX_CELLS = 100
 """Cells of a cross that are shown as a matrix with shares; a larger one is a list of counts."""
 
 
-class TableRow(NamedTuple):
-    """A row of a table: its label, its cells, and a note below the label."""
-
-    label: str
-    cells: Sequence[Any]
-    note: str = ""
-
-
-class Table(NamedTuple):
-    """A table with a caption; the first of the heads is that of the labels."""
-
-    caption: str
-    heads: Sequence[str]
-    rows: Sequence[TableRow]
-
-
-class Cell(NamedTuple):
-    """A number of a matrix with its interval, and how dark it is."""
-
-    value: str
-    interval: str = ""
-    shade: int | None = None
-
-
-class Matrix(NamedTuple):
-    """Rows and columns of names; the first of the heads is that of the rows."""
-
-    caption: str
-    heads: Sequence[str]
-    rows: Sequence[TableRow]
-
-    @property
-    def layout(self) -> str:
-        """The class that says how much room its columns need; more than eleven never have it."""
-        columns = len(self.heads) - 1
-        return next((name for most, name in _LAYOUTS.items() if columns <= most), "stacked")
-
-
 def results(
     estimates: Estimates, level: float = 0.95, texts: Iterable[DecodedTexts] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Return mean and quantiles of each number, a table of each cross, and the decoded texts.
+    """Return what is found beyond counts: of numbers, crosses, texts, experiments and funnels.
 
     A cross of more than `MAX_CELLS` cells has no table. Nor has one of crowds whose people may be
     the same, since no test of independence holds for them.
@@ -126,6 +92,8 @@ def results(
             for name in crosses
         },
         "texts": {one.question: one.to_json() for one in decoded},
+        "experiments": experiments_of(estimates, level),
+        "funnels": funnels_of(estimates, level),
     }
 
 
@@ -139,13 +107,17 @@ def question_sections(survey: Survey, document: Mapping[str, Any]) -> list[dict[
     ]
     layouts = {kind: page_layout(estimates, width, shown) for kind, width in WIDTHS.items()}
     return [
-        _section(question, f"question-{number}", document, layouts)
+        _section(survey, question, f"question-{number}", document, layouts)
         for number, question in enumerate(survey, 1)
     ]
 
 
 def _section(
-    question: Question, id: str, document: Mapping[str, Any], layouts: Mapping[str, Layout]
+    survey: Survey,
+    question: Question,
+    id: str,
+    document: Mapping[str, Any],
+    layouts: Mapping[str, Layout],
 ) -> dict[str, Any]:
     estimates, name = document["estimates"], question.name
     section: dict[str, Any] = {
@@ -164,11 +136,12 @@ def _section(
         draw = histogram if question.kind == "number" else bar_chart
         summary = document["numbers"].get(name)
         section["lead"] = lead(question, estimates, summary)
-        section["share_charts"] = _charts(
+        section["share_charts"] = width_charts(
             lambda width, **given: draw(question, estimates, width, **given), f"{id}-shares"
         )
         section["facts"] = _numbers(question, summary)
     return section | {
+        "parts": _parts(survey, question, id, document),
         "charts": [
             chart(question, estimates, layout, name=f"{id}-{kind}", class_=kind)
             for kind, layout in layouts.items()
@@ -177,12 +150,31 @@ def _section(
     }
 
 
+def _parts(
+    survey: Survey, question: Question, id: str, document: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the outcomes of an experiment below its arm, and the steps of a funnel."""
+    name = question.name
+    if isinstance(question, Arm) and name in document.get("experiments", {}):
+        return experiment_parts(survey, question, document["experiments"][name], id)
+    if isinstance(question, Funnel) and name in document.get("funnels", {}):
+        return [funnel_part(question, document["funnels"][name])]
+    return []
+
+
+NOT_KNOWN = "Not known"
+
+
 class Lead(NamedTuple):
-    """The one number of a question that everybody reads, and what it is of."""
+    """The one number of a question that everybody reads, and what it is of.
+
+    `label` is the option in files, if it is a share.
+    """
 
     number: str
     of: str
     answer: str = ""
+    label: str = ""
 
 
 def lead(
@@ -192,7 +184,7 @@ def lead(
     if summary is not None and summary["mean"] is not None:
         mean, (first, last) = summary["mean"], summary["limits"]
         if mean["low"] <= first and mean["high"] >= last:
-            return Lead("Not known", "The average can be any possible number.")
+            return Lead(NOT_KNOWN, "The average can be any possible number.")
         ends = f"{number_text(mean['low'])} to {number_text(mean['high'])}"
         return Lead(_with_unit(question, number_text(mean["value"])), f"on average ({ends})")
     rows = estimates["questions"][question.name]
@@ -201,14 +193,44 @@ def lead(
     top = max(shares, key=lambda label: shares[label].share)
     people = count_unit(estimates)
     if shares[top].is_unknown:
-        return Lead("Not known", f"Chance and noise hide how {people} answered.")
+        return Lead(NOT_KNOWN, f"Chance and noise hide how {people} answered.")
     if rows[top].get("incompatible"):
-        return Lead("Not known", f"These reports do not fit the plan: {_NO_FIT}.")
+        return Lead(NOT_KNOWN, f"These reports do not fit the plan: {_NO_FIT}.")
     number = shares[top].text
     number = number[0].upper() + number[1:]
     if top == MISSING:
-        return Lead(number, f"of {people} gave no answer")
-    return Lead(number, f"of {people} answered", shown[top])
+        return Lead(number, f"of {people} gave no answer", label=top)
+    return Lead(number, f"of {people} answered", shown[top], top)
+
+
+def lead_over_crowds(
+    question: Question, documents: Sequence[Mapping[str, Any]], name: str
+) -> tuple[Lead, Markup | None]:
+    """Return the lead of the last of some crowds, and how its number changed over all of them.
+
+    A document is the JSON of a crowd's results. There is no picture of one crowd, nor of a number
+    that is not known; `name` begins the ids of the picture.
+    """
+    last = documents[-1]
+    found = lead(question, last["estimates"], last["numbers"].get(question.name))
+    if found.label:
+        shares = [
+            option_shares(question, one["estimates"]["questions"][question.name],
+                          one["estimates"]["reports"])[found.label]
+            for one in documents
+        ]  # fmt: skip
+        rows = [(one.share, max(one.low, 0.0), min(one.high, 1.0)) for one in shares]
+        texts = [one.text for one in shares]
+    elif found.number != NOT_KNOWN:
+        means = [one["numbers"][question.name]["mean"] for one in documents]
+        rows = [(one["value"], one["low"], one["high"]) for one in means]
+        texts = [f"{number_text(value)} ± {number_text((high - low) / 2)}"
+                 for value, low, high in rows]  # fmt: skip
+    if found.number == NOT_KNOWN or len(documents) < 2:
+        return found, None
+    title = f"{question.heading}: {found.answer or found.of} over {len(documents)} crowds"
+    described = f"First {texts[0]}, last {texts[-1]}."
+    return found, sparkline(title, rows, described, name=name)
 
 
 def paragraphs(text: str | None) -> list[str]:
@@ -219,11 +241,6 @@ def paragraphs(text: str | None) -> list[str]:
 def _with_unit(question: Question, number: str) -> str:
     unit = question.unit if isinstance(question, Number) else None
     return f"{number} {unit}" if unit else number
-
-
-def _charts(draw: Callable[..., Markup], id: str) -> list[Markup]:
-    """Return a chart in each width; the style sheet shows one of them."""
-    return [draw(width, name=f"{id}-{kind}", class_=kind) for kind, width in WIDTHS.items()]
 
 
 def option_table(question: Question, estimates: Mapping[str, Any]) -> Table:
@@ -494,7 +511,7 @@ def trend_section(
         "about": f"{len(crowds)} crowds. With a probability of at least {level_in_words(document)},"
         " all intervals of this question contain their true shares at once, over all options and"
         " crowds. Lines are the shares that fit the question.",
-        "charts": _charts(
+        "charts": width_charts(
             lambda width, **given: trend_chart(
                 question.heading, options, crowds, width, shown, **given
             ),
@@ -548,7 +565,7 @@ def _difference(
         "id": id,
         "heading": question.heading,
         "text": paragraphs(getattr(question, "text", None)),
-        "charts": _charts(
+        "charts": width_charts(
             lambda width, **given: difference_chart(
                 question.heading, options, width, shown, **given
             ),

@@ -12,7 +12,7 @@ kernels whose time does not.
 from __future__ import annotations
 
 import ctypes
-from functools import cache, cached_property
+from functools import cache
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -68,6 +68,7 @@ class Field:
     def _is_reduced(self, vector: bytes) -> bool:
         return all(element < self.modulus for element in self.integers(vector))
 
+    @cache  # noqa: B019  there are two fields, and numbers of aggregators are small
     def inverse(self, number: int) -> bytes:
         """Return 1 / number as a vector of one element."""
         return self.vector([pow(number, -1, self.modulus)])
@@ -192,73 +193,60 @@ class _KernelField(Field):
         super().__init__(size)
         self._functions, self._wide = functions, int(size == 16)
 
-    @cached_property
-    def _montgomery(self) -> int:
-        return (1 << 8 * self.size) % self.modulus
-
     @cache  # noqa: B019
     def _constants(self, length: int, n: int) -> tuple[bytes, bytes, bytes]:
         """Return the n-th roots in Montgomery form, and 1 / length in that form and plain."""
-        roots = self.vector(root * self._montgomery for root in self.roots(n))
-        inverse = pow(length, -1, self.modulus)
-        return roots, self.vector([inverse * self._montgomery]), self.vector([inverse])
+        inverse, r = pow(length, -1, self.modulus), 1 << 8 * self.size
+        roots = self.vector(root * r for root in self.roots(n))
+        return roots, self.vector([inverse * r]), self.vector([inverse])
 
     def _lengths(self, *expected: tuple[bytes, int]) -> None:
         if any(len(vector) != length * self.size for vector, length in expected):
             raise VdafError("two vectors do not have the same length.")
 
-    def _out(self, length: int) -> ctypes.Array[ctypes.c_char]:
-        return ctypes.create_string_buffer(length * self.size)
+    def _call(self, name: str, length: int, *arguments: int | bytes) -> bytes:
+        """Return the `length` elements that a function writes."""
+        out = ctypes.create_string_buffer(length * self.size)
+        getattr(self._functions, name)(self._wide, *arguments, out)
+        return out.raw
 
     def _is_reduced(self, vector: bytes) -> bool:
         return bool(self._functions.check(self._wide, len(vector) // self.size, vector))
 
     def expand(self, seed: bytes, tag: bytes, binder: bytes, length: int) -> bytes:
-        message, out = xof_message(seed, tag, binder), self._out(length)
-        self._functions.expand(self._wide, message, len(message), length, out)
-        return out.raw
+        message = xof_message(seed, tag, binder)
+        return self._call("expand", length, message, len(message), length)
 
     def sum(self, matrix: bytes, rows: int) -> bytes:
         length = len(matrix) // self.size // rows
         self._lengths((matrix, rows * length))
-        out = self._out(length)
-        self._functions.sum(self._wide, rows, length, matrix, out)
-        return out.raw
+        return self._call("sum", length, rows, length, matrix)
 
     def subtract(self, left: bytes, right: bytes) -> bytes:
         length = len(left) // self.size
         self._lengths((left, length), (right, length))
-        out = self._out(length)
-        self._functions.subtract(self._wide, length, left, right, out)
-        return out.raw
+        return self._call("subtract", length, length, left, right)
 
     def dots(self, matrix: bytes, vector: bytes) -> bytes:
-        length = len(vector) // self.size
-        rows = len(matrix) // len(vector)
+        length, rows = len(vector) // self.size, len(matrix) // len(vector)
         self._lengths((matrix, rows * length), (vector, length))
-        out = self._out(rows)
-        self._functions.dots(self._wide, rows, length, matrix, vector, out)
-        return out.raw
+        return self._call("dots", rows, rows, length, matrix, vector)
 
     def pair_products(self, matrix: bytes, length: int) -> bytes:
         pairs = len(matrix) // self.size // length // 2
         self._lengths((matrix, 2 * pairs * length))
-        out = self._out(length)
-        self._functions.pair_products(self._wide, pairs, length, matrix, out)
-        return out.raw
+        return self._call("pair_products", length, pairs, length, matrix)
 
     def extend(self, matrix: bytes, length: int, n: int) -> bytes:
         rows = len(matrix) // self.size // length
         self._lengths((matrix, rows * length))
         roots, scale, _ = self._constants(length, n)
-        out = self._out(rows * n)
-        self._functions.extend(self._wide, rows, length, n, matrix, roots, scale, out)
-        return out.raw
+        return self._call("extend", rows * n, rows, length, n, matrix, roots, scale)
 
     def lagrange(self, point: bytes, n: int) -> tuple[bytes, bool]:
         self._lengths((point, 1))
         roots, _, scale = self._constants(n, n)
-        out = self._out(n)
+        out = ctypes.create_string_buffer(n * self.size)
         proper = self._functions.lagrange(self._wide, n, roots, scale, point, out)
         return out.raw, not proper
 
@@ -270,15 +258,8 @@ class _KernelField(Field):
         self._lengths((measurement, length), (randomness, calls), (seeds, 2 * chunk))
         if n <= calls:
             raise VdafError("the wires are shorter than the calls of the gadget.")
-        out, minus = self._out(2 * chunk * n), self._inverse_of(shares)
-        self._functions.range_wires(
-            self._wide, length, chunk, n, measurement, randomness, minus, seeds, out
-        )
-        return out.raw
-
-    @cache  # noqa: B019
-    def _inverse_of(self, shares: int) -> bytes:
-        return self.inverse(shares)
+        vectors = measurement, randomness, self.inverse(shares), seeds
+        return self._call("range_wires", 2 * chunk * n, length, chunk, n, *vectors)
 
 
 @cache

@@ -12,32 +12,18 @@ The sum over the aggregators must satisfy the gadget, and the outputs of the cir
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import VdafError
 
 if TYPE_CHECKING:
+    from shoal.protocol.vdaf.circuits import Circuit
     from shoal.protocol.vdaf.field import Field
 
 
 def next_power_of_2(number: int) -> int:
     """Return the smallest power of two that is not below the number."""
     return 1 << (number - 1).bit_length()
-
-
-class Gadget(Protocol):
-    """The part of a circuit that is not affine."""
-
-    @property
-    def arity(self) -> int:
-        """The number of its inputs."""
-
-    @property
-    def degree(self) -> int:
-        """The degree of the polynomial that it computes."""
-
-    def evaluate(self, field: Field, inputs: bytes, length: int) -> bytes:
-        """Return its value for each of `length` columns; row i has input i."""
 
 
 @dataclass(frozen=True)
@@ -75,32 +61,14 @@ class Polynomial:
         return value
 
 
-class ProvableCircuit(Protocol):
-    """What a proof needs to know of a validity circuit."""
-
-    @property
-    def field(self) -> Field: ...
-    @property
-    def gadget(self) -> Gadget: ...
-    @property
-    def calls(self) -> int:
-        """How often the gadget is called."""
-
-    @property
-    def outputs_length(self) -> int:
-        """How many outputs must be zero."""
-
-    def wires(self, measurement: bytes, seeds: bytes, joint: bytes, n: int, shares: int) -> bytes:
-        """Return the wires, a row of n values each: the seed, an input for each call, and zeros."""
-
-    def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
-        """Return the outputs, given the gadget's result for each call."""
+Gadget = PairProducts | Polynomial
+"""`evaluate` returns its value for each of `length` columns; row i has input i."""
 
 
 class Flp:
     """Proofs for one circuit; the vectors may be shares, since every query is linear."""
 
-    def __init__(self, circuit: ProvableCircuit) -> None:
+    def __init__(self, circuit: Circuit[Any, Any]) -> None:
         gadget = circuit.gadget
         self._circuit, self._gadget, self._field = circuit, gadget, circuit.field
         self._wire = next_power_of_2(1 + circuit.calls)

@@ -58,14 +58,8 @@ class PingPong:
         return self._prio3.verify_next(self._ctx, state, _decode(_FINISH, inbound))
 
     def _init(self, aggregator: int, report: AggregatorInput) -> tuple[VerifyState, bytes]:
-        return self._prio3.verify_init(
-            self._verify_key,
-            self._ctx,
-            aggregator,
-            report.nonce,
-            report.public_share,
-            report.input_share,
-        )
+        sent = report.nonce, report.public_share, report.input_share
+        return self._prio3.verify_init(self._verify_key, self._ctx, aggregator, *sent)
 
 
 def _encode(kind: int, field: bytes) -> bytes:
@@ -77,4 +71,4 @@ def _decode(kind: int, message: bytes) -> bytes:
     field = message[_HEADER:]
     if message[:_HEADER] != _encode(kind, field)[:_HEADER]:
         raise VdafError("a message of the other aggregator is malformed.")
-    return bytes(field)
+    return field

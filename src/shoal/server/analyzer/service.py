@@ -21,9 +21,10 @@ from shoal.server.core.http import App
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
-from shoal.server.core.public import make_public
+from shoal.server.core.public import RESULTS, make_public, with_results
 from shoal.server.core.service import Party
 from shoal.server.core.settings import AnalyzerSettings
+from shoal.server.core.tokens import Token
 from shoal.server.storage.records import Declaration
 from shoal.server.storage.windows import IncompleteCrowd
 
@@ -52,6 +53,7 @@ class Analyzer(Party):
     returns seconds since 1970; by default it does not jump.
     """
 
+    crowd_columns = None  # only the relay knows whether a crowd has all its reports
     public: App
     console: App
     store: AnalyzerStore
@@ -76,12 +78,19 @@ class Analyzer(Party):
             opened=self._opened,
             damaged=self._note_damage,
         )
+        agreement = self.service.agreement
+        if agreement is not None and (relay := agreement.other) is not None:
+            label = f"{relay.role} {relay.fingerprint[:9]}"
+            token = Token.new("relay", label, key=relay.signing_key)
+            self.service.tokens.agree(token, agreement.token, relay.made)
         self._opening_thread = self.service.add_thread("opening")
         self.administration = Administration(self.service, self.store, self.settings)
         endpoint = RelayEndpoint(self.service, self.administration, self)
         self.public = make_public(self.administration, endpoint)
+        on, folder = self.settings.public_results, self.service.folder / RESULTS
+        self.public, writing = with_results(self.public, self.administration, folder, on=on)
         self.console = make_console(self.administration)
-        self.service.start(None, self, self._open_crowds())
+        self.service.start(None, self, self._open_crowds(), *writing)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -190,6 +199,7 @@ class Analyzer(Party):
     def after_sweep(self) -> None:
         """Look for a crowd to open: a damaged chunk may have been repaired."""
         self._complete.set()
+        self.administration.changed.set()
 
 
 def serve_analyzer(

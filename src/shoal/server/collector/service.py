@@ -28,7 +28,7 @@ from shoal.server.core.ingest import Committer, Lookups
 from shoal.server.core.listeners import Listeners, bind, leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Send
-from shoal.server.core.public import PublicEndpoint, make_public
+from shoal.server.core.public import RESULTS, PublicEndpoint, make_public, with_results
 from shoal.server.core.service import Party
 from shoal.server.core.settings import Settings
 from shoal.server.core.tokens import bearer_token
@@ -72,7 +72,7 @@ class Collector(Party):
     ) -> None:
         self.settings, self.metrics = settings or Settings(), Metrics()
         super().__init__(folder, self.settings, self.metrics, clock)
-        self._housekeeper = housekeeper
+        self.service.is_housekeeper = housekeeper
         self._lookups = Lookups(self.service)
 
     async def __aenter__(self) -> Self:
@@ -91,8 +91,14 @@ class Collector(Party):
         self.public = make_public(self.administration, endpoint)
         if service.is_shared:
             self.public = self._look_up_unknown(self.public)
+        # The first process writes the results, for the others too.
+        own = service.is_housekeeper
+        folder = (service.folder if own else service.folder.parent) / RESULTS
+        self.public, writing = with_results(
+            self.public, self.administration, folder, on=settings.public_results, writes=own
+        )
         self.console = make_console(self.administration)
-        service.start(committer, self)
+        service.start(committer, self, *writing)
         return self
 
     def _look_up_unknown(self, public: App) -> App:
@@ -115,13 +121,16 @@ class Collector(Party):
 
     def sweep(self) -> None:
         self.administration.keep_up()
-        if not self._housekeeper:
+        if not self.service.is_housekeeper:
             self.store.database.keep_up()
             return
         super().sweep()
 
+    def after_sweep(self) -> None:
+        self.administration.changed.set()
+
     def last_sweep(self) -> None:
-        if self._housekeeper:
+        if self.service.is_housekeeper:
             super().last_sweep()
 
 

@@ -20,11 +20,11 @@ from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.reports import publish
+from shoal.reports.formatting import unreadable_note
 from shoal.reports.publication import csv_text, write_table
 from shoal.server.console import schemas
 from shoal.server.console.console import Console, CrowdRelease
-from shoal.server.console.pages import unreadable_note
-from shoal.server.console.planning import MAX_REQUEST_SIZE, PlanRequestError
+from shoal.server.console.planner import MAX_REQUEST_SIZE, PlanRequestError
 from shoal.server.console.schemas import Json
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
@@ -77,6 +77,12 @@ async def origins(console: Console, request: Request) -> Json:
         raise Refusal(problems.BAD_ORIGINS)
     await console.set_origins(request, document["origins"])
     return {"origins": console.plan_of(request).origins}
+
+
+async def publicity(console: Console, request: Request) -> Json:
+    wanted = read_as(schemas.Publicity, await read_document(request))
+    await console.set_public(request, wanted.public)
+    return {"public": console.plan_of(request).is_public}
 
 
 async def certificate(console: Console, request: Request) -> Response:

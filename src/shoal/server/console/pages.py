@@ -7,8 +7,7 @@ after their content, so that browsers may keep them.
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,7 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from shoal.analysis.screening import Screening
 from shoal.protocol.plan import Plan
 from shoal.protocol.promise import read_certificate
-from shoal.reports.formatting import THIN, flip_in_words
+from shoal.reports.formatting import THIN, flip_in_words, unreadable_note
 from shoal.reports.page import environment, style_sheet
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal, media_type, read_body
@@ -28,6 +27,7 @@ from shoal.server.core.openapi import SAFE
 from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import Token
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason
+from shoal.server.storage.windows import DAY
 from shoal.support.rounding import round_down, text_near, text_up
 
 SAFE_PAGE = SAFE | {
@@ -38,9 +38,8 @@ SAFE_PAGE = SAFE | {
 }
 """Headers of every page: no style or script but those of the console, and no frame around it."""
 
-_SMALL, _MAX_FIELDS = 64 << 10, 200
+_SMALL = 64 << 10
 _MEDIA = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
-_DAY = 86_400
 _REASONS: dict[Reason, str] = {
     "window": "its window ended before it was complete",
     "deadline": "it was not complete before the deadline",
@@ -98,8 +97,10 @@ class Form(dict[str, str]):
         return ""
 
 
-async def read_form(request: Request, max_size: int = _SMALL) -> Form:
-    """Read a form of at most `max_size` bytes; of several fields with one name the first counts."""
+async def read_fields(
+    request: Request, max_size: int = _SMALL, max_fields: int = 200
+) -> list[tuple[str, str]]:
+    """Read the fields of a form of at most `max_size` bytes, in their order, stripped."""
     headers = dict(request.scope["headers"])
     if media_type(headers) != b"application/x-www-form-urlencoded":
         raise Refusal(problems.WRONG_TYPE)
@@ -108,29 +109,15 @@ async def read_form(request: Request, max_size: int = _SMALL) -> Form:
         raise Refusal(body)
     try:
         text = body.decode("ascii")
-        fields = parse_qsl(
-            text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
-        )
+        fields = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=max_fields)
     except ValueError as error:  # not ASCII, not UTF-8, or too many fields
         raise Refusal(problems.BAD_REQUEST) from error
-    return Form({name: value.strip() for name, value in reversed(fields)})
+    return [(name, value.strip()) for name, value in fields]
 
 
-def window_in_words(plan: Plan, window: int) -> str:
-    """Return the days of a window, or its hours if it does not begin and end at midnight."""
-    if plan.window is None:
-        return "no window"
-    first, last = window * plan.window, (window + 1) * plan.window
-    if first % _DAY == 0 == last % _DAY:
-        days = [_utc("%Y-%m-%d", first), _utc("%Y-%m-%d", last - _DAY)]
-        return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
-    same = _utc("%Y-%m-%d", first) == _utc("%Y-%m-%d", last)
-    end = _utc("%H:%M" if same else "%Y-%m-%d %H:%M", last)
-    return f"{_utc('%Y-%m-%d %H:%M', first)} to {end} UTC"
-
-
-def _utc(style: str, seconds: int) -> str:
-    return time.strftime(style, time.gmtime(seconds))
+async def read_form(request: Request, max_size: int = _SMALL) -> Form:
+    """Read a form; of several fields with one name the first counts."""
+    return Form(reversed(await read_fields(request, max_size)))
 
 
 def promise_in_words(record: PlanRecord) -> str:
@@ -160,11 +147,23 @@ def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
     return f"{state}{why}; it was {about(crowd.progress)} complete"
 
 
-def unreadable_note(plan: Plan, unreadable: int) -> str:
-    """Describe the messages that an analyzer could not read."""
-    if plan.view == "counts":
-        return f"{unreadable:,} messages could not be read; each may have made a report incomplete."
-    return f"{unreadable:,} reports could not be read, and are not counted."
+def expected_in_words(plan: Plan, crowd: CrowdRecord, now: float) -> str:
+    """Return when an open crowd will probably be complete; nothing where that is unknown.
+
+    The rough estimate follows from the rounded progress and the day on which the crowd was opened,
+    so it reveals no more than they do.
+    """
+    days = int(now // DAY) - (crowd.opened_day or 0)
+    if plan.parties is not None or not crowd.opened_day or days < 1 or not crowd.progress:
+        return ""
+    left = days * (95 - crowd.progress) / (crowd.progress + 5)  # the middle of its 10 %
+    if plan.window is not None and now + left * DAY > (crowd.window + 1) * plan.window:
+        return "probably not before its window ends"
+    if left < 1:
+        return "probably within a day"
+    unit, length = ("day", 1) if left < 14 else ("week", 7) if left < 60 else ("month", 30)
+    count = round(left / length)
+    return f"probably in about {count} {unit}{'s' * (count > 1)}"
 
 
 def traces(screening: Screening | None) -> str:
@@ -174,12 +173,6 @@ def traces(screening: Screening | None) -> str:
     if not screening.suspicious:
         return "none seen"
     return f"in at least {round_down(100 * screening.smallest_share_of_fakes, 2):g} % of them"
-
-
-def crowd_name(plan: Plan, crowd: Mapping[str, Any]) -> str:
-    """Return the display name of a crowd: its number, and its window as dates."""
-    number = f"crowd {crowd['name']}"
-    return number if plan.window is None else f"{number}, {window_in_words(plan, crowd['window'])}"
 
 
 _FILTERS: dict[str, Callable[..., str]] = {

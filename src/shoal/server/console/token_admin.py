@@ -1,4 +1,4 @@
-"""Tokens from the command line.
+"""Tokens, and other work of the console, from the command line.
 
 While the collector runs, its console makes and revokes them, and an admin token is needed. While
 it does not run, they are changed in its data folder, which needs the right to write there.
@@ -25,7 +25,7 @@ from shoal.support.checks import is_loopback, shown
 from shoal.support.files import first_line, strict_json
 
 _TIMEOUT = 10.0
-_MAX_SIZE = 4 << 20
+_MAX_SIZE = 64 << 20
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def open_token_admin(
     `secret_file` a file with an admin token, by default the one in the folder.
     """
     if url is not None:
-        yield ConsoleTokens(url, secret_file or folder / TOKEN_FILE)
+        yield ConsoleTokens(running_console(folder, url, secret_file))
         return
     if not (folder / NAME).exists():
         raise InputError(f"{folder} holds no collector's data.")
@@ -50,14 +50,22 @@ def open_token_admin(
             return
     except DataInUse:
         pass
+    yield ConsoleTokens(running_console(folder, None, secret_file))
+
+
+def running_console(folder: Path, url: str | None, secret_file: Path | None) -> ConsoleClient:
+    """Return the console of the collector that runs with a data folder."""
+    secret_file = secret_file or folder / TOKEN_FILE
+    if url is not None:
+        return ConsoleClient(url, secret_file, "--admin-token")
     running = read_addresses(folder)
     console = running.get("console")
     if console is None:
         raise InputError(
-            f"a collector is using {folder}, but where it listens is not known; give the console's"
-            " address with --console-url."
+            f"where a collector with the data in {folder} listens is not known; start it, or give"
+            " the console's address with --console-url."
         )
-    yield ConsoleTokens(console, secret_file or folder / TOKEN_FILE)
+    return ConsoleClient(console, secret_file, "--admin-token")
 
 
 class FolderTokens:
@@ -81,34 +89,42 @@ class FolderTokens:
 class ConsoleTokens:
     """The tokens of a running collector."""
 
-    def __init__(self, url: str, secret_file: Path) -> None:
+    def __init__(self, console: ConsoleClient) -> None:
+        self._console = console
+
+    def make(self, token: Token) -> tuple[Token, str]:
+        wanted = {name: value for name, value in token.to_json().items() if name != "id"}
+        document = self._console.ask("POST", "/v1/tokens", wanted)
+        return msgspec.convert(document, Token), str(document["token"])
+
+    def tokens(self) -> list[Token]:
+        return msgspec.convert(self._console.ask("GET", "/v1/tokens")["tokens"], list[Token])
+
+    def revoke(self, token_id: str) -> None:
+        self._console.ask("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
+
+
+class ConsoleClient:
+    """The API of a console, with a token in a file that `option` names."""
+
+    def __init__(self, url: str, secret_file: Path, option: str) -> None:
         split = urlsplit(url)
         if split.scheme not in ("http", "https") or not split.hostname:
             raise InputError(f"the console's address is https://host[:port], got {shown(url)}.")
         if split.scheme == "http" and not is_loopback(split.hostname):
-            raise InputError(f"an admin token is not sent to {shown(url)} without TLS; use https.")
+            raise InputError(f"a token is not sent to {shown(url)} without TLS; use https.")
         try:
             self._secret = secret_file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise InputError(
-                f"cannot read the admin token in {secret_file}: {reason}; name a file that has one"
-                " with --admin-token."
+                f"cannot read the token in {secret_file}: {reason}; name a file that has one with"
+                f" {option}."
             ) from error
         self._url, self._split = url, split
 
-    def make(self, token: Token) -> tuple[Token, str]:
-        wanted = {name: value for name, value in token.to_json().items() if name != "id"}
-        document = self._ask("POST", "/v1/tokens", wanted)
-        return msgspec.convert(document, Token), str(document["token"])
-
-    def tokens(self) -> list[Token]:
-        return msgspec.convert(self._ask("GET", "/v1/tokens")["tokens"], list[Token])
-
-    def revoke(self, token_id: str) -> None:
-        self._ask("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
-
-    def _ask(self, method: str, path: str, document: object = None) -> Any:
+    def ask(self, method: str, path: str, document: object = None) -> Any:
+        """Return the response to a request as JSON; a refusal is an error."""
         kind = HTTPSConnection if self._split.scheme == "https" else HTTPConnection
         headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/json"}
         body = None if document is None else json.dumps(document)

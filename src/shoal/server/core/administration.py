@@ -8,26 +8,44 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from shoal import __version__
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import oblivious_collector, poisoning
-from shoal.protocol.plan import Aggregators, Plan
+from shoal.protocol.plan import Aggregators, Parties, Plan
+from shoal.reports.site import is_for_readers
 from shoal.server.core import problems
 from shoal.server.core.backup import back_up
 from shoal.server.core.ingest import limits_document
 from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
 from shoal.server.core.service import Service
-from shoal.server.core.settings import AnalyzerSettings, Settings
+from shoal.server.core.settings import (
+    AggregatorSettings,
+    AnalystSettings,
+    AnalyzerSettings,
+    Settings,
+)
 from shoal.server.core.tokens import Actions
 from shoal.server.storage.database import storage_errors
 from shoal.server.storage.records import Declaration, PlanRecord, State
 from shoal.server.storage.store import Store
 
-PlanSettings = Settings | AnalyzerSettings
+PlanSettings = Settings | AnalyzerSettings | AnalystSettings
+_TAKES: dict[type[PlanSettings], type] = {
+    Settings: type(None),
+    AnalyzerSettings: Parties,
+    AnalystSettings: Aggregators,
+}
+"""Which parties a plan names that a service takes."""
+_NEEDS: dict[type, Problem] = {
+    type(None): problems.NEEDS_COLLECTOR,
+    Parties: problems.NEEDS_ANALYZER,
+    Aggregators: problems.NEEDS_AGGREGATORS,
+}
 
 BACKUPS = "backups"
 """The folder of backups that were made from the console."""
@@ -48,6 +66,8 @@ class Administration:
         self.plans = {record.plan.id: record for record in store.plans()}
         """All plans by their ids, as last read."""
         self._moving = asyncio.Lock()
+        self.changed = asyncio.Event()
+        """Set when plans or releases may have changed, for whoever shows them."""
 
     # Plans
 
@@ -69,12 +89,11 @@ class Administration:
             await self.in_store(self.reload_all)
         if plan.id in self.plans:
             return None
-        if isinstance(plan.parties, Aggregators):
-            return problems.NEEDS_AGGREGATORS
-        is_analyzer = isinstance(self._settings, AnalyzerSettings)
-        if is_analyzer != (plan.parties is not None):
-            return problems.NEEDS_COLLECTOR if is_analyzer else problems.NEEDS_ANALYZER
-        problem = await self._objection(plan)
+        if type(plan.parties) is not _TAKES[type(self._settings)]:
+            return _NEEDS[type(plan.parties)]
+        agreement = self.service.agreement
+        problem = None if agreement is None else agreement.problem(plan)
+        problem = problem or await self._objection(plan)
         if problem is None:
             await self.in_store(self.store.add_plan, plan)
             await self.reload(plan.id)
@@ -100,6 +119,7 @@ class Administration:
                 await self.in_store(self.reload_all)
             problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
         if problem is None:
+            self.changed.set()
             await self._record(by, f"plan {wanted}", plan_id)
         return problem
 
@@ -169,6 +189,30 @@ class Administration:
         await self.reload(plan_id)
         await self._record(by, "origins set", plan_id)
 
+    # Public results
+
+    def public_plans(self) -> list[PlanRecord]:
+        """Return the plans whose releases are public."""
+        return [one for one in self.plans.values() if one.is_public and one.state != "destroyed"]
+
+    async def set_public(
+        self, plan_id: str, public: bool, *, by: str = "the command line"
+    ) -> Problem | None:
+        """Make the releases of a plan public, or no longer; return why not."""
+        record = self.plans.get(plan_id)
+        if record is None:
+            return problems.UNKNOWN_PLAN
+        if public and (record.certificate is None or record.state == "destroyed"):
+            return problems.WRONG_STATE
+        if public and not is_for_readers(record.plan):
+            return problems.NOT_FOR_READERS
+        if record.is_public != public:
+            await self.in_store(self.store.set_public, plan_id, public)
+            await self.reload(plan_id)
+            self.changed.set()
+            await self._record(by, f"results {'made public' if public else 'hidden'}", plan_id)
+        return None
+
     # Backups
 
     def backups(self) -> list[str]:
@@ -211,12 +255,14 @@ async def publish(
         raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
 
 
-def objection(plan: Plan, settings: PlanSettings, others: Iterable[Plan]) -> Problem | None:
+def objection(
+    plan: Plan, settings: PlanSettings | AggregatorSettings, others: Iterable[Plan]
+) -> Problem | None:
     """Return why a plan is refused beside others that accept reports, or None."""
     # A plan that protects less than another one of the same survey is refused while the other is
     # open, since the same people would answer both.
-    if plan.crowd_size is None or plan.crowd_size < settings.min_crowd:
-        return problems.CROWD_TOO_SMALL
+    if too_small := settings.crowd_too_small(plan.crowd_size):
+        return replace(problems.CROWD_TOO_SMALL, title=too_small)
     if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
         return problems.PROMISE_UNPROVEN
     try:

@@ -181,7 +181,11 @@ class DeviceIngest:
         if problem is not None:
             await self._refuse(problem, send, last=room == 0)
             return
-        await send(_ACCEPTED if room else _ACCEPTED_LAST)
+        await self._accepted(upload, send, last=not room)
+
+    async def _accepted(self, upload: Any, send: Send, *, last: bool) -> None:
+        """Respond to an upload that is on the disk."""
+        await send(_ACCEPTED_LAST if last else _ACCEPTED)
         await send(_NO_BODY)
 
     async def _read(

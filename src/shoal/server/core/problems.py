@@ -104,6 +104,7 @@ UNKNOWN_QUESTION = Problem(404, "unknown-question", "The survey has no such ques
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
 NOT_FOUND = Problem(404, "not-found", "There is nothing at this address.")
 WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not support this method.")
+ONLY_GET = Problem(405, "method-not-allowed", "Only GET is supported here.", allow="GET, HEAD")
 ONLY_POST = Problem(405, "method-not-allowed", "Only POST is supported here.", allow="POST")
 ONLY_PUT = Problem(405, "method-not-allowed", "Only PUT is supported here.", allow="PUT")
 ONLY_GET_AND_POST = Problem(
@@ -163,8 +164,15 @@ PROMISE_UNPROVEN = Problem(
     "plan-unsafe",
     "The plan's promise is not proven, and this collector accepts proven promises only.",
 )
+NOT_FOR_READERS = Problem(
+    422,
+    "not-for-readers",
+    "The plan's promise is no guarantee for readers, so its releases are not made public.",
+)
 CROWD_TOO_SMALL = Problem(
-    422, "plan-unsafe", "The plan has no crowd size, or one below this collector's minimum."
+    422,
+    "plan-unsafe",
+    "The plan has no crowd size, or one below the minimum here, the setting min_crowd.",
 )
 PROTECTS_LESS = Problem(
     422,
@@ -199,6 +207,18 @@ NEEDS_COLLECTOR = Problem(
     422,
     "other-party",
     "The plan names no relay and analyzer, so no analyzer takes it; use shoal serve.",
+)
+OTHER_PARTIES = Problem(
+    422,
+    "other-party",
+    "The plan names another relay or analyzer than those that were set up; plan with their public"
+    " files.",
+)
+UNMARKED_PLAN = Problem(
+    422,
+    "one-operator",
+    "One operator set up relay and analyzer, and the plan does not say so; plan with their public"
+    " files.",
 )
 MALFORMED_CHUNK = Problem(
     400, "malformed-chunk", "The body is not this chunk of a crowd of the plan."

@@ -20,6 +20,7 @@ from shoal.support.disk import Disk
 from shoal.support.files import first_line, read_json
 
 _PREFIX = "SHOAL_"
+PUBLIC_RESULTS = "Serve the releases of plans that were made public, at /results/."
 _OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
 """Variables of other commands."""
 
@@ -64,7 +65,28 @@ class ServiceSettings:
         highest=3600,
     )
     min_free_megabytes: int = setting(64, "Disk space in MB below which no reports are accepted.")
+    notify_webhook: str = setting("", "Webhook for notifications: https://...")
+    notify_email: str = setting("", "Mail addresses for notifications, separated by commas.")
+    notify_smtp: str = setting(
+        "", "Mail server: smtps://[USER@]host[:port], or smtp://... with STARTTLS."
+    )
+    notify_from: str = setting("", "Mail address that notifications come from.")
+    notify_before_days: int = setting(
+        7, "Days before its end on which an incomplete crowd is notified of; 0 for never.",
+        highest=3650,
+    )  # fmt: skip
+    console_url: str = setting("", "Address of the console for people, for links to it.")
     log_level: str = setting("info", "Log level.", among=("debug", "info", "warning", "error"))
+
+    def crowd_too_small(self, size: int | None) -> str:
+        """Return why a plan with a crowd of this size is refused; empty if it is not."""
+        if size is not None and size >= self.min_crowd:
+            return ""
+        found = "no crowd size" if size is None else f"a crowd of {size:,}"
+        return (
+            f"The plan has {found}; that is below this service's minimum of {self.min_crowd:,}, the"
+            " setting min_crowd."
+        )
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
@@ -141,6 +163,7 @@ class Settings(SenderLimits, ServiceSettings):
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
+    public_results: bool = setting(False, PUBLIC_RESULTS)
     max_queued_reports: int = setting(200_000, "Maximum reports that wait for the disk.", lowest=1)
 
 
@@ -153,6 +176,7 @@ class AnalyzerSettings(ServiceSettings):
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
+    public_results: bool = setting(False, PUBLIC_RESULTS)
     opening_processes: int = setting(
         0, "Processes that open a crowd; 0 for one per core.", highest=1024
     )
@@ -191,6 +215,65 @@ class RelaySettings(SenderLimits, ServiceSettings):
     )
     min_free_megabytes: int = setting(
         64, "Disk space in MB to keep free in addition to three crowds of a plan."
+    )
+
+
+@dataclass(frozen=True)
+class AggregatorSettings(ServiceSettings):
+    """Settings of a leader and of a helper."""
+
+    database: str = setting("", "PostgreSQL database with the data: postgresql://...")
+    origins: str = setting(
+        "",
+        "Origins of the web pages that may send reports, such as https://page.example; * for all.",
+    )
+    allow_unproven: bool = setting(
+        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
+    )
+
+
+@dataclass(frozen=True)
+class HelperSettings(AggregatorSettings):
+    """Settings of a helper."""
+
+    public: str = setting("127.0.0.1:8430", "Address for the leader: host:port.", is_address=True)
+    console: str = setting(
+        "127.0.0.1:8431", "Address of the console (API and metrics): host:port.", is_address=True
+    )
+
+
+@dataclass(frozen=True)
+class LeaderSettings(SenderLimits, AggregatorSettings):
+    """Settings of a leader."""
+
+    public: str = setting("127.0.0.1:8420", "Address for reports: host:port.", is_address=True)
+    console: str = setting(
+        "127.0.0.1:8421", "Address of the console (API and metrics): host:port.", is_address=True
+    )
+    max_queued_megabytes: int = setting(
+        64, "Maximum megabytes of reports that wait for the disk.", lowest=1, highest=1 << 20
+    )
+    job_reports: int = setting(
+        256, "Reports that are verified with the helper at a time.", lowest=1, highest=10_000
+    )
+    helper_timeout: int = setting(
+        120, "Seconds that the helper may take to answer one request.", lowest=1
+    )
+
+
+@dataclass(frozen=True)
+class AnalystSettings(ServiceSettings):
+    """Settings of an analyst who collects from a leader and a helper."""
+
+    console: str = setting("127.0.0.1:8441", "Address of the console: host:port.", is_address=True)
+    allow_unproven: bool = setting(
+        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
+    )
+    collect_seconds: int = setting(
+        60, "Seconds between two questions to the leader whether a batch is full.", lowest=1
+    )
+    leader_timeout: int = setting(
+        60, "Seconds that the leader may take to answer one request.", lowest=1
     )
 
 

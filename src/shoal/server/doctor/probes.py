@@ -168,11 +168,14 @@ def _headers(probe: _Probe) -> Iterator[Finding]:
     else:
         yield ok("cookies", "The responses set no cookies.")
     talkative = [name for name in _TALKATIVE if name.lower() in probe.headers]
+    server = probe.headers.get("server", "")
+    if server.isascii() and server.isalpha():  # nginx cannot be told to leave its name out
+        talkative.remove("Server")
     if talkative:
         sentence = f"The responses carry {', '.join(talkative)}."
         yield warn("headers", sentence, "Devices do not need them: remove them in the proxy.")
     else:
-        yield ok("headers", "The responses do not name the software in use.")
+        yield ok("headers", "The responses name no version of the software in use.")
 
 
 def _date(probe: _Probe, now: float) -> Iterator[Finding]:

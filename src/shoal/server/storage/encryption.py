@@ -33,7 +33,7 @@ CROWD_KEY_FILE = "crowd-key"
 OVERHEAD = 32
 """Bytes that encryption adds."""
 
-Kind = Literal["crowd", "window"]
+Kind = Literal["crowd", "window", "hpke"]
 Generation = bytes | None
 """The name of a key; None is the name of having none."""
 

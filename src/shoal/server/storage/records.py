@@ -23,6 +23,8 @@ from shoal.support.files import canonical_json
 
 ORIGINS = "origins"
 """The name under which the data have the origins of web pages."""
+PUBLIC_PLANS = "public_plans"
+"""The name under which the data have the plans whose releases are public."""
 
 Reason = Literal["window", "deadline", "closed", "key", "restored", "unreadable", "relay"]
 """Why a crowd was discarded: its window or the deadline was over, its plan was closed, the key of
@@ -34,13 +36,15 @@ discarded it."""
 class PlanRecord:
     """A plan as the collector keeps it: its state, and from its publication on its certificate.
 
-    `origins` are those of the web pages that may send reports for it.
+    `origins` are those of the web pages that may send reports for it. `is_public` says whether its
+    releases are for everybody.
     """
 
     plan: Plan
     state: State
     certificate: bytes | None
     origins: tuple[str, ...] = ()
+    is_public: bool = False
 
     @property
     def document(self) -> dict[str, Any]:
@@ -62,7 +66,8 @@ class CrowdRecord:
     `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
     released crowd only; of a discarded one, `progress` says how full it was in per cent, and
     `reason` why. `unreadable` is how many of its messages an analyzer could not read; None where
-    reports are not encrypted for one.
+    reports are not encrypted for one. `opened_day` is the day since 1970 on which an open crowd was
+    opened, or on which its window begins.
     """
 
     number: int
@@ -72,6 +77,17 @@ class CrowdRecord:
     progress: int
     reason: Reason | None = None
     unreadable: int | None = None
+    opened_day: int | None = None
+
+
+class ReleaseLine(NamedTuple):
+    """A released crowd in a list, with the day (since 1970) on which it was released."""
+
+    number: int
+    window: int
+    reports: int
+    unreadable: int | None
+    day: int
 
 
 class SignedRelease(NamedTuple):
@@ -113,13 +129,14 @@ class Records:
 
     def _plan_records(self, rows: list[tuple[Any, ...]]) -> list[PlanRecord]:
         with storage_errors():
-            origins = read_origins(self._connection)
+            origins, public = read_origins(self._connection), read_public(self._connection)
         return [
             PlanRecord(
                 read_plan(plan_id, document),
                 state,
                 self._checked(plan_id, certificate),
                 origins.get(plan_id, ()),
+                plan_id in public,
             )
             for plan_id, document, state, certificate in rows
         ]
@@ -155,6 +172,21 @@ class Records:
             " ORDER BY number DESC LIMIT ?"
         )
         return [number for (number,) in self._rows(query, plan_id, length)][::-1]
+
+    def release_lines(self, plan_id: str) -> list[ReleaseLine]:
+        """Return the released crowds of a plan, the first one first."""
+        query = (
+            "SELECT number, window, reports, unreadable, opened_day, state FROM crowds"
+            " WHERE plan = ? ORDER BY number DESC"
+        )
+        lines, opened = [], dict[int, int]()
+        for number, window, reports, unreadable, day, state in self._rows(query, plan_id):
+            if state == "released":
+                # The next crowd of a window is opened in the transaction that releases one.
+                line = ReleaseLine(number, window, reports, unreadable, opened.get(window, day))
+                lines.append(line)
+            opened[window] = day
+        return lines[::-1]
 
     def release(self, plan_id: str, number: int) -> SignedRelease | None:
         """Return a release, the same bytes every time; None if there is none."""
@@ -225,21 +257,28 @@ class Records:
 
 _PLANS = "SELECT id, document, state, certificate FROM plans"
 _CROWDS = (
-    "SELECT number, window, state, reports, progress, reason, unreadable FROM crowds WHERE plan = ?"
+    "SELECT number, window, state, reports, progress, reason, unreadable, opened_day FROM crowds"
+    " WHERE plan = ?"
 )
 
 
 def _crowd_record(row: tuple[Any, ...]) -> CrowdRecord:
-    number, window, state, reports, progress, reason, unreadable = row
+    number, window, state, reports, progress, reason, unreadable, opened_day = row
     told = reports if state == "released" else None
     garbage = None if state == "destroyed" else unreadable
-    return CrowdRecord(number, window, state, told, progress or 0, reason, garbage)
+    opened = opened_day if state == "open" else None
+    return CrowdRecord(number, window, state, told, progress or 0, reason, garbage, opened)
 
 
 def read_origins(connection: SqlConnection) -> dict[str, tuple[str, ...]]:
     """Return the origins of the web pages that may send reports, by plan."""
     every = json.loads(read_fact(connection, ORIGINS) or "{}")
     return {plan_id: tuple(origins) for plan_id, origins in every.items()}
+
+
+def read_public(connection: SqlConnection) -> frozenset[str]:
+    """Return the ids of the plans whose releases are public."""
+    return frozenset(json.loads(read_fact(connection, PUBLIC_PLANS) or "[]"))
 
 
 def read_plan(plan_id: str, document: bytes) -> Plan:

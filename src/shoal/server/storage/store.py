@@ -24,13 +24,16 @@ from shoal.server.storage.database import Database, OpenPlans, StorageError, wri
 from shoal.server.storage.open_plan import OpenPlan
 from shoal.server.storage.records import (
     ORIGINS,
+    PUBLIC_PLANS,
     CrowdRecord,
     PlanRecord,
     Records,
+    ReleaseLine,
     SignedRelease,
     State,
     may_become,
     read_origins,
+    read_public,
 )
 from shoal.server.storage.schema import COLLECTOR, Schema
 from shoal.server.storage.sqlite import open_data
@@ -108,6 +111,16 @@ class Store:
             write_fact(self._connection, ORIGINS, json.dumps(every))
 
         self.database.run("set origins", work)
+
+    def set_public(self, plan_id: str, public: bool) -> None:
+        """Say whether the releases of a plan are public."""
+
+        def work() -> None:
+            others = read_public(self._connection) - {plan_id}
+            every = sorted(others | {plan_id} if public else others)
+            write_fact(self._connection, PUBLIC_PLANS, json.dumps(every))
+
+        self.database.run("set public plans", work)
 
     def move(
         self,
@@ -217,6 +230,9 @@ class Store:
     def released_numbers(self, plan_id: str, length: int) -> list[int]:
         self._release_complete(plan_id)
         return self._records.released_numbers(plan_id, length)
+
+    def release_lines(self, plan_id: str) -> list[ReleaseLine]:
+        return self.database.read("list releases", lambda: self._records.release_lines(plan_id))
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a crowd, the same bytes every time; None if there is none."""

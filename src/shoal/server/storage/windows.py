@@ -119,7 +119,7 @@ class WindowedPlan(ABC):
         limit = 2**62 if before is None else before
         for statement in (
             "DELETE FROM seen WHERE plan = ? AND window < ?",
-            "DELETE FROM wrapped_keys WHERE plan = ? AND kind = 'window' AND number < ?",
+            "DELETE FROM wrapped_keys WHERE plan = ? AND kind <> 'crowd' AND number < ?",
         ):
             self._connection.execute(statement, (self.plan.id, limit))
         self._seen = {window: one for window, one in self._seen.items() if window >= limit}

@@ -1,0 +1,277 @@
+"""A plan at a leader or a helper: the keys of its windows, and its batches.
+
+Every open window has an HPKE key of its own, for which devices encrypt their shares; it is
+destroyed with the window. The aggregate share of a batch is encrypted under a key of its own until
+the batch is collected or discarded. So what is stolen from both later reconstructs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from shoal.protocol.dap.messages import (
+    BATCH_ID_BYTES,
+    CHECKSUM_BYTES,
+    ID_BYTES,
+    Report,
+    ReportFault,
+)
+from shoal.protocol.dap.task import SecretKey, Task
+from shoal.protocol.random_bits import SystemBits
+from shoal.server.core import problems
+from shoal.server.core.problems import Problem
+from shoal.server.storage.database import StorageError
+from shoal.server.storage.encryption import decrypt, encrypt
+from shoal.server.storage.records import Reason, State
+from shoal.server.storage.windows import (
+    DAY,
+    IncompleteCrowd,
+    OpenWindows,
+    SeenReports,
+    WindowedPlan,
+    progress,
+)
+
+_HEAD = struct.Struct(f">Q{CHECKSUM_BYTES}s")
+
+
+@dataclass
+class Batch:
+    """A batch that is not collected yet, with its aggregate share."""
+
+    number: int
+    id: bytes
+    window: int
+    state: str
+    reports: int
+    checksum: bytes
+    share: bytes
+
+
+@dataclass
+class Upload:
+    """The reports of one request to a leader; `faults` says which were not accepted, and why."""
+
+    plan_id: str
+    reports: tuple[Report, ...]
+    faults: dict[bytes, ReportFault] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+
+_FAULTS: dict[Problem, ReportFault] = {
+    problems.WINDOW_EXPIRED: ReportFault.REPORT_DROPPED,
+    problems.WINDOW_NOT_OPEN: ReportFault.REPORT_TOO_EARLY,
+}
+"""What a report is told whose window is not open."""
+
+
+class AggregatorPlan(WindowedPlan):
+    """A plan at a leader or a helper; everything here happens inside a transaction."""
+
+    @cached_property
+    def task(self) -> Task:
+        return Task(self.plan)
+
+    def catch_up(self, state: State, oldest_window: int) -> None:
+        self.state, self.oldest_window = state, oldest_window
+        self._seen.clear()
+
+    # Keys of windows
+
+    def open_crowds(self, time: OpenWindows) -> None:
+        """Draw the keys of windows that are open now."""
+        if self.state == "published":
+            for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
+                if self._keys.key(self.plan.id, "hpke", window) is None:
+                    self._keys.draw(self.plan.id, "hpke", window)
+
+    def key(self, window: int) -> SecretKey | None:
+        """Return the key of a window, if it is open."""
+        secret = self._keys.key(self.plan.id, "hpke", window)
+        return None if secret is None else SecretKey(window % 256, secret)
+
+    def forget_windows(self, before: int | None = None) -> None:
+        super().forget_windows(before)
+        limit = 2**62 if before is None else before
+        self._connection.execute(
+            "DELETE FROM uploads WHERE plan = ? AND window < ?", (self.plan.id, limit)
+        )
+
+    # Reports
+
+    def accept(self, uploads: Sequence[Upload], time: OpenWindows) -> list[Problem | None]:
+        """Store uploaded reports that have not come before; each upload notes its faults."""
+        return [self._accept(upload, time) for upload in uploads]
+
+    def _accept(self, upload: Upload, time: OpenWindows) -> Problem | None:
+        for window in {one.report_metadata.time for one in upload.reports}:
+            here = [one for one in upload.reports if one.report_metadata.time == window]
+            problem = self.problem(window, window, time)
+            if problem is not None and problem not in _FAULTS:
+                return problem
+            fault = None if problem is None else _FAULTS[problem]
+            good = []
+            for one in here:
+                found = fault or self._fault(one, window)
+                if found is None:
+                    good.append(one)
+                else:
+                    upload.faults[one.report_metadata.report_id] = found
+            self._store(window, good)
+        return None
+
+    def _fault(self, report: Report, window: int) -> ReportFault | None:
+        shares = (report.leader_encrypted_input_share, report.helper_encrypted_input_share)
+        if any(one.config_id != window % 256 for one in shares):
+            return ReportFault.OUTDATED_CONFIG
+        is_whole = len(report.to_bytes()) == self.task.report_bytes
+        is_plain = not report.report_metadata.public_extensions
+        return None if is_whole and is_plain else ReportFault.INVALID_MESSAGE
+
+    def _store(self, window: int, reports: Sequence[Report]) -> None:
+        """Store reports; one that came before is accepted again, and not stored."""
+        new = self.remember(window, [one.report_metadata.report_id for one in reports])
+        self._connection.executemany(
+            "INSERT INTO uploads (plan, window, report) VALUES (?, ?, ?)",
+            [
+                (self.plan.id, window, one.to_bytes())
+                for one, is_new in zip(reports, new, strict=True)
+                if is_new
+            ],
+        )
+
+    def remember(self, window: int, ids: Sequence[bytes]) -> list[bool]:
+        """Remember reports by their ids, and return which are new."""
+        if not ids:
+            return []
+        if window not in self._seen:
+            self._seen[window] = SeenReports(self._connection, self._keys, self.plan.id, window)
+        table = np.frombuffer(b"".join(ids), np.uint8).reshape(-1, ID_BYTES)
+        new: list[bool] = self._seen[window].remember(table).tolist()
+        return new
+
+    # Batches
+
+    def batch(self, batch_id: bytes) -> Batch | None:
+        """Return a batch by its name; of one that has ended only that it was."""
+        return self._batch("batch = ?", batch_id)
+
+    def open_batch(self, window: int, time: OpenWindows, batch_id: bytes | None = None) -> Batch:
+        """Return the batch that reports of a window go to, or begin one."""
+        if batch_id is None:
+            found = self._batch("window = ? AND state = 'open'", window)
+            if found is not None:
+                return found
+        (last,) = self._connection.execute(
+            "SELECT coalesce(max(number), 0) FROM batches"
+        ).fetchone()
+        name = SystemBits().draw(BATCH_ID_BYTES) if batch_id is None else batch_id
+        share = self.task.prio3.aggregate([])
+        batch = Batch(last + 1, name, window, "open", 0, bytes(CHECKSUM_BYTES), share)
+        # The deadline must not run before people are asked.
+        day = max(time.day, window * (self.plan.window or 0) // DAY)
+        self._keys.draw(self.plan.id, "crowd", batch.number)
+        self._connection.execute(
+            "INSERT INTO batches VALUES (?, ?, ?, ?, 'open', ?, ?)",
+            (batch.number, self.plan.id, window, name, day, self._encrypted(batch)),
+        )
+        return batch
+
+    def full_batch(self) -> Batch | None:
+        """Return the oldest batch that has all its reports and is not being collected."""
+        return self._batch(
+            "state = 'full' AND number NOT IN (SELECT batch FROM collections"
+            " WHERE batch IS NOT NULL)"
+        )
+
+    def _batch(self, where: str, *values: object) -> Batch | None:
+        row = self._connection.execute(
+            "SELECT number, batch, window, state, content FROM batches"  # noqa: S608  fixed
+            f" WHERE plan = ? AND {where} ORDER BY number LIMIT 1",
+            (self.plan.id, *values),
+        ).fetchone()
+        if row is None:
+            return None
+        number, name, window, state, content = row
+        if content is None:
+            return Batch(number, bytes(name), window, state, 0, b"", b"")
+        key = self._keys.key(self.plan.id, "crowd", number)
+        if key is None:
+            raise StorageError("the key of a batch is missing; restore a backup.")
+        opened = decrypt(key, bytes(content), self._about(number))
+        reports, checksum = _HEAD.unpack_from(opened)
+        return Batch(number, bytes(name), window, state, reports, checksum, opened[_HEAD.size :])
+
+    def _about(self, number: int) -> str:
+        return f"{self.plan.id} batch {number}"
+
+    def _encrypted(self, batch: Batch) -> bytes:
+        key = self._keys.key(self.plan.id, "crowd", batch.number)
+        assert key is not None
+        content = _HEAD.pack(batch.reports, batch.checksum) + batch.share
+        return encrypt(key, (content, self._about(batch.number)))[0]
+
+    def commit(self, batch: Batch, ids: Sequence[bytes], shares: Sequence[bytes]) -> None:
+        """Add the output shares of reports to an open batch, which has room for them."""
+        assert batch.state == "open"
+        assert batch.reports + len(ids) <= self.plan.reports_needed
+        batch.share = self.task.prio3.aggregate([batch.share, *shares])
+        batch.reports += len(ids)
+        checksum = int.from_bytes(batch.checksum)
+        for one in ids:
+            checksum ^= int.from_bytes(hashlib.sha256(one).digest())
+        batch.checksum = checksum.to_bytes(CHECKSUM_BYTES)
+        batch.state = "full" if batch.reports == self.plan.reports_needed else "open"
+        self._connection.execute(
+            "UPDATE batches SET content = ?, state = ? WHERE number = ?",
+            (self._encrypted(batch), batch.state, batch.number),
+        )
+
+    def end(self, number: int, state: str) -> None:
+        """End a batch: its share and its jobs are destroyed."""
+        self._connection.execute(
+            "UPDATE batches SET state = ?, content = NULL WHERE number = ?", (state, number)
+        )
+        self._connection.execute("DELETE FROM jobs WHERE batch = ?", (number,))
+        self._keys.forget(self.plan.id, "crowd", number)
+
+    def discard_crowds(
+        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
+    ) -> list[IncompleteCrowd]:
+        """Discard batches that are not full, and those that nobody collected by the deadline."""
+        rows = self._connection.execute(
+            "SELECT batch FROM batches WHERE plan = ? AND window < ? AND day < ?"
+            " AND (state = 'open' OR state = 'full' AND ?) ORDER BY number",
+            (
+                self.plan.id,
+                *(2**62 if end is None else end for end in (before_window, before_day)),
+                before_day is not None,
+            ),
+        ).fetchall()
+        ended = []
+        for (name,) in rows:
+            batch = self.batch(bytes(name))
+            assert batch is not None
+            self.end(batch.number, "discarded")
+            ended.append(IncompleteCrowd(batch.number, progress(batch.reports, self.plan)))
+        return ended
+
+    def progress(self) -> dict[int, tuple[str, int]]:
+        """Return the state of each batch by its number, with its progress in per cent."""
+        rows = self._connection.execute(
+            "SELECT batch FROM batches WHERE plan = ? ORDER BY number", (self.plan.id,)
+        ).fetchall()
+        batches = [self.batch(bytes(name)) for (name,) in rows]
+        return {
+            one.number: (one.state, progress(one.reports, self.plan) if one.share else 100)
+            for one in batches
+            if one is not None
+        }

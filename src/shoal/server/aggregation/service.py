@@ -1,0 +1,227 @@
+"""A leader or a helper as a service: its tasks, its two listeners, its start."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from starlette.requests import Request
+
+from shoal.errors import InputError, PlanError, PrivacyRefusal
+from shoal.protocol.dap.messages import HpkeConfig, Role
+from shoal.protocol.dap.task import Task
+from shoal.protocol.plan import Aggregators, Plan
+from shoal.server.aggregation.secrets import SharedSecret
+from shoal.server.aggregation.store import AggregatorStore, OpenTask
+from shoal.server.core import problems
+from shoal.server.core.administration import objection
+from shoal.server.core.http import (
+    App,
+    Receive,
+    Refusal,
+    Scope,
+    first,
+    read_origins,
+    with_cors,
+)
+from shoal.server.core.ingest import Committer
+from shoal.server.core.listeners import leave, run
+from shoal.server.core.observability import LOG, Metrics
+from shoal.server.core.openapi import Operation, ServiceHandlers, guarded_app, make_app, openapi
+from shoal.server.core.problems import Problem, Send
+from shoal.server.core.public import PLAN
+from shoal.server.core.service import Party
+from shoal.server.core.settings import HelperSettings, LeaderSettings
+from shoal.server.core.tokens import token_of
+from shoal.server.storage.records import PlanRecord
+
+Handle = Callable[[Scope, Receive, Send], Awaitable[bool]]
+COLLECTOR_FILE = "collector-key"
+"""The HPKE configuration of who collects, as DAP encodes it, in hexadecimal."""
+
+
+class Aggregator(Party):
+    """A leader or a helper; use it as an asynchronous context.
+
+    `public` and `console` are its two ASGI apps. One process at a time uses the folder. `clock`
+    returns seconds since 1970; by default it does not jump.
+    """
+
+    public: App
+    console: App
+    store: AggregatorStore
+    role: ClassVar[Role]
+
+    def __init__(
+        self,
+        folder: Path | str,
+        settings: LeaderSettings | HelperSettings,
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.settings = settings
+        super().__init__(folder, settings, Metrics(), clock, role=self.role.name.lower())
+        self.secret = SharedSecret(self.service.folder)
+        self.collector = read_collector(self.service.folder)
+        self.tasks: dict[str, OpenTask] = {}
+        """The tasks that take reports, by the plan's id."""
+        self.plans: dict[str, PlanRecord] = {}
+
+    async def begin(
+        self,
+        *endpoints: Handle,
+        committer: Committer[Any] | None = None,
+        others: Sequence[Coroutine[Any, Any, None]] = (),
+    ) -> Self:
+        """Serve the endpoints, and start housekeeping and other tasks."""
+        app: App = make_app((), lambda operation: operation.handler, self.service.refused)
+        for handle in reversed(endpoints):
+            app = first(handle, app)
+        origins = read_origins(self.settings.origins)
+        self.public = with_cors(app, lambda plan_id: origins)
+        self.console = guarded_app(OPERATIONS, AggregatorHandlers(self), self.service)
+        await self.service.in_store(self.read)
+        self.service.start(committer, self, *others)
+        return self
+
+    def read(self) -> None:
+        """Read plans and keys of windows, on the store's thread."""
+        self.plans = {record.plan.id: record for record in self.store.plans()}
+        opened = self.store.open_tasks()
+        self.tasks.clear()
+        self.tasks.update(opened)
+
+    async def publish(self, plan: Plan, *, never_published: bool = False) -> None:
+        """Take reports of a plan from now on; a known plan is left unchanged."""
+        if plan.id not in self.plans:
+            problem = await self.service.compute(self._objection, plan)
+            if problem is not None:
+                raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
+        await self.service.in_store(self.store.publish, plan, never_published=never_published)
+        await self.service.in_store(self.read)
+
+    def _objection(self, plan: Plan) -> Problem | None:
+        if not isinstance(plan.parties, Aggregators):
+            raise PlanError(f"plan {plan.id[:12]} has no leader and no helper.")
+        Task(plan)
+        return objection(plan, self.settings, [one.plan for one in self.plans.values()])
+
+    async def close_plan(self, plan_id: str, *, by: str) -> bool:
+        """Take no more reports of a plan; return whether it took any before."""
+        closed = await self.service.in_store(self.store.close_plan, plan_id)
+        if closed:
+            LOG.info("plan closed", extra={"facts": {"plan": plan_id, "by": by}})
+            await self.service.in_store(self.read)
+        return closed
+
+    # Housekeeping and health
+
+    def sweep(self) -> None:
+        super().sweep()
+        self.read()
+
+    async def obstacle(self) -> Problem | None:
+        return await self.service.obstacle()
+
+    def metrics_text(self) -> bytes:
+        return self.service.metrics_text(record.state for record in self.plans.values())
+
+
+class AggregatorHandlers(ServiceHandlers):
+    """Handlers of the operators' API."""
+
+    def __init__(self, party: Aggregator) -> None:
+        super().__init__(party)
+        self._aggregator = party
+
+    async def plans(self, request: Request) -> object:
+        token = token_of(request)
+        lines = [
+            {"id": record.plan.id, "survey": record.plan.survey.name, "state": record.state}
+            for record in self._aggregator.plans.values()
+            if token.covers(record.plan.id)
+        ]
+        return {"plans": lines}
+
+    def _plan_id(self, request: Request) -> str:
+        plan_id: str = request.path_params["plan_id"]
+        if plan_id not in self._aggregator.plans:
+            raise Refusal(problems.UNKNOWN_PLAN)
+        return plan_id
+
+    async def batches(self, request: Request) -> object:
+        party, plan_id = self._aggregator, self._plan_id(request)
+        return {"batches": await party.service.in_store(party.store.batches, plan_id)}
+
+    async def close(self, request: Request) -> object:
+        plan_id = self._plan_id(request)
+        if not await self._aggregator.close_plan(plan_id, by=token_of(request).label):
+            raise Refusal(problems.WRONG_STATE)
+        return {"id": plan_id, "state": "closed"}
+
+
+async def _openapi(handlers: AggregatorHandlers, request: Request) -> object:
+    return openapi(OPERATIONS, "Shoal aggregator", "Health, metrics, progress of batches.")
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET", "/v1/plans", "viewer", "List plans and their states.", AggregatorHandlers.plans
+    ),
+    Operation(
+        "GET", "/v1/plans/{plan_id}/batches", "viewer",
+        "A plan's batches; of an open one only its progress in per cent.",
+        AggregatorHandlers.batches, (PLAN,), problems=(problems.UNKNOWN_PLAN,),
+    ),
+    Operation(
+        "POST", "/v1/plans/{plan_id}/close", "admin",
+        "Close: take no more reports, and discard incomplete batches.",
+        AggregatorHandlers.close, (PLAN,), problems=(problems.UNKNOWN_PLAN, problems.WRONG_STATE),
+    ),
+    Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.",
+              AggregatorHandlers.clock),
+    Operation("POST", "/v1/clock/accept", "admin", "Trust the clock after it jumped.",
+              AggregatorHandlers.accept_clock),
+    Operation("GET", "/openapi.json", None, "This document.", _openapi),
+    Operation("GET", "/healthz", None, "Whether the process answers.", AggregatorHandlers.healthz),
+    Operation("GET", "/readyz", None, "Whether reports can be accepted.",
+              AggregatorHandlers.readyz,
+              problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD)),
+    Operation("GET", "/metrics", None, "Prometheus metrics.", AggregatorHandlers.metrics,
+              media=("text/plain",)),
+)  # fmt: skip
+"""Everything the listener for operators answers to."""
+
+
+def read_collector(folder: Path) -> HpkeConfig:
+    """Return the key that aggregate shares are encrypted for."""
+    path = folder / COLLECTOR_FILE
+    try:
+        return HpkeConfig.from_bytes(bytes.fromhex(path.read_text("ascii").strip()))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} has the public key of who collects; make it with shoal parties setup."
+        ) from error
+
+
+def serve_aggregator(
+    party: Aggregator,
+    plans: Sequence[Plan],
+    *,
+    never_published: bool,
+    ready: Callable[[dict[str, str]], None],
+) -> None:
+    """Run a leader or a helper until it is told to stop.
+
+    `plans` are published at the start, if they are not yet; after a restore, `never_published`
+    states that they were not published before. `ready` is called with the two addresses.
+    """
+
+    async def begin() -> None:
+        for plan in plans:
+            await party.publish(plan, never_published=never_published)
+
+    listeners = {"public": party.settings.public, "console": party.settings.console}
+    run(party, listeners, begin=begin, ready=ready)
+    leave(party)

@@ -1,0 +1,1 @@
+"""The analyst of a leader and a helper: collects their batches."""

@@ -1,0 +1,149 @@
+"""The analyst's service: collects batches from two aggregators and shows them in the console."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+from shoal.errors import TransportError
+from shoal.protocol.plan import Aggregators, Plan
+from shoal.server.analyst.collecting import Collecting, collector_key
+from shoal.server.analyst.store import AnalystStore
+from shoal.server.console.app import make_console
+from shoal.server.core.administration import Administration, publish
+from shoal.server.core.http import App
+from shoal.server.core.listeners import leave, run
+from shoal.server.core.observability import LOG, Metrics
+from shoal.server.core.peer import HttpPeer, Peer
+from shoal.server.core.service import Party
+from shoal.server.core.settings import AnalystSettings
+from shoal.server.storage.records import Declaration
+
+TOKEN_FILE = "leader-token"  # noqa: S105  its name
+
+
+class Analyst(Party):
+    """Collects the batches of plans with a leader and a helper; an asynchronous context.
+
+    `console` is its ASGI app, `store` its data. `token_file` has the token of an analyst at the
+    leader; by default `leader-token` in the folder, read for every request. `leaders` makes the
+    way to the leader at an origin; by default HTTP.
+    """
+
+    console: App
+    store: AnalystStore
+    administration: Administration
+
+    def __init__(
+        self,
+        folder: Path | str,
+        settings: AnalystSettings | None = None,
+        *,
+        token_file: Path | None = None,
+        clock: Callable[[], float] | None = None,
+        leaders: Callable[[str], Peer] | None = None,
+    ) -> None:
+        self.settings = settings or AnalystSettings()
+        super().__init__(folder, self.settings, Metrics(), clock, role="analyst")
+        timeout = self.settings.leader_timeout
+        self._new_leader = leaders or (lambda origin: HttpPeer(origin, timeout))
+        self._leaders: dict[str, Peer] = {}
+        self._token_file = token_file or self.service.folder / TOKEN_FILE
+        self._key = collector_key(self.service.folder)
+
+    async def __aenter__(self) -> Self:
+        self.store = self.open_store(AnalystStore)
+        self._thread = self.service.add_thread("collecting")
+        self.administration = Administration(self.service, self.store, self.settings)
+        self.console = make_console(self.administration)
+        self.service.start(None, self, self._collect())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for leader in self._leaders.values():
+            leader.stop()
+        await super().__aexit__(*error)
+
+    async def _collect(self) -> None:
+        """Collect the batches of all plans, again and again, until the service stops."""
+        while True:
+            for record in list(self.administration.plans.values()):
+                if record.state == "published":
+                    await self.collect_plan(record.plan)
+            await asyncio.sleep(self.settings.collect_seconds)
+
+    async def collect_plan(self, plan: Plan) -> None:
+        """Collect the batches of a plan that are full; what is in the way is logged."""
+        assert isinstance(plan.parties, Aggregators)
+        origin = plan.parties.leader
+        if origin not in self._leaders:
+            self._leaders[origin] = self._new_leader(origin)
+        collecting = Collecting(plan, self._key, self._leaders[origin], self._token)
+        try:
+            while (found := await self._thread.run(collecting.next)) is not None:
+                one, where = found
+                await self.service.on_store_thread(
+                    self.store.add_release, plan, one.window, one.tally, one.digest
+                )
+                await self._thread.run(collecting.end, where)
+        except TransportError as error:
+            LOG.warning("nothing was collected: %s", error, extra={"facts": {"plan": plan.id}})
+        except Exception as error:
+            LOG.error("nothing was collected", exc_info=error)
+
+    def _token(self) -> str:
+        try:
+            return self._token_file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise TransportError(f"{self._token_file} has the token for the leader.") from error
+
+    # Housekeeping
+
+    def sweep(self) -> None:
+        self.administration.keep_up()
+        super().sweep()
+
+
+def serve_analyst(
+    folder: Path | str,
+    settings: AnalystSettings | None = None,
+    *,
+    plans: Sequence[Plan] = (),
+    declaration: Declaration | None = None,
+    once: Path | None = None,
+    ready: Callable[[dict[str, str]], None] = lambda urls: None,
+) -> None:
+    """Collect until told to stop; `plans` are published here at the start, if they are not yet.
+
+    With `once`, collect what is ready, write all tallies to that folder, and return.
+    """
+    settings = settings or AnalystSettings()
+    analyst = Analyst(folder, settings)
+    if once is not None:
+        asyncio.run(_collect_once(analyst, plans, declaration, once))
+        return
+
+    async def begin() -> None:
+        for plan in plans:
+            await publish(analyst.administration, plan, declaration)
+
+    run(analyst, {"console": settings.console}, begin=begin, ready=ready)
+    leave(analyst)
+
+
+async def _collect_once(
+    analyst: Analyst, plans: Sequence[Plan], declaration: Declaration | None, out: Path
+) -> None:
+    async with analyst:
+        for plan in plans:
+            await publish(analyst.administration, plan, declaration)
+            await analyst.collect_plan(plan)
+        store, in_store = analyst.store, analyst.service.in_store
+        out.mkdir(parents=True, exist_ok=True)
+        for record in analyst.administration.plans.values():
+            for number in await in_store(store.released_numbers, record.plan.id, 10**6):
+                content = await in_store(store.release, record.plan.id, number)
+                name = f"{record.plan.id[:12]}-crowd-{number}.json"
+                (out / name).write_bytes(content or b"")

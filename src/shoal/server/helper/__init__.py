@@ -1,0 +1,1 @@
+"""The helper of DAP: the second of two aggregators."""

@@ -1,0 +1,1 @@
+"""The leader of DAP: the aggregator that takes reports."""

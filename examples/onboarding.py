@@ -1,4 +1,4 @@
-"""Two ways to greet new users: which one works better, and who comes back?
+"""Two ways to greet new users: which one works better, and who comes back.
 
 Simulated users start a tool over eight weeks. Each device draws one of two onboardings. Once, it
 reports whether the setup was finished, and how far it got. In every week in which it is used, it

@@ -172,9 +172,7 @@ def funnel(
     return FunnelResult(estimate(plan, tally, target=target), funnels[name], level)
 
 
-def funnels_of(estimates: Estimates, level: float = 0.95) -> dict[str, Any]:
-    """Return the JSON of every funnel of a survey, for the target of the estimates."""
-    return {
-        one.name: FunnelResult(estimates, one, level).to_json()
-        for one in estimates.plan.survey.funnels
-    }
+def funnels_of(estimates: Estimates, level: float = 0.95) -> dict[str, FunnelResult]:
+    """Return every funnel of a survey, for the target of the estimates."""
+    funnels = estimates.plan.survey.funnels
+    return {one.name: FunnelResult(estimates, one, level) for one in funnels}

@@ -68,7 +68,7 @@ async def _measure(agreed: Plan, folder: Path, options: Options) -> list[tuple[A
         )
         ask = await _client(stack, collector.console, {"authorization": f"Bearer {token}"})
         plain = await _client(stack, Starlette(routes=[Route("/", bare)]), {})
-        base = f"/surveys/{agreed.id}"
+        base = f"/surveys/{agreed.survey.name}"
         pages = {
             "surveys": "/",
             "one survey, its last 20 crowds": base,

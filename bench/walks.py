@@ -191,7 +191,7 @@ def collector_walks(folder: Path) -> dict[str, list[str]]:
             report = pack_reports(plan, randomize(plan, ANSWER))
             assert transport.post_report(plan.id, report.to_bytes()).status < 300
 
-        def page(path: str = f"/surveys/{plan.id}/crowds/1") -> None:
+        def page(path: str = f"/surveys/{plan.survey.name}/crowds/1") -> None:
             address = f"{urls['console']}{path}"
             headers = {"Authorization": f"Bearer {token}"}
             with urllib.request.urlopen(urllib.request.Request(address, headers=headers)) as got:

@@ -57,7 +57,7 @@ def engineer(page: Page) -> None:
             shown.fill("input[name=token]", token)
             shown.click("button:has-text('Sign in')")
             shown.wait_for_selector("h1:has-text('Surveys')")
-            shown.goto(f"{console}/surveys/{Plan.read('plan.json').id}/crowds/1")
+            shown.goto(f"{console}/surveys/{Plan.read('plan.json').survey.name}/crowds/1")
             shown.screenshot(path=str(PICTURES / f"tutorial-console-{name}.png"))
 
 

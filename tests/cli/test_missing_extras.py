@@ -12,7 +12,7 @@ import pytest
 CROWD = ["--flags", "3", "--crowd", "100", "--epsilon", "1", "--delta", "1e-3"]
 SERVE = ["serve", "--data", "x", "--honest", "all"]
 PLOT = ["plan", *CROWD, "--plot", "x.png"]
-RELAY = ["relay", "--data", "x", "--analyzer", "https://a.example"]
+RELAY = ["relay", "--data", "x"]
 AGREED = """
 from shoal import Flags, Plan, Survey, randomize
 from shoal.protocol.flip_probability import FlipProbability

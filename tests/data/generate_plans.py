@@ -155,6 +155,7 @@ COUNTS: dict[str, Any] = {
     "parties": {
         "analyzer": "https://analyzer.example:8443",
         "messages": 20,
+        "one_operator": False,
         "relay": "https://relay.example",
     },
     "promise": {"delta": "2.5e-7", "epsilon": "1", "eta": None, "kind": "proven"},

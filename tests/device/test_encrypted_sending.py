@@ -172,7 +172,7 @@ class TestRefusals:
     def test_one_host_for_both(self, tmp_path):
         parties = Parties("https://relay.example", "https://relay.example:8443")
         plan = replace(WHOLE, parties=parties)
-        with pytest.raises(PrivacyRefusal, match="one host"):
+        with pytest.raises(PrivacyRefusal, match="one operator"):
             box(tmp_path, Relay(plan), **TRUSTED).answer(plan, ANSWER)
         outbox = box(tmp_path, Relay(plan), one_operator=True, **TRUSTED)
         assert outbox.answer(plan, ANSWER).state == "waiting"

@@ -12,14 +12,14 @@ import pytest
 from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, Tally, plan
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.screening import screen
-from shoal.errors import InputError
+from shoal.errors import InputError, PlanError
 from shoal.planning.bounds import Overflow, bound_of, overflow_of
 from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.guarantees import guarantees_over_time
 from shoal.planning.memory import plan_with_memory
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import observers, poisoning
-from shoal.protocol.plan import Parties
+from shoal.protocol.plan import ONE_OPERATOR, Aggregators, Parties
 from shoal.theory.binomial import overflow_chance
 
 TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
@@ -197,6 +197,37 @@ class TestObservers:
             assert (table[who].epsilon, table[who].holds) == (0.0, "encrypted")
             assert "HPKE is not broken" in table[who].assumption
         assert "Times are not hidden" in table["network observer"].assumption
+
+    @pytest.mark.parametrize("kind", [Parties, Aggregators])
+    def test_one_operator_of_both_is_promised_only_the_local_epsilon(self, kind: Any):
+        two = certify(FIVE, q="0.2", crowd_size=2000, view="counts")
+        parties = kind("https://a.example", "https://b.example", one_operator=True)
+        one, both = replace(two, parties=parties), " and ".join(parties.origins)
+        table = {row.who: row for row in observers(one, 1.0)}
+        assert list(table) == [
+            "reader of a release",
+            f"operator of {both}",
+            "network observer",
+        ]
+        operator = table[f"operator of {both}"]
+        assert (operator.holds, operator.delta) == ("local", 0.0)
+        assert operator.epsilon >= one.local_epsilon > 1.0
+        assert operator.assumption.startswith("One operator: local epsilon only.")
+        document = one.to_json(epsilon=1.0)
+        assert document["warnings"][0].startswith(ONE_OPERATOR)
+        assert not any("do not share what they see" in words for words in document["assumptions"])
+
+    def test_parties_on_one_host_have_one_operator_whatever_a_plan_says(self, sparse: Plan):
+        assert isinstance(sparse.parties, Parties)
+        shared = replace(sparse.parties, analyzer=f"{sparse.parties.relay}:8443")
+        local = replace(sparse, parties=shared)
+        assert compute_promise(local).in_words.endswith(ONE_OPERATOR)
+        document = local.to_json()
+        document["parties"]["one_operator"] = False
+        with pytest.raises(PlanError, match=r"parties.one_operator must be True"):
+            Plan.from_json(document)
+        assert plan_diff(sparse, local).kind == "forbidden"
+        assert plan_diff(local, sparse).kind == "new plan"
 
     def test_a_crowd_of_one_hides_nobody_from_fakes(self):
         certificate = replace(certify(FIVE, q="0.2", crowd_size=1), parties=Parties(**TWO))

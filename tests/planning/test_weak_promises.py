@@ -9,18 +9,19 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import Flags, Plan, PrivacyRefusal, Survey, estimate, plan, publish, simulate
 from shoal.cli import run
-from shoal.errors import WeakPromiseWarning
+from shoal.errors import InputError, WeakPromiseWarning
 from shoal.planning.costs import compare
 from shoal.planning.memory import plan_with_memory
 from shoal.planning.rappor import RapporParameters, migrate
 from shoal.protocol.promise import promise_warnings
-from shoal.server.console.planning import PlanRequest, prospect
+from shoal.server.console.planner import PlanRequest, prospect
 
 SURVEY = Survey("browser", (Flags("features", ("a", "b")),))
 WEAK: Any = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-5"}
@@ -129,8 +130,11 @@ class TestShown:
         survey = SURVEY.to_toml()
         shown = prospect(PlanRequest(survey=survey, crowd=1000, epsilon="1", delta="1e-5"))
         assert "fully exposed" in shown["warnings"][0]
-        with pytest.raises(PrivacyRefusal, match="fully exposed"):
-            prospect(PlanRequest(survey=survey, crowd=1000, epsilon="1", delta="0.001"))
+        weak = PlanRequest(survey=survey, crowd=1000, epsilon="1", delta="0.001")
+        with pytest.raises(InputError, match=r"fully exposed.* or accept this weak promise"):
+            prospect(weak)
+        accepted = prospect(msgspec.structs.replace(weak, accept_weak_promise=True))
+        assert "fully exposed" in accepted["warnings"][0]
 
 
 class TestCommands:

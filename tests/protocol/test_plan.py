@@ -149,6 +149,7 @@ class TestParties:
         assert plan.to_json()["parties"] == {
             "analyzer": "https://analyzer.example",
             "messages": 1,
+            "one_operator": False,
             "relay": "https://relay.example",
         }
         assert Plan.from_json(plan.to_json()) == plan
@@ -167,7 +168,8 @@ class TestParties:
     def test_only_https_origins(self, origin: Any):
         with pytest.raises(PlanError, match="analyzer must be an origin"):
             Parties("https://relay.example:8443", origin)
-        parties = {"relay": origin, "analyzer": "https://a.b", "messages": 1}
+        parties = {"relay": origin, "analyzer": "https://a.b"}
+        parties |= {"messages": 1, "one_operator": False}
         with pytest.raises(PlanError, match="relay must be an origin"):
             Plan.from_json(DOCUMENT | {"parties": parties})
 
@@ -179,9 +181,9 @@ class TestParties:
                 Parties("https://relay.example", origin)
 
     def test_parties_on_one_host(self):
-        assert Parties("https://a.example", "https://a.example:8443").share_a_host
-        assert Parties("http://[::1]:1", "http://[::1]:2").share_a_host
-        assert not PARTIES.share_a_host
+        assert Parties("https://a.example", "https://a.example:8443").one_operator
+        assert Parties("http://[::1]:1", "http://[::1]:2").one_operator
+        assert not PARTIES.one_operator
 
     @pytest.mark.parametrize("messages", [0, 2**16 + 1, True, "1", 1.0])
     def test_messages_are_a_number(self, messages: Any):

@@ -26,6 +26,7 @@ from shoal.analysis.report_files import Batch
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.wire import Reports
+from shoal.reports.site import slug
 from shoal.server import Collector, Settings
 from shoal.server.core.observability import log_to
 from shoal.server.core.tokens import Role, Token
@@ -71,6 +72,12 @@ LONG_PLAN = Plan(
     crowd_size=100,
 )
 """Its vectors have 64 bytes, which turn up nowhere by chance."""
+
+
+def address_of(plan: Plan, *, several: bool = False) -> str:
+    """Return the address of a plan's page below /surveys/, with its id where there are several."""
+    name = slug(plan.survey.name)
+    return f"{name}~{plan.id[:12]}" if several else name
 
 
 def make_reports(plan: Plan, count: int, random: np.random.Generator) -> Batch:
@@ -257,7 +264,9 @@ def serving(folder: Path, *plans: Plan, before: str = "", **settings: Any) -> It
     options = {"public": "127.0.0.1:0", "console": "127.0.0.1:0", "min_free_megabytes": 0} | WIDE
     options |= settings
     words = ["serve", "--data", str(data), "--json", "--honest", "all", *map(str, files)]
-    words += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        words.append(flag if value is True else f"{flag}={value}")
     errors = folder / "stderr"
     program = f"{before}\nimport sys\nfrom shoal.cli import main\nsys.exit(main())"
     root = str(Path(shoal.__file__).parent.parent)

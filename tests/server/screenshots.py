@@ -17,7 +17,7 @@ from shoal.cli.demo import SURVEY
 from shoal.lab.web_demo import web_demonstration
 
 from .console_help import browser, every_kind
-from .privacy_help import serving
+from .privacy_help import address_of, serving
 from .test_browser import send, sign_in
 
 PICTURES = Path(__file__).parent.parent.parent / "docs" / "pictures"
@@ -46,7 +46,7 @@ def take(folder: Path, *, everything: bool = False) -> None:
         for seed in range(5):
             send(server, shown, seed, 2000)
         send(server, shown, 9, 900)
-        base = f"/surveys/{shown.id}"
+        base = f"/surveys/{address_of(shown)}"
         pages = {
             "surveys": "/",
             "survey": base,

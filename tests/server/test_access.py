@@ -26,7 +26,16 @@ from shoal.server.core import tokens
 from shoal.server.core.openapi import Operation
 from shoal.server.core.tokens import ROLES, Role
 
-from .privacy_help import BINARY, FLAGS_PLAN, Headers, World, in_world, make_reports, with_world
+from .privacy_help import (
+    BINARY,
+    FLAGS_PLAN,
+    Headers,
+    World,
+    address_of,
+    in_world,
+    make_reports,
+    with_world,
+)
 
 MAY: dict[str, set[Role]] = {
     "app": {"app"},
@@ -50,7 +59,8 @@ def path_of(operation: Operation) -> str:
     """Return an address of the operation that does no harm if it is allowed."""
     path = operation.path.replace("{number}", "1").replace("{token_id}", "unknown")
     plan_id = FLAGS_PLAN.id if operation.method == "GET" else "unknown"
-    return path.replace("{plan_id}", plan_id)
+    survey = address_of(FLAGS_PLAN, several=True) if operation.method == "GET" else "unknown"
+    return path.replace("{plan_id}", plan_id).replace("{survey}", survey)
 
 
 def run(work: Callable[[World], Awaitable[Any]], folder: Path, **settings: Any) -> Any:
@@ -93,7 +103,8 @@ def test_what_is_open_and_who_may_change_things() -> None:
                         ("GET", "/static/console.css"), ("GET", "/static/icon.svg"),
                           ("GET", "/static/console.js")}  # fmt: skip
     changing = {(role, path) for (method, path), role in pages.items() if method != "GET" and role}
-    changing -= {("analyst", "/surveys/{plan_id}/crowds/{number}/texts"), ("viewer", "/planner")}
+    changing -= {("analyst", "/surveys/{survey}/crowds/{number}/texts"), ("viewer", "/planner"),
+                 ("viewer", "/builder")}  # fmt: skip
     assert {role for role, _ in changing} == {"admin"}
     crowds = {role for (_, path), role in asked.items() if "{number}" in path or "report" in path}
     assert crowds == {"analyst"}
@@ -292,7 +303,7 @@ def pages_of(plan: Plan, folder: Path) -> list[httpx.Response]:
         await world.publish(plan)
         await world.upload(make_reports(plan, 100, np.random.default_rng(1)))
         await world.upload(make_reports(plan, 100, np.random.default_rng(2)))
-        base = f"/surveys/{plan.id}"
+        base = f"/surveys/{address_of(plan)}"
         paths = ("/", f"/v1/plans/{plan.id}/crowds/1/report.html", base, f"{base}/crowds/1",
                  f"{base}/trend", f"{base}/difference", "/actions", "/tokens",
                  f"/v1/plans/{plan.id}/crowds/1/estimates?format=csv")  # fmt: skip

@@ -30,7 +30,7 @@ from shoal.analysis.intervals import IntervalKind
 from shoal.analysis.report_files import Batch
 from shoal.protocol.wire import MAGIC
 from shoal.server.console.app import OPERATIONS
-from shoal.server.console.planning import PlanRequest
+from shoal.server.console.planner import PlanRequest
 from shoal.server.console.schemas import NewToken, TextSearch
 from shoal.server.core.problems import PROBLEMS
 

@@ -16,7 +16,7 @@ from shoal.server.console.app import PAGES
 from tests.axe import obstacles
 
 from .console_help import SURVEY, browser, every_kind, reports
-from .privacy_help import BINARY, Server, serving
+from .privacy_help import BINARY, Server, address_of, serving
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -70,7 +70,7 @@ def test_a_day_at_the_console(tmp_path: Path) -> None:
         page.select_option("select[name=view]", "counts")
         page.click("button:has-text('Compute')")
         page.click("button:has-text('Add this plan as a draft')")
-        page.wait_for_url(f"**/surveys/{plan.id}")
+        page.wait_for_url(f"**/surveys/{address_of(plan)}")
         page.check("input[name=honest]")
         page.click("button:has-text('Publish')")
         page.wait_for_selector("text=Crowd 1: about 0\u202f%")
@@ -94,12 +94,12 @@ def test_a_day_at_the_console(tmp_path: Path) -> None:
         page.wait_for_selector("text=candidates were found")
         assert page.locator("bdi:text-is('coffee')").count() == 1
 
-        page.goto(f"{server.console}/surveys/{plan.id}/difference?first=2&second=1")
+        page.goto(f"{server.console}/surveys/{address_of(plan)}/difference?first=2&second=1")
         page.wait_for_selector("text=crowd 2 minus crowd 1")
-        page.goto(f"{server.console}/surveys/{plan.id}/trend?question=channel")
+        page.goto(f"{server.console}/surveys/{address_of(plan)}/trend?question=channel")
         page.wait_for_selector("text=2 crowds.")
 
-        page.goto(f"{server.console}/surveys/{plan.id}/crowds/1")
+        page.goto(f"{server.console}/surveys/{address_of(plan)}/crowds/1")
         with page.expect_download() as download:
             page.click("a:text-is('CSV')")
         text = Path(download.value.path()).read_text("utf-8")
@@ -132,7 +132,7 @@ def test_another_port_and_the_policy(tmp_path: Path) -> None:
     with serving(tmp_path, plan) as server, browser() as chromium:
         page = chromium.new_page()
         sign_in(page, server, server.admin()["authorization"].split()[1])
-        target = f"{server.console}/surveys/{plan.id}/pause"
+        target = f"{server.console}/surveys/{address_of(plan)}/pause"
         # The public listener is another port of the same host.
         page.goto(f"{server.public}/openapi.json")
         script = """target => { const form = document.createElement("form");
@@ -161,8 +161,8 @@ def test_nothing_keeps_people_out(width: int, scheme: str, tmp_path: Path) -> No
         page.goto(f"{server.console}/sign-in")
         assert obstacles(page) == []
         sign_in(page, server, server.admin()["authorization"].split()[1])
-        base = f"/surveys/{plan.id}"
-        paths = [one.path.format(plan_id=plan.id, number=1, question="channel") for one in PAGES
+        base = f"/surveys/{address_of(plan)}"
+        paths = [one.path.format(survey=address_of(plan), number=1) for one in PAGES
                  if one.method == "GET" and not one.path.startswith("/static/")]  # fmt: skip
         report = f"/v1/plans/{plan.id}/crowds/1/report.html"
         for path in (*paths, report, "/surveys/unknown"):
@@ -199,9 +199,9 @@ def test_pages_fit_the_screen_and_need_no_script(width: int, tmp_path: Path) -> 
         page = context.new_page()
         wrong = watched(page, str(server.console))
         sign_in(page, server, server.admin()["authorization"].split()[1])
-        base = f"/surveys/{plan.id}"
+        base = f"/surveys/{address_of(plan)}"
         for path in ("/", base, f"{base}/crowds/1", f"{base}/trend", f"{base}/difference",
-                     "/planner", "/tokens", "/actions", "/backups", "/drafts"):  # fmt: skip
+                     "/planner", "/tokens", "/actions", "/backups", "/builder"):  # fmt: skip
             page.goto(f"{server.console}{path}")
             box = page.locator("html").bounding_box()
             wide = page.locator("main").bounding_box()

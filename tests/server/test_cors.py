@@ -18,7 +18,7 @@ from shoal.server.core.http import check_origins, read_origins
 from tests.server.relay.relay_help import WHOLE, FakeAnalyzer, RelayWorld, in_relay
 from tests.server.serving_help import Served, served, small_plan
 
-from .privacy_help import FLAGS_PLAN, NOW, World, in_world, with_world
+from .privacy_help import FLAGS_PLAN, NOW, World, address_of, in_world, with_world
 
 ORIGIN = "https://page.example"
 PAGE = {"Origin": ORIGIN}
@@ -152,7 +152,7 @@ async def test_a_plan_has_no_pages_until_an_admin_names_them(world: World) -> No
         assert (await put(document)).status_code == 400
     assert await open_to(here) == ORIGIN
 
-    page = f"/surveys/{FLAGS_PLAN.id}"
+    page = f"/surveys/{address_of(FLAGS_PLAN, several=True)}"
     fields = urlencode({"origins": "*"}).encode()
     answer = await world.ask("console", "POST", f"{page}/origins", world.admin() | FORM, fields)
     assert answer.status_code == 303

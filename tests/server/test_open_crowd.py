@@ -48,6 +48,7 @@ from .privacy_help import (
     TEXT_PLAN,
     Headers,
     World,
+    address_of,
     copied,
     in_world,
     make_reports,
@@ -130,6 +131,7 @@ class Base:
                 continue
             for number in "12345" if "{number}" in operation.path else ("",):
                 path = operation.path.replace("{number}", number)
+                path = path.replace("{survey}", address_of(self.plan, several=True))
                 found.append(("console", path.replace("{plan_id}", self.plan.id)))
         found += [
             ("console", f"/v1/plans/{self.plan.id}/crowds/{number}/estimates?format={form}")
@@ -268,7 +270,7 @@ def test_there_is_something_to_see(flags_base: Base, tmp_path: Path) -> None:
     assert names[f"upload: admin {base}/crowds/2"].startswith(b"409")
     assert names[f"upload: viewer {base}/crowds/1"].startswith(b"403")
     assert names[f"upload: nobody {base}/crowds"].startswith(b"401")
-    page = f"GET console /surveys/{FLAGS_PLAN.id}"
+    page = f"GET console /surveys/{address_of(FLAGS_PLAN, several=True)}"
     assert names[f"upload: admin {page}/crowds/1"].startswith(b"200")
     assert names[f"upload: admin {page}/crowds/2"].startswith(b"409")
     assert names[f"upload: viewer {page}/crowds/1"].startswith(b"403")

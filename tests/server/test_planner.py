@@ -10,6 +10,7 @@ import tomllib
 from contextlib import ExitStack
 from html import unescape
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -19,8 +20,15 @@ from shoal.errors import InputError
 from shoal.planning.certificate import certify
 from shoal.planning.costs import compare
 from shoal.planning.threats import observers
-from shoal.server.console.planner import Planner
-from shoal.server.console.planning import EXAMPLE, MAX_BITS, check_request, form_request, prospect
+from shoal.server.console.planner import (
+    EXAMPLE,
+    MAX_BITS,
+    Planner,
+    PlanRequestError,
+    check_request,
+    form_request,
+    prospect,
+)
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 
@@ -60,13 +68,19 @@ def test_its_numbers_are_those_of_the_functions() -> None:
     [
         ({"survey": "no TOML"}, "not valid TOML"),
         ({"survey": EXAMPLE.replace("choice", "riddle")}, "riddle"),
-        ({"crowd": "many"}, "crowd and share are numbers"),
+        ({"crowd": "many"}, "crowd is a number"),
         ({"share": "0"}, "share is a part"),
         ({"share": "nan"}, "share is a part"),
         ({"view": "everything"}, "view is one of"),
         ({"crowd": "0"}, "crowd"),
         ({"epsilon": "-1"}, "epsilon"),
         ({"delta": "2"}, "delta"),
+        ({"window": "soon"}, "no length of time"),
+        ({"window": "60"}, "window must be at least 3600 seconds"),
+        ({"honest": "2"}, "honest_fraction"),
+        ({"delta": "0.01"}, "or accept this weak promise"),
+        ({"deployment": "relay", "relay": "https://r.example"}, "give the origin of the analyzer"),
+        ({"deployment": "relay", "relay": "r", "analyzer": "https://a.example"}, "relay"),
         ({"survey": f'name = "s"\n[[question]]\nname = "n"\nkind = "number"\nedges = '
                     f"{list(range(MAX_BITS))}"}, "at most 512 bits"),
     ],
@@ -79,7 +93,30 @@ async def test_what_cannot_be_planned(change: dict[str, str], words: str, world:
     answer = await world.ask("console", "POST", "/planner", world.admin() | FORM, body)
     assert answer.status_code == 422
     assert words in unescape(answer.text)
+    assert answer.text.count('role="alert"') == 1  # at the field
+    assert "told refused" not in answer.text
     assert "<textarea" in answer.text  # what was typed is still there
+
+
+def test_window_honest_part_deployment_and_a_weak_promise() -> None:
+    """What the form asks for is the plan that the function makes."""
+    origins = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+    fields = FIELDS | {"window": "7d", "honest": "0.8", "deployment": "relay", **origins}
+    survey = Survey.from_toml(EXAMPLE)
+    wish: Any = {"crowd_size": 2000, "epsilon": "4", "delta": "1e-6", "view": "counts"}
+    agreed = plan(survey, **wish, window="7d", honest_fraction="0.8", **origins)
+    found = prospect(check_request(form_request(fields)))
+    assert Plan.from_json(found["plan"]) == agreed
+    assert found["reports_needed"] == agreed.reports_needed == 2500
+    one = prospect(check_request(form_request(fields | {"deployment": "collector"})))
+    assert Plan.from_json(one["plan"]).parties is None
+    weak = FIELDS | {"delta": "0.01"}
+    with pytest.raises(PlanRequestError, match="fully exposed") as refused:
+        prospect(check_request(form_request(weak)))
+    assert refused.value.parameter == "accept_weak_promise"
+    accepted = prospect(check_request(form_request(weak | {"accept_weak_promise": "yes"})))
+    assert Plan.from_json(accepted["plan"]).promise.delta == "0.01"
+    assert "fully exposed" in accepted["warnings"][0]
 
 
 @pytest.mark.slow
@@ -109,7 +146,7 @@ async def test_the_page_the_api_and_a_draft(world: World) -> None:
     assert "Add this plan as a draft" in page
     draft = urlencode({"plan": json.dumps(document["plan"])}).encode()
     added = await world.ask("console", "POST", "/drafts", admin | FORM, draft)
-    assert added.headers["location"] == f"/surveys/{document['plan']['id']}"
+    assert added.headers["location"] == "/surveys/browser"
     assert world.collector.administration.plans.get(document["plan"]["id"]) is not None
     wrong: list[tuple[object, str | None]] = [
         ([], None), ({"number": 1} | wish, None), ({}, "survey"), ({"survey": 1}, "survey"),
@@ -147,7 +184,7 @@ def processes(parent: int) -> list[int]:
     for task in Path(f"/proc/{parent}/task").iterdir():
         for child in (task / "children").read_text().split():
             command = Path(f"/proc/{child}/cmdline")
-            if command.exists() and b"console.planning" in command.read_bytes():
+            if command.exists() and b"console.planner" in command.read_bytes():
                 found.append(int(child))
     return found
 
@@ -238,7 +275,7 @@ class TestProcess:
 
     def test_a_failure_is_one_of_the_service(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Such as a module that is missing; it is logged, and not the client's fault."""
-        monkeypatch.setattr("shoal.server.console.planning.__name__", "no.such.module")
+        monkeypatch.setattr("shoal.server.console.planner.__name__", "no.such.module")
         with pytest.raises(RuntimeError, match="No module named"):
             asyncio.run(Planner().prospect(SLOW, "token"))
 

@@ -19,11 +19,11 @@ from shoal.analysis.text.decode import decode
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.reports.formatting import option_shares
 from shoal.server.console.app import OPERATIONS
-from shoal.server.console.planning import EXAMPLE
+from shoal.server.console.planner import EXAMPLE
 from tests.server.store_help import stored_tally, told
 
 from .console_help import every_kind, reports, response_schemas
-from .privacy_help import FLAGS_PLAN, TEXT_PLAN, Headers, World, in_world, make_reports
+from .privacy_help import FLAGS_PLAN, TEXT_PLAN, Headers, World, address_of, in_world, make_reports
 
 PLAN = every_kind(400, epsilon="6")
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -49,7 +49,7 @@ async def test_a_crowd_shows_each_kind_in_its_form(world: World) -> None:
     reader = await sealed(world, 1)
     path = f"/v1/plans/{PLAN.id}/crowds/1/results"
     document = (await world.ask("console", "GET", path, reader)).json()
-    answer = await world.ask("console", "GET", f"/surveys/{PLAN.id}/crowds/1", reader)
+    answer = await world.ask("console", "GET", f"/surveys/{address_of(PLAN)}/crowds/1", reader)
     page = unescape(answer.text)
     estimates = document["estimates"]
     assert estimates == shoal.estimate(PLAN, await tally(world, 1)).to_json()
@@ -78,7 +78,7 @@ async def test_a_crowd_shows_each_kind_in_its_form(world: World) -> None:
 async def test_every_level_is_answered_or_refused(world: World) -> None:
     """A level is split between options, and its complement is a test's: both have an end."""
     reader = await sealed(world, 2)
-    api, page = f"/v1/plans/{PLAN.id}", f"/surveys/{PLAN.id}"
+    api, page = f"/v1/plans/{PLAN.id}", f"/surveys/{address_of(PLAN)}"
     paths = [f"{api}/crowds/1/estimates?", f"{api}/crowds/1/results?", f"{api}/difference?"]
     paths += [f"{page}/crowds/1?", f"{page}/difference?"]
     asked = [one.name for one in PLAN.survey if one.kind != "text"]
@@ -97,7 +97,7 @@ async def test_every_level_is_answered_or_refused(world: World) -> None:
 @told(in_world)
 async def test_texts_are_found_from_candidates(world: World) -> None:
     reader = await sealed(world, 1)
-    where = f"/surveys/{PLAN.id}/crowds/1"
+    where = f"/surveys/{address_of(PLAN)}/crowds/1"
     fields = {"candidates": "tea\n coffee \n\ncocoa\n<b>", "fdr": "0.1", "question": "word"}
     answer = await world.ask(
         "console", "POST", f"{where}/texts", reader | FORM, urlencode(fields).encode()
@@ -140,7 +140,7 @@ def test_a_trend_and_a_difference(tmp_path: Path) -> None:
     async def live(world: World) -> None:
         reader = await sealed(world, 3)
         tallies = [await tally(world, number) for number in (1, 2, 3)]
-        base, page = f"/v1/plans/{PLAN.id}", f"/surveys/{PLAN.id}"
+        base, page = f"/v1/plans/{PLAN.id}", f"/surveys/{address_of(PLAN)}"
 
         async def get(path: str) -> Any:
             answer = await world.ask("console", "GET", path, reader)
@@ -194,7 +194,7 @@ def test_two_surveys_are_compared_where_they_ask_the_same(tmp_path: Path) -> Non
         assert {name: list(rows) for name, rows in document["questions"].items()} == {
             "channel": ["beta"]
         }
-        path = f"/surveys/{PLAN.id}/difference?with_plan={other.id}"
+        path = f"/surveys/{address_of(PLAN)}/difference?second={other.id}.1"
         page = unescape((await world.ask("console", "GET", path, reader)).text)
         assert "people, crowd 1 minus again, crowd 1" in page
         path = f"/v1/plans/{PLAN.id}/difference?with_plan={TEXT_PLAN.id}"
@@ -210,7 +210,9 @@ async def test_one_crowd_is_too_few(word: str, world: World) -> None:
     await world.publish(FLAGS_PLAN)
     answer = await world.ask("console", "GET", f"/v1/plans/{FLAGS_PLAN.id}/{word}", world.admin())
     assert answer.json()["type"] == "urn:shoal:problem:too-few-crowds"
-    page = await world.ask("console", "GET", f"/surveys/{FLAGS_PLAN.id}/{word}", world.admin())
+    page = await world.ask(
+        "console", "GET", f"/surveys/{address_of(FLAGS_PLAN)}/{word}", world.admin()
+    )
     assert page.status_code == 409
     assert "needs two released crowds" in page.text
 

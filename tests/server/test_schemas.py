@@ -17,6 +17,8 @@ import httpx
 import numpy as np
 import pytest
 
+from shoal.server.core.agreement import read_agreement
+
 from .postgres_help import wait_for
 from .privacy_help import BINARY, FLAGS_PLAN, Server, make_reports, serving
 from .test_two_parties import Parties, planned
@@ -145,7 +147,9 @@ def test_a_relay_and_an_analyzer(parties: Parties, party: str, side: str, tmp_pa
     folder = getattr(parties, party).folder
     token = admin(folder)
     if (party, side) == ("analyzer", "public"):
-        token = (parties.relay.folder / "analyzer-token").read_text().strip()
+        agreement = read_agreement(parties.relay.folder)
+        assert agreement is not None
+        token = agreement.token
     # All but what makes the rest impossible, and what a collector's console answers too.
     without = ("--exclude-path-regex", "(close|destroy|pause|tokens.*|prospect|backups)$")
     url, log = getattr(parties, party).ready[side], folder.parent / f"{folder.name}.log"

@@ -16,7 +16,16 @@ from shoal.server.core import tokens as sessions_module
 from shoal.server.core.tokens import COOKIE, Sessions, Token
 from shoal.server.storage.database import StorageFull
 
-from .privacy_help import FLAGS_PLAN, NOW, Headers, World, in_world, make_reports, with_world
+from .privacy_help import (
+    FLAGS_PLAN,
+    NOW,
+    Headers,
+    World,
+    address_of,
+    in_world,
+    make_reports,
+    with_world,
+)
 
 SAME = {"sec-fetch-site": "same-origin"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -166,7 +175,7 @@ async def test_a_token_of_some_plans_shows_no_other(world: World) -> None:
     mine = (await signed_in(world, secret)) | SAME
     shown = await world.ask("console", "GET", "/", mine)
     assert FLAGS_PLAN.id not in shown.text
-    for path in (f"/surveys/{FLAGS_PLAN.id}", "/tokens", "/actions", "/backups", "/drafts"):
+    for path in (f"/surveys/{address_of(FLAGS_PLAN)}", "/tokens", "/actions", "/backups"):
         assert (await world.ask("console", "GET", path, mine)).status_code == 403
     other = f"/surveys/{'0' * 64}/difference?with_plan={FLAGS_PLAN.id}"
     assert (await world.ask("console", "GET", other, mine)).status_code == 404
@@ -262,7 +271,7 @@ async def _still_known(world: World) -> None:
 async def test_the_life_of_a_plan_by_forms_and_what_was_done(world: World) -> None:
     """Draft, publish, pause, resume, close, destroy; each is in the list, with who did it."""
     mine = (await signed_in(world, admin_secret(world))) | SAME
-    base = f"/surveys/{FLAGS_PLAN.id}"
+    base = f"/surveys/{address_of(FLAGS_PLAN)}"
 
     async def state() -> str:
         path = f"/v1/plans/{FLAGS_PLAN.id}"

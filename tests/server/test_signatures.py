@@ -20,7 +20,7 @@ from shoal.server.storage.database import NAME
 from shoal.server.storage.key_file import SIGNING_FILE, Signer, change_key
 from shoal.server.storage.records import UnverifiedError, signed_release
 from shoal.server.storage.store import Store
-from tests.server.privacy_help import FLAGS_PLAN, World, in_world, make_reports
+from tests.server.privacy_help import FLAGS_PLAN, World, address_of, in_world, make_reports
 from tests.server.store_help import PLANS, Clock, make_plan, upload
 from tests.server.test_sessions import admin_secret, signed_in
 
@@ -217,14 +217,14 @@ class TestConsole:
             await world.collector.service.in_store(world.collector.store.sweep)
             change(tmp_path, "UPDATE crowds SET unreadable = 1 WHERE release IS NOT NULL")
             mine = await signed_in(world, admin_secret(world))
-            path = f"/surveys/{FLAGS_PLAN.id}"
+            path = f"/surveys/{address_of(FLAGS_PLAN)}"
             return [
                 await world.ask("console", "GET", path + more, mine) for more in ("", "/crowds/1")
             ]
 
         page, crowd = in_world(work, tmp_path)
         assert page.status_code == 200
-        assert f"/surveys/{FLAGS_PLAN.id}/crowds/1" in page.text
+        assert f"/surveys/{address_of(FLAGS_PLAN)}/crowds/1" in page.text
         assert crowd.status_code == 500
         assert "do not match their signature" in crowd.text
 

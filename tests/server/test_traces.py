@@ -24,6 +24,7 @@ from .privacy_help import (
     TEXT_PLAN,
     Server,
     World,
+    address_of,
     in_world,
     make_reports,
     serving,
@@ -216,7 +217,7 @@ def everything_released(plan: Plan, folder: Path, uploads: list[Batch]) -> dict[
         assert (await world.upload(last)).status_code == 202
         headers = {"authorization": f"Bearer {await world.make_token('analyst')}"}
         base = f"/v1/plans/{plan.id}/crowds/1"
-        pages = ("/", f"/surveys/{plan.id}", f"/surveys/{plan.id}/crowds/1")
+        pages = ("/", f"/surveys/{address_of(plan)}", f"/surveys/{address_of(plan)}/crowds/1")
         for path in (base, f"{base}/estimates", f"{base}/report.html", f"{base}/results", *pages):
             answer = await world.ask("console", "GET", path, headers)
             assert answer.status_code == 200

@@ -11,7 +11,7 @@ import { layout } from "./survey.js";
 /**
  * @typedef {{cohorts: number | null, crowd_size: number | null, max_reports_per_person: number,
  *   memory: {q1: number[], q2: number[]} | null,
- *   parties: {analyzer: string, messages: number, relay: string} | null,
+ *   parties: {analyzer: string, messages: number, one_operator: boolean, relay: string} | null,
  *   promise: {kind: string, epsilon: string, delta: string | null, eta: string | null},
  *   q: number[], survey: import("./survey.js").Survey, version: number, view: string,
  *   window: number | null}} Plan

@@ -263,8 +263,7 @@ def _bit_p_values(ones: Counts, reports: Counts | int, q: float, pieces: int, fa
 def _totals(plan: Plan, tally: Tally) -> Family:
     """Test all bits of a question together: the counts of a choice must add up."""
     q, reports = float(plan.q), tally.reports
-    in_pieces = plan.parties is not None and plan.view == "counts"
-    pieces = plan.messages if in_pieces else None
+    pieces = plan.max_weight
     parts = [
         (question.name, part, sum(tally.by_bit[place].tolist()))
         for question, place, part in plan.survey.parts

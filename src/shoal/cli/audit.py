@@ -238,6 +238,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     parties = document["parties"]
     first, second = list(parties)[:2] if parties else ("", "")
     observer = f"{first} and {second} together" if parties else "the collector too"
+    if parties and parties["one_operator"]:
+        observer = "the operator of both parties"
     local = f"revealed by one report alone, to {observer}"
     yield "local", f"epsilon {text_up(document['local']['epsilon'])}", local
     if pieces is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import arg, opt
 from shoal.cli.services import serve
+from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 
 if TYPE_CHECKING:
@@ -77,6 +79,23 @@ def _show_findings(findings: Sequence[Finding]) -> out.Pieces:
             yield out.Plain(f"      → {one.way_out}")
 
 
+@cli.command("shoal collector notify collector", group=collector)
+def notify(data: Path = cli.DATA, config: Path | None = cli.CONFIG) -> out.Result:
+    """Send a test notice by webhook and e-mail.
+
+    The settings are read from DATA/shoal.toml (or --config) and the environment. Run it as the user
+    that runs the service, which need not run. The exit code is 1 if a receiver did not accept it.
+    """
+    from shoal.server.core.notifications import try_channels
+    from shoal.server.doctor.examine import read_settings
+
+    failures = try_channels(read_settings(data, config, os.environ), data, send=True)
+    if not failures:
+        raise InputError("no notifications are set; set notify_webhook or notify_email.")
+    lines = [f"{name}: {failure or 'sent'}" for name, failure in failures.items()]
+    return out.Result(failures, "\n".join(lines), 1 if any(failures.values()) else 0)
+
+
 @collector.group(cls=cli.InOrder)
 def token() -> None:
     """Make, list and revoke tokens.
@@ -116,7 +135,6 @@ def make(
     plans: tuple[str, ...] = opt(
         "Limit it to a plan; repeatable.  [default: all plans]", "ID", "--plan"
     ),
-    relay_key: str | None = opt("At an analyzer: the key that the relay signs with.", "KEY"),
 ) -> out.Result:
     """Make a token and print it once.
 
@@ -126,7 +144,7 @@ def make(
     from shoal.server.core.tokens import Token
 
     last_day = None if expires is None else expires.date()
-    wanted = Token.new(role, label, expires=last_day, plans=plans or None, key=relay_key)
+    wanted = Token.new(role, label, expires=last_day, plans=plans or None)
     made, secret = admin.make(wanted)
 
     def shown() -> out.Pieces:

@@ -26,6 +26,7 @@ GROUPS = {
         "plan": "Choose how often each device flips a bit.",
         "audit": "Certify the guarantees of a plan, or test a randomizer.",
         "compare": "Compare the cost of each trust model for a survey.",
+        "dap-noise": "Compute the noise of a DAP task: flips, or noise of aggregators.",
         "migrate": "Turn RAPPOR parameters into a plan, and state its promise.",
     },
     "On the device": {
@@ -37,9 +38,13 @@ GROUPS = {
     },
     "The collector": {
         "serve": "Collect reports as a service: whole crowds or nothing.",
+        "parties": "Set up a relay and an analyzer that trust each other's keys.",
         "analyzer": "Decrypt and count whole crowds that a relay forwards.",
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
         "relay": "Forward whole crowds of encrypted reports to an analyzer.",
+        "leader": "Take shares of reports, and verify them with a helper (DAP).",
+        "helper": "Verify reports with a leader, and give out shares of full batches (DAP).",
+        "collect": "Collect full batches from a leader and a helper (DAP).",
         "capacity": "Measure this machine, and size it for many devices a day.",
     },
     "From reports to answers": {
@@ -70,10 +75,11 @@ GROUPS = {
 COMMANDS = {word: summary for group in GROUPS.values() for word, summary in group.items()}
 
 _MODULES = {
-    **dict.fromkeys(["serve", "analyzer", "relay"], "services"),
+    **dict.fromkeys(["serve", "analyzer", "relay", "leader", "helper", "collect"], "services"),
     **dict.fromkeys(["decode", "discover"], "text"),
     **dict.fromkeys(["experiment", "retention", "study"], "experiments"),
     "completion": "commands",
+    "dap-noise": "dap_noise",
     "encode": "randomize",
     "ledger": "send",
     "preview": "publish",
@@ -93,7 +99,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"shoal.cli.{_MODULES.get(cmd_name, cmd_name)}")
-        return cast(click.Command, getattr(module, cmd_name))
+        return cast(click.Command, getattr(module, cmd_name.replace("-", "_")))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command's name without loading the commands."""

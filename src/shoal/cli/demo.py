@@ -16,7 +16,7 @@ from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import opt
 from shoal.errors import InputError, require
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import ONE_OPERATOR, Plan
 from shoal.protocol.survey import Choice, Flags, Survey
 from shoal.support.rounding import text_near, text_up
 
@@ -226,9 +226,11 @@ def _parties(users: int, seed: int, as_json: bool) -> out.Result:
 
     if not as_json:
         begin = (
-            "A relay and an analyzer start on this machine, as two processes. In production two"
-            f" organizations would run them. {users:,} devices flip their bits, cut each report"
-            " into single bits, encrypt each bit for the analyzer, and send them to the relay ..."
+            "A relay and an analyzer start on this machine, as two processes, set up with shoal"
+            f" parties setup --both ({ONE_OPERATOR}). In production, each of two organizations runs"
+            f" shoal parties setup on its own machine. {users:,} devices flip their bits, cut each"
+            " report into single bits, encrypt each bit for the analyzer, and send them to the"
+            " relay ..."
         )
         out.show([_rule("1. Two parties"), begin])
     with out.progress("devices send", users) as advance:
@@ -272,11 +274,10 @@ def show_parties(shown: TwoParties) -> out.Pieces:
     columns = ["", "truth", "estimate", "low", "high"]
     yield out.table(columns, _estimate_rows([shown.estimates]))
     yield (
-        f"\n{check_promise(plan).in_words}. It holds against the analyzer, as long as the relay"
-        f" does not tell it who sent which report. A count is off by"
-        f" {text_near(certify(plan).sigma, 3)} people (one sigma). Relay and analyzer"
-        " together see each report, and then only the local"
-        f" epsilon of {text_up(plan.local_epsilon, 3)} holds."
+        f"\n{check_promise(plan).in_words}. With two operators it holds against the analyzer too,"
+        " as long as the relay does not tell it who sent which report. Here one operator runs both"
+        f" and sees each report: only the local epsilon of {text_up(plan.local_epsilon, 3)} holds."
+        f" A count is off by {text_near(certify(plan).sigma, 3)} people (one sigma)."
     )
 
 

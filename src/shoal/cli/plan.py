@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,11 +16,12 @@ from shoal.planning.certificate import check_promise
 from shoal.planning.plan import honest_crowd
 from shoal.planning.plan import plan as make_plan
 from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
+from shoal.protocol.public_party import ROLES, PublicParty, read_party
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from shoal.analysis.power import Detection
     from shoal.planning.costs import PeopleNeeded
@@ -82,8 +84,10 @@ def _rows(
 
 @dataclass(frozen=True)
 class _Parties:
-    relay: str | None = opt("Origin of the relay: it sees who sends.", "URL")
-    analyzer: str | None = opt("Origin of the analyzer: it sees the reports.", "URL")
+    relay: str | None = opt("Public file or origin of the relay: it sees who sends.", "FILE_OR_URL")
+    analyzer: str | None = opt(
+        "Public file or origin of the analyzer: it sees the reports.", "FILE_OR_URL"
+    )
     messages: int | None = opt(
         "With --view counts: messages of one report.  [default: as few as will do]", "W"
     )
@@ -92,6 +96,32 @@ class _Parties:
     max_weight: int | None = opt(
         "With a leader: how many bits may be set.  [default: as few as will do]", "W"
     )
+
+    @cached_property
+    def files(self) -> dict[str, PublicParty]:
+        """The public files that are given, by the role of their party."""
+        given = {role: getattr(self, role) for role in ROLES}
+        return {
+            role: read_party(Path(value), role)[0]
+            for role, value in given.items()
+            if value is not None and "://" not in value
+        }
+
+    def plan(self, make: Callable[..., Plan], survey: Survey, **wish: Any) -> Plan:
+        """Make a plan for these parties, with the mark of their files."""
+        files = self.files.values()
+        wish |= {one.name: getattr(self, one.name) for one in fields(self)}
+        made = make(survey, **wish | {party.role: party.url for party in files})
+        one_key = len({party.signing_key for party in files}) < len(files)
+        if made.parties is not None and (one_key or any(party.mark for party in files)):
+            made = replace(made, parties=replace(made.parties, one_operator=True))
+        return made
+
+    @property
+    def device_key(self) -> dict[str, str]:
+        """The key that devices pin, if it is known."""
+        analyzer = self.files.get("analyzer")
+        return {} if analyzer is None else {"device_key": analyzer.signing_key}
 
 
 @dataclass(frozen=True)
@@ -180,10 +210,10 @@ def plan(
     if weekly is not None and detect is None:
         raise InputError("--weekly needs --detect.")
     with out.waiting():
-        made = make_plan(survey, **arguments, **vars(parties))
+        made = parties.plan(make_plan, survey, **arguments)
     files.write(made)
     with out.waiting():
-        document = _document(made, min_crowd)
+        document = _document(made, min_crowd) | parties.device_key
     text = _show(made, document, files.output)
     if rows is not None:
         public = f"The table has {rows:,} rows. With the plan this number becomes public.\n"
@@ -276,7 +306,7 @@ def over_time(
     if (promise.horizon is None) == (promise.releases is None):
         raise InputError("give one of --horizon and --releases.")
     with out.waiting():
-        made = plan_with_memory(survey, **vars(promise), **vars(parties))
+        made = parties.plan(plan_with_memory, survey, **vars(promise))
         count = promise.releases
         if promise.horizon is not None:
             count = parse_horizon(promise.horizon).releases
@@ -284,7 +314,7 @@ def over_time(
         guarantees = guarantees_over_time(made, count)
     files.write(made)
     with out.waiting():
-        document = _document(made, min_crowd, guarantees)
+        document = _document(made, min_crowd, guarantees) | parties.device_key
     return out.Result(document, _show(made, document, files.output))
 
 
@@ -430,6 +460,8 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     facts.append(("crowd", crowd))
     if plan.parties is not None:
         facts += plan.parties.origins.items()
+        if "device_key" in document:
+            facts.append(("key for devices", document["device_key"]))
         facts.append(_limit(plan))
     if plan.window is not None:
         facts.append(("window", f"{plan.window} seconds; a crowd must fill within one"))

@@ -58,7 +58,7 @@ class _Sender:
     timeout: float = opt(
         "Timeout of one request.", "SECONDS", default=10.0, type=click.FloatRange(0.1, 600)
     )
-    one_operator: bool = opt("Answer plans whose relay and analyzer are on one host, too.")
+    one_operator: bool = opt("Answer plans whose relay and analyzer have one operator, too.")
     plain: bool = opt("Allow http, without encryption, to other machines.")
 
     def outbox(self, url: str) -> Outbox:

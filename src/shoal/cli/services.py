@@ -1,4 +1,4 @@
-"""`shoal serve`, `shoal analyzer` and `shoal relay`."""
+"""`shoal serve`, and the services of two parties: relay and analyzer, or leader and helper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from shoal.cli import options as cli
 from shoal.cli.options import arg, opt
 from shoal.protocol.plan import Plan
 from shoal.server.core.settings import (
+    AnalystSettings,
     AnalyzerSettings,
+    HelperSettings,
+    LeaderSettings,
     RelaySettings,
     ServiceSettings,
     Settings,
@@ -86,7 +89,7 @@ def serve(
     from shoal.server.core.http import read_origins
 
     start = partial(serve, origins=None if origins is None else read_origins(origins))
-    _serve(start, service, service.read(Settings, settings), honest, "Reports", as_json)
+    _serve(start, service, service.read(Settings, settings), honest, _names("Reports"), as_json)
 
 
 @cli.command("shoal analyzer --data analyzer --honest all plan.json", settings=AnalyzerSettings)
@@ -95,15 +98,18 @@ def analyzer(
 ) -> None:
     """Decrypt and count whole crowds that a relay forwards.
 
-    It accepts plans that name a relay and an analyzer, and no reports from devices. Register the
-    relay with `shoal collector token make DATA --role relay --relay-key KEY`; all commands of
-    `shoal collector` work with an analyzer's folder. The options from --public to --log-level are
-    settings, as of `shoal serve`.
+    Set both up first, with `shoal parties setup`. The analyzer accepts plans that name a relay and
+    an analyzer, and no reports from devices. All commands of `shoal collector` work with its
+    folder. The options from --public to --log-level are settings, as of `shoal serve`.
     """
     from shoal.server import serve_analyzer
 
     read = service.read(AnalyzerSettings, settings)
-    _serve(serve_analyzer, service, read, honest, "For relays", as_json)
+    _serve(serve_analyzer, service, read, honest, _names("For relays"), as_json)
+
+
+def _names(public: str) -> dict[str, str]:
+    return {public: "public", "Console": "console"}
 
 
 def _serve(
@@ -111,10 +117,10 @@ def _serve(
     service: _Service,
     settings: ServiceSettings,
     honest: str | None,
-    heading: str,
+    names: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Run a collector or an analyzer; `heading` names its public address."""
+    """Run a service that publishes plans; `names` are those of its addresses."""
     from shoal.server.storage.records import Declaration
 
     start(
@@ -124,45 +130,88 @@ def _serve(
         declaration=Declaration(
             all_honest=honest == "all", never_published=service.never_published
         ),
-        ready=service.announce({heading: "public", "Console": "console"}, as_json),
+        ready=service.announce(names, as_json),
     )
 
 
-@cli.command(
-    "shoal relay --data relay --analyzer https://analyzer.example plan.json", settings=RelaySettings
-)
-def relay(
-    *,
-    as_json: bool,
-    analyzer: str = opt("The analyzer's address.", "URL"),
-    analyzer_key: str | None = opt(
-        "The analyzer's signing key.  [default: as pinned at the first contact]", "KEY"
-    ),
-    token_file: Path | None = opt(
-        "File with this relay's token at the analyzer.  [default: DATA/analyzer-token]"
-    ),
-    plain: bool = opt("Allow http to an analyzer on another machine."),
-    service: _Service,
-    **settings: Any,
-) -> None:
+@cli.command("shoal relay --data relay plan.json", settings=RelaySettings)
+def relay(*, as_json: bool, service: _Service, **settings: Any) -> None:
     """Forward whole crowds of encrypted reports to an analyzer.
 
-    The relay accepts encrypted reports, which it cannot read. When a crowd is complete, it shuffles
-    the messages and forwards them to the analyzer. The options from --public to --log-level are
-    settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC for
-    --public).
+    Set both up first, with `shoal parties setup`. The relay accepts encrypted reports, which it
+    cannot read. When a crowd is complete, it shuffles the messages and forwards them to the
+    analyzer. The options from --public to --log-level are settings: they can also be set in
+    DATA/shoal.toml, or in the environment (SHOAL_PUBLIC for --public).
     """
     from shoal.server import serve_relay
 
-    addresses = {"Reports": "public", "Console": "console", "Relay key": "key"}
     serve_relay(
         service.data,
-        analyzer,
         service.read(RelaySettings, settings),
         plans=service.plans,
-        analyzer_key=analyzer_key,
-        token_file=token_file,
-        allow_plain=plain,
         never_published=service.never_published,
-        ready=service.announce(addresses, as_json),
+        ready=service.announce({"Reports": "public", "Console": "console"}, as_json),
     )
+
+
+@cli.command("shoal leader --data leader plan.json", settings=LeaderSettings)
+def leader(
+    *,
+    as_json: bool,
+    plain: bool = opt("Allow http to a helper on another machine."),
+    service: _Service,
+    **settings: Any,
+) -> None:
+    """Take shares of reports, and verify them with a helper (DAP).
+
+    Leader and helper each hold one secret share of every report, and neither sees anything in it.
+    Batches have exactly the reports of one crowd and one window. `shoal collect` collects them.
+    """
+    from shoal.server import serve_leader
+
+    serve_leader(
+        service.data,
+        service.read(LeaderSettings, settings),
+        plans=service.plans,
+        never_published=service.never_published,
+        allow_plain=plain,
+        ready=service.announce({"Reports": "public", "Console": "console"}, as_json),
+    )
+
+
+@cli.command("shoal helper --data helper plan.json", settings=HelperSettings)
+def helper(*, as_json: bool, service: _Service, **settings: Any) -> None:
+    """Verify reports with a leader, and give out shares of full batches (DAP).
+
+    Run it by another operator than the leader: together they see what each device sent.
+    """
+    from shoal.server import serve_helper
+
+    serve_helper(
+        service.data,
+        service.read(HelperSettings, settings),
+        plans=service.plans,
+        never_published=service.never_published,
+        ready=service.announce({"For the leader": "public", "Console": "console"}, as_json),
+    )
+
+
+@cli.command("shoal collect --data analyst --honest all plan.json", settings=AnalystSettings)
+def collect(
+    *,
+    as_json: bool,
+    honest: Literal["all"] | None = _HONEST,
+    once: cli.OutFolder | None = opt("Collect what is ready, write tallies here, and exit."),
+    service: _Service,
+    **settings: Any,
+) -> None:
+    """Collect full batches from a leader and a helper, and show them in the console (DAP).
+
+    DATA/leader-token has the token of an analyst at the leader. The key that results are encrypted
+    for is made in DATA at the first start.
+    """
+    from shoal.server import serve_analyst
+
+    start = partial(serve_analyst, once=once)
+    names = {"Console": "console"}
+    _serve(start, service, service.read(AnalystSettings, settings), honest, names, as_json)

@@ -131,7 +131,10 @@ class _Trial:
         yield out.bold("\n2. Record: what the tool noted in a window; it stays on the device")
         for name, value in self.recorded.items():
             yield out.Plain(f"  {name}: {value}")
-        yield out.bold("\n3. The window is over: one report is made, and sent")
+        made = "The window is over: one report is made, and sent"
+        if self.plan.survey.about_past:
+            made = "One report is made, and sent"
+        yield out.bold(f"\n3. {made}")
         yield out.Plain(self.shown)
         yield out.bold("\n4. Afterwards")
         more = f"{self.again} requests" if self.again else "nothing"
@@ -146,6 +149,7 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
     from shoal.device.telemetry import commands
     from shoal.device.telemetry.consent import Consent
     from shoal.device.telemetry.describe import Terms
+    from shoal.device.telemetry.past import windows_until_report
     from shoal.device.telemetry.worker import TelemetryWorker
     from shoal.lab.demo import running_collector
     from shoal.lab.services import scratch_folder
@@ -154,9 +158,11 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
     plan, tool = terms.plan, subject.tool
     if plan.parties is not None:
         raise InputError("this plan needs a relay and an analyzer; see shoal demo --parties.")
-    recorded = _given(plan, answers) if answers else _made_up(plan)
+    recorded = _given(plan, answers) if answers else _made_up(plan, recorded=True)
     with scratch_folder() as folder, running_collector(folder, plan) as urls:
-        moment = [time.time() - terms.window]
+        # Ages are reported at once, everything else when its windows are over.
+        passed = 0 if plan.survey.has_ages else windows_until_report(plan) * terms.window
+        moment = [time.time() - passed]
 
         def run() -> Telemetry:
             return Telemetry(
@@ -183,8 +189,11 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
         consent = Consent(first, sys.stdout)
         prompt = f"{consent.text()}\n\n{consent.details()}"
         first.turn_on()
-        first.record(**recorded)
-        moment[0] += terms.window
+        tried = run()
+        for arm in plan.survey.arms:
+            tried.arm(arm.name)
+        tried.record(**recorded)
+        moment[0] += passed
         work(run())
         sent = commands.requests(run())
         work(run())
@@ -218,9 +227,10 @@ def _given(plan: Plan, answers: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _made_up(plan: Plan) -> dict[str, Any]:
-    """Return one answer to each question, the same each time."""
-    return {question.name: _example(question) for question in plan.survey.asked}
+def _made_up(plan: Plan, *, recorded: bool = False) -> dict[str, Any]:
+    """Return one answer to each question, the same each time; or only to what a tool records."""
+    kept = (*plan.survey.arms, *plan.survey.retention) if recorded else ()
+    return {one.name: _example(one) for one in plan.survey.asked if one not in kept}
 
 
 def _example(question: Question) -> object:
@@ -290,7 +300,7 @@ def _facts(subject: Telemetry) -> TelemetryFacts:
         limit=terms.limit,
         why=why,
         switch=switch_name(subject.tool),
-        often=often(terms.window, words),
+        often=often(terms.plan, words),
         asked=tuple((one.name, asked_in_words(one, words)) for one in terms.plan.survey.asked),
         revealed=tuple(revealed_in_words(terms, words)),
         factor=odds_factor(terms.plan.local_epsilon, words),

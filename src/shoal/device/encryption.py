@@ -83,11 +83,11 @@ def check_parties(
     """Refuse a plan unless its reports would reach its relay, encrypted for its analyzer."""
     if isinstance(parties, Aggregators):
         raise PrivacyRefusal(NO_SERVICES)
-    if parties.share_a_host and not one_operator:
+    if parties.one_operator and not one_operator:
         raise PrivacyRefusal(
-            f"the plan's relay and analyzer are on one host ({parties.relay},"
-            f" {parties.analyzer}), so that one operator may see whose report it reads; to answer"
-            " all the same: --one-operator, or one_operator=True."
+            f"one operator runs the plan's relay and analyzer ({parties.relay},"
+            f" {parties.analyzer}) and can see whose report it reads; to answer all the same:"
+            " --one-operator, or one_operator=True."
         )
     address = getattr(transport, "address", None)
     if address is None or not hasattr(transport, "fetch_crowd_key"):

@@ -110,6 +110,14 @@ class Ledger:
             if name in account.pending:
                 return decimal.Decimal(0)
             after = account.of(plan).after(answer)
+            if (most := after.most_reports) is not None and account.made(plan) >= most:
+                raise PrivacyRefusal(
+                    f"a device answers the survey {plan.survey.name!r} {most} times at most, and"
+                    " this one has; nothing was sent."
+                    if most > 1
+                    else f"a device answers the survey {plan.survey.name!r} once, and this one"
+                    " has; nothing was sent."
+                )
             others = tuple(one for one in account.plans if one.plan_id != plan.id)
             pending = account.pending if name is None else (*account.pending, name)
             changed = replace(account, plans=(*others, after), pending=pending)
@@ -189,6 +197,7 @@ class PlanAccount:
     q: FlipProbability
     memory: Memory | None
     permanent_key: str | None
+    most_reports: int | None = None
     reports: int = 0
     answers: dict[str, int] = field(default_factory=dict)
 
@@ -222,6 +231,7 @@ class PlanAccount:
             "q": self.q.to_json(),
             "memory": self.memory.to_json() if self.memory else None,
             "permanent_key": self.permanent_key,
+            "most_reports": self.most_reports,
             "reports": self.reports,
             "answers": self.answers,
         }
@@ -305,7 +315,14 @@ class Account:
                 return account
         survey, key = plan.survey, permanent_key(plan)
         bits = plan.bits, survey.differing_bits
-        return PlanAccount(plan.id, survey.name, *bits, plan.q, plan.memory, key)
+        most = None if survey.reports_per_device is None else plan.reports_per_device
+        return PlanAccount(plan.id, survey.name, *bits, plan.q, plan.memory, key, most)
+
+    def made(self, plan: Plan) -> int:
+        """Return how often the device answered a survey about its past, in all plans for it."""
+        name = plan.survey.name
+        same = (one for one in self.plans if one.survey == name and one.most_reports is not None)
+        return sum(one.reports for one in same)
 
     def to_json(self) -> dict[str, Any]:
         """Return the account as plain JSON values."""
@@ -346,6 +363,8 @@ def _plan_account(plan_id: str, entry: dict[str, Any]) -> PlanAccount:
     answers = entry["answers"]
     for count in answers.values():
         check_integer("reports", count, lowest=1)
+    if entry["most_reports"] is not None:
+        check_integer("most_reports", entry["most_reports"], lowest=1)
     for name, lowest in (("reports", 0), ("bits", 1), ("differing_bits", 0)):
         check_integer(name, entry[name], lowest=lowest)
     if memory is not None and sum(answers.values()) != entry["reports"]:

@@ -7,19 +7,40 @@ counts once; nevertheless a device makes the message once and sends the same byt
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from shoal.errors import ReportError
+from shoal.device.outbox.queue import Record, ReportQueue
+from shoal.device.outbox.retry import Transport
+from shoal.errors import ReportError, TransportError
 from shoal.protocol.dap.messages import (
     HpkeConfigList,
     Report,
+    ReportFault,
     ReportMetadata,
     Role,
+    UploadErrors,
     UploadRequest,
 )
-from shoal.protocol.dap.task import Task, usable_key
+from shoal.protocol.dap.task import Task, text_of, usable_key
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits
-from shoal.protocol.wire import ID_BYTES, split_batch
+from shoal.protocol.wire import ID_BYTES, SHARED_MAGIC, split_batch
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+UPLOAD_TYPE = UploadRequest.content_type()
+_STATUS = {
+    ReportFault.REPORT_DROPPED: 410,
+    ReportFault.TASK_EXPIRED: 410,
+    ReportFault.REPORT_TOO_EARLY: 425,
+    ReportFault.TASK_NOT_STARTED: 425,
+    ReportFault.OUTDATED_CONFIG: 412,
+    ReportFault.HPKE_UNKNOWN_CONFIG_ID: 412,
+    ReportFault.BATCH_COLLECTED: 202,
+    ReportFault.REPORT_REPLAYED: 202,
+}
+"""What a leader says about a report, as a status that a collector would answer with."""
 
 task_of = lru_cache(maxsize=8)(Task)
 
@@ -54,3 +75,42 @@ def share_report(
         )
     ]
     return UploadRequest((Report(metadata, public, *sealed),)).to_bytes()
+
+
+def share_record(queue: ReportQueue, transport: Transport, record: Record) -> bytes:
+    """Return a stored report as it is sent; this asks both aggregators for their keys."""
+    plan = queue.kept_plan(record.plan_id)
+    fetch = getattr(transport, "fetch_hpke_keys", None)
+    if plan is None or fetch is None:
+        raise TransportError("the plan of this report, or the way to its leader, is missing.")
+    task = task_of(plan)
+    try:
+        leader, helper = (
+            HpkeConfigList.from_bytes(fetch(task.endpoint(role)))
+            for role in (Role.LEADER, Role.HELPER)
+        )
+        return SHARED_MAGIC + share_report(plan, record.batch, leader, helper)
+    except ReportError as error:
+        raise TransportError(f"the keys of leader and helper cannot be used: {error}") from error
+
+
+def upload_path(plan_id: str) -> str:
+    """Return where a leader takes the reports of a plan."""
+    task = text_of(bytes.fromhex(plan_id))
+    return f"/dap/{task}/tasks/{task}/reports"
+
+
+def upload_status(response: HTTPResponse) -> int:
+    """Return the status of an upload of one report; 202 if the leader has it."""
+    if not 200 <= response.status < 300:
+        return response.status
+    content = response.read(ID_BYTES + 2)
+    if not content:
+        return 202
+    if response.getheader("Content-Type", "").replace(" ", "") != UploadErrors.content_type():
+        return response.status  # it may be a hotel's login page
+    try:
+        (status,) = UploadErrors.from_bytes(content).status
+    except (ReportError, ValueError):
+        return 400
+    return _STATUS.get(status.error, 400)

@@ -1,8 +1,8 @@
 """Two parties on one machine: a relay, an analyzer, thousands of devices, and their views.
 
 Relay and analyzer are those of `shoal relay` and `shoal analyzer`, each in a process of its own,
-with a folder of its own. Every device encrypts its report for the analyzer and sends it to the
-relay.
+with a folder that `shoal parties setup --both` made. Every device encrypts its report for the
+analyzer and sends it to the relay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shoal.lab.demo import Answer, devices_folder, made_up_people, send_all, sen
 from shoal.lab.services import console_get, free_port, run_command, running, scratch_folder
 from shoal.planning.plan import plan as make_plan
 from shoal.protocol.encryption import encrypted_batch_bytes
-from shoal.protocol.plan import Parties, Plan
+from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 
 _ASK_EVERY = 0.2
@@ -59,33 +59,33 @@ def demonstrate_parties(
     survey: Survey, users: int, *, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> TwoParties:
     """Plan for counts with two parties, collect one crowd through them, and look at it."""
-    relay_port, analyzer_port = free_port(), free_port()
+    addresses = {role: f"127.0.0.1:{free_port()}" for role in ("relay", "analyzer")}
+    urls = {role: f"http://{address}" for role, address in addresses.items()}
+    relay_url, analyzer_url = urls.values()
     plan = make_plan(
         survey,
         crowd_size=users,
         epsilon="1",
         delta="1e-6",
         view="counts",
-        relay=f"http://127.0.0.1:{relay_port}",
-        analyzer=f"http://127.0.0.1:{analyzer_port}",
+        relay=relay_url,
+        analyzer=analyzer_url,
     )
-    assert isinstance(plan.parties, Parties)
     people = list(made_up_people(survey, plan.reports_needed, seed))
     with scratch_folder() as data, devices_folder() as devices:
-        (data / "analyzer").mkdir()
-        (data / "relay").mkdir()
+        words = ["parties", "setup", "--both", "--data", str(data), "--json"]
+        made = json.loads(run_command(*words, *(f"--url={url}" for url in urls.values())))
+        signing_key = made["analyzer"]["own"]["signing_key"]
         plan_file = data / "plan.json"
         plan.write(plan_file)
-        analyzer = ["analyzer", "--public", f"127.0.0.1:{analyzer_port}", "--console"]
-        analyzer += ["127.0.0.1:0", "--honest", "all", str(plan_file)]
-        relay = ["relay", "--public", f"127.0.0.1:{relay_port}", "--console", "127.0.0.1:0"]
-        relay += ["--analyzer", plan.parties.analyzer, str(plan_file)]
+        relay, analyzer = (
+            [role, "--public", address, "--console", "127.0.0.1:0", str(plan_file)]
+            for role, address in addresses.items()
+        )
         with (
-            running("analyzer", analyzer, data / "analyzer") as read,
+            running("analyzer", [*analyzer, "--honest", "all"], data / "analyzer") as read,
             running("relay", relay, data / "relay") as relayed,
         ):
-            _register(data, relayed["key"])
-            signing_key = _signing_key(plan.parties.analyzer)
             _wait_for(relayed["public"], f"/v1/plans/{plan.id}/crowd-key?window=0", "")
             sent: list[bytes] = []
             guard = Lock()
@@ -103,20 +103,6 @@ def demonstrate_parties(
             progress(1)
             estimates = _wait_for(read["console"], crowd, token)
     return TwoParties(plan, with_truth(estimates, people), sent[0], early)
-
-
-def _register(data: Path, relay_key: str) -> None:
-    """Let the analyzer know the relay: its key, and a token that it sends."""
-    words = ["collector", "token", "make", str(data / "analyzer"), "--role", "relay", "--json"]
-    made = json.loads(run_command(*words, "--label", "relay", "--relay-key", relay_key))
-    (data / "relay" / "analyzer-token").write_text(made["token"] + "\n", "utf-8")
-
-
-def _signing_key(analyzer: str) -> str:
-    status, content = console_get(analyzer, "/v1/keys", "")
-    if status != 200:
-        raise ShoalError(f"the analyzer answered {status} instead of its key.")
-    return str(json.loads(content)["ed25519"][0])
 
 
 def _wait_for(url: str, path: str, token: str) -> dict[str, Any]:

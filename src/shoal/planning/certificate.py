@@ -28,7 +28,17 @@ from shoal.planning.bounds import (
 from shoal.planning.composition import Composition, group_factor, part_of
 from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
-from shoal.protocol.plan import NO_SERVICES, VIEWS, Aggregators, Memory, Parties, Plan, View
+from shoal.protocol.plan import (
+    NO_SERVICES,
+    ONE_OPERATOR,
+    VIEWS,
+    Aggregators,
+    Memory,
+    Parties,
+    Plan,
+    View,
+    operator_warnings,
+)
 from shoal.protocol.promise import ComputedPromise, promise_warnings, refusal_of
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number, check_one_of, takes
@@ -205,6 +215,11 @@ class Certificate(Displayed):
         return math.ceil((self.crowd_size + self.colluders * self.reports_per_person) / honest)
 
     @property
+    def one_operator(self) -> bool:
+        """Whether the same people run both parties, which then hide nothing from them."""
+        return self.parties is not None and self.parties.one_operator
+
+    @property
     def local_epsilon(self) -> float:
         """The epsilon of one report by itself, against the collector too."""
         return local_epsilon(self.survey.differing_bits, self._q)
@@ -317,6 +332,8 @@ class Certificate(Displayed):
         alone = "the collector itself" if self.parties is None else "both parties together"
         if isinstance(self.parties, Aggregators):
             alone = "leader and helper together, and a malicious one with the collector,"
+        if self.one_operator:
+            alone = "the operator of both parties"
         honest = []
         if self.honest_fraction not in (None, "1"):
             honest.append(
@@ -338,12 +355,32 @@ class Certificate(Displayed):
             f" {flips}",
             *honest,
             *self._assumptions_of_parties(),
+            *self._assumptions_of_devices(),
             f"Against {alone} only the local epsilon of {round_up(self.local_epsilon)} holds.",
         )
 
+    def _assumptions_of_devices(self) -> list[str]:
+        """Say what questions about a device's past add: how often it reports, and when it began."""
+        if not self.survey.about_past:
+            return []
+        most = self.survey.reports_per_device
+        often = "one report in every window" if most is None else f"{most:,} reports in all"
+        often = "one report in all" if most == 1 else often
+        return [
+            f"A device answers from its own past and makes {often}. After its data are deleted,"
+            " restored or installed anew it is a new device: the reports of both compose.",
+            "No epsilon covers when a device reports: the network, the collector or the relay"
+            " learns from the window of its report roughly when its use began.",
+        ]
+
     def _assumptions_of_parties(self) -> list[str]:
         words, shared = [], isinstance(self.parties, Aggregators)
-        if shared:
+        if self.one_operator:
+            words.append(
+                f"The same people run both parties ({ONE_OPERATOR}); the promise of a crowd holds"
+                " against those who see only a release."
+            )
+        elif shared:
             words.append(
                 "The leader and the helper do not share what they see; a share reveals nothing, and"
                 " only its aggregator can decrypt it (Prio3 and HPKE, computational assumptions)."
@@ -396,7 +433,10 @@ class Certificate(Displayed):
             "gain_over_local": _finite(self.gain_over_local(at)),
             "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
             "assumptions": list(self.assumptions),
-            "warnings": promise_warnings(at, round_up(delta), self.crowd_size),
+            "warnings": [
+                *operator_warnings(self.parties),
+                *promise_warnings(at, round_up(delta), self.crowd_size),
+            ],
         }
 
     def _pieces(self, epsilon: float) -> dict[str, Any] | None:
@@ -478,17 +518,17 @@ def compute_promise(plan: Plan) -> ComputedPromise:
     """
     promise, eta = plan.promise, None
     if promise.kind == "local":
-        return ComputedPromise(promise, None, None, plan.view)
+        return ComputedPromise.of(plan)
     try:
         delta = _delta(plan)
     except PrivacyRefusal as refusal:  # no bound is known
-        return ComputedPromise(promise, None, str(refusal), plan.view)
+        return ComputedPromise.of(plan, refusal=str(refusal))
     wanted = float(promise.delta or 0)
     if wanted < delta <= _NEAR_MISS * wanted:
         delta = min(delta, _delta(plan, rtol=1e-6))
     if promise.eta is not None:
         eta = _eta(plan)
-    return ComputedPromise(promise, delta, _refusal(plan, delta, eta), plan.view)
+    return ComputedPromise.of(plan, delta, _refusal(plan, delta, eta))
 
 
 def shortfall(plan: Plan) -> float:

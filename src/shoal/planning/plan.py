@@ -179,10 +179,10 @@ def check_strength(made: Plan, accept_weak_promise: bool) -> None:
     delta, crowd = made.promise.delta, made.crowd_size
     if delta is not None and crowd is not None and exposed_people(delta, crowd) >= 1:
         raise PrivacyRefusal(
-            f"{made.warnings[0].removesuffix('.')}, or accept the promise with"
+            f"{made.weak_numbers[0].removesuffix('.')}, or accept the promise with"
             " accept_weak_promise=True."
         )
-    for sentence in made.warnings:
+    for sentence in made.weak_numbers:
         warnings.warn(sentence, WeakPromiseWarning, stacklevel=4)  # the caller of plan
 
 
@@ -250,7 +250,7 @@ class Deployment:
             raise InputError("give a relay and an analyzer, or a leader and a helper, not both.")
         kind: type[Parties | Aggregators] = Parties if shared == _NO_PARTIES else Aggregators
         one, other, limit = relayed if kind is Parties else shared
-        first, second, most = (field.name for field in fields(kind))
+        first, second, most, _ = (field.name for field in fields(kind))
         if one is None and other is None:
             raise InputError(f"{most}= needs {first}= and {second}=.")
         if one is None or other is None:

@@ -31,7 +31,15 @@ from shoal.planning.certificate import certify
 from shoal.planning.guarantees import Covered, Guarantee, guarantees, loosened, releases_a_year
 from shoal.planning.threats import Observer, observers
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon
-from shoal.protocol.plan import MIN_WINDOW, Aggregators, Parties, Plan, PromiseKind, View
+from shoal.protocol.plan import (
+    MIN_WINDOW,
+    ONE_OPERATOR,
+    Aggregators,
+    Parties,
+    Plan,
+    PromiseKind,
+    View,
+)
 from shoal.protocol.survey import Number, Survey, Text
 from shoal.protocol.wording import Wording, encoding_rules, permanent_key
 from shoal.support.results import Displayed, Section
@@ -270,13 +278,15 @@ def _parties(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
         if was.origins != now.origins:
             work = "aggregate" if shared else "relay and analyze"
             yield False, f"Other parties {work} the reports."
+        if now.one_operator and not was.one_operator:
+            yield True, f"The same people run both parties ({ONE_OPERATOR})."
         if type(was) is type(now) and was.limit != now.limit and old.view == new.view:
             sent = "has" if shared else "is sent as"
             yield False, f"A report {sent} {now.limit} instead of {was.limit}."
-    elif was is not None:
+    elif was is not None and not was.one_operator:
         words = f"One collector sees senders and reports; {_two(was)} divided them before."
         yield True, words
-    elif now is not None:
+    elif now is not None and not now.one_operator:
         yield False, f"{_two(now).capitalize()} divide what one collector saw before."
 
 

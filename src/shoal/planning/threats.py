@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.errors import InputError
-from shoal.protocol.plan import Aggregators, Plan
+from shoal.protocol.plan import ONE_OPERATOR, Aggregators, Parties, Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up, text_up, truth_text
 from shoal.theory.randomized_response import count_sigma, local_q, shift_of_a_fake
@@ -92,6 +92,29 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
     collector | local | 23.0
     any of these colluding | local | 23.0
     """
+    found = _observers(certificate, epsilon)
+    of_all = _reader_of_all(certificate, found[0])
+    return found if of_all is None else [found[0], of_all, *found[1:]]
+
+
+def _reader_of_all(certificate: Certificate, reader: Observer) -> Observer | None:
+    """Return the reader of all releases that a device reports to, if that is several and bounded.
+
+    With permanent flips releases do not compose, and only the local epsilons are claimed.
+    """
+    reports = certificate.survey.reports_per_device
+    if reports is None or reports == 1:
+        return None
+    who, sees = "reader of all releases", f"all {reports:,} releases that one device may be in"
+    if certificate.memory is None and certificate.reports_per_person == 1:
+        epsilon = certificate.compose(reports).epsilon(delta=reader.delta)
+        words = f"Each release keeps its promise; a device makes {reports:,} reports at most."
+        return Observer(who, sees, epsilon, reader.delta, "theorem", words)
+    one = _alone(certificate, who, sees)
+    return replace(one, epsilon=round_up(reports * certificate.reports_per_person * one.epsilon))
+
+
+def _observers(certificate: Certificate, epsilon: float) -> list[Observer]:
     proven = certificate.delta(epsilon=epsilon).high
     counts = certificate.view == "counts"
     reader = Observer(
@@ -103,10 +126,15 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
         f"{certificate.crowd_size:,} honest people are in the release, and only the release is"
         " seen.",
     )
-    if isinstance(certificate.parties, Aggregators):
-        return [reader, *_aggregators(certificate, epsilon, proven)]
-    if certificate.parties is not None:
-        return [reader, *_parties(certificate, epsilon, proven)]
+    parties = certificate.parties
+    if parties is not None:
+        several = _aggregators if isinstance(parties, Aggregators) else _relay_and_analyzer
+        between = (
+            [_operator(certificate, parties)]
+            if parties.one_operator
+            else several(certificate, epsilon, proven)
+        )
+        return [reader, *between, _network(next(iter(parties.origins)))]
     return [
         reader,
         _analyzer(certificate, epsilon, proven),
@@ -132,7 +160,23 @@ def _encrypted(who: str, sees: str, assumption: str) -> Observer:
     return Observer(who, sees, 0.0, 0.0, "encrypted", f"HPKE is not broken. {assumption}")
 
 
-def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
+def _network(first: str) -> Observer:
+    return _encrypted(
+        "network observer",
+        f"who sends to the {first} and when; requests are alike in number and size",
+        "Times are not hidden: a person who reports only because something happened reveals that it"
+        " did.",
+    )
+
+
+def _operator(certificate: Certificate, parties: Parties | Aggregators) -> Observer:
+    """Return the one operator of both parties, from whom they hide nothing."""
+    who = f"operator of {' and '.join(parties.origins)}"
+    both = _alone(certificate, who, "each report and its sender")
+    return replace(both, assumption=f"{ONE_OPERATOR.capitalize()}. {both.assumption}")
+
+
+def _relay_and_analyzer(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
     size, overflow = certificate.crowd_size, certificate.overflow
     messages = "every report of a crowd, whole, shuffled"
     if overflow is not None:
@@ -153,12 +197,6 @@ def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Ob
             f"the release of a crowd in which all but one report are its own, {size - 1:,}",
         ),
         _alone(certificate, "relay and analyzer together", "each report and its sender"),
-        _encrypted(
-            "network observer",
-            "who sends to the relay and when; requests are alike in number and size",
-            "Times are not hidden: a person who reports only because something happened reveals"
-            " that it did.",
-        ),
     ]
 
 
@@ -182,12 +220,6 @@ def _aggregators(certificate: Certificate, epsilon: float, proven: float) -> lis
             " that one honest report is left",
         ),
         _alone(certificate, "leader + helper (OC)", "each report and its sender"),
-        _encrypted(
-            "network observer",
-            "who sends to the leader and when; requests are alike in number and size",
-            "Times are not hidden: a person who reports only because something happened reveals"
-            " that it did.",
-        ),
     ]
 
 

@@ -72,6 +72,9 @@ VIEWS: tuple[View, ...] = ("reports", "counts")
 """What the observer sees against whom a promise of a crowd holds: all anonymized reports, each
 whole, or only how many of them set each bit."""
 
+ONE_OPERATOR = "one operator: local epsilon only"
+"""The mark of a relay and an analyzer that the same people run, and of all that is made of them."""
+
 _FRAGMENTS = {"reports": "report", "counts": "bit"}
 """How a report is cut in each view. A release holds the histogram of each fragment, no more."""
 
@@ -259,7 +262,8 @@ class Plan(Displayed):
             return f"not computed, which needs {missing.name}"
         computed = compute_promise(self)
         words = computed.in_words
-        if not computed.is_guarantee or self.promise.kind == "local":
+        local = self.promise.kind == "local" or computed.one_operator
+        if not computed.is_guarantee or local:
             return words
         seen = "only these counts" if self.view == "counts" else "these reports without senders"
         return f"{words}, against anyone who sees {seen}"
@@ -364,7 +368,11 @@ class Plan(Displayed):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The weaknesses of the promise, each a sentence: a large epsilon, a large delta."""
+        """What weakens the promise, each a sentence: one operator, a large epsilon or delta."""
+        return (*operator_warnings(self.parties), *self.weak_numbers)
+
+    @property
+    def weak_numbers(self) -> tuple[str, ...]:
         from shoal.protocol.promise import promise_warnings
 
         promise = self.promise
@@ -507,18 +515,22 @@ class Parties:
     """The origins of the relay, which sees who sends, and of the analyzer, which reads.
 
     `messages` is how many encrypted messages one report is sent as: one for a whole report, more if
-    the analyzer may see only single bits (`shoal.protocol.encryption`).
+    the analyzer may see only single bits (`shoal.protocol.encryption`). With `one_operator` the
+    same people run both, as on one host, and only the local epsilon holds against them.
 
-    >>> Parties("https://relay.example", "https://analyzer.example:8443").relay
-    'https://relay.example'
+    >>> Parties("https://relay.example", "https://analyzer.example:8443").one_operator
+    False
+    >>> Parties("https://example.org", "https://example.org:8443").one_operator
+    True
     """
 
     relay: str
     analyzer: str
     messages: int = 1
+    one_operator: bool = False
 
     def __post_init__(self) -> None:
-        _check_two(self.origins, "sees whose report it reads")
+        _check_two(self, "sees whose report it reads")
         check_integer("messages", self.messages, lowest=1, highest=2**16, error=PlanError)
 
     @property
@@ -535,11 +547,6 @@ class Parties:
         """Return the same parties with another number of messages."""
         return replace(self, messages=messages)
 
-    @property
-    def share_a_host(self) -> bool:
-        """Whether both are on one machine by their names, so that one operator is likely both."""
-        return _host(self.relay) == _host(self.analyzer)
-
     def to_json(self) -> dict[str, Any]:
         """Return the parties as plain JSON values."""
         return asdict(self)
@@ -550,6 +557,7 @@ class Aggregators:
     """The origins of the two aggregators of DAP; each receives a secret share of every report.
 
     At most `max_weight` bits of a report may be set: a proof shows it (Prio3MultihotCountVec).
+    `one_operator` as of `Parties`.
 
     >>> Aggregators("https://leader.example", "https://helper.example", 16).max_weight
     16
@@ -558,9 +566,10 @@ class Aggregators:
     leader: str
     helper: str
     max_weight: int = 1
+    one_operator: bool = False
 
     def __post_init__(self) -> None:
-        _check_two(self.origins, "has both shares of every report")
+        _check_two(self, "has both shares of every report")
         check_integer("max_weight", self.max_weight, lowest=1, highest=2**16, error=PlanError)
 
     @property
@@ -582,7 +591,9 @@ class Aggregators:
         return asdict(self)
 
 
-def _check_two(origins: dict[str, str], if_one: str) -> None:
+def _check_two(parties: Parties | Aggregators, if_one: str) -> None:
+    """Check the origins of two parties; those on one host have one operator."""
+    origins = parties.origins
     for name, origin in origins.items():
         check_origin(name, origin, error=PlanError)
     (first, one), (second, other) = origins.items()
@@ -591,6 +602,17 @@ def _check_two(origins: dict[str, str], if_one: str) -> None:
             f"{first} and {second} must be two parties, got {one} for both: one that is both"
             f" {if_one}."
         )
+    if not isinstance(parties.one_operator, bool):
+        raise PlanError(f"one_operator must be true or false, got {shown(parties.one_operator)}.")
+    if _host(one) == _host(other):
+        object.__setattr__(parties, "one_operator", True)
+
+
+def operator_warnings(parties: Parties | Aggregators | None) -> tuple[str, ...]:
+    """Return the warning that one operator runs both parties, if so."""
+    if parties is None or not parties.one_operator:
+        return ()
+    return (f"{ONE_OPERATOR}, against those who run both parties.",)
 
 
 def _parties(value: object) -> Parties | Aggregators:

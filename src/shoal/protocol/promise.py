@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self
 
 from shoal.errors import InputError, PlanError
-from shoal.protocol.plan import Plan, Promise, View
+from shoal.protocol.plan import ONE_OPERATOR, Plan, Promise, View
 from shoal.support.files import strict_json
 from shoal.support.rounding import text_up
 
@@ -24,13 +24,20 @@ class ComputedPromise:
     `delta` is the proven delta at the promised epsilon, for all reports that a person may send to
     a release, rounded up; None where the promise is local and needs no crowd. `refusal` is the
     sentence that says why the promise does not hold, None where it holds. `view` is what the
-    observer sees against whom a promise of a crowd holds.
+    observer sees against whom a promise of a crowd holds. With `one_operator` it does not hold
+    against relay and analyzer, which the same people run.
     """
 
     promise: Promise
     delta: float | None
     refusal: str | None
     view: View = "reports"
+    one_operator: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan, delta: float | None = None, refusal: str | None = None) -> Self:
+        one = plan.parties is not None and plan.parties.one_operator
+        return cls(plan.promise, delta, refusal, plan.view, one)
 
     @property
     def holds(self) -> bool:
@@ -48,7 +55,7 @@ class ComputedPromise:
         promise, proven = self.promise, ""
         if self.delta is not None:
             proven = f"; proven at this epsilon is delta {text_up(self.delta, 3)}"
-        return {
+        words = {
             "proven": f"proven: epsilon {promise.epsilon}, delta {promise.delta}, for the"
             f" {self.view} of every crowd",
             "sufficient": f"sufficient: epsilon {promise.epsilon}, eta {promise.eta}, on"
@@ -57,6 +64,7 @@ class ComputedPromise:
             f" guarantee{proven}",
             "local": f"local: epsilon {promise.epsilon} for each report by itself",
         }[promise.kind]
+        return f"{words}; {ONE_OPERATOR}" if self.one_operator else words
 
 
 _MAX_EPSILON = 10
@@ -130,8 +138,8 @@ def read_certificate(plan: Plan, content: bytes) -> ComputedPromise:
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as problem:
         raise PlanError("this is not a certificate of a plan.") from problem
     if promise.kind == "local":
-        return ComputedPromise(promise, None, None, plan.view)
-    return ComputedPromise(promise, delta, refusal_of(plan, delta, eta), plan.view)
+        return ComputedPromise.of(plan)
+    return ComputedPromise.of(plan, delta, refusal_of(plan, delta, eta))
 
 
 def _probability(value: object) -> float:

@@ -164,6 +164,16 @@ class Survey(Displayed):
         return tuple(one for one in self.questions if isinstance(one, (Retention, RetentionOnce)))
 
     @property
+    def has_ages(self) -> bool:
+        """Whether a device reports its age, in each period in which it is active."""
+        return any(isinstance(one, Retention) for one in self.questions)
+
+    @property
+    def about_past(self) -> bool:
+        """Whether a device answers from its own past: an arm, a funnel, or retention."""
+        return bool(self.arms or self.funnels or self.retention)
+
+    @property
     def reports_per_device(self) -> int | None:
         """How many reports a device ever makes, by the rules of its questions; None: no such end.
 
@@ -175,7 +185,7 @@ class Survey(Displayed):
         for one in self.retention:
             if isinstance(one, Retention):
                 return None if one.missing else one.periods + 1
-        return 1 if self.arms or self.funnels or self.retention else None
+        return 1 if self.about_past else None
 
     def cross(self, *names: str, name: str | None = None) -> Survey:
         """Return the survey with one more question: the cells of these questions.
@@ -384,6 +394,8 @@ _KINDS: dict[str, type[AskedQuestion]] = {
     question.kind: question
     for question in (Flags, Choice, YesNo, Number, Date, Text, Arm, Retention, Funnel)
 }
+KINDS: Mapping[str, type[AskedQuestion]] = _KINDS
+"""The kinds of questions that people are asked, by their names."""
 
 
 def _question_from_json(document: object, before: Sequence[Question]) -> Question:

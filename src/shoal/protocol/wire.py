@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 
 MAGIC, REPORTS_TYPE = b"SHOAL\x01", "application/vnd.shoal.reports"
 ENCRYPTED_MAGIC, ENCRYPTED_TYPE = b"ENCRYP\x01", "application/vnd.shoal.encrypted"
-"""How content begins, and its media type; `shoal.protocol.encryption` has the encrypted form."""
+SHARED_MAGIC = b"SHARED\x01"
+"""How content begins, and its media type; `shoal.protocol.encryption` has the encrypted form. What
+follows the last magic is an upload of DAP, and is sent without it."""
 
 MAX_REPORTS = 1 << 20
 """The most reports one batch may hold."""

@@ -480,6 +480,26 @@ def trend_chart(
     return picture(width, top + 12, title, described, *drawn, **given)
 
 
+def sparkline(
+    title: str, rows: Sequence[tuple[float, float, float]], described: str, **given: Any
+) -> Markup:
+    """Return a small picture of a number over crowds: each as the number, its low and its high."""
+    width, height, edge = 160, 44, 5.0
+    low, high = min(one[1] for one in rows), max(one[2] for one in rows)
+    step = (width - 2 * edge) / max(len(rows) - 1, 1)
+
+    def y(number: float) -> float:
+        return round(edge + (height - 2 * edge) * (high - number) / ((high - low) or 1.0), 2)
+
+    points = [
+        (round(edge + step * place, 2), y(row[1]), y(row[2]), y(row[0]))
+        for place, row in enumerate(rows)
+    ]
+    band = _band(points)
+    drawn = band[0], band[-1], dot(points[-1][0], points[-1][3], 3.5)
+    return picture(width, height, title, described, *drawn, class_="spark", **given)
+
+
 def _band(points: Sequence[tuple[float, ...]]) -> list[Markup]:
     """Draw the intervals as a band with a line at each crowd, and the shares as a line."""
     edge = [(x, high) for x, _, high, _ in points] + [(x, low) for x, low, _, _ in reversed(points)]

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import NUMBERS, Estimates
 from shoal.analysis.experiments import Experiment, experiments_of
@@ -28,6 +30,7 @@ from shoal.reports.charts import (
     difference_chart,
     histogram,
     page_layout,
+    sparkline,
     trend_chart,
     width_charts,
 )
@@ -165,12 +168,19 @@ def _parts(
     return []
 
 
+NOT_KNOWN = "Not known"
+
+
 class Lead(NamedTuple):
-    """The one number of a question that everybody reads, and what it is of."""
+    """The one number of a question that everybody reads, and what it is of.
+
+    `label` is the option in files, if it is a share.
+    """
 
     number: str
     of: str
     answer: str = ""
+    label: str = ""
 
 
 def lead(
@@ -180,7 +190,7 @@ def lead(
     if summary is not None and summary["mean"] is not None:
         mean, (first, last) = summary["mean"], summary["limits"]
         if mean["low"] <= first and mean["high"] >= last:
-            return Lead("Not known", "The average can be any possible number.")
+            return Lead(NOT_KNOWN, "The average can be any possible number.")
         ends = f"{number_text(mean['low'])} to {number_text(mean['high'])}"
         return Lead(_with_unit(question, number_text(mean["value"])), f"on average ({ends})")
     rows = estimates["questions"][question.name]
@@ -189,14 +199,45 @@ def lead(
     top = max(shares, key=lambda label: shares[label].share)
     people = count_unit(estimates)
     if shares[top].is_unknown:
-        return Lead("Not known", f"Chance and noise hide how {people} answered.")
+        return Lead(NOT_KNOWN, f"Chance and noise hide how {people} answered.")
     if rows[top].get("incompatible"):
-        return Lead("Not known", f"These reports do not fit the plan: {_NO_FIT}.")
+        return Lead(NOT_KNOWN, f"These reports do not fit the plan: {_NO_FIT}.")
     number = shares[top].text
     number = number[0].upper() + number[1:]
     if top == MISSING:
-        return Lead(number, f"of {people} gave no answer")
-    return Lead(number, f"of {people} {_DID.get(question.kind, 'answered')}", shown[top])
+        return Lead(number, f"of {people} gave no answer", label=top)
+    did = _DID.get(question.kind, "answered")
+    return Lead(number, f"of {people} {did}", shown[top], top)
+
+
+def lead_over_crowds(
+    question: Question, documents: Sequence[Mapping[str, Any]], name: str
+) -> tuple[Lead, Markup | None]:
+    """Return the lead of the last of some crowds, and how its number changed over all of them.
+
+    A document is the JSON of a crowd's results. There is no picture of one crowd, nor of a number
+    that is not known; `name` begins the ids of the picture.
+    """
+    last = documents[-1]
+    found = lead(question, last["estimates"], last["numbers"].get(question.name))
+    if found.label:
+        shares = [
+            option_shares(question, one["estimates"]["questions"][question.name],
+                          one["estimates"]["reports"])[found.label]
+            for one in documents
+        ]  # fmt: skip
+        rows = [(one.share, max(one.low, 0.0), min(one.high, 1.0)) for one in shares]
+        texts = [one.text for one in shares]
+    elif found.number != NOT_KNOWN:
+        means = [one["numbers"][question.name]["mean"] for one in documents]
+        rows = [(one["value"], one["low"], one["high"]) for one in means]
+        texts = [f"{number_text(value)} ± {number_text((high - low) / 2)}"
+                 for value, low, high in rows]  # fmt: skip
+    if found.number == NOT_KNOWN or len(documents) < 2:
+        return found, None
+    title = f"{question.heading}: {found.answer or found.of} over {len(documents)} crowds"
+    described = f"First {texts[0]}, last {texts[-1]}."
+    return found, sparkline(title, rows, described, name=name)
 
 
 def paragraphs(text: str | None) -> list[str]:

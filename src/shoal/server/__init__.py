@@ -1,4 +1,4 @@
-"""Services: collector, relay, analyzer and console. No party imports another.
+"""Services: collector, relay and analyzer, leader and helper, analyst. No party imports another.
 
 Load names from here without loading a web server until one is needed.
 """
@@ -11,25 +11,45 @@ from typing import TYPE_CHECKING
 from shoal.errors import missing_extra
 
 if TYPE_CHECKING:
+    from shoal.server.analyst.service import Analyst, serve_analyst
     from shoal.server.analyzer.service import Analyzer, serve_analyzer
     from shoal.server.collector.service import Collector, serve
-    from shoal.server.core.settings import AnalyzerSettings, RelaySettings, Settings
+    from shoal.server.core.settings import (
+        AnalystSettings,
+        AnalyzerSettings,
+        HelperSettings,
+        LeaderSettings,
+        RelaySettings,
+        Settings,
+    )
+    from shoal.server.helper.service import Helper, serve_helper
+    from shoal.server.leader.service import Leader, serve_leader
     from shoal.server.relay.service import Relay, serve_relay
 
 __all__ = [
-    "Analyzer", "AnalyzerSettings", "Collector", "Relay", "RelaySettings", "Settings",
-    "serve", "serve_analyzer", "serve_relay",
+    "Analyst", "AnalystSettings", "Analyzer", "AnalyzerSettings", "Collector", "Helper",
+    "HelperSettings", "Leader", "LeaderSettings", "Relay", "RelaySettings", "Settings", "serve",
+    "serve_analyst", "serve_analyzer", "serve_helper", "serve_leader", "serve_relay",
 ]  # fmt: skip
 
 _HOME = {
+    "Analyst": "analyst.service",
+    "AnalystSettings": "core.settings",
     "Analyzer": "analyzer.service",
     "AnalyzerSettings": "core.settings",
     "Collector": "collector.service",
+    "Helper": "helper.service",
+    "HelperSettings": "core.settings",
+    "Leader": "leader.service",
+    "LeaderSettings": "core.settings",
     "Relay": "relay.service",
     "RelaySettings": "core.settings",
     "Settings": "core.settings",
     "serve": "collector.service",
+    "serve_analyst": "analyst.service",
     "serve_analyzer": "analyzer.service",
+    "serve_helper": "helper.service",
+    "serve_leader": "leader.service",
     "serve_relay": "relay.service",
 }
 

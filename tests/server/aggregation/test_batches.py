@@ -1,44 +1,291 @@
-"""Reports become batches of exactly one crowd, which the analyst collects once."""
+"""Reports become batches of exactly one crowd and one window, which the analyst collects once."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
-from tests.server.aggregation.world import NOW, PLAN, Parties, some_vectors, sums
+import pytest
+
+from shoal.protocol.dap import messages as dap
+from shoal.protocol.dap.messages import ReportFault, UploadErrors, UploadRequest
+from shoal.server.leader import service as leader_service
+from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
+from tests.server.postgres_help import needs_postgres, the_server
+
+Story = Callable[[Parties], Awaitable[Any]]
+
+
+def told(story: Story, folder: Path, clock: Callable[[], float] = lambda: NOW, **more: Any) -> Any:
+    async def inside() -> Any:
+        async with Parties(folder, clock, **more) as parties:
+            await parties.publish()
+            return await story(parties)
+
+    return asyncio.run(inside())
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_service, "_PAUSE", 0.01)
+
+
+async def collected(parties: Parties, count: int) -> list[dict[str, Any]]:
+    """Collect until there are so many releases, and return them."""
+    store, in_store = parties.analyst.store, parties.analyst.service.in_store
+    for _ in range(3000):
+        await parties.analyst.collect_plan(PLAN)
+        numbers = await in_store(store.released_numbers, PLAN.id, 100)
+        if len(numbers) >= count:
+            contents = [await in_store(store.release, PLAN.id, one) for one in sorted(numbers)]
+            return [json.loads(one) for one in contents if one is not None]
+        await asyncio.sleep(0.02)
+    raise AssertionError("nothing was collected")
 
 
 def test_a_crowd_is_collected_and_nothing_else(tmp_path: Path):
     vectors = some_vectors(23)
 
-    async def story() -> list[dict[str, object]]:
-        async with Parties(tmp_path, lambda: NOW, job_reports=7) as parties:
-            await parties.publish()
-            reports = await parties.reports(vectors)
-            for one in reports:
-                answer = await parties.upload(one)
-                assert (answer.status_code, answer.content) == (200, b"")
-            again = await parties.upload(reports[0])
+    async def story(parties: Parties) -> None:
+        for one in await parties.reports(vectors):
+            answer = await parties.upload(one)
+            assert (answer.status_code, answer.content) == (200, b"")
+        (release,) = await collected(parties, 1)
+        assert release["reports"] == 20
+        assert release["by_bit"] == sums(vectors[:20])
+        await parties.analyst.collect_plan(PLAN)
+        for party in (parties.leader, parties.helper):
+            batches = await parties.batches(party)
+            first, *others = (one["state"] for one in batches)
+            assert first == "collected"
+            assert "full" not in others
+
+    told(story, tmp_path, job_reports=7)
+
+
+@pytest.mark.slow
+@needs_postgres
+def test_the_same_in_postgresql(tmp_path: Path):
+    vectors, databases = some_vectors(40), [the_server().new_database() for _ in range(2)]
+
+    async def begin(parties: Parties) -> None:
+        for one in await parties.reports(vectors[:27]):
+            await parties.upload(one)
+
+    async def end(parties: Parties) -> None:
+        for one in await parties.reports(vectors[27:]):
+            await parties.upload(one)
+        releases = await collected(parties, 2)
+        assert [one["by_bit"] for one in releases] == [sums(vectors[:20]), sums(vectors[20:])]
+
+    told(begin, tmp_path, job_reports=9, databases=databases)
+    told(end, tmp_path, job_reports=9, databases=databases)
+
+
+def test_a_report_that_comes_twice_counts_once(tmp_path: Path):
+    vectors = some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        reports = await parties.reports(vectors)
+        for one in reports[:19]:
+            await parties.upload(one)
+            again = await parties.upload(one)
             assert (again.status_code, again.content) == (200, b"")
-            await _collected(parties, 1)
-            assert (await parties.batches(parties.leader))[0]["state"] == "collected"
-            store = parties.analyst.store
-            content = await parties.analyst.service.in_store(store.release, PLAN.id, 1)
-            assert content is not None
-            return json.loads(content)
+        await asyncio.sleep(0.2)
+        assert "full" not in {one["state"] for one in await parties.batches(parties.helper)}
+        await parties.upload(reports[19])
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
 
-    release = asyncio.run(story())
-    assert release["reports"] == 20
-    assert release["by_bit"] == sums(vectors[:20])
+    told(story, tmp_path)
 
 
-async def _collected(parties: Parties, count: int) -> None:
-    store, plan = parties.analyst.store, PLAN
-    for _ in range(3000):
-        await parties.analyst._collect_plan(plan)
-        numbers = await parties.analyst.service.in_store(store.released_numbers, plan.id, 100)
-        if len(numbers) >= count:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("nothing was collected")
+def test_answers_of_the_helper_may_be_lost(tmp_path: Path):
+    vectors = some_vectors(40)
+
+    async def story(parties: Parties) -> None:
+        parties.to_helper.lose_answers = 5
+        for one in await parties.reports(vectors):
+            await parties.upload(one)
+        parties.to_leader.lose_answers = 3
+        releases = await collected(parties, 2)
+        assert [one["by_bit"] for one in releases] == [sums(vectors[:20]), sums(vectors[20:])]
+        sent = [body for _, path, body in parties.to_helper.requests if path.endswith("jobs")]
+        assert len(set(sent)) < len(sent)  # the same bytes were sent again
+
+    told(story, tmp_path, job_reports=9)
+
+
+def test_parties_that_stop_go_on_where_they_were(tmp_path: Path):
+    vectors = some_vectors(20)
+
+    async def begin(parties: Parties) -> None:
+        for one in await parties.reports(vectors[:13]):
+            await parties.upload(one)
+
+    async def end(parties: Parties) -> None:
+        for one in await parties.reports(vectors[13:]):
+            await parties.upload(one)
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(begin, tmp_path, job_reports=4)
+    told(end, tmp_path, job_reports=4)
+
+
+def test_a_result_that_was_stored_but_not_ended_is_not_stored_again(tmp_path: Path):
+    async def story(parties: Parties) -> None:
+        for one in await parties.reports(some_vectors(20)):
+            await parties.upload(one)
+        analyst = parties.analyst
+        ended = analyst._thread.run
+
+        async def interrupted(work: Any, *about: Any) -> Any:
+            if work.__name__ == "end":
+                raise RuntimeError("the process was killed here")
+            return await ended(work, *about)
+
+        setattr(analyst._thread, "run", interrupted)  # noqa: B010
+        await collected(parties, 1)
+        setattr(analyst._thread, "run", ended)  # noqa: B010
+        await analyst.collect_plan(PLAN)
+        numbers = await analyst.service.in_store(analyst.store.released_numbers, PLAN.id, 9)
+        assert numbers == [1]
+
+    told(story, tmp_path)
+
+
+def test_a_batch_that_misses_its_window_expires_with_its_keys(tmp_path: Path):
+    now = [NOW]
+
+    async def story(parties: Parties) -> None:
+        first = await parties.keys()
+        for one in await parties.reports(some_vectors(19)):
+            await parties.upload(one)
+        await asyncio.sleep(0.3)
+        now[0] += 2 * WEEK
+        for party in (parties.leader, parties.helper):
+            await party.service.in_store(party.sweep)
+            states = {one["state"] for one in await parties.batches(party)}
+            assert states == {"discarded"}
+            connection = party.store.database.connection
+            for table in ("uploads", "jobs"):
+                count = f"SELECT count(*) FROM {table}"
+                assert connection.execute(count).fetchone() == (0,)
+            old = "SELECT count(*) FROM wrapped_keys WHERE number = ?"
+            assert connection.execute(old, (int(NOW // WEEK),)).fetchone() == (0,)
+        later = await parties.keys()
+        assert not {one.public_key for one in first[0].configs[:1]} & {
+            one.public_key for one in later[0].configs
+        }
+
+    told(story, tmp_path, clock=lambda: now[0])
+
+
+def test_what_a_leader_says_about_reports_that_it_does_not_take(tmp_path: Path):
+    async def story(parties: Parties) -> None:
+        window = int(NOW // WEEK)
+        (good,) = await parties.reports([5])
+        report = UploadRequest.from_bytes(good).reports[0]
+        metadata, first = report.report_metadata, report.leader_encrypted_input_share
+        early = dap.ReportMetadata(b"e" * 16, window + 2)
+        late = dap.ReportMetadata(b"l" * 16, window - 2)
+        key = dap.HpkeCiphertext((window + 3) % 256, first.enc, first.payload)
+        long = dap.HpkeCiphertext(first.config_id, first.enc, first.payload + b"\0")
+        changed = [
+            dap.Report(early, *_rest(report)),
+            dap.Report(late, *_rest(report)),
+            dap.Report(_named(metadata, 1), report.public_share, key, *_rest(report)[2:]),
+            dap.Report(_named(metadata, 2), report.public_share, long, *_rest(report)[2:]),
+            dap.Report(
+                dap.ReportMetadata(b"\3" * 16, window, (dap.Extension(7, b""),)), *_rest(report)
+            ),
+        ]
+        answer = await parties.upload(UploadRequest((report, *changed)).to_bytes())
+        assert answer.headers["content-type"] == UploadErrors.content_type()
+        found = UploadErrors.from_bytes(answer.content).status
+        assert [one.error for one in found] == [
+            ReportFault.REPORT_TOO_EARLY,
+            ReportFault.REPORT_DROPPED,
+            ReportFault.OUTDATED_CONFIG,
+            ReportFault.INVALID_MESSAGE,
+            ReportFault.INVALID_MESSAGE,
+        ]
+        names = [one.report_metadata.report_id for one in changed]
+        assert [one.id for one in found] == names
+        answer = await parties.upload(UploadRequest((report, report)).to_bytes())
+        assert answer.json()["type"] == "urn:ietf:params:ppm:dap:error:invalidMessage"
+
+    told(story, tmp_path)
+
+
+def _rest(report: dap.Report) -> tuple[bytes, dap.HpkeCiphertext, dap.HpkeCiphertext]:
+    return (
+        report.public_share,
+        report.leader_encrypted_input_share,
+        report.helper_encrypted_input_share,
+    )
+
+
+def _named(metadata: dap.ReportMetadata, number: int) -> dap.ReportMetadata:
+    return dap.ReportMetadata(bytes([number]) * 16, metadata.time)
+
+
+def test_reports_that_lie_are_rejected_and_others_fill_the_crowd(tmp_path: Path):
+    """Shares of something else, a proof that does not hold, a share for another task."""
+    vectors = some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        good = await parties.reports(vectors)
+        other = await parties.reports(some_vectors(6, seed=2))
+        for number, content in enumerate(other):
+            (report,) = UploadRequest.from_bytes(content).reports
+            metadata = _named(report.report_metadata, 200 + number)  # authenticated with the share
+            await parties.upload(UploadRequest((dap.Report(metadata, *_rest(report)),)).to_bytes())
+        swapped = [UploadRequest.from_bytes(one).reports[0] for one in other[:2]]
+        leader_of_first = swapped[0].leader_encrypted_input_share
+        mixed = dap.Report(
+            swapped[1].report_metadata,
+            swapped[1].public_share,
+            leader_of_first,
+            swapped[1].helper_encrypted_input_share,
+        )
+        await parties.upload(UploadRequest((mixed,)).to_bytes())
+        for one in good:
+            await parties.upload(one)
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path, job_reports=8)
+
+
+def test_who_may_ask(tmp_path: Path):
+    async def story(parties: Parties) -> None:
+        task = parties.leader.tasks[PLAN.id].task.path
+        base = f"/dap/{task}/tasks/{task}"
+        helper, leader = parties.helper.public, parties.leader.public
+        job = {"content-type": dap.AggregationJobInitReq.content_type()}
+        assert (await ask(helper, "POST", f"{base}/aggregation_jobs", b"", job)).status_code == 401
+        share = {"content-type": dap.AggregateShareReq.content_type()}
+        wrong = share | {"authorization": "Bearer nobody"}
+        answer = await ask(helper, "POST", f"{base}/aggregate_shares", b"", wrong)
+        assert answer.status_code == 401
+        collection = {"content-type": dap.CollectionJobReq.content_type()}
+        answer = await ask(leader, "POST", f"{base}/collection_jobs", b"", collection)
+        assert answer.status_code == 401
+        viewer = await _token(parties, "viewer")
+        answer = await ask(leader, "POST", f"{base}/collection_jobs", b"", collection | viewer)
+        assert answer.status_code == 403
+
+    told(story, tmp_path)
+
+
+async def _token(parties: Parties, role: Any) -> dict[str, str]:
+    from shoal.server.core.tokens import Token
+
+    tokens = parties.leader.service.tokens
+    secret = await parties.leader.service.in_store(tokens.add, Token.new(role, role))
+    return {"authorization": f"Bearer {secret}"}

@@ -85,8 +85,14 @@ async def ask(
 class Parties:
     """The three parties; `clock` is theirs."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float], **settings: Any) -> None:
-        self.folder, self.clock = folder, clock
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float],
+        databases: Sequence[str] = ("", ""),
+        **settings: Any,
+    ) -> None:
+        self.folder, self.clock, self.databases = folder, clock, databases
         self.stack = AsyncExitStack()
         self.settings = settings
 
@@ -103,10 +109,13 @@ class Parties:
         wide = {"max_share_percent": 100, "reports_per_request": 1000}
         self.to_helper = InProcess(lambda: self.helper.public, loop)
         self.to_leader = InProcess(lambda: self.leader.public, loop)
-        self.helper = Helper(folders["helper"], HelperSettings(**common), clock=self.clock)
+        of_leader, of_helper = self.databases
+        self.helper = Helper(
+            folders["helper"], HelperSettings(**common, database=of_helper), clock=self.clock
+        )
         self.leader = Leader(
             folders["leader"],
-            LeaderSettings(**common | wide | self.settings),
+            LeaderSettings(**common | wide | self.settings, database=of_leader),
             clock=self.clock,
             helpers=lambda origin: self.to_helper,
         )

@@ -11,6 +11,7 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.protocol.encryption import Chunk, CrowdKey
+from shoal.protocol.plan import Aggregators
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server import Collector, Settings
 from shoal.server.core import problems
@@ -30,9 +31,11 @@ from tests.server.analyzer.relay_help import (
     digest,
     sealed,
 )
+from tests.server.privacy_help import address_of
 from tests.server.store_help import DAY, NOON, Clock, counted_by_hand, make_plan, told, upload
 
 DAILY = PLANS["whole, daily"]
+SHARED = replace(COUNTS, parties=Aggregators("https://leader.example", "https://helper.example", 5))
 TODAY = int(NOON // DAY)
 
 
@@ -509,10 +512,17 @@ class TestOtherParty:
         answer = await relay.client.post(f"/v1/plans/{WHOLE.id}/reports", content=b"")
         assert problem_of(answer) == problems.NOT_FOUND
 
+    @told(beside_analyzer, WHOLE)
+    async def test_nobody_takes_a_plan_of_a_leader_and_a_helper(self, relay: FakeRelay):
+        assert await relay.analyzer.administration.add_plan(SHARED) == problems.NEEDS_AGGREGATORS
+        assert relay.analyzer.administration.plans.get(SHARED.id) is None
+
     def test_a_collector_takes_no_plan_with_parties(self, tmp_path: Path):
         async def work() -> None:
             async with Collector(tmp_path, Settings(min_crowd=1)) as collector:
                 assert await collector.administration.add_plan(WHOLE) == problems.NEEDS_ANALYZER
+                refusal = await collector.administration.add_plan(SHARED)
+                assert refusal == problems.NEEDS_AGGREGATORS
                 assert collector.administration.plans.get(WHOLE.id) is None
                 plan = make_plan(crowd=20)
                 assert await collector.administration.add_plan(plan) is None
@@ -554,13 +564,13 @@ async def test_nothing_is_known_of_a_crowd_at_the_relay(relay: FakeRelay):
     at = f"/v1/plans/{COUNTS.id}"
     answer = await relay.console(f"{at}/progress")
     assert answer.json() == {"state": "published", "progress": None}
-    for path in ("/", f"/surveys/{COUNTS.id}"):
+    for path in ("/", f"/surveys/{address_of(COUNTS)}"):
         page = (await relay.console(path)).text
         assert "waiting for the relay" in page
         assert "\u202f%" not in page
     for path in (f"{at}/crowds/1", f"{at}/crowds/1/estimates", f"{at}/crowds/1/report.html"):
         assert problem_of(await relay.console(path)) == problems.CROWD_OPEN
     assert await relay.analyzer.administration.move_plan(COUNTS.id, "closed") is None
-    page = (await relay.console(f"/surveys/{COUNTS.id}")).text
+    page = (await relay.console(f"/surveys/{address_of(COUNTS)}")).text
     assert "discarded: its plan was closed" in page
     assert "\u202f%" not in page

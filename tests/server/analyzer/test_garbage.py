@@ -28,6 +28,7 @@ from tests.server.analyzer.relay_help import (
     fragments,
     sealed,
 )
+from tests.server.privacy_help import address_of
 from tests.server.store_help import counted_by_hand, make_plan, tally_of, upload
 
 HALF: dict[str, Any] = {"crowd": 10, "honest_fraction": "0.5", "parties": PARTIES}
@@ -58,7 +59,7 @@ def released_with(
         release = await relay.released(plan)
         at = f"/v1/plans/{plan.id}/crowds"
         shown = (await relay.console(f"{at}/1")).json()
-        survey = f"/surveys/{plan.id}"
+        survey = f"/surveys/{address_of(plan)}"
         pages = [(await relay.console(at)).text for at in (survey, f"{survey}/crowds/1")]
         listed = (await relay.console(at)).json()["crowds"]
         report = (await relay.console(f"{at}/1/report.html")).text
@@ -93,7 +94,7 @@ def refused_with(plan: Plan, messages_for: Any, folder: Path) -> list[Any]:
         async with asyncio.timeout(60):
             while (listed := (await relay.console(at)).json()["crowds"])[0]["state"] == "open":
                 await asyncio.sleep(0.01)
-        survey = f"/surveys/{plan.id}"
+        survey = f"/surveys/{address_of(plan)}"
         paths = (f"{at}/1", f"{at}/1/report.html", f"{at}/1/results", f"{survey}/crowds/1")
         pages = [await relay.console(path) for path in paths]
         secret = await relay.analyzer.service.in_store(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,8 @@ import pytest
 
 from shoal import Flags, Survey, plan
 from shoal.cli import run
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Parties, Plan
+from shoal.server.core.agreement import accept_other, public_file, set_up
 from shoal.server.doctor.examine import examine
 from tests.server.analyzer.relay_help import (
     COUNTS,
@@ -28,35 +28,40 @@ from tests.server.analyzer.relay_help import (
 )
 from tests.server.analyzer.test_crashes import ServedAnalyzer
 from tests.server.console_help import response_schemas
+from tests.server.privacy_help import address_of
 from tests.server.store_help import Clock, make_plan, upload
 
 KEY = "A" * 43
 
 
 def relays_of(folder: Path) -> Any:
-    found = [one for one in examine(folder, environment={}) if one.check in ("relays", "limits")]
+    found = [one for one in examine(folder, environment={}) if one.check in ("parties", "limits")]
     (finding,) = found
     return finding
 
 
-def test_the_doctor_looks_for_relays(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    folder = tmp_path / "data"
+def test_the_doctor_looks_for_the_relay(tmp_path: Path):
+    folder, relay = tmp_path / "data", tmp_path / "relay"
+    assert isinstance(WHOLE.parties, Parties)
+    own = set_up(folder, role="analyzer", url=WHOLE.parties.analyzer)
+    set_up(relay, role="relay", url=WHOLE.parties.relay, name="Example Foundation")
 
-    async def unregistered(relay: FakeRelay) -> None:
-        for token in list(relay.analyzer.service.tokens):
-            if token.role == "relay":
-                await relay.analyzer.service.in_store(
-                    relay.analyzer.service.tokens.remove, token.id
-                )
+    async def revoked(relay: FakeRelay) -> None:
+        service = relay.analyzer.service
+        for token in [one for one in service.tokens if one.role == "relay"]:
+            await service.in_store(service.tokens.remove, token.id)
 
-    beside_analyzer(unregistered, folder, WHOLE)
-    assert relays_of(folder).verdict == "warn"
-    words = ["--role", "relay", "--label", "r", "--plan", WHOLE.id, "--relay-key", KEY, "--json"]
-    assert run(["collector", "token", "make", str(folder), *words]) == 0
-    assert json.loads(capsys.readouterr().out)["key"] == KEY
-    assert relays_of(folder).verdict == "ok"
-    assert run(["collector", "token", "make", str(folder), "--role", "app", *words[2:]]) == 2
-    assert "only a relay has a key" in capsys.readouterr().err
+    async def nothing(relay: FakeRelay) -> None:
+        pass
+
+    beside_analyzer(revoked, folder, WHOLE)
+    assert "does not know" in relays_of(folder).sentence
+    accept_other(own, public_file(relay, "relay"), lambda party: True)
+    assert "has not been registered" in relays_of(folder).sentence
+    beside_analyzer(nothing, folder, WHOLE)
+    assert (relays_of(folder).verdict, "Foundation" in relays_of(folder).sentence) == ("ok", True)
+    beside_analyzer(revoked, folder, WHOLE)
+    assert "was revoked" in relays_of(folder).sentence
 
 
 def test_the_commands_refuse_what_is_for_the_other(tmp_path: Path):
@@ -91,9 +96,9 @@ def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
         key = await relay.crowd_key(agreed)
         await relay.forward(cut(agreed, key, sealed(agreed, key, contents_of(agreed, batch))))
         await relay.released(agreed)
-        at, survey = f"/v1/plans/{agreed.id}", f"/surveys/{agreed.id}"
-        paths = [f"{at}/crowds/1{end}" for end in ("", "/estimates", "/report.html", "/results")]
-        paths += [at, f"{at}/progress", f"{at}/crowds", "/v1/tokens", f"{at}/report.html"]
+        base, survey = f"/v1/plans/{agreed.id}", f"/surveys/{address_of(agreed)}"
+        paths = [f"{base}/crowds/1{end}" for end in ("", "/estimates", "/report.html", "/results")]
+        paths += [base, f"{base}/progress", f"{base}/crowds", "/v1/tokens", f"{base}/report.html"]
         paths += ["/", survey, f"{survey}/crowds/1", "/tokens"]
         return {path: await relay.console(path) for path in paths}
 

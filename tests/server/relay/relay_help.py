@@ -358,7 +358,7 @@ class RelayWorld:
         folder: Path,
         analyzer: FakeAnalyzer,
         clock: Callable[[], float],
-        key: bytes | None,
+        key: bytes,
         **settings: Any,
     ) -> RelayWorld:
         log = io.StringIO()
@@ -444,16 +444,16 @@ def in_relay(
     analyzer: FakeAnalyzer,
     clock: Callable[[], float] = lambda: NOW,
     *,
-    pinned: bool = True,
+    key: bytes | None = None,
     **settings: Any,
 ) -> R:
     """Do something with a relay in process."""
 
     async def inside() -> R:
         async with AsyncExitStack() as stack:
-            key = analyzer.public_key if pinned else None
+            given = key or analyzer.public_key
             return await work(
-                await RelayWorld.open(stack, folder, analyzer, clock, key, **settings)
+                await RelayWorld.open(stack, folder, analyzer, clock, given, **settings)
             )
 
     return asyncio.run(inside())

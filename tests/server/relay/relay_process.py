@@ -20,6 +20,20 @@ from .relay_help import LONGEST
 Address = tuple[str, int]
 
 
+_KNOWN = """
+import json, sys
+from types import SimpleNamespace
+from urllib.request import urlopen
+from shoal.cli import main
+from shoal.server.relay import service
+keys = json.load(urlopen("{url}/v1/keys"))["ed25519"]
+analyzer = SimpleNamespace(url="{url}", signing_key=keys[0])
+service.known_agreement = lambda *_: SimpleNamespace(other=analyzer, token="")
+sys.exit(main())
+"""
+"""Runs a relay that was set up with the fake analyzer at a URL."""
+
+
 class Process:
     """A relay for one plan; `before` is Python that it runs first.
 
@@ -43,10 +57,10 @@ class Process:
             "public": "127.0.0.1:0", "console": "127.0.0.1:0", "min_crowd": 1,
             "max_share_percent": 100, "min_free_megabytes": 0,
         } | settings  # fmt: skip
-        program = f"{before}\nimport sys\nfrom shoal.cli import main\nsys.exit(main())"
+        program = f"{before}\n{_KNOWN.format(url=analyzer)}"
         self._words = [
             *(sys.executable, "-c", program, "relay", "--json"),
-            *("--data", str(self.data), "--analyzer", analyzer, str(file)),
+            *("--data", str(self.data), str(file)),
             *(f"--{name.replace('_', '-')}={value}" for name, value in options.items()),
         ]
         self.address: Address | None = None

@@ -37,9 +37,8 @@ class SharedRelay:
         self.folder, self.fake = folder, analyzer
         self.store = RelayStore(folder, url=url, clock=clock, **options)
         signer = Signer(folder)
-        self.analyzer = AnalyzerClient(
-            analyzer, folder / "none", signer, analyzer.public_key, lambda key, is_first: key
-        )
+        pins: list[bytes] = []
+        self.analyzer = AnalyzerClient(analyzer, "", signer, analyzer.public_key, pins.append)
         self.files = ShuffledChunks(folder, self.store.frozen, self.wait_for_store)
         here: Any = self
         self.metrics = RelayMetrics()

@@ -144,7 +144,7 @@ class TestLosses:
         assert store.database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
         assert {crowd.state for crowd in store.crowds(WEEKLY.id)} == {"discarded"}
         assert store.wanted() == []  # all open windows are before the first that is safe
-        assert store.pinned_key() is None  # it was given, and is given again
+        assert store.pinned_key() == analyzer.public_key
         store.close()
         first, second = tmp_path / "data", tmp_path / "again"
         assert (first / "signing-key").read_text() == (second / "signing-key").read_text()

@@ -225,23 +225,23 @@ class TestRefusals:
 
 
 class TestPinning:
-    def test_taken_at_the_first_contact_and_kept(self, tmp_path: Path) -> None:
+    def test_no_other_key_is_taken(self, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WHOLE)
 
         async def live(world: RelayWorld) -> None:
             await world.publish(WHOLE)
             assert world.relay.store.pinned_key() == analyzer.public_key
 
-        in_relay(live, tmp_path, analyzer, pinned=False)
+        in_relay(live, tmp_path, analyzer)
         other = FakeAnalyzer(WHOLE)
 
         async def refuses(world: RelayWorld) -> None:
-            await until(lambda: "start the relay with it: --analyzer-key" in world.log.getvalue())
+            await until(lambda: "Ask its operator for a new public file" in world.log.getvalue())
             assert world.relay.cache.open_keys.keys() == {(WHOLE.id, 0)}  # those from before
             kept = world.relay.cache.document(f"plan {WHOLE.id}")
             assert kept[2] == key_text(analyzer.public_key)  # type: ignore[index]
 
-        in_relay(refuses, tmp_path, other, pinned=False)
+        in_relay(refuses, tmp_path, other, key=analyzer.public_key)
 
     def test_a_key_that_is_not_pinned_is_not_used(self, tmp_path: Path) -> None:
         analyzer, other = FakeAnalyzer(WHOLE), FakeAnalyzer(WHOLE)
@@ -409,7 +409,6 @@ class TestPinning:
 
 def test_over_http_with_a_token_and_a_signature(tmp_path: Path) -> None:
     analyzer = FakeAnalyzer(WHOLE)
-    (tmp_path / "analyzer-token").write_text("shoal_relay_secret\n")
     reports = made(WHOLE, 20, seed=9)
 
     async def live(world: RelayWorld) -> None:
@@ -422,7 +421,7 @@ def test_over_http_with_a_token_and_a_signature(tmp_path: Path) -> None:
         relay = Relay.__init__
 
         def at_the_url(self: Relay, folder: Path, transport: object, *more: Any, **options: Any):
-            relay(self, folder, url, *more, **options)
+            relay(self, folder, url, *more, token="shoal_relay_secret", **options)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Relay, "__init__", at_the_url)

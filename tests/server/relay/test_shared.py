@@ -200,14 +200,15 @@ class TestReports:
         assert [second.store.open_crowd(one, signed) for one in wishes] == [False]
         assert len(set(first.store.database.execute(numbers).fetchone())) == 1
 
-    def test_the_first_key_of_the_analyzer_counts_for_all(
+    def test_the_key_that_the_given_one_led_to_counts_for_all(
         self, pair: tuple[SharedRelay, SharedRelay]
     ):
         first, second = pair
-        assert first.store.pin_key(b"1" * 32, True) == b"1" * 32
-        assert second.store.pin_key(b"2" * 32, True) == b"1" * 32
-        assert second.store.pin_key(b"3" * 32) == b"3" * 32
-        assert first.store.pinned_key() == b"3" * 32
+        assert first.store.agree_on_key(b"1" * 32) == b"1" * 32
+        assert second.store.pin_key(b"2" * 32) == b"2" * 32
+        assert first.store.agree_on_key(b"1" * 32) == b"2" * 32  # a restart
+        assert first.store.agree_on_key(b"3" * 32) == b"3" * 32  # another setup
+        assert second.store.pinned_key() == b"3" * 32
 
 
 def rows_written(relay: SharedRelay) -> list[int]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import shoal
 from shoal.device.outbox.retry import PostResult
 from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import MAX_PLAN_BYTES, check_plan_id
-from shoal.protocol.wire import ENCRYPTED_MAGIC, ENCRYPTED_TYPE, REPORTS_TYPE
+from shoal.protocol.wire import ENCRYPTED_MAGIC, ENCRYPTED_TYPE, REPORTS_TYPE, SHARED_MAGIC
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import (
     Origin,
@@ -115,6 +116,15 @@ class HttpTransport:
         """Return the key that a window's reports are encrypted for, signed with the pinned key."""
         return self._fetch_signed("key document", plan_id, f"crowd-key?window={window:d}")
 
+    def fetch_hpke_keys(self, endpoint: str) -> bytes:
+        """Return the keys of an aggregator of DAP, from the aggregator itself."""
+        origin, path = parse_address(endpoint)
+        plain = self._origin.scheme == "http"
+        there = HttpTransport(
+            str(origin), timeout=self._timeout, context=self._context, allow_plain=plain
+        )
+        return there._fetch("list of keys", f"{path}hpke_config")
+
     def _fetch_signed(self, what: str, plan_id: str, name: str) -> bytes:
         if self._public_key is None:
             raise InputError(f"a {what} must be signed by a pinned key; give one: public_key=.")
@@ -192,6 +202,7 @@ class HttpTransport:
     ) -> Iterator[http.client.HTTPResponse]:
         """Yield the response to a request on an open connection."""
         headers = self._headers(body)
+        body = None if body is None else body.removeprefix(SHARED_MAGIC)
         with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
             connection.request(method, path, body, headers)
             with connection.getresponse() as response:
@@ -202,7 +213,7 @@ class HttpTransport:
         if body is None:
             headers["Connection"] = "close"
         else:
-            headers["Content-Type"] = ENCRYPTED_TYPE if _is_encrypted(body) else REPORTS_TYPE
+            headers["Content-Type"] = _form(body)[0]
             if self._token is not None:
                 headers["Authorization"] = f"Bearer {self._token}"
         return headers
@@ -244,18 +255,18 @@ class _Flush:
         return self._post(content, deadline)
 
     def _post(self, content: bytes, deadline: float) -> PostResult:
-        transport = self._transport
-        kind = "encrypted" if _is_encrypted(content) else "reports"
-        path = f"{transport._path}/v1/plans/{self._plan_id}/{kind}"
+        transport, form = self._transport, _form(content)
+        path = transport._path + form.path(self._plan_id)
         if self._connection is None:
             self._connection = transport._open(deadline)
         with transport._exchange(self._connection, "POST", path, content, deadline) as response:
             wait = transport._retry_after(response.getheader("Retry-After"))
+            status = form.status(response)
             # A body is not read, and the connection is closed with it.
             reusable = not response.will_close and response.length == 0
         if not reusable:
             self.close()
-        return PostResult(response.status, wait)
+        return PostResult(status, wait)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -287,8 +298,22 @@ def _check_signed(pinned: bytes, what: str, content: bytes, headers: Message) ->
         ) from None
 
 
-def _is_encrypted(content: bytes) -> bool:
-    return content.startswith(ENCRYPTED_MAGIC)
+class _Form(NamedTuple):
+    """How reports of one form travel, and which status an answer stands for."""
+
+    media: str
+    path: Callable[[str], str]
+    status: Callable[[http.client.HTTPResponse], int] = attrgetter("status")
+
+
+def _form(content: bytes) -> _Form:
+    if content.startswith(SHARED_MAGIC):
+        from shoal.device.sharing import UPLOAD_TYPE, upload_path, upload_status
+
+        return _Form(UPLOAD_TYPE, upload_path, upload_status)
+    if content.startswith(ENCRYPTED_MAGIC):
+        return _Form(ENCRYPTED_TYPE, "/v1/plans/{}/encrypted".format)
+    return _Form(REPORTS_TYPE, "/v1/plans/{}/reports".format)
 
 
 def _checked_token(token: str) -> str:

@@ -150,8 +150,14 @@ class Outbox:
                 ticket = self._queue.confirm(taken)
                 self._settle(plan, digest)
                 return ticket
-            earlier = [name for name in names if not repeats or name.split(".")[1] == str(window)]
+            # Questions about the past have an end; all others, with a ledger or memory, none.
+            ever = None if repeats else plan.max_reports_per_person
+            if plan.survey.reports_per_device is not None:
+                ever = plan.reports_per_device
+            earlier = [name for name in names if name.split(".")[1] == str(window)]
             most = plan.max_reports_per_person
+            if ever is not None and len(names) >= ever:
+                earlier, most = names, ever
             if len(earlier) >= most:
                 way = "" if repeats or plan.window is None else _AGAIN
                 raise PrivacyRefusal(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shoal.device.outbox.queue import Record, ReportQueue, Ticket
 from shoal.errors import InputError, TransportError
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.support.checks import check_number
 from shoal.support.files import first_line
@@ -182,15 +182,24 @@ class Attempts:
         if record.encrypted:
             reply = transport.post_report(record.plan_id, record.encrypted)
         if reply is None or (reply.status == KEY_CHANGED and record.crowds < MAX_CROWDS):
-            from shoal.device.encryption import encrypt_record  # most plans have one collector
-
             # The same report for the key of the crowd that is open now, stored before it is sent.
-            encrypted = encrypt_record(self._queue, self._transport, record)
+            encrypted = self._prepare(record)
             record = record._replace(encrypted=encrypted, crowds=record.crowds + 1)
             with self._queue.changing():
                 self._queue.store_waiting(name, record)
             reply = transport.post_report(record.plan_id, encrypted)
         return record, reply
+
+    def _prepare(self, record: Record) -> bytes:
+        """Return a report as it is sent: encrypted for an analyzer, or shared by aggregators."""
+        plan = self._queue.kept_plan(record.plan_id)
+        if plan is not None and isinstance(plan.parties, Aggregators):
+            from shoal.device.sharing import share_record  # most plans have one collector
+
+            return share_record(self._queue, self._transport, record)
+        from shoal.device.encryption import encrypt_record
+
+        return encrypt_record(self._queue, self._transport, record)
 
     def _after(self, name: str, record: Record, reply: PostResult) -> Ticket:
         state, reason = outcome(reply.status)

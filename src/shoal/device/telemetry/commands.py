@@ -22,7 +22,7 @@ from shoal.device.telemetry import state
 from shoal.device.telemetry.describe import Terms, report_in_words, terms_in_words
 from shoal.device.telemetry.log import Log, LoggedRequest
 from shoal.device.telemetry.words import fitted
-from shoal.device.telemetry.worker import QUIET, WORKING
+from shoal.device.telemetry.worker import WORKING
 from shoal.errors import InputError, ShoalError
 from shoal.protocol.flip_probability import local_epsilon
 from shoal.support.disk import Disk
@@ -146,12 +146,12 @@ def delete(telemetry: Telemetry) -> str:
         for entry in folder.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry)
-            elif entry.name not in ("off", QUIET, WORKING):
+            elif entry.name not in ("off", state.QUIET, WORKING):
                 entry.unlink()
     (folder / WORKING).unlink()
     if rest:
         # If it is turned on again, this window must not have a second report.
-        state.store_file(str(folder), QUIET, b"%d" % rest)
+        state.store_file(str(folder), state.QUIET, b"%d" % rest)
     return (
         f"Everything that {telemetry.tool} kept for telemetry was deleted, and it is off. Reports"
         " already sent cannot be deleted: they have no id by which they could be found."

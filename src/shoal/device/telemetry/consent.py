@@ -44,7 +44,7 @@ class Consent:
         again = self._telemetry.choice() == "changed"
         values = {
             "tool": tool,
-            "often": often(self._terms.window, self._words),
+            "often": often(self._terms.plan, self._words),
             "host": self._terms.to.partition("://")[2].partition("/")[0],
             "questions": self._words["separator"].join(one.name for one in plan.survey.asked),
             "bits": plan.bits,

@@ -17,7 +17,7 @@ from shoal.errors import InputError, PlanError, PrivacyRefusal, ReportError, req
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import MISSING, OTHER, Question
-from shoal.protocol.survey import Flags, Number, Text, YesNo
+from shoal.protocol.survey import Arm, Flags, Funnel, Number, Retention, RetentionOnce, Text, YesNo
 from shoal.protocol.wire import ID_BYTES, MAGIC, row_bytes, split_batch
 from shoal.support.files import first_line, strict_json
 from shoal.support.rounding import float_up, text_up
@@ -33,8 +33,8 @@ def terms_in_words(terms: Terms, words: Words | None = None) -> list[str]:
         for question in plan.survey.asked
     ]
     sent = words["sent"].format(
-        often=often(terms.window, words),
-        about=words["about"][_unit(terms.window)],
+        often=often(plan, words),
+        about=words["since"] if plan.survey.about_past else words["about"][_unit(terms.window)],
         bits=plan.bits,
         q=probability(plan),
     )
@@ -81,12 +81,19 @@ def probability(plan: Plan) -> str:
     return f"{float(plan.q.fraction):.4g}"
 
 
+_PAST = {Arm: "variant", Retention: "age", RetentionOnce: "periods", Funnel: "step"}
+"""The words for each kind of question about the device's past."""
+
+
 def asked_in_words(question: Question, words: Words) -> str:
     if isinstance(question, Text):
         return str(words["text"].format(bits=question.bits))
     if isinstance(question, YesNo):
         return str(words["yes or no"])
     labels = words["separator"].join(_labels(question, words))
+    for kind, key in _PAST.items():
+        if isinstance(question, kind):
+            return str(words[key].format(labels=labels))
     if isinstance(question, Flags):
         key = "at most" if question.at_most else "flags"
         return str(words[key].format(labels=labels, count=question.at_most))
@@ -105,8 +112,17 @@ def _labels(question: Question, words: Words) -> list[str]:
     return [ours.get(label, label) for label in labels]
 
 
-def often(seconds: int, words: Words) -> str:
-    """Return "one report a week", or "one report every 3 days"."""
+def often(plan: Plan, words: Words) -> str:
+    """Return "one report a week", "one report every 3 days", or "one report in all"."""
+    assert plan.window is not None
+    most = plan.survey.reports_per_device
+    if most == 1:
+        return str(words["once"])
+    regularly = _regularly(plan.window, words)
+    return regularly if most is None else str(words["ages"].format(often=regularly, count=most))
+
+
+def _regularly(seconds: int, words: Words) -> str:
     length, name = next(span for span in _SPANS if seconds % span[0] == 0)
     count = seconds // length
     unit = name if count == 1 and name in words["often"] else f"{name}s"
@@ -184,7 +200,7 @@ class Terms:
                 "telemetry needs a plan with a window, in which a device reports once: shoal plan"
                 " --window."
             )
-        check_plan(plan, limit=terms.limit)
+        check_plan(plan, limit=terms.limit, reports=plan.reports_per_device or 1)
         transport = HttpTransport(terms.to, public_key=terms.public_key)  # an address, and a key
         terms._check_confirmable()
         if plan.parties is not None:

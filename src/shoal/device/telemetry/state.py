@@ -6,15 +6,17 @@ version asks something else has to ask again.
 
 Events are lines in one file per window. A line is written at once and in one piece, so that a
 killed process loses nothing and several can write at a time. They hold true answers, stay in a
-folder that only its owner reads, and are deleted when the window's report is made.
+folder that only its owner reads, and are deleted when the window's report is made, or, for
+questions about the device's past, its last report.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from _thread import get_ident
 from binascii import crc32
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 
 def state_folder(tool: str, environ: Mapping[str, str]) -> str | None:
@@ -67,18 +69,47 @@ def read_file(*parts: str) -> bytes | None:
         return None
 
 
-def store_file(folder: str, name: str, content: bytes) -> None:
-    """Write a small file atomically; a power cut may undo it, a crash does not."""
+def store_file(folder: str, name: str, content: bytes, *, durable: bool = False) -> None:
+    """Write a small file atomically; a power cut may undo it unless `durable`, a crash does not."""
     make_private(folder)
-    scratch = os.path.join(folder, f".{name}.{os.getpid()}")
-    _write(scratch, os.O_TRUNC, content)
+    scratch = _scratch(folder, name)
+    _write(scratch, os.O_TRUNC, content, durable)
     os.replace(scratch, os.path.join(folder, name))
 
 
-def _write(path: str, how: int, content: bytes) -> None:
+def _scratch(folder: str, name: str) -> str:
+    """Return the path of a file that no other process or thread writes."""
+    return os.path.join(folder, f".{name}.{os.getpid()}.{get_ident()}")
+
+
+def keep_first(folder: str, name: str, content: bytes) -> bytes:
+    """Store a small file for good unless there is one; return what it holds from then on.
+
+    Of several processes one decides. A power cut does not undo it.
+    """
+    if (known := read_file(folder, name)) is not None:
+        return known
+    make_private(folder)
+    scratch, path = _scratch(folder, name), os.path.join(folder, name)
+    _write(scratch, os.O_TRUNC, content, durable=True)
+    try:
+        # Neither replaces a file, except a rename on Unix, for disks that know no links.
+        (os.rename if sys.platform == "win32" else os.link)(scratch, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        os.rename(scratch, path)
+    if os.path.exists(scratch):
+        os.unlink(scratch)
+    return read_file(path) or content
+
+
+def _write(path: str, how: int, content: bytes, durable: bool = False) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o600)
     try:
         os.write(handle, content)
+        if durable:
+            os.fsync(handle)
     finally:
         os.close(handle)
 
@@ -88,6 +119,9 @@ Choice = str
 
 _HEAD = b"What was agreed to, and nothing else: a plan, an address, a limit.\n"
 AGREED, OFF, DUE = "agreed", "off", "due"
+QUIET = "quiet"
+"""Name of the file with the time until which no report is made: one may have been deleted."""
+
 NOTE = "note"
 """Name of the file that says why the last report was not made, or what it left out."""
 
@@ -114,7 +148,8 @@ def is_plainly_sendable(agreement: bytes) -> bool:
         within = not limit or float(promise["epsilon"]) < float(limit) < float("inf")
         plain = fields["memory"] is None and fields["parties"] is None and not key
         known = promise["kind"] == "local" and window >= 3600 and fields["q"] != [1, 1]
-        return bool(within and plain and known and to.startswith(b"https://"))
+        one_report = b'"retention"' not in plan  # else all of them must be within the limit
+        return bool(within and plain and known and one_report and to.startswith(b"https://"))
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
@@ -197,3 +232,25 @@ def event_windows(folder: str) -> Iterator[int]:
         number = name.removeprefix(PREFIX)
         if name != number and number.isdigit():
             yield int(number)
+
+
+def began_name(survey: str) -> str:
+    """Return the name of the file with the time at which a device began to answer a survey."""
+    return f"began.{crc32(survey.encode()):08x}"
+
+
+def arm_name(question: str, arms: Sequence[str]) -> str:
+    """Return the name of the file with the arm that was drawn; other arms are drawn anew."""
+    return f"arm.{crc32(ascii((question, tuple(arms))).encode()):08x}"
+
+
+def declared_arms(plan: bytes) -> dict[str, tuple[list[str], list[int]]]:
+    """Return the arms and weights of each question that has them, in the text of a plan."""
+    import json
+
+    questions = json.loads(plan)["survey"]["questions"]
+    return {
+        one["name"]: (one["arms"], one.get("weights") or [1] * len(one["arms"]))
+        for one in questions
+        if one["kind"] == "arm"
+    }

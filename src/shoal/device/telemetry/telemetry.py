@@ -109,6 +109,7 @@ class Telemetry:
         self._plan, self._worker = plan, worker
         self._held: list[bytes] = []
         self._recorded: dict[bytes, int] = {}
+        self._arms: dict[str, str] = {}
         self._simulated = 0
         self._child: int | None = None
         self._error: str | None = None
@@ -161,13 +162,52 @@ class Telemetry:
         """Record an event: a value, or several options, for each of some questions.
 
         The events of one window become one answer. Options of flags add up; of a choice, or a
-        text, the first one counts; of numbers the largest; a yes stays a yes.
+        text, the first one counts; of numbers the largest; a yes stays a yes; of the steps of a
+        funnel the furthest.
         """
         self._note("record", answers)
 
     def count(self, **amounts: float) -> None:
         """Add to the answer of number questions: the events of one window are summed."""
         self._note("count", amounts)
+
+    def arm(self, question: str) -> str:
+        """Return this device's arm of an experiment: drawn once, kept, and part of its report.
+
+        Without the person's yes it is the first arm, control, and nothing is stored. A name that is
+        no arm question of the plan is an error.
+        """
+        declared = state.declared_arms(self._plan_bytes())
+        if question not in declared:
+            from shoal.errors import UnknownNameError
+            from shoal.support.checks import did_you_mean
+
+            raise UnknownNameError(
+                f"the plan has no arm question {question!r}.{did_you_mean(question, declared)}"
+            )
+        arms, weights = declared[question]
+        arm = arms[0]
+        try:
+            if self.choice() == "yes":
+                arm = self._kept_arm(question, arms, weights)
+        except Exception as error:  # telemetry never disturbs the tool
+            self._error = f"{type(error).__name__}: {error}"
+        self._arms[question] = arm
+        return arm
+
+    def _kept_arm(self, question: str, arms: list[str], weights: list[int]) -> str:
+        assert self.folder is not None
+        name = state.arm_name(question, arms)
+        known = state.read_file(self.folder, name)
+        if known is None:
+            from itertools import accumulate
+
+            from shoal.protocol.random_bits import SystemBits, draw_below
+
+            drawn = draw_below(sum(weights), SystemBits())
+            place = next(i for i, end in enumerate(accumulate(weights)) if drawn < end)
+            known = state.keep_first(self.folder, name, arms[place].encode())
+        return arms[arms.index(known.decode())]
 
     def _note(self, kind: str, values: Mapping[str, object]) -> None:
         try:
@@ -244,7 +284,7 @@ class Telemetry:
 
         terms = Terms.read(self.agreement())
         events = b"".join(line * times for line, times in self._recorded.items())
-        found = simulate(terms, events, self.clock(), self._simulated + 1)
+        found = simulate(terms, events, self.clock(), self._simulated + 1, self._arms)
         self._simulated += 1
         self._recorded = {}
         return found
@@ -272,8 +312,13 @@ class Telemetry:
         terms.check_here()
         window = terms.window
         state.say_yes(self.folder, agreement, window)
-        # Nothing is to be done before the window is over.
-        self._store_due(int(self.clock() // window + 1) * window)
+        now, ends = int(self.clock()), int(self.clock() // window + 1) * window
+        if terms.plan.survey.about_past:
+            quiet = int(state.read_file(self.folder, state.QUIET) or b"0")
+            began = quiet if now < quiet <= ends else now
+            state.keep_first(self.folder, state.began_name(terms.plan.survey.name), b"%d" % began)
+        # Ages are reported in the period itself; else nothing is due before the window is over.
+        self._store_due(now if terms.plan.survey.has_ages else ends)
         self._write(self._held)
         self._held = []
 

@@ -30,9 +30,23 @@ from shoal.device.randomize import flip, pack_reports
 from shoal.device.telemetry import environment, state
 from shoal.device.telemetry.describe import Terms, report_in_words
 from shoal.device.telemetry.log import Log, LoggedTransport
+from shoal.device.telemetry.past import Past
 from shoal.errors import AnswerError, PlanError, PrivacyRefusal, ShoalError
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Choice, Date, Flags, Number, Question, Survey, Text, YesNo
+from shoal.protocol.survey import (
+    Arm,
+    Choice,
+    Date,
+    Flags,
+    Funnel,
+    Number,
+    Question,
+    Retention,
+    RetentionOnce,
+    Survey,
+    Text,
+    YesNo,
+)
 from shoal.protocol.wire import current_window
 from shoal.support.checks import shown
 from shoal.support.disk import Disk
@@ -43,9 +57,6 @@ MAX_SECONDS = 120
 _TAKEN = "taken."
 WORKING = "working"
 """Name of the lock file of the process."""
-
-QUIET = "quiet"
-"""Name of the file with the time until which no report is made: one may have been deleted."""
 
 
 class TelemetryWorker:
@@ -114,6 +125,9 @@ class TelemetryWorker:
 
     def _report(self, terms: Terms, outbox: Outbox) -> None:
         """Make this window's report of the events of the last window before it."""
+        if terms.plan.survey.about_past:
+            self._report_past(terms, outbox)
+            return
         plan, window = terms.plan, current_window(terms.plan, self._clock())
         reported = {one.window for one in outbox.tickets() if one.plan_id == plan.id}
         for taken in self._folder.glob(f"{_TAKEN}*"):
@@ -125,21 +139,56 @@ class TelemetryWorker:
         mine = self._take(window, problems)
         if mine is None:
             return
+        self._answer(plan, outbox, f"window {window}", mine.read_bytes(), {}, problems)
+        mine.unlink()
+
+    def _answer(
+        self,
+        plan: Plan,
+        outbox: Outbox,
+        key: str,
+        events: bytes,
+        kept: Mapping[str, object],
+        problems: list[str],
+    ) -> bool:
+        """Make a report of events and of answers that the device keeps; note all problems."""
+        refused = False
         try:
-            merged = merge(plan.survey, read_events(mine.read_bytes()))
-            outbox.answer(plan, merged.answer, answer_key=f"window {window}")
+            merged = merge(plan.survey, read_events(events), kept)
+            outbox.answer(plan, merged.answer, answer_key=key)
             problems += merged.problems
         except (AnswerError, PlanError, PrivacyRefusal) as refusal:
             problems.append(str(refusal))
+            refused = True
         if problems:
             state.store_file(str(self._folder), state.NOTE, " ".join(problems).encode())
         else:
             (self._folder / state.NOTE).unlink(missing_ok=True)
-        mine.unlink()
+        return not refused
+
+    def _report_past(self, terms: Terms, outbox: Outbox) -> None:
+        """Make the report that is due about the time since the person's yes, if there is one."""
+        past = Past.read(self._home, terms.plan, self._clock())
+        if past is None or self._is_quiet(terms):
+            return
+        files = {one: self._folder / f"{state.PREFIX}{one}" for one in self._event_windows()}
+        if (number := past.number) is not None and past.claim(number):
+            windows = past.windows(list(files))
+            events = b"".join(files[window].read_bytes() for window in windows)
+            kept = past.answers(windows)
+            made = self._answer(terms.plan, outbox, f"report {number}", events, kept, [])
+            if not made and past.is_over:
+                past.claim(number + 1)  # an arm that is drawn later is not about these windows
+        if past.is_over:
+            for file in files.values():
+                file.unlink(missing_ok=True)
+
+    def _event_windows(self) -> list[int]:
+        return sorted(state.event_windows(str(self._folder)))
 
     def _is_quiet(self, terms: Terms) -> bool:
         """Whether everything was deleted in this very window."""
-        until = int(state.read_file(str(self._home), QUIET) or b"0")
+        until = int(state.read_file(str(self._home), state.QUIET) or b"0")
         return 0 < until - self._clock() <= terms.window
 
     def _take(self, window: int, problems: list[str]) -> Path | None:
@@ -150,7 +199,7 @@ class TelemetryWorker:
         mine = self._folder / f"{_TAKEN}{window}"
         if mine.exists():
             return mine
-        windows = sorted(one for one in state.event_windows(str(self._folder)) if one != window)
+        windows = [one for one in self._event_windows() if one != window]
         past = [self._folder / f"{state.PREFIX}{one}" for one in windows]
         found = [*self._folder.glob(f"{_TAKEN}*"), *past]
         if not found:
@@ -213,8 +262,10 @@ class Merged(NamedTuple):
     problems: list[str]
 
 
-def merge(survey: Survey, events: Iterable[Event]) -> Merged:
-    """Merge a window's events into one answer to a survey.
+def merge(
+    survey: Survey, events: Iterable[Event], kept: Mapping[str, object] | None = None
+) -> Merged:
+    """Merge a window's events, and answers that the device keeps, into one answer to a survey.
 
     Values that do not fit their question are left out. A choice that nobody made, and that may not
     be missing, is an `AnswerError`. A problem names the question, never a value.
@@ -226,6 +277,8 @@ def merge(survey: Survey, events: Iterable[Event]) -> Merged:
     ["Question 'commands': a value that does not fit it was dropped."]
     """
     given, sums, problems = _collect(survey, events)
+    for name, value in (kept or {}).items():
+        given[name] = [] if value is None else [value]
     answer = {
         question.name: _merged(question, given[question.name], sums[question.name])
         for question in survey.asked
@@ -249,6 +302,8 @@ def _collect(
         for name, value in values.items():
             if name not in given:
                 problems[f"Question {shown(name)} is not asked; its value was dropped."] = None
+            elif isinstance(survey[name], _KEPT):
+                problems[f"Question {name!r}: {_WHY_KEPT}; a value was dropped."] = None
             elif not _fits(survey, survey[name], value, kind):
                 problems[f"Question {name!r}: a value that does not fit it was dropped."] = None
             elif kind == "count":
@@ -262,12 +317,18 @@ def _collect(
     return given, sums, list(problems)
 
 
+_KEPT = Arm, Retention, RetentionOnce
+_WHY_KEPT = "the device answers it itself"
+
+
 def _overwritten(question: Question, given: list[object]) -> str | None:
     """Return why some values that fit are not in the answer, or None if all are."""
     if isinstance(question, Flags):
         options = {bit for one in given for bit in map(_bit_of(question), _options(one))}
         most = question.max_set_bits
         return None if len(options) <= most else f"only the first {most} options were kept."
+    if isinstance(question, Funnel):
+        return None
     if isinstance(question, (Choice, Date, Text)) and len(set(map(str, given))) > 1:
         return "only the first value was kept; a different one came later."
     return None
@@ -283,6 +344,8 @@ def check_answers(survey: Survey, answers: Mapping[str, object]) -> None:
     for name, value in answers.items():
         if name not in names:
             raise AnswerError(f"question {shown(name)} is not asked; leave it out.")
+        if isinstance(survey[name], _KEPT):
+            raise AnswerError(f"question {name!r}: {_WHY_KEPT}; leave it out.")
         _check(survey, survey[name], value)
 
 
@@ -332,8 +395,18 @@ def _merged(question: Question, given: list[object], total: float) -> object:
         return given[0] if given else ""
     assert isinstance(question, (Choice, Date))
     if not given and question.missing is None:
-        raise AnswerError(f"nothing was recorded for question {question.name!r} in this window.")
+        raise AnswerError(_nothing_for(question))
+    if isinstance(question, Funnel) and given:
+        return max(given, key=lambda step: set_bits(question, step))
     return given[0] if given else None
+
+
+def _nothing_for(question: Question) -> str:
+    if isinstance(question, Arm):
+        return f"no arm of question {question.name!r} was drawn: the tool did not call arm()."
+    if isinstance(question, Retention):
+        return f"the device is older than question {question.name!r} asks for."
+    return f"nothing was recorded for question {question.name!r} in this window."
 
 
 @dataclass(frozen=True)
@@ -354,8 +427,12 @@ class SimulatedReport:
         return "\n".join([*report_in_words(self.plan, self.body), *self.problems])
 
 
-def simulate(terms: Terms, events: bytes, now: float, reports: int) -> SimulatedReport:
+def simulate(
+    terms: Terms, events: bytes, now: float, reports: int, arms: Mapping[str, str] | None = None
+) -> SimulatedReport:
     """Return the report of some events as the last of `reports`, or raise if it would not be made.
+
+    An arm is the one that the tool was given; an age is the number of reports before.
 
     >>> from shoal import Flags, Survey
     >>> from shoal.protocol.flip_probability import FlipProbability
@@ -373,10 +450,17 @@ def simulate(terms: Terms, events: bytes, now: float, reports: int) -> Simulated
     """
     plan = terms.plan
     found = read_events(events)
-    if not found:
+    if not found and not plan.survey.about_past:
         raise AnswerError("nothing was recorded, and a window without events has no report.")
-    merged = merge(plan.survey, found)
+    kept: dict[str, object] = dict(arms or {})
+    for one in plan.survey.retention:
+        periods = range(1, min(reports, one.periods + 1))
+        age = str(reports - 1) if reports <= one.periods + 1 else None
+        kept[one.name] = age if isinstance(one, Retention) else [str(k) for k in periods]
+    merged = merge(plan.survey, found, kept)
     check_plan(plan, limit=terms.limit, reports=reports)
+    if (most := plan.reports_per_device) is not None and reports > most:
+        raise PrivacyRefusal(f"a device makes {most} of these reports, and no more.")
     window = current_window(plan, now) + reports
     batch = pack_reports(plan, flip(plan, encode(plan, merged.answer)), window=window)
     return SimulatedReport(merged.answer, tuple(merged.problems), batch.to_bytes(), plan)

@@ -51,19 +51,13 @@ def _range_bits(value: int, largest: int) -> bytes:
     return bytes([*(rest >> bit & 1 for bit in range(len(powers))), high])
 
 
-def _bits_of(values: Sequence[object], length: int, what: str) -> bytes:
-    """Return values that are 0, 1, False or True as bytes."""
-    if len(values) != length:
-        raise VdafError(f"{what} has {length} elements, got {len(values)}.")
-    if not all(isinstance(value, int) for value in values) or {*values} - {0, 1}:
-        raise VdafError(f"each element of {what} is 0 or 1.")
-    return bytes(int(value) for value in values if isinstance(value, int))
-
-
-def _check_integer(value: object, largest: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= largest:
-        raise VdafError(f"{what} must be an integer from 0 to {largest}.")
-    return value
+def _elements(measurement: object, length: int, largest: int) -> list[int]:
+    """Return the elements of a measurement; raise an error if they are not what they must be."""
+    if not isinstance(measurement, Sequence) or len(measurement) != length:
+        raise VdafError(f"a measurement must have {length} elements.")
+    if not all(isinstance(element, int) and 0 <= element <= largest for element in measurement):
+        raise VdafError(f"a measurement must be made of integers from 0 to {largest}.")
+    return [int(element) for element in measurement]
 
 
 class Circuit(ABC, Generic[M, R]):
@@ -106,20 +100,18 @@ class Circuit(ABC, Generic[M, R]):
     def _check_bits(self, length: int, chunk_length: int | None) -> None:
         """Set up range checks of `length` elements, a chunk in each call of the gadget."""
         chunk = best_chunk_length(length) if chunk_length is None else chunk_length
-        if chunk < 1:
-            raise InputError(f"chunk_length must be at least 1, got {chunk}.")
+        self._check_sizes(chunk_length=chunk)
         self.measurement_length = length
         self.gadget = PairProducts(chunk)
         self.calls = self.joint_rand_length = -(-length // chunk)
 
+    def _check_sizes(self, **sizes: int) -> None:
+        for name, size in sizes.items():
+            if not 0 < size < self.field.modulus:
+                raise InputError(f"{name} must be at least 1 and fit the field, got {size}.")
+
     def _total(self, results: bytes) -> bytes:
         return self.field.sum(results, len(results) // self.field.size)
-
-
-def _at_least_1(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise InputError(f"{name} must be at least 1, got {size}.")
 
 
 class Count(Circuit[int, int]):
@@ -133,7 +125,7 @@ class Count(Circuit[int, int]):
         self.field, self.gadget = field64(), PairProducts(1)
 
     def encode(self, measurement: int) -> bytes:
-        return self.field.bits(_bits_of([measurement], 1, "a measurement"))
+        return self.field.bits(bytes(_elements([measurement], 1, 1)))
 
     def wires(self, measurement: bytes, seeds: bytes, joint: bytes, n: int, shares: int) -> bytes:
         size = self.field.size
@@ -151,14 +143,14 @@ class Sum(Circuit[int, int]):
     output_length = 1
 
     def __init__(self, max_measurement: int) -> None:
-        _at_least_1(max_measurement=max_measurement)
         self.field, self.largest = field64(), max_measurement
+        self._check_sizes(max_measurement=max_measurement)
         self.gadget = Polynomial((0, -1, 1))
         self.calls = self.measurement_length = self.outputs_length = max_measurement.bit_length()
         self._weights = self.field.vector(_range_weights(max_measurement))
 
     def encode(self, measurement: int) -> bytes:
-        value = _check_integer(measurement, self.largest, "a measurement")
+        (value,) = _elements([measurement], 1, self.largest)
         return self.field.bits(_range_bits(value, self.largest))
 
     def wires(self, measurement: bytes, seeds: bytes, joint: bytes, n: int, shares: int) -> bytes:
@@ -183,16 +175,13 @@ class SumVec(Circuit[Sequence[int], list[int]]):
         chunk_length: int | None = None,
         field: Field | None = None,
     ) -> None:
-        _at_least_1(length=length, max_measurement=max_measurement)
         self.field, self.largest, self.output_length = field or field128(), max_measurement, length
+        self._check_sizes(length=length, max_measurement=max_measurement)
         self._check_bits(length * max_measurement.bit_length(), chunk_length)
         self._weights = self.field.vector(_range_weights(max_measurement))
 
     def encode(self, measurement: Sequence[int]) -> bytes:
-        if len(measurement) != self.output_length:
-            message = f"a measurement has {self.output_length} elements, got {len(measurement)}."
-            raise VdafError(message)
-        values = [_check_integer(value, self.largest, "each element") for value in measurement]
+        values = _elements(measurement, self.output_length, self.largest)
         return self.field.bits(b"".join(_range_bits(value, self.largest) for value in values))
 
     def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
@@ -209,12 +198,12 @@ class Histogram(Circuit[int, list[int]]):
     outputs_length = 2
 
     def __init__(self, length: int, chunk_length: int | None = None) -> None:
-        _at_least_1(length=length)
         self.field, self.output_length = field128(), length
+        self._check_sizes(length=length)
         self._check_bits(length, chunk_length)
 
     def encode(self, measurement: int) -> bytes:
-        bucket = _check_integer(measurement, self.output_length - 1, "a bucket")
+        (bucket,) = _elements([measurement], 1, self.output_length - 1)
         return self.field.bits(bytes(int(i == bucket) for i in range(self.output_length)))
 
     def outputs(self, measurement: bytes, results: bytes, shares: int) -> bytes:
@@ -232,10 +221,10 @@ class MultihotCountVec(Circuit[Sequence[int], list[int]]):
     outputs_length = 2
 
     def __init__(self, length: int, max_weight: int, chunk_length: int | None = None) -> None:
-        _at_least_1(length=length, max_weight=max_weight)
+        self.field, self.output_length, self.max_weight = field128(), length, max_weight
+        self._check_sizes(length=length, max_weight=max_weight)
         if max_weight > length:
             raise InputError(f"max_weight must be at most length={length}, got {max_weight}.")
-        self.field, self.output_length, self.max_weight = field128(), length, max_weight
         self._check_bits(length + max_weight.bit_length(), chunk_length)
 
     @cached_property
@@ -245,7 +234,7 @@ class MultihotCountVec(Circuit[Sequence[int], list[int]]):
         return self.field.vector([*ones, *(-weight for weight in _range_weights(self.max_weight))])
 
     def encode(self, measurement: Sequence[int]) -> bytes:
-        bits = _bits_of(measurement, self.output_length, "a measurement")
+        bits = bytes(_elements(measurement, self.output_length, 1))
         if sum(bits) > self.max_weight:
             raise VdafError(f"a measurement has at most {self.max_weight} ones.")
         return self.field.bits(bits + _range_bits(sum(bits), self.max_weight))

@@ -119,13 +119,10 @@ class Prio3(Generic[M, R]):
         for helper, seed in enumerate(helper_seeds, 1):
             shares.append(self._helper_measurement(ctx, helper, seed))
             leader = self._field.subtract(leader, shares[-1])
-        public = b""
-        if self._blind_size:
-            arguments = enumerate(zip(blinds, [leader, *shares], strict=True))
-            public = b"".join(
-                self._joint_rand_part(ctx, aggregator, blind, share, nonce)
-                for aggregator, (blind, share) in arguments
-            )
+        public = b"".join(
+            self._joint_rand_part(ctx, aggregator, blinds[aggregator], share, nonce)
+            for aggregator, share in enumerate([leader, *shares])
+        )
 
         joint_rands = self._joint_rands(ctx, self._joint_rand_seed(ctx, public))
         prove_rands = self._expand(
@@ -158,12 +155,10 @@ class Prio3(Generic[M, R]):
         _expect("the input share", input_share, self.input_share_size(aggregator))
         measurement, proofs, blind = self._expand_input_share(ctx, aggregator, input_share)
 
-        part = corrected = b""
-        if self._blind_size:
-            part = self._joint_rand_part(ctx, aggregator, blind, measurement, nonce)
-            parts = _parts(public_share, SEED_SIZE)
-            parts[aggregator] = part
-            corrected = self._joint_rand_seed(ctx, b"".join(parts))
+        part = self._joint_rand_part(ctx, aggregator, blind, measurement, nonce)
+        parts = _parts(public_share, SEED_SIZE)
+        parts[aggregator : aggregator + 1] = [part]  # whatever the client says it is
+        corrected = self._joint_rand_seed(ctx, b"".join(parts))
         query_rands = self._expand(
             ctx, _QUERY_RANDOMNESS, verify_key, nonce, self._flp.query_rand_length
         )
@@ -239,11 +234,14 @@ class Prio3(Generic[M, R]):
     def _joint_rand_part(
         self, ctx: bytes, aggregator: int, blind: bytes, share: bytes, nonce: bytes
     ) -> bytes:
+        """Return an aggregator's part of the joint randomness; empty if the circuit needs none."""
+        if not self._blind_size:
+            return b""
         tag = self._usage(_JOINT_RAND_PART, ctx)
         return derive_seed(blind, tag, bytes([aggregator]) + nonce + share)
 
     def _joint_rand_seed(self, ctx: bytes, parts: bytes) -> bytes:
-        """Return the seed of all aggregators' parts; empty for circuits that need none."""
+        """Return the seed of all aggregators' parts; empty if the circuit needs none."""
         if not self._blind_size:
             return b""
         return derive_seed(bytes(SEED_SIZE), self._usage(_JOINT_RAND_SEED, ctx), parts)

@@ -71,10 +71,11 @@ class Analyst(Party):
         while True:
             for record in list(self.administration.plans.values()):
                 if record.state == "published":
-                    await self._collect_plan(record.plan)
+                    await self.collect_plan(record.plan)
             await asyncio.sleep(self.settings.collect_seconds)
 
-    async def _collect_plan(self, plan: Plan) -> None:
+    async def collect_plan(self, plan: Plan) -> None:
+        """Collect the batches of a plan that are full; what is in the way is logged."""
         assert isinstance(plan.parties, Aggregators)
         origin = plan.parties.leader
         if origin not in self._leaders:
@@ -111,11 +112,18 @@ def serve_analyst(
     *,
     plans: Sequence[Plan] = (),
     declaration: Declaration | None = None,
+    once: Path | None = None,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
-    """Collect until told to stop; `plans` are published here at the start, if they are not yet."""
+    """Collect until told to stop; `plans` are published here at the start, if they are not yet.
+
+    With `once`, collect what is ready, write all tallies to that folder, and return.
+    """
     settings = settings or AnalystSettings()
     analyst = Analyst(folder, settings)
+    if once is not None:
+        asyncio.run(_collect_once(analyst, plans, declaration, once))
+        return
 
     async def begin() -> None:
         for plan in plans:
@@ -123,3 +131,19 @@ def serve_analyst(
 
     run(analyst, {"console": settings.console}, begin=begin, ready=ready)
     leave(analyst)
+
+
+async def _collect_once(
+    analyst: Analyst, plans: Sequence[Plan], declaration: Declaration | None, out: Path
+) -> None:
+    async with analyst:
+        for plan in plans:
+            await publish(analyst.administration, plan, declaration)
+            await analyst.collect_plan(plan)
+        store, in_store = analyst.store, analyst.service.in_store
+        out.mkdir(parents=True, exist_ok=True)
+        for record in analyst.administration.plans.values():
+            for number in await in_store(store.released_numbers, record.plan.id, 10**6):
+                content = await in_store(store.release, record.plan.id, number)
+                name = f"{record.plan.id[:12]}-crowd-{number}.json"
+                (out / name).write_bytes(content or b"")

@@ -24,6 +24,7 @@ from shoal.server.core.problems import Problem
 from shoal.server.core.public import RESULTS, make_public, with_results
 from shoal.server.core.service import Party
 from shoal.server.core.settings import AnalyzerSettings
+from shoal.server.core.tokens import Token
 from shoal.server.storage.records import Declaration
 from shoal.server.storage.windows import IncompleteCrowd
 
@@ -52,6 +53,7 @@ class Analyzer(Party):
     returns seconds since 1970; by default it does not jump.
     """
 
+    crowd_columns = None  # only the relay knows whether a crowd has all its reports
     public: App
     console: App
     store: AnalyzerStore
@@ -76,6 +78,11 @@ class Analyzer(Party):
             opened=self._opened,
             damaged=self._note_damage,
         )
+        agreement = self.service.agreement
+        if agreement is not None and (relay := agreement.other) is not None:
+            label = f"{relay.role} {relay.fingerprint[:9]}"
+            token = Token.new("relay", label, key=relay.signing_key)
+            self.service.tokens.agree(token, agreement.token, relay.made)
         self._opening_thread = self.service.add_thread("opening")
         self.administration = Administration(self.service, self.store, self.settings)
         endpoint = RelayEndpoint(self.service, self.administration, self)

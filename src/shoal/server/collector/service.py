@@ -72,7 +72,7 @@ class Collector(Party):
     ) -> None:
         self.settings, self.metrics = settings or Settings(), Metrics()
         super().__init__(folder, self.settings, self.metrics, clock)
-        self._housekeeper = housekeeper
+        self.service.is_housekeeper = housekeeper
         self._lookups = Lookups(self.service)
 
     async def __aenter__(self) -> Self:
@@ -92,7 +92,7 @@ class Collector(Party):
         if service.is_shared:
             self.public = self._look_up_unknown(self.public)
         # The first process writes the results, for the others too.
-        own = self._housekeeper
+        own = service.is_housekeeper
         folder = (service.folder if own else service.folder.parent) / RESULTS
         self.public, writing = with_results(
             self.public, self.administration, folder, on=settings.public_results, writes=own
@@ -121,7 +121,7 @@ class Collector(Party):
 
     def sweep(self) -> None:
         self.administration.keep_up()
-        if not self._housekeeper:
+        if not self.service.is_housekeeper:
             self.store.database.keep_up()
             return
         super().sweep()
@@ -130,7 +130,7 @@ class Collector(Party):
         self.administration.changed.set()
 
     def last_sweep(self) -> None:
-        if self._housekeeper:
+        if self.service.is_housekeeper:
             super().last_sweep()
 
 

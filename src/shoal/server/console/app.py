@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import Response
 
 from shoal.server.console import handlers, schemas, views
 from shoal.server.console.console import Console
 from shoal.server.console.pages import SAFE_PAGE, refused_page
-from shoal.server.console.planning import PlanRequest
+from shoal.server.console.planner import PlanRequest
 from shoal.server.console.schemas import LEVEL, NUMBER, PLAN
 from shoal.server.core import problems
 from shoal.server.core.openapi import SAFE, Endpoint, Operation, guarded, make_app, openapi
@@ -182,12 +183,12 @@ OPERATIONS: tuple[Operation, ...] = (
 )  # fmt: skip
 """Every operation of the console's API."""
 
-_ONE, _PAGE = "/surveys/{plan_id}", "/surveys/{plan_id}/crowds/{number}"
+_ONE, _PAGE = "/surveys/{survey}", "/surveys/{survey}/crowds/{number}"
 
 PAGES: tuple[Operation, ...] = tuple(
     Operation(method, path, role, summary, handler, media=("text/html",))  # type: ignore[arg-type]
     for method, path, role, summary, handler in (
-        ("GET", "/", "viewer", "All surveys.", views.home),
+        ("GET", "/", "viewer", "All surveys, and what people answered.", views.home),
         ("GET", _ONE, "viewer", "One survey and its crowds.", views.survey),
         ("POST", f"{_ONE}/publish", "admin", "Publish or resume.", views.publish),
         ("POST", f"{_ONE}/origins", "admin", "Set the origins of web pages.", views.origins),
@@ -200,8 +201,9 @@ PAGES: tuple[Operation, ...] = tuple(
         ("POST", f"{_PAGE}/texts", "analyst", "Find texts.", views.texts),
         ("GET", f"{_ONE}/trend", "analyst", "A question over crowds.", views.trend),
         ("GET", f"{_ONE}/difference", "analyst", "Two crowds.", views.difference),
-        ("GET", "/drafts", "admin", "The form for a draft.", views.drafts),
         ("POST", "/drafts", "admin", "Add a draft.", views.add_draft),
+        ("GET", "/builder", "viewer", "Write a survey, as a form or as TOML.", views.builder),
+        ("POST", "/builder", "viewer", "Check or change a survey.", views.build),
         ("GET", "/planner", "viewer", "Compute the promise of a plan.", views.planner),
         ("POST", "/planner", "viewer", "Compute a plan.", views.plan),
         ("GET", "/tokens", "admin", "Tokens.", views.tokens),
@@ -214,7 +216,7 @@ PAGES: tuple[Operation, ...] = tuple(
         ("POST", "/sign-in", None, "Sign in.", views.begin_session),
         ("POST", "/sign-out", None, "Sign out.", views.end_session),
         ("GET", "/static/console.css", None, "The style of all pages.", views.static),
-        ("GET", "/static/console.js", None, "Sliders for the planner.", views.static),
+        ("GET", "/static/console.js", None, "Sliders, and rows of forms.", views.static),
         ("GET", "/static/icon.svg", None, "The icon of all pages.", views.static),
     )
 )  # fmt: skip
@@ -228,11 +230,21 @@ def make_console(collector: Administration) -> Starlette:
 
     def endpoint(operation: Operation) -> Endpoint:
         is_page = id(operation) in pages
-        return guarded(
+        respond = guarded(
             operation, console, service,
             headers=SAFE_PAGE if is_page else SAFE,
             sessions=console.sessions,
             refused_page=refused_page if is_page else None,
         )  # fmt: skip
+        if "{survey}" not in operation.path:
+            return respond
+
+        async def respond_about(request: Request) -> Response:
+            # The token is checked for the plan that the name stands for, or else for no plan.
+            found = console.plans_at(request.path_params["survey"])
+            request.path_params["plan_id"] = found[0].plan.id if len(found) == 1 else "unknown"
+            return await respond(request)
+
+        return respond_about
 
     return make_app((*OPERATIONS, *PAGES), endpoint, collector.refused)

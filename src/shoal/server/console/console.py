@@ -5,6 +5,7 @@ A release never changes, so results are cached. They are computed from releases 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.reports.sections import results
+from shoal.reports.site import slug
 from shoal.server.console import schemas
 from shoal.server.console.planner import Planner
 from shoal.server.console.schemas import Json
@@ -40,10 +42,13 @@ from shoal.server.storage.records import (
 )
 
 if TYPE_CHECKING:
+    from shoal.server.console.builder import Draft
     from shoal.server.core.administration import Administration
 
 PAGE_LENGTH = 50
 """Actions on a page."""
+RECENT = 12
+"""Released crowds of a survey that the first page follows."""
 _CACHED = 256
 """Documents of each kind that are cached."""
 
@@ -59,6 +64,14 @@ class CrowdRelease(NamedTuple):
     signature: Signature
 
 
+class RecentResults(NamedTuple):
+    """The results of the last released crowds, and the traces of fake reports in the last one."""
+
+    numbers: Sequence[int] = ()
+    results: Sequence[Json] = ()
+    screening: Screening | None = None
+
+
 class Console(ServiceHandlers):
     """The collector or analyzer of a console; the handlers of the API and the pages use it."""
 
@@ -68,6 +81,22 @@ class Console(ServiceHandlers):
         self.in_store, self.compute = collector.in_store, collector.compute
         self.sessions = Sessions(collector.tokens)
         self._planner = Planner()
+        self._recent: dict[str, RecentResults] = {}
+
+    # Addresses
+
+    def path_of(self, plan: Plan) -> str:
+        """Return the path of a plan's page: its survey's name, with its id if others have it."""
+        plans = self.collector.plans.values()
+        several = sum(one.plan.survey.name == plan.survey.name for one in plans) > 1
+        return f"/surveys/{_long_slug(plan) if several else slug(plan.survey.name)}"
+
+    def plans_at(self, address: str) -> list[PlanRecord]:
+        """Return the plans with this name in the paths of their pages; with an id it is one."""
+        plans = self.collector.plans.values()
+        return [
+            one for one in plans if address in (slug(one.plan.survey.name), _long_slug(one.plan))
+        ]
 
     # Plans
 
@@ -122,8 +151,11 @@ class Console(ServiceHandlers):
 
     async def prospect(self, request: Request, wanted: object) -> Json:
         """Return the promise of a plan; nothing is stored."""
-        hung_up = request.scope.get("state", {}).get("hung_up")
-        return await self._planner.prospect(wanted, token_of(request).id, hung_up)
+        return await self._planner.prospect(wanted, token_of(request).id, _hung_up(request))
+
+    async def draft(self, request: Request, draft: Draft | str) -> Json:
+        """Return a draft of a survey with its TOML and its mistakes; nothing is stored."""
+        return await self._planner.draft(draft, token_of(request).id, _hung_up(request))
 
     # Releases
 
@@ -150,7 +182,14 @@ class Console(ServiceHandlers):
 
     async def screenings(self, plan: Plan, numbers: Sequence[int]) -> dict[int, Screening]:
         """Return the traces of fake reports in several released crowds, by number."""
-        # A release that does not match its signature is left out; a request for it is refused.
+        contents = await self._verified(plan, numbers)
+        return await self.compute(
+            lambda: {number: _screening(plan, content) for number, content in contents.items()}
+        )
+
+    async def _verified(self, plan: Plan, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Return the contents of releases by number, without those that cannot be used."""
+        # A request for one that does not match its signature is refused.
 
         def read() -> dict[int, bytes]:
             found = {}
@@ -159,10 +198,22 @@ class Console(ServiceHandlers):
                     found[number] = self.store.release(plan.id, number)
             return {number: content for number, content in found.items() if content is not None}
 
-        contents = await self.in_store(read)
-        return await self.compute(
-            lambda: {number: _screening(plan, content) for number, content in contents.items()}
-        )
+        return await self.in_store(read)
+
+    async def recent_results(self, plan: Plan) -> RecentResults:
+        """Return the results of the last released crowds; they are computed once for each."""
+        numbers = await self._last_released(plan, RECENT)
+        known = self._recent.get(plan.id)
+        if known is None or known.numbers != numbers:
+            contents = list((await self._verified(plan, numbers)).values())
+
+            def work() -> RecentResults:
+                results = [_results(plan, content, 0.95, "exact") for content in contents]
+                screening = _screening(plan, contents[-1]) if contents else None
+                return RecentResults(numbers, results, screening)
+
+            known = self._recent[plan.id] = await self.compute(work)
+        return known
 
     async def results_of(self, request: Request) -> tuple[CrowdRelease, Json]:
         """Return the release that a request names: estimates, numbers and cross tables."""
@@ -181,32 +232,25 @@ class Console(ServiceHandlers):
         numbers = await self._last_released(plan, schemas.CROWDS.read(request))
         if len(numbers) < 2:
             raise Refusal(problems.TOO_FEW_CROWDS)
-        contents = await self._contents(plan, numbers)
+        contents = tuple([(await self.release(plan, number)).content for number in numbers])
         return await self.compute(_trend, plan, question, contents, level)
 
     async def _last_released(self, plan: Plan, length: int) -> list[int]:
         return await self.in_store(self.store.released_numbers, plan.id, length)
 
-    async def _contents(self, plan: Plan, numbers: Sequence[int]) -> tuple[bytes, ...]:
-        """Return the contents of releases, read in one call of the store."""
-
-        def read() -> list[bytes | None]:
-            return [self.store.release(plan.id, number) for number in numbers]
-
-        found = zip(numbers, await self.in_store(read), strict=True)
-        return tuple(
-            [
-                # A missing one is refused with the reason.
-                (await self.release(plan, number)).content if content is None else content
-                for number, content in found
-            ]
-        )
-
     async def difference(self, request: Request) -> Json:
         """Return how two released crowds differ, of one plan or of two."""
-        record, level = self.plan_of(request), schemas.LEVEL.read(request)
         first, second = schemas.FIRST.read_optional(request), schemas.SECOND.read_optional(request)
-        other = self.other_plan(request) or record
+        return await self.crowd_difference(
+            request, first, second, self.other_plan(request, schemas.OTHER.text(request))
+        )
+
+    async def crowd_difference(
+        self, request: Request, first: int | None, second: int | None, other: PlanRecord | None
+    ) -> Json:
+        """Return how a crowd of a request's plan differs from one of it or of another plan."""
+        record, level = self.plan_of(request), schemas.LEVEL.read(request)
+        other = other or record
         last = await self._last_released(record.plan, 2)
         theirs = last if other is record else await self._last_released(other.plan, 1)
         if not first and last:
@@ -222,9 +266,8 @@ class Console(ServiceHandlers):
         except InputError as error:
             raise Refusal(problems.NOTHING_IN_COMMON) from error
 
-    def other_plan(self, request: Request) -> PlanRecord | None:
-        """Return the plan of the second crowd, if a request names another."""
-        wanted = schemas.OTHER.text(request)
+    def other_plan(self, request: Request, wanted: str | None) -> PlanRecord | None:
+        """Return the plan of the second crowd, if another one is wanted."""
         if not wanted:
             return None
         record = self.collector.plans.get(wanted)
@@ -291,6 +334,16 @@ class Console(ServiceHandlers):
         line = await super().accept_clock(request)
         await self._record(request, "clock accepted")
         return line
+
+
+def _long_slug(plan: Plan) -> str:
+    return f"{slug(plan.survey.name)}~{plan.id[:12]}"
+
+
+def _hung_up(request: Request) -> asyncio.Event | None:
+    """Return what is set when the client has closed the connection."""
+    event: asyncio.Event | None = request.scope.get("state", {}).get("hung_up")
+    return event
 
 
 def _refuse(problem: problems.Problem | None) -> None:

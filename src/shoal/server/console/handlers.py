@@ -24,7 +24,7 @@ from shoal.reports.formatting import unreadable_note
 from shoal.reports.publication import csv_text, write_table
 from shoal.server.console import schemas
 from shoal.server.console.console import Console, CrowdRelease
-from shoal.server.console.planning import MAX_REQUEST_SIZE, PlanRequestError
+from shoal.server.console.planner import MAX_REQUEST_SIZE, PlanRequestError
 from shoal.server.console.schemas import Json
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal

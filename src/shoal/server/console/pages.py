@@ -27,6 +27,7 @@ from shoal.server.core.openapi import SAFE
 from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import Token
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason
+from shoal.server.storage.windows import DAY
 from shoal.support.rounding import round_down, text_near, text_up
 
 SAFE_PAGE = SAFE | {
@@ -37,7 +38,7 @@ SAFE_PAGE = SAFE | {
 }
 """Headers of every page: no style or script but those of the console, and no frame around it."""
 
-_SMALL, _MAX_FIELDS = 64 << 10, 200
+_SMALL = 64 << 10
 _MEDIA = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _REASONS: dict[Reason, str] = {
     "window": "its window ended before it was complete",
@@ -96,8 +97,10 @@ class Form(dict[str, str]):
         return ""
 
 
-async def read_form(request: Request, max_size: int = _SMALL) -> Form:
-    """Read a form of at most `max_size` bytes; of several fields with one name the first counts."""
+async def read_fields(
+    request: Request, max_size: int = _SMALL, max_fields: int = 200
+) -> list[tuple[str, str]]:
+    """Read the fields of a form of at most `max_size` bytes, in their order, stripped."""
     headers = dict(request.scope["headers"])
     if media_type(headers) != b"application/x-www-form-urlencoded":
         raise Refusal(problems.WRONG_TYPE)
@@ -106,12 +109,15 @@ async def read_form(request: Request, max_size: int = _SMALL) -> Form:
         raise Refusal(body)
     try:
         text = body.decode("ascii")
-        fields = parse_qsl(
-            text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
-        )
+        fields = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=max_fields)
     except ValueError as error:  # not ASCII, not UTF-8, or too many fields
         raise Refusal(problems.BAD_REQUEST) from error
-    return Form({name: value.strip() for name, value in reversed(fields)})
+    return [(name, value.strip()) for name, value in fields]
+
+
+async def read_form(request: Request, max_size: int = _SMALL) -> Form:
+    """Read a form; of several fields with one name the first counts."""
+    return Form(reversed(await read_fields(request, max_size)))
 
 
 def promise_in_words(record: PlanRecord) -> str:
@@ -139,6 +145,25 @@ def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
     if state == "open":
         return f"open, {about(crowd.progress)}"
     return f"{state}{why}; it was {about(crowd.progress)} complete"
+
+
+def expected_in_words(plan: Plan, crowd: CrowdRecord, now: float) -> str:
+    """Return when an open crowd will probably be complete; nothing where that is unknown.
+
+    The rough estimate follows from the rounded progress and the day on which the crowd was opened,
+    so it reveals no more than they do.
+    """
+    days = int(now // DAY) - (crowd.opened_day or 0)
+    if plan.parties is not None or not crowd.opened_day or days < 1 or not crowd.progress:
+        return ""
+    left = days * (95 - crowd.progress) / (crowd.progress + 5)  # the middle of its 10 %
+    if plan.window is not None and now + left * DAY > (crowd.window + 1) * plan.window:
+        return "probably not before its window ends"
+    if left < 1:
+        return "probably within a day"
+    unit, length = ("day", 1) if left < 14 else ("week", 7) if left < 60 else ("month", 30)
+    count = round(left / length)
+    return f"probably in about {count} {unit}{'s' * (count > 1)}"
 
 
 def traces(screening: Screening | None) -> str:

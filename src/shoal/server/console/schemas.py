@@ -19,6 +19,7 @@ from shoal.server.core.http import MOST_ORIGINS
 from shoal.server.core.openapi import Parameter
 from shoal.server.core.tokens import LABEL, MOST_PLANS, Role
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason, State
+from shoal.server.storage.windows import DAY
 
 MAX_CROWDS = 60
 """Crowds of one trend."""
@@ -165,11 +166,14 @@ class CrowdLine(JsonObject):
     reason: Reason | UnsetType = UNSET
     from_: str | UnsetType = field(name="from", default=UNSET)
     until: str | UnsetType = UNSET
+    opened: date | UnsetType = UNSET
 
 
 def crowd_fields(plan: Plan, crowd: CrowdRecord) -> Json:
     """Return the values of a crowd's line."""
     line = dict(vars(crowd))
+    opened = line.pop("opened_day")
+    line["opened"] = None if opened is None else time.strftime("%F", time.gmtime(opened * DAY))
     if plan.window is not None:
         for name, edge in (("from", crowd.window), ("until", crowd.window + 1)):
             moment = time.gmtime(edge * plan.window)
@@ -373,12 +377,6 @@ class ViewCost(JsonObject):
     reason: str | None
 
 
-class ViewCosts(JsonObject):
-    local: ViewCost
-    reports: ViewCost
-    counts: ViewCost
-
-
 class EffectDocument(JsonObject):
     level: float
     power: float
@@ -393,12 +391,13 @@ class Prospect(JsonObject):
     plan: Json
     q: float
     sigma: float
+    reports_needed: int
     local_epsilon: float
     warnings: list[str]
     single_report: str | None
     smallest_group: SmallestGroup
     observers: list[ObserverLine]
-    views: ViewCosts
+    views: dict[str, ViewCost]
     compare: Json | None
     crosses: dict[str, EffectDocument | None]
 

@@ -91,7 +91,9 @@ class Administration:
             return None
         if type(plan.parties) is not _TAKES[type(self._settings)]:
             return _NEEDS[type(plan.parties)]
-        problem = await self._objection(plan)
+        agreement = self.service.agreement
+        problem = None if agreement is None else agreement.problem(plan)
+        problem = problem or await self._objection(plan)
         if problem is None:
             await self.in_store(self.store.add_plan, plan)
             await self.reload(plan.id)

@@ -208,6 +208,18 @@ NEEDS_COLLECTOR = Problem(
     "other-party",
     "The plan names no relay and analyzer, so no analyzer takes it; use shoal serve.",
 )
+OTHER_PARTIES = Problem(
+    422,
+    "other-party",
+    "The plan names another relay or analyzer than those that were set up; plan with their public"
+    " files.",
+)
+UNMARKED_PLAN = Problem(
+    422,
+    "one-operator",
+    "One operator set up relay and analyzer, and the plan does not say so; plan with their public"
+    " files.",
+)
 MALFORMED_CHUNK = Problem(
     400, "malformed-chunk", "The body is not this chunk of a crowd of the plan."
 )

@@ -9,10 +9,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 from shoal.server.core import problems
+from shoal.server.core.agreement import Agreement, read_agreement
 from shoal.server.core.clock import GuardedClock
+from shoal.server.core.notifications import Notifier, make_channels
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import ServiceSettings
@@ -27,8 +29,9 @@ from shoal.server.storage.database import (
 )
 from shoal.server.storage.key_file import KeyFile, Signer, private_file
 from shoal.server.storage.records import STATES
-from shoal.server.storage.recovery import check_role, check_signer, check_whole
+from shoal.server.storage.recovery import NOT_STARTED, check_role, check_signer, check_whole
 from shoal.server.storage.sqlite import LONGEST_LOG, log_size
+from shoal.support.disk import Disk
 
 if TYPE_CHECKING:
     from shoal.protocol.plan import Plan
@@ -52,6 +55,10 @@ class Party:
     """
 
     store: Any
+    crowd_columns: ClassVar[tuple[str, str] | None] = ("number", "opened_day")
+    """Columns of the table crowds that notifications name a crowd by; None if none expires here."""
+    has_pages: ClassVar[bool] = True
+    """Whether its console has pages."""
 
     def __init__(
         self,
@@ -105,6 +112,10 @@ class Party:
         about = {"plan": plan.id, "crowd": ended.number, "progress": ended.progress}
         LOG.warning("crowd discarded", extra={"facts": about})
 
+    async def obstacle(self) -> Problem | None:
+        """Return why the party cannot do its work now, or None."""
+        return await self.service.obstacle()
+
     def after_sweep(self) -> None:
         """Wake the party's other tasks, on the event loop."""
 
@@ -141,8 +152,11 @@ class Service:
 
     tokens: Tokens
     signer: Signer
+    agreement: Agreement | None
+    """The two parties, if this one was set up as one of them."""
     store_thread: WorkerThread
     upload_thread: WorkerThread
+    notifier: Notifier
 
     def __init__(
         self,
@@ -173,6 +187,10 @@ class Service:
         self._threads: list[WorkerThread] = []
         self.key_files: list[KeyFile] = []
         """Files with keys that expire."""
+        self.has_expired_secret = False
+        """Whether the secret of an expired key is still in its file."""
+        self.is_housekeeper = True
+        """Whether this process does the housekeeping, which includes notifications."""
 
     # Start and end
 
@@ -190,6 +208,7 @@ class Service:
             store: Any = make_store()
             held.callback(store.close)
             database: Database = store.database
+            Disk().remove(self.folder / NOT_STARTED)
             with transaction(database.connection):
                 check_role(database.connection, self.folder, self._role)
                 self.signer = check_signer(database.connection, self.folder, self.clock)
@@ -200,9 +219,12 @@ class Service:
                     " closed",
                     extra={"facts": {"closed": database.begun_anew.closed}},
                 )
+            self.agreement = read_agreement(self.folder)
             self.tokens = Tokens(database.connection, self.clock)
             self._make_admin()
             self.check_space()
+            if self.is_housekeeper:
+                self._channels = make_channels(self.settings, self.folder)
             self._held = held.pop_all()
         self._store, self._database = store, database
         # One thread for the database, one for long computations, and one for large uploads, since
@@ -224,6 +246,9 @@ class Service:
         """Run the queue of reports, the housekeeping and other tasks until `stop`."""
         self._queue, self._party = queue, party
         committing = [] if queue is None else [queue.run()]
+        if self.is_housekeeper:
+            self.notifier = Notifier(party, self._channels)
+            others = (*others, self.notifier.run())
         tasks = (*committing, self._sweep(), *others)
         self._tasks = [asyncio.create_task(task) for task in tasks]
 
@@ -357,10 +382,12 @@ class Service:
 
     def _forget_expired_keys(self) -> None:
         """Destroy the secrets of expired keys; a failure does not stop the sweep."""
+        self.has_expired_secret = False
         for keys in self.key_files:
             try:
                 keys.forget_expired()
             except StorageError as error:
+                self.has_expired_secret = True
                 LOG.error("an expired key is still in its file", exc_info=error)
 
     def _log_failures(self) -> None:

@@ -65,6 +65,17 @@ class ServiceSettings:
         highest=3600,
     )
     min_free_megabytes: int = setting(64, "Disk space in MB below which no reports are accepted.")
+    notify_webhook: str = setting("", "Webhook for notifications: https://...")
+    notify_email: str = setting("", "Mail addresses for notifications, separated by commas.")
+    notify_smtp: str = setting(
+        "", "Mail server: smtps://[USER@]host[:port], or smtp://... with STARTTLS."
+    )
+    notify_from: str = setting("", "Mail address that notifications come from.")
+    notify_before_days: int = setting(
+        7, "Days before its end on which an incomplete crowd is notified of; 0 for never.",
+        highest=3650,
+    )  # fmt: skip
+    console_url: str = setting("", "Address of the console for people, for links to it.")
     log_level: str = setting("info", "Log level.", among=("debug", "info", "warning", "error"))
 
     def crowd_too_small(self, size: int | None) -> str:

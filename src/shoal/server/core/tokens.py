@@ -26,7 +26,13 @@ from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.http import Headers, Refusal
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import SqlConnection, storage_errors, transaction
+from shoal.server.storage.database import (
+    SqlConnection,
+    read_fact,
+    storage_errors,
+    transaction,
+    write_fact,
+)
 
 TOKEN_FILE = "admin-token"  # noqa: S105  its name
 LABEL = re.compile(r"[A-Za-z0-9 ._-]{1,80}")
@@ -42,6 +48,7 @@ _SENDERS: tuple[Role, ...] = ("app", "relay")
 _PLAN_ID = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"[A-Za-z0-9_-]{43}")
 _EPOCH = date(1970, 1, 1)
+_AGREED = "agreed token"
 _ALL = "SELECT id, role, label, expires, plans, key, digest, used_day FROM tokens"
 
 
@@ -82,7 +89,7 @@ class Token:
                 )
             plans = tuple(sorted(set(plans)))
         if key is not None and (role != "relay" or not _KEY.fullmatch(key)):
-            raise InputError("only a relay has a key: 43 letters, as shoal relay prints it.")
+            raise InputError("only a relay has a key: 43 letters, as in its public file.")
         return cls(SystemBits().draw(8).hex(), role, label, expires, plans, key)
 
     def to_json(self) -> dict[str, Any]:
@@ -200,6 +207,22 @@ class Tokens:
             add_token(self._database, token, secret)
         self._kept[token.id] = (token, _digest(secret))
         return secret
+
+    def agree(self, token: Token, secret: str, made: str) -> None:
+        """Store the token of the other party in place of its former one.
+
+        That happens once for the public file `made` then: a token that was revoked stays so.
+        """
+        agreed = _digest(f"{secret} {token.key} {made}").hex()
+        known, _, former = (read_fact(self._database, _AGREED) or "").partition(" ")
+        if known == agreed:
+            return
+        with transaction(self._database):
+            delete = "DELETE FROM tokens WHERE id = ? OR digest = ?"
+            self._database.execute(delete, (former, _digest(secret)))
+            add_token(self._database, token, secret)
+            write_fact(self._database, _AGREED, f"{agreed} {token.id}")
+        self.reload()
 
     def remove(self, token_id: str) -> Problem | None:
         """Revoke a token, or return why not."""

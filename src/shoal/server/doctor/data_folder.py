@@ -13,10 +13,11 @@ from pathlib import Path
 
 from shoal.errors import ShoalError
 from shoal.server.core.clock import STEP
+from shoal.server.core.notifications import SMTP_PASSWORD, WEBHOOK_SECRET
 from shoal.server.doctor import Finding, Verdict, fail, ok, warn
 from shoal.server.storage.database import NAME, SqlConnection
 from shoal.server.storage.encryption import CROWD_KEY_FILE
-from shoal.server.storage.key_file import SIGNING_FILE, Signer
+from shoal.server.storage.key_file import EXCHANGE_FILE, OBLIVIOUS_FILE, SIGNING_FILE, Signer
 from shoal.server.storage.records import Records
 from shoal.server.storage.schema import (
     COLLECTOR,
@@ -37,8 +38,11 @@ _SECRETS = (
     f"{NAME}-shm",
     SIGNING_FILE,
     CROWD_KEY_FILE,
-    "oblivious-key",
+    OBLIVIOUS_FILE,
+    EXCHANGE_FILE,
     "admin-token",
+    WEBHOOK_SECRET,
+    SMTP_PASSWORD,
 )
 _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "beegfs", "glusterfs"),

@@ -10,7 +10,11 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from shoal.errors import InputError, ShoalError
+from shoal.protocol.plan import ONE_OPERATOR
+from shoal.server.core.agreement import read_agreement
+from shoal.server.core.notifications import WEBHOOK_SECRET, try_channels
 from shoal.server.core.settings import (
+    AnalyzerSettings,
     RelaySettings,
     Settings,
     address,
@@ -30,6 +34,8 @@ from shoal.support.files import first_line
 
 _WRITTEN = 1_767_225_600
 """The beginning of 2026, when this was written: no clock that is right shows less."""
+
+AnySettings = Settings | AnalyzerSettings | RelaySettings
 
 _CLOCK_SLACK = 300
 
@@ -58,22 +64,22 @@ def examine(
     given = dict(os.environ if environment is None else environment)
     if database is not None:
         given["SHOAL_DATABASE"] = database
-    file = _file(folder, config)
-    is_relay = application_of(folder / NAME) == RELAY.application or _database_is_relays(
-        given, file
-    )
-    settings, findings = _settings(file, given, RelaySettings if is_relay else Settings)
-    findings += check_folder(folder, settings.min_free_megabytes, settings.database)
+    settings, findings = _settings(folder, config, given)
+    database_url = getattr(settings, "database", "")
+    findings += check_folder(folder, settings.min_free_megabytes, database_url)
     findings.append(_clock(folder, clock()))
     findings += _addresses(settings, url, bool(proxies))
-    relays = registered_relays(folder)
-    findings.append(_limits(settings, bool(proxies)) if relays is None else _relays(relays, folder))
+    if not isinstance(settings, AnalyzerSettings):
+        findings.append(_limits(settings, bool(proxies)))
+    if isinstance(settings, (AnalyzerSettings, RelaySettings)):
+        findings.append(_parties(folder, registered_relays(folder)))
+    findings += _notifications(settings, folder)
     for path in proxies:
         findings += check_proxy(path)
     configured = {"public": own_url(settings.public), "console": own_url(settings.console)}
     running = configured | read_addresses(folder)
     # A relay's address shows the keys of its analyzer.
-    key = None if is_relay else public_key(folder)
+    key = None if isinstance(settings, RelaySettings) else public_key(folder)
     findings += check_public(url or running["public"], key, clock)
     findings += check_console(console_url or running["console"])
     return findings
@@ -97,19 +103,53 @@ def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bo
     return False
 
 
+def read_settings(folder: Path, config: Path | None, environment: Mapping[str, str]) -> AnySettings:
+    """Read the settings of the service whose data are in a folder or in its database."""
+    return _table(folder, config, environment).read(environment, _file(folder, config))
+
+
+def _table(
+    folder: Path, config: Path | None, environment: Mapping[str, str]
+) -> type[Settings] | type[AnalyzerSettings] | type[RelaySettings]:
+    if registered_relays(folder) is not None:
+        return AnalyzerSettings
+    is_relay = application_of(folder / NAME) == RELAY.application
+    is_relay = is_relay or _database_is_relays(environment, _file(folder, config))
+    return RelaySettings if is_relay else Settings
+
+
 def _settings(
-    file: Path | None, environment: Mapping[str, str], table: type[Settings] | type[RelaySettings]
-) -> tuple[Settings | RelaySettings, list[Finding]]:
+    folder: Path, config: Path | None, environment: Mapping[str, str]
+) -> tuple[AnySettings, list[Finding]]:
     try:
-        settings = table.read(environment, file)
+        settings = read_settings(folder, config, environment)
     except InputError as error:
         sentence = f"The settings cannot be read: {first_line(error)}."
-        command = "relay" if table is RelaySettings else "serve"
+        table = _table(folder, config, environment)
+        command = {Settings: "serve", RelaySettings: "relay"}.get(table, "analyzer")
         return table(), [fail("settings", sentence, f"Fix the settings; see shoal {command} -h.")]
-    if isinstance(settings, Settings) and settings.allow_unproven:
+    if not isinstance(settings, RelaySettings) and settings.allow_unproven:
         sentence = "Plans whose promise is not proven are accepted (allow_unproven)."
         return settings, [warn("settings", sentence, "Use allow_unproven for trials only.")]
     return settings, [ok("settings", "The settings can be read.")]
+
+
+def _notifications(settings: AnySettings, folder: Path) -> Iterator[Finding]:
+    way_out = f"Fix it, then send a notice: shoal collector notify {folder}"
+    if settings.notify_webhook and not (folder / WEBHOOK_SECRET).exists():
+        sentence = f"There is no {WEBHOOK_SECRET} in {folder}."
+        yield fail("notifications", sentence, "Start the service once; it makes one.")
+        return
+    try:
+        failures = try_channels(settings, folder, send=False)
+    except InputError as error:
+        yield fail("notifications", f"They cannot be sent: {first_line(error)}.", way_out)
+        return
+    for channel, failure in failures.items():
+        if failure:
+            yield fail("notifications", f"By {channel}: {failure}", way_out)
+        else:
+            yield ok("notifications", f"The receiver of notices by {channel} can be reached.")
 
 
 def _clock(folder: Path, now: float) -> Finding:
@@ -129,9 +169,7 @@ def _day(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
-def _addresses(
-    settings: Settings | RelaySettings, url: str | None, with_proxy: bool
-) -> Iterator[Finding]:
+def _addresses(settings: AnySettings, url: str | None, with_proxy: bool) -> Iterator[Finding]:
     behind = with_proxy or (url or "").startswith("https://")
     for name in ("public", "console"):
         where = getattr(settings, name)
@@ -162,12 +200,25 @@ def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Finding:
     return ok("limits", sentence)
 
 
-def _relays(registered: int, folder: Path) -> Finding:
-    """Say who may forward crowds to an analyzer."""
-    if registered:
-        return ok("relays", f"{registered} registered relays may forward crowds, which they sign.")
-    command = f"shoal collector token make {folder} --role relay --relay-key KEY --label NAME"
-    return warn("relays", "This is an analyzer, and no relay with a key is registered.", command)
+def _parties(folder: Path, registered: int | None) -> Finding:
+    """Say who the other party is; `registered` is how many relays an analyzer knows."""
+    command = f"shoal parties setup --data {folder} --other FILE"
+    try:
+        agreement = read_agreement(folder)
+    except ShoalError as error:
+        return fail("parties", f"{first_line(error)}.", f"Get the file again: {command}")
+    if agreement is None or agreement.other is None:
+        return warn("parties", "This party does not know the other one.", command)
+    if registered == 0:
+        sentence = "The relay has not been registered since the setup, or its token was revoked."
+        way_out = f"Start the analyzer, or get a new public file of the relay: {command}"
+        return warn("parties", sentence, way_out)
+    other = agreement.other
+    sentence = f"The {other.role} is {other.name}, {other.url}, {other.fingerprint}."
+    if agreement.own.mark is None:
+        return ok("parties", sentence)
+    way_out = "Let two operators run shoal parties setup, each on a machine of their own."
+    return warn("parties", f"{ONE_OPERATOR.capitalize()}. {sentence}", way_out)
 
 
 def _is_global(host: str) -> bool:

@@ -14,10 +14,12 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.dap.task import Task
 from shoal.protocol.plan import Plan
+from shoal.server.aggregation import problems as dap
 from shoal.server.aggregation.plan import Upload
+from shoal.server.core import problems
 from shoal.server.core.http import NO_STORE, send_response
 from shoal.server.core.ingest import DeviceIngest, ReportFormat
-from shoal.server.core.problems import CLOSE, Send
+from shoal.server.core.problems import CLOSE, Problem, Send
 
 
 def _parse(plan: Plan, body: bytes) -> Upload:
@@ -47,6 +49,10 @@ def kilobytes(upload: Upload) -> int:
 
 class UploadIngest(DeviceIngest):
     """Accepts reports of devices; the response names those that were not accepted."""
+
+    async def _refuse(self, problem: Problem, send: Send, *, last: bool = False) -> None:
+        malformed = problem is problems.MALFORMED
+        await super()._refuse(dap.INVALID_MESSAGE if malformed else problem, send, last=last)
 
     async def _accepted(self, upload: Any, send: Send, *, last: bool) -> None:
         headers = [NO_STORE, *([CLOSE] if last else [])]

@@ -1,8 +1,8 @@
 """Client for the analyzer's API; verifies its signatures.
 
-The analyzer's signing key is given by the operator, or taken at the first contact and pinned. When
-the analyzer rotates its key, the old key signs the new one, and the relay pins that. Chunks are
-signed with the relay's own key, which the analyzer knows together with the relay's token.
+The analyzer's signing key is that of its public file. When the analyzer rotates its key, the old
+key signs the new one, and the relay pins that. Chunks are signed with the relay's own key, which
+the analyzer knows together with the relay's token.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from socket import SHUT_RDWR, socket
 from typing import NamedTuple, Protocol
 
@@ -72,20 +71,18 @@ class Refused(TransportError):  # noqa: N818  it is an answer
 class AnalyzerClient:
     """The analyzer as a relay sees it. Its methods block: they are called in threads.
 
-    The token file is read for every request. `pin` keeps a key that a link led to, or that was
-    taken at the first contact (True), and returns the key that counts: that of another relay on the
-    same data, if it was faster.
+    `pin` keeps a key that a link led to.
     """
 
     def __init__(
         self,
         transport: AnalyzerTransport,
-        token_file: Path,
+        token: str,
         signer: Signer,
-        pinned: bytes | None,
-        pin: Callable[[bytes, bool], bytes],
+        pinned: bytes,
+        pin: Callable[[bytes], None],
     ) -> None:
-        self._transport, self._token_file, self._signer = transport, token_file, signer
+        self._transport, self._token, self._signer = transport, token, signer
         self._pinned, self._pin = pinned, pin
         self._signers = ""
 
@@ -109,22 +106,16 @@ class AnalyzerClient:
         if len(reply.content) > LARGEST_KEYS:
             raise TransportError("the analyzer's list of its keys is too long.")
         signing, links = _key_list(reply.content)
-        if self._pinned is None:
-            self._pinned = self._pin(signing[0], True)
-            if self._pinned == signing[0]:
-                LOG.warning(
-                    "the analyzer's key was taken at the first contact",
-                    extra={"facts": {"key": key_text(signing[0])}},
-                )
         if signing[0] != self._pinned and _leads_to(signing[0], self._pinned, links):
-            self._pinned = self._pin(signing[0], False)
+            self._pin(signing[0])
+            self._pinned = signing[0]
             LOG.warning(
                 "the analyzer changed its key", extra={"facts": {"key": key_text(signing[0])}}
             )
         if self._pinned not in signing:
             raise TransportError(
                 f"the analyzer does not sign with the pinned key {key_text(self._pinned)} any more."
-                " If its operator confirms the new key, start the relay with it: --analyzer-key."
+                " Ask its operator for a new public file: shoal parties setup --other FILE."
             )
         self._signers = ", ".join(map(key_text, signing))
         return Document(reply.content, "", self._signers)
@@ -187,9 +178,8 @@ class AnalyzerClient:
         """Return a document with a signature of the pinned key."""
         reply = self._ask(method, path, body, headers)
         signature = reply.headers.get(SIGNATURE.lower(), "")
-        if self._pinned is None or not self._signers:
+        if not self._signers:
             self.keys()
-        assert self._pinned is not None
         try:
             check_signature(self._pinned, reply.content, signature, what)
         except TransportError:
@@ -208,11 +198,8 @@ class AnalyzerClient:
         headers: Mapping[str, str] | None = None,
     ) -> AnalyzerReply:
         sent = dict(headers or {})
-        token = ""  # without one, the analyzer responds that it needs one, and the log says so
-        with suppress(OSError, UnicodeDecodeError):
-            token = self._token_file.read_text("utf-8").strip()
-        if token:
-            sent["Authorization"] = f"Bearer {token}"
+        if self._token:
+            sent["Authorization"] = f"Bearer {self._token}"
         reply = self._transport.ask(method, path, body, sent)
         if reply.status != 200:
             raise Refused(reply.status, _problem_name(reply.content))
@@ -269,14 +256,12 @@ class HttpAnalyzerTransport:
         url: str,
         timeout: float,
         *,
-        allow_plain: bool = False,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self._origin, path = parse_address(url)
-        if self._origin.scheme == "http" and not (allow_plain or is_loopback(self._origin.host)):
+        if self._origin.scheme == "http" and not is_loopback(self._origin.host):
             raise InputError(
-                f"crowds travel over https, got {shown(url)}; plain http is for this machine only,"
-                " unless it is allowed: --plain."
+                f"crowds travel over https, got {shown(url)}; plain http is for this machine only."
             )
         self._path, self._timeout, self._context = path.rstrip("/"), timeout, context
         self._open: set[socket] = set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shoal.server.storage.schema import SHARED_BACKUP, SHARED_POSTGRES, SHARED_TABLES, Schema
 
 ANALYZER_KEY = "analyzer"
-"""The fact that is the analyzer's pinned key, in base64url."""
+"""The fact with the analyzer's key that was given, and the one that it led to, in base64url."""
 DATA_NAME = "data"
 """The fact that is the random name of these data; the analyzer gives each crowd's key to one."""
 

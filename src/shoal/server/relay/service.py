@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from shoal.errors import InputError, PlanError
+from shoal.errors import InputError, PlanError, PrivacyRefusal
 from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
+from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import App
 from shoal.server.core.ingest import Committer
 from shoal.server.core.listeners import leave, run
@@ -38,7 +39,6 @@ from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
 
-TOKEN_FILE = "analyzer-token"  # noqa: S105  its name
 _FIRST_ANSWER = 5.0
 """Seconds that a start waits for the analyzer's first response."""
 _CROWDS_OF_ROOM = 3
@@ -51,12 +51,12 @@ class Relay(Party):
 
     Use it as an asynchronous context; `public` and `console` are its two ASGI apps. One relay at
     a time uses the folder. `analyzer` is the analyzer's URL, or a transport of requests to it.
-    `analyzer_key` is its Ed25519 key, 32 bytes or their base64url; by default the one that was
-    pinned before, or else the one at the first contact. `token_file` has the relay's token there;
-    by default `analyzer-token` in the folder. It is read for every request, so that it can be
-    replaced. `clock` returns seconds since 1970; by default it does not jump.
+    `analyzer_key` is its Ed25519 key, 32 bytes or their base64url, from which the relay follows the
+    changes that the analyzer signs. `token` is the relay's token there. `clock` returns seconds
+    since 1970; by default it does not jump.
     """
 
+    crowd_columns, has_pages = ("place", "day"), False
     public: App
     console: App
     store: RelayStore
@@ -68,8 +68,8 @@ class Relay(Party):
         analyzer: str | AnalyzerTransport,
         settings: RelaySettings | None = None,
         *,
-        analyzer_key: bytes | str | None = None,
-        token_file: Path | None = None,
+        analyzer_key: bytes | str,
+        token: str = "",
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.settings, self.metrics = settings or RelaySettings(), RelayMetrics()
@@ -77,15 +77,12 @@ class Relay(Party):
         if isinstance(analyzer, str):
             analyzer = HttpAnalyzerTransport(analyzer, self.settings.forward_timeout)
         self._transport: AnalyzerTransport = analyzer
-        self._given_key = None if analyzer_key is None else check_public_key(analyzer_key)
-        self._token_file = token_file or self.service.folder / TOKEN_FILE
+        self._given_key, self._token = check_public_key(analyzer_key), token
 
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
         self.store = store = self.open_store(RelayStore)
-        pinned = store.pinned_key() if self._given_key is None else self._given_key
-        if service.is_shared and pinned is not None:
-            store.pin_key(pinned, True)  # other relays need not be told the key
+        pinned = store.agree_on_key(self._given_key)
         self.cache = RelayPlans(service, store)
         # Where chunks are: in the folder, or in the database that others read too.
         frozen = store.frozen if service.is_shared else None
@@ -93,7 +90,7 @@ class Relay(Party):
         # Those that ask the store for something end before it.
         keys_thread, forward_thread = service.add_thread("keys"), service.add_thread("forward")
         self.client = AnalyzerClient(
-            self._transport, self._token_file, service.signer, pinned, self._pin
+            self._transport, self._token, service.signer, pinned, self._pin
         )
         self.prefetcher = KeyPrefetcher(
             service, store, self.cache, self.client, keys_thread, settings.deadline_days
@@ -117,8 +114,8 @@ class Relay(Party):
         self.client.stop()
         await super().__aexit__(*error)
 
-    def _pin(self, key: bytes, is_first: bool) -> bytes:
-        return self.service.wait_for_store(self.store.pin_key, key, is_first)
+    def _pin(self, key: bytes) -> None:
+        self.service.wait_for_store(self.store.pin_key, key)
 
     # Plans
 
@@ -137,6 +134,9 @@ class Relay(Party):
             raise PlanError(
                 f"{name} has no relay and no analyzer; collect its reports with shoal serve."
             )
+        agreement = self.service.agreement
+        if agreement is not None and (problem := agreement.problem(plan)) is not None:
+            raise PrivacyRefusal(f"{name} is not taken: {problem.title}")
         if too_small := self.settings.crowd_too_small(plan.crowd_size):
             raise PlanError(f"{name} is refused: {too_small}")
         size = FORMAT.bytes_of(plan, 1)
@@ -234,36 +234,28 @@ class Relay(Party):
 
 def serve_relay(
     folder: Path | str,
-    analyzer: str,
     settings: RelaySettings | None = None,
     *,
     plans: Sequence[Plan] = (),
-    analyzer_key: str | None = None,
-    token_file: Path | None = None,
-    allow_plain: bool = False,
     never_published: bool = False,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
-    """Run a relay until it is told to stop; for the analyzer's key and the token file see `Relay`.
+    """Run a relay until it is told to stop; its folder was set up with `shoal parties setup`.
 
     It takes reports of `plans`; after a restore, `never_published` states that they were not
-    published before. With `allow_plain` it reaches the analyzer over http on other machines too.
-    `ready` is called with the two addresses, as URLs by the names `public` and `console`, and
-    the relay's own signing key by the name `key`.
+    published before. `ready` is called with the two addresses, as URLs by the names `public` and
+    `console`.
     """
-    settings = settings or RelaySettings()
-    transport = HttpAnalyzerTransport(analyzer, settings.forward_timeout, allow_plain=allow_plain)
-    relay = Relay(folder, transport, settings, analyzer_key=analyzer_key, token_file=token_file)
+    agreement = known_agreement(Path(folder), "relay")
+    assert agreement.other is not None
+    key, url = agreement.other.signing_key, agreement.other.url
+    relay = Relay(folder, url, settings, analyzer_key=key, token=agreement.token)
 
     async def begin() -> None:
         for plan in plans:
             await relay.publish(plan, never_published=never_published)
         await relay.check_deadlines()
 
-    run(
-        relay,
-        {"public": settings.public, "console": settings.console},
-        begin=begin,
-        ready=lambda urls: ready(urls | {"key": relay.service.signer.public_key}),
-    )
+    listeners = {"public": relay.settings.public, "console": relay.settings.console}
+    run(relay, listeners, begin=begin, ready=ready)
     leave(relay)

@@ -136,22 +136,34 @@ class RelayStore:
         )
 
     def pinned_key(self) -> bytes | None:
-        """Return the analyzer's key that was pinned, if there is one."""
-        with storage_errors():
-            stored = read_fact(self._connection, ANALYZER_KEY)
-        return None if stored is None else check_public_key(stored)
+        """Return the analyzer's key that is pinned, if there is one."""
+        keys = self._analyzer_keys()
+        return keys[1] if keys else None
 
-    def pin_key(self, key: bytes, is_first: bool = False) -> bytes:
-        """Pin the analyzer's key; at the first contact, return the one that was first."""
+    def agree_on_key(self, given: bytes) -> bytes:
+        """Pin the analyzer's key that is given, unless it has led to another one; return that."""
 
         def work() -> bytes:
-            known = self.pinned_key()
-            if is_first and known is not None:
-                return known
-            write_fact(self._connection, ANALYZER_KEY, key_text(key))
-            return key
+            known = self._analyzer_keys()
+            return known[1] if known[:1] == [given] else self._write_keys(given, given)
 
-        return self.database.run("pin the analyzer's key", work)
+        return self.database.run("agree on the analyzer's key", work)
+
+    def pin_key(self, key: bytes) -> bytes:
+        """Pin a key of the analyzer that the one before signed."""
+        return self.database.run(
+            "pin the analyzer's key",
+            lambda: self._write_keys((self._analyzer_keys() or [key])[0], key),
+        )
+
+    def _analyzer_keys(self) -> list[bytes]:
+        with storage_errors():
+            stored = read_fact(self._connection, ANALYZER_KEY) or ""
+        return [check_public_key(text) for text in stored.split()]
+
+    def _write_keys(self, given: bytes, pinned: bytes) -> bytes:
+        write_fact(self._connection, ANALYZER_KEY, f"{key_text(given)} {key_text(pinned)}")
+        return pinned
 
     # Reports
 

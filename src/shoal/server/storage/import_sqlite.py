@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
+from shoal.server.core.notifications import SMTP_PASSWORD, WEBHOOK_SECRET
 from shoal.server.core.tokens import TOKEN_FILE
 from shoal.server.storage.database import (
     NAME,
@@ -35,7 +36,8 @@ from shoal.server.storage.schema import COLLECTOR, copy_rows, make_tables
 from shoal.server.storage.sqlite import MOVED, open_database
 from shoal.support.disk import Disk
 
-_TABLES = ("plans", "tokens", "crowds", "signatures", "counts", "seen")
+_TABLES = ("plans", "tokens", "crowds", "signatures", "counts", "seen", "notices")
+_FILES = (SIGNING_FILE, TOKEN_FILE, "oblivious-key", WEBHOOK_SECRET, SMTP_PASSWORD)
 _ACTIONS = "SELECT minute, actor, action, subject FROM actions ORDER BY id"
 _FACTS = ("signer", "restored", "time", "origin", "boot", "origins", "public_plans")
 
@@ -78,7 +80,7 @@ def move(source: Path, folder: Path, url: str) -> Move:
                     mark = f"m{SystemBits().draw(16).hex()} {target}"
                     with transaction(old):
                         write_fact(old, MOVED, mark)
-                for name in (SIGNING_FILE, TOKEN_FILE, "oblivious-key"):
+                for name in _FILES:
                     if (source / name).exists():
                         shutil.copy2(source / name, folder / name)
                 _copy(old, new, Keyring(old, root), folder, mark)
@@ -137,6 +139,7 @@ def _copy(old: SqlConnection, new: SqlConnection, keys: Keyring, folder: Path, m
             # In the order of their keys, which says nothing about when rows were made.
             copy_rows(old, new, table, f"SELECT * FROM {table} ORDER BY 1, 2, 3")  # noqa: S608  fixed
         copy_rows(old, new, "actions", _ACTIONS)
+        copy_rows(old, new, "unannounced", "SELECT plan, number FROM unannounced")
         for name in _FACTS:
             if (value := read_fact(old, name)) is not None:
                 write_fact(new, name, value)

@@ -1,4 +1,4 @@
-"""A file of successive secret keys, each pending, active or expired: signing and Oblivious HTTP.
+"""A file of successive secret keys, each pending, active or expired: for signing and encryption.
 
 A rotation makes a new key and sets the end of the current one. During the overlap both are active,
 so that devices with either key keep working. The secret of an expired key is destroyed; its public
@@ -23,7 +23,7 @@ from shoal.protocol.signatures import KEY, SIGNATURE, key_text, link_content
 from shoal.server.storage.database import StorageError, data_lock
 from shoal.support.disk import Disk
 
-SIGNING_FILE, OBLIVIOUS_FILE = "signing-key", "oblivious-key"
+SIGNING_FILE, OBLIVIOUS_FILE, EXCHANGE_FILE = "signing-key", "oblivious-key", "exchange-key"
 DAY = 86_400
 PENDING_SECONDS = 2 * 3600
 """Seconds that a new Oblivious HTTP key is announced before devices use it: the list is cached for
@@ -173,6 +173,7 @@ def _date(moment: int) -> str | None:
 _PRIVATE_OF: dict[str, type[Ed25519PrivateKey] | type[X25519PrivateKey]] = {
     SIGNING_FILE: Ed25519PrivateKey,
     OBLIVIOUS_FILE: X25519PrivateKey,
+    EXCHANGE_FILE: X25519PrivateKey,
 }
 
 

@@ -289,6 +289,8 @@ def end_crowd(
         " WHERE plan = ? AND number = ?",
         (state, reports, progress, release, reason, *crowd),
     )
+    if release is not None:
+        connection.execute("INSERT INTO unannounced VALUES (?, ?)", crowd)
     connection.execute("DELETE FROM counts WHERE plan = ? AND number = ?", crowd)
     keys.forget(crowd[0], "crowd", crowd[1])
 

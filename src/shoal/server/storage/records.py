@@ -66,7 +66,8 @@ class CrowdRecord:
     `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
     released crowd only; of a discarded one, `progress` says how full it was in per cent, and
     `reason` why. `unreadable` is how many of its messages an analyzer could not read; None where
-    reports are not encrypted for one.
+    reports are not encrypted for one. `opened_day` is the day since 1970 on which an open crowd was
+    opened, or on which its window begins.
     """
 
     number: int
@@ -76,6 +77,7 @@ class CrowdRecord:
     progress: int
     reason: Reason | None = None
     unreadable: int | None = None
+    opened_day: int | None = None
 
 
 class ReleaseLine(NamedTuple):
@@ -255,15 +257,17 @@ class Records:
 
 _PLANS = "SELECT id, document, state, certificate FROM plans"
 _CROWDS = (
-    "SELECT number, window, state, reports, progress, reason, unreadable FROM crowds WHERE plan = ?"
+    "SELECT number, window, state, reports, progress, reason, unreadable, opened_day FROM crowds"
+    " WHERE plan = ?"
 )
 
 
 def _crowd_record(row: tuple[Any, ...]) -> CrowdRecord:
-    number, window, state, reports, progress, reason, unreadable = row
+    number, window, state, reports, progress, reason, unreadable, opened_day = row
     told = reports if state == "released" else None
     garbage = None if state == "destroyed" else unreadable
-    return CrowdRecord(number, window, state, told, progress or 0, reason, garbage)
+    opened = opened_day if state == "open" else None
+    return CrowdRecord(number, window, state, told, progress or 0, reason, garbage, opened)
 
 
 def read_origins(connection: SqlConnection) -> dict[str, tuple[str, ...]]:

@@ -18,6 +18,9 @@ from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.records import read_plan
 
+NOT_STARTED = "not-started"
+"""A file in a folder that has keys, and never had a database; the first start removes it."""
+
 
 @dataclass(frozen=True)
 class Restoration:
@@ -33,7 +36,7 @@ class Restoration:
 
 def check_whole(folder: Path) -> None:
     """Refuse a folder whose database is missing though it has had one."""
-    if (folder / NAME).exists():
+    if (folder / NAME).exists() or (folder / NOT_STARTED).exists():
         return
     for name in (SIGNING_FILE, CROWD_KEY_FILE, f"{NAME}-wal"):
         if (folder / name).exists():

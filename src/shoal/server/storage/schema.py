@@ -14,7 +14,7 @@ from pathlib import Path
 from shoal.errors import InputError
 from shoal.server.storage.database import SqlConnection, read_fact, write_fact
 
-VERSION = 2
+VERSION = 3
 """The version of the tables. Data of another version are refused."""
 
 SHARED_TABLES = """
@@ -22,7 +22,7 @@ SHARED_TABLES = """
 -- the data lost their memory, 'role' is the service if not a collector, 'probe' is written to check
 -- the disk; 'time', 'origin' and 'boot' are the last trusted time (see clock), 'origins' the web
 -- pages that may send reports and 'public_plans' the plans whose releases are public (see records),
--- 'schema' whose data they are.
+-- 'problem' is the one that was notified of last, 'schema' says whose data they are.
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 INSERT INTO facts VALUES ('probe', '0');
 
@@ -37,6 +37,17 @@ CREATE TABLE plans (
 CREATE TABLE tokens (
     id TEXT PRIMARY KEY, role TEXT NOT NULL, digest BLOB NOT NULL, label TEXT NOT NULL,
     expires TEXT, plans TEXT, key TEXT, used_day INTEGER
+);
+
+-- Notices to be sent on a channel when they are 'due'; NULL if only its 'topic' is remembered, so
+-- that there is no second one. Releases of which no notice was made yet (see notifications).
+CREATE TABLE notices (
+    id TEXT NOT NULL, channel TEXT NOT NULL, topic TEXT NOT NULL, document TEXT NOT NULL,
+    made INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, due INTEGER,
+    PRIMARY KEY (id, channel)
+);
+CREATE TABLE unannounced (
+    plan TEXT NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (plan, number)
 );
 
 -- Keyed hashes of report ids in rows of one length, encrypted.

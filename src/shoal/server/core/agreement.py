@@ -1,0 +1,194 @@
+"""Two parties agree without a handshake by hand: `shoal parties setup`.
+
+A party's data folder holds its two private keys, its own public file and that of the other party.
+A secret that only the two know, such as the token that one shows the other, is derived from one's
+private key and the other's public key (X25519, HKDF), so that no file ever carries it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.protocol.plan import ONE_OPERATOR, Plan
+from shoal.protocol.public_party import ROLES, PublicParty, check_role, read_party, time_text
+from shoal.protocol.signatures import SIGNATURE, check_public_key
+from shoal.server.core import problems
+from shoal.server.core.problems import Problem
+from shoal.server.storage.database import storage_errors
+from shoal.server.storage.key_file import (
+    EXCHANGE_FILE,
+    SIGNING_FILE,
+    Signer,
+    open_keys,
+    private_file,
+)
+from shoal.server.storage.recovery import NOT_STARTED
+from shoal.support.checks import check_origin
+from shoal.support.disk import Disk
+
+
+def public_file(folder: Path, role: str) -> Path:
+    return folder / f"{role}-public.json"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A party's data folder, and the two parties as far as they know each other."""
+
+    folder: Path
+    own: PublicParty
+    other: PublicParty | None
+
+    @property
+    def other_role(self) -> str:
+        return ROLES[self.own.role]
+
+    def file(self, role: str) -> Path:
+        return public_file(self.folder, role)
+
+    def secret(self, purpose: str) -> bytes:
+        """Return 32 bytes that both parties derive, and nobody else can."""
+        assert self.other is not None
+        keys = open_keys(self.folder, EXCHANGE_FILE)
+        private = X25519PrivateKey.from_private_bytes(keys.active()[0].secret)
+        public = X25519PublicKey.from_public_bytes(check_public_key(self.other.exchange_key))
+        both = sorted(f"{one.role} {one.exchange_key}" for one in (self.own, self.other))
+        info = "\0".join(["shoal parties", purpose, *both]).encode()
+        try:
+            shared = private.exchange(public)
+        except ValueError as error:  # a point of small order: everybody knows the result
+            raise InputError(f"the exchange key of the {self.other_role} is not usable.") from error
+        return HKDF(SHA256(), 32, salt=None, info=info).derive(shared)
+
+    @property
+    def token(self) -> str:
+        """The token that the relay shows the analyzer."""
+        return f"shoal_relay_{self.secret('token').hex()}"
+
+    def problem(self, plan: Plan) -> Problem | None:
+        """Return why a plan is not one of these two parties."""
+        assert plan.parties is not None
+        for party in (self.own, self.other):
+            if party is not None and plan.parties.origins.get(party.role) != party.url:
+                return problems.OTHER_PARTIES
+        if self.own.mark is not None and not plan.parties.one_operator:
+            return problems.UNMARKED_PLAN
+        return None
+
+    def check_key(self, party: PublicParty) -> None:
+        """Refuse a file that shares a key with one's own: one operator would be both parties."""
+        signing = Signer(self.folder).public_keys
+        if party.signing_key in signing or party.exchange_key == self.own.exchange_key:
+            raise PrivacyRefusal(
+                f"the {party.role}'s file has a key of this {self.own.role}; two operators make"
+                " their own keys, each on a machine of their own."
+            )
+        if party.mark != self.own.mark:
+            marked = party.role if self.own.mark is None else self.own.role
+            raise PrivacyRefusal(
+                f"the {marked} was set up with --both ({ONE_OPERATOR}); set it up again in a new"
+                " folder, by an operator of its own."
+            )
+
+
+def read_agreement(folder: Path) -> Agreement | None:
+    """Return what a data folder says of the two parties, or None if it was not set up."""
+    if not (folder / SIGNING_FILE).exists():
+        return None
+    keys = Signer(folder).public_keys
+    found = {role: read_party(path, role)[0] for role in ROLES
+             if (path := public_file(folder, role)).exists()}  # fmt: skip
+    for role, party in found.items():
+        if party.signing_key in keys:
+            return Agreement(folder, party, found.get(ROLES[role]))
+    return None
+
+
+def known_agreement(folder: Path, role: str) -> Agreement:
+    """Return the agreement of a folder whose party knows the other one."""
+    agreement, command = read_agreement(folder), f"shoal parties setup --data {folder}"
+    if agreement is None or agreement.own.role != role:
+        raise InputError(f"{folder} is not set up as a {role}: {command} --role {role} --url URL.")
+    if agreement.other is None:
+        other = agreement.other_role
+        raise InputError(f"the {role} does not know its {other}: {command} --other FILE.")
+    return agreement
+
+
+def set_up(
+    folder: Path,
+    *,
+    role: str | None = None,
+    url: str | None = None,
+    name: str | None = None,
+    mark: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Agreement:
+    """Make a party's keys and its public file; where nothing is given, what was stays."""
+    before = read_agreement(folder)
+    was = None if before is None else before.own
+    if was is not None:
+        role, url, name, mark = role or was.role, url or was.url, name or was.name, mark or was.mark
+        if (role, mark) != (was.role, was.mark):
+            raise InputError(f"{folder} was set up as another {was.role}; use a new folder.")
+    if role is None or url is None:
+        raise InputError(f"{folder} is new: give the party's role and url.")
+    check_role(role)  # before anything is made
+    check_origin("url", url)
+    made = time_text(datetime.fromtimestamp(int(clock()), UTC))
+    with storage_errors():
+        Disk().make_folder(folder)
+        if not any(folder.iterdir()):
+            private_file(folder / NOT_STARTED, "")
+    signer, exchange = Signer(folder), open_keys(folder, EXCHANGE_FILE)
+    keys = (signer.public_key, exchange.active()[0].text)
+    own = PublicParty(role, name or role, url, *keys, made, mark)
+    own.write(public_file(folder, role), lambda content: signer.headers(content)[SIGNATURE])
+    return Agreement(folder, own, None if before is None else before.other)
+
+
+def accept_other(
+    agreement: Agreement,
+    source: Path,
+    confirm: Callable[[PublicParty], bool],
+    *,
+    replaces: bool = False,
+    clock: Callable[[], float] = time.time,
+) -> Agreement:
+    """Check the other party's public file and keep it.
+
+    `confirm` says whether a file of a new key has the fingerprint that its operator reads out. A
+    file that the known key signed needs no confirmation: its operator changed the key, or the
+    address. Any other key is refused unless it `replaces` the known one.
+    """
+    other, signature = read_party(source, agreement.other_role)
+    other.check_fresh(datetime.fromtimestamp(clock(), UTC))
+    agreement.check_key(other)
+    known = agreement.other
+    if known is not None and other.is_signed_by(known.signing_key, signature):
+        if other.made < known.made:
+            raise InputError(f"{source} is older than the {other.role}'s file that is known.")
+    else:
+        if known is not None and not replaces:
+            raise PrivacyRefusal(
+                f"{source} has another key than the {other.role} that is known"
+                f" ({known.fingerprint}); if that one has ended, give --replace."
+            )
+        if not confirm(other):
+            raise PrivacyRefusal(
+                f"the fingerprint of {source} is {other.fingerprint}: it is not the file that the"
+                f" {other.role}'s operator made."
+            )
+    agreed = replace(agreement, other=other)
+    agreed.secret("token")  # an unusable key is refused before it is kept
+    other.write(agreement.file(other.role), lambda content: signature)
+    return agreed

@@ -65,7 +65,8 @@ def test_variance_of_a_conversion_is_that_of_a_simulation() -> None:
     ones = generator.binomial(truth, 1 - q, (40_000, 4))
     ones += generator.binomial(1_000 - truth, q, (40_000, 4))
     variance = 1_000 * q * (1 - q) / (1 - 2 * q) ** 2
-    value = conversion(choice_table((ones - q * 1_000) / (1 - 2 * q), 1_000, variance), 1, 4)
+    counts = np.asarray((ones - q * 1_000) / (1 - 2 * q), np.float64)
+    value = conversion(choice_table(counts, 1_000, variance), 1, 4)
     (tops, both), (_, wholes) = value.noise
     measured = (value.top - 0.5 * value.whole).var()
     expected = tops - both + wholes / 4

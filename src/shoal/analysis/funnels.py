@@ -10,7 +10,7 @@ conservative.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,9 @@ class FunnelResult(Displayed, TableExport):
         found = []
         for place, label in enumerate(self.question.options):
             reached = total(options[place:], together)
+            reached = replace(
+                reached, low=max(reached.low, 0.0), high=min(reached.high, float(reports))
+            )
             found.append(FunnelStep(label, reached, self._conversion(table, place, number)))
         return tuple(found)
 

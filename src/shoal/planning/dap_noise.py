@@ -257,7 +257,7 @@ def dap_noise(
     if neighbours == "add-remove":
         numbers = {"histogram": 1, "multihotcountvec": ones}.get(vdaf, numbers)
     moved_by = max_measurement or 1
-    noise = _aggregator_noise(numbers, moved_by, reached, wanted)
+    noise = aggregator_noise(numbers, moved_by, reached, wanted)
     return DapNoise(
         vdaf, batch, reached, wanted, neighbours, numbers, moved_by, clients, reason, noise
     )
@@ -344,9 +344,10 @@ def _flip_probability(eps0: float) -> float:
     return (1.0 - 1e-15) / (1.0 + math.exp(eps0))
 
 
-def _aggregator_noise(
+def aggregator_noise(
     numbers: int, moved_by: int, epsilon: float, delta: float
 ) -> tuple[AggregatorNoise, ...]:
+    """Return Gaussian and Laplace noise for `numbers` that one report moves by `moved_by`."""
     gaussian = discrete_gaussian.sigma_of_shifts(moved_by, numbers, epsilon, delta)
     # scale * epsilon must be at least the L1 sensitivity, in decimals
     scale, least = round_up(numbers * moved_by / epsilon), Fraction(numbers * moved_by)

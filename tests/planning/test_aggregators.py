@@ -183,7 +183,7 @@ class TestFakes:
         in_messages = poisoning(plan(ONE_OF_MANY, **WISH, **TWO)).up
         assert in_messages == pytest.approx((weight - q) / (1 - 2 * q))
         said = " ".join(can.sentences)
-        assert f"up to {weight} options at once, as a proof shows" in said
+        assert f"up to {weight} options up at once, as a proof shows" in said
         assert f"at most {math.ceil(instead * 1e3) / 1e3:.4g} people" in said
         assert f"it could move one option by {math.ceil(in_messages * 1e3) / 1e3:.4g}" in said
 

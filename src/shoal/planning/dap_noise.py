@@ -136,7 +136,7 @@ class DapNoise(Displayed):
             cost = text_up(one.dropped_delta, 3) if one.dropped_delta else "nothing"
             rows = [
                 ("eps_0", f"{one.eps0:g}"),
-                ("flip probability", f"1 / (1 + e^eps_0) = {text_near(one.q, 6)}"),
+                ("flip probability", f"1 / (1 + e^eps_0) = {text_up(one.q, 6)}"),
                 ("max_weight", f"{one.max_weight}; it costs {cost} of delta"),
                 (
                     "proven",

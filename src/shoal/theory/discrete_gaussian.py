@@ -154,7 +154,9 @@ def sigma_of_shifts(shift: int, count: int, epsilon: float, delta: float) -> flo
         return delta_of_shifts(shift, count, sigma, epsilon, delta) <= delta
 
     normal = math.sqrt(count) * shift / gaussian_mu(epsilon, delta)
-    near = smallest(keeps, normal / 4.0, 16.0 * normal, start=normal, rtol=1e-4)
+    # below this one the mean loss exceeds epsilon / 2, where delta is large and not resolved
+    plain = math.sqrt(count / epsilon) * shift
+    near = smallest(keeps, normal / 4.0, 16.0 * max(normal, plain), start=normal, rtol=1e-4)
     places = 3 - math.floor(math.log10(near))
     digits = math.ceil(near * 10.0**places)
     while not keeps(digits / 10.0**places):

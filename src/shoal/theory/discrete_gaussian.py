@@ -64,7 +64,7 @@ def deviation(sigma: float) -> float:
     """Return the standard deviation, which is at most sigma, and from 2 on equal to it.
 
     >>> round(deviation(0.3), 4), deviation(2.0)
-    (0.0877, 2.0)
+    (0.0876, 2.0)
     """
     if sigma >= 2.0:
         return sigma

@@ -263,9 +263,38 @@ class TestCommand:
             assert setup_command(relay.folder, *words) == code
             assert analyzer.own.fingerprint in capsys.readouterr().err
 
-    def test_services_need_the_setup(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-        assert run(["relay", "--data", str(tmp_path / "relay")]) == 2
-        assert "shoal parties setup" in capsys.readouterr().err
+    def test_services_need_the_setup(
+        self, relay: Agreement, analyzer: Agreement, capsys: pytest.CaptureFixture[str]
+    ):
+        (relay.folder / "shoal.toml").write_text("")
+        accept(relay, analyzer)
+        for words, reason in (
+            (["relay", "--data", str(analyzer.folder)], "not the folder of a set-up relay"),
+            (["analyzer", "--data", str(relay.folder)], "not the folder of a set-up analyzer"),
+            (["relay", "--data", str(relay.folder.parent / "new")], "shoal parties setup"),
+        ):
+            assert run(words) == 2
+            assert reason in capsys.readouterr().err
+        (relay.folder / EXCHANGE_FILE).unlink()
+        assert run(["relay", "--data", str(relay.folder)]) == 2
+        assert "is not the one of the public file" in capsys.readouterr().err
+
+    def test_lost_data_are_not_taken_for_new_ones(self, tmp_path: Path):
+        (tmp_path / "crowd-key").write_text("")
+        with pytest.raises(InputError, match="has a crowd-key and no"):
+            set_up(tmp_path, role="relay", url=URLS["relay"])
+
+    def test_what_was_set_up_starts_once_without_data(self, relay: Agreement, analyzer: Agreement):
+        """Afterwards a missing database is a loss."""
+        (analyzer.folder / "shoal.toml").write_text("")
+
+        async def nothing(relay: FakeRelay) -> None:
+            pass
+
+        beside_analyzer(nothing, analyzer.folder)
+        (analyzer.folder / "shoal.db").unlink()
+        with pytest.raises(InputError, match="so reports that were counted would be counted again"):
+            beside_analyzer(nothing, analyzer.folder)
 
 
 class TestOneOperator:

@@ -92,7 +92,7 @@ class Administration:
         if type(plan.parties) is not _TAKES[type(self._settings)]:
             return _NEEDS[type(plan.parties)]
         agreement = self.service.agreement
-        problem = None if agreement is None else agreement.problem(plan)
+        problem = agreement.problem(plan) if agreement is not None and plan.parties else None
         problem = problem or await self._objection(plan)
         if problem is None:
             await self.in_store(self.store.add_plan, plan)

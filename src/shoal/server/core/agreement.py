@@ -7,10 +7,10 @@ private key and the other's public key (X25519, HKDF), so that no file ever carr
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -19,19 +19,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import ONE_OPERATOR, Plan
-from shoal.protocol.public_party import ROLES, PublicParty, check_role, read_party, time_text
+from shoal.protocol.public_party import ROLES, PublicParty, check_role, read_party
 from shoal.protocol.signatures import SIGNATURE, check_public_key
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import storage_errors
-from shoal.server.storage.key_file import (
-    EXCHANGE_FILE,
-    SIGNING_FILE,
-    Signer,
-    open_keys,
-    private_file,
-)
-from shoal.server.storage.recovery import NOT_STARTED
+from shoal.server.storage.key_file import EXCHANGE_FILE, SIGNING_FILE, Signer, open_keys
+from shoal.server.storage.recovery import NOT_STARTED, check_whole
 from shoal.support.checks import check_origin
 from shoal.support.disk import Disk
 
@@ -58,8 +52,13 @@ class Agreement:
     def secret(self, purpose: str) -> bytes:
         """Return 32 bytes that both parties derive, and nobody else can."""
         assert self.other is not None
-        keys = open_keys(self.folder, EXCHANGE_FILE)
-        private = X25519PrivateKey.from_private_bytes(keys.active()[0].secret)
+        (key,) = open_keys(self.folder, EXCHANGE_FILE).active()
+        if key.text != self.own.exchange_key:
+            raise InputError(
+                f"{self.folder / EXCHANGE_FILE} is not the one of the public file; put it back, or"
+                f" make a new file: shoal parties setup --data {self.folder}."
+            )
+        private = X25519PrivateKey.from_private_bytes(key.secret)
         public = X25519PublicKey.from_public_bytes(check_public_key(self.other.exchange_key))
         both = sorted(f"{one.role} {one.exchange_key}" for one in (self.own, self.other))
         info = "\0".join(["shoal parties", purpose, *both]).encode()
@@ -102,11 +101,13 @@ class Agreement:
 
 def read_agreement(folder: Path) -> Agreement | None:
     """Return what a data folder says of the two parties, or None if it was not set up."""
-    if not (folder / SIGNING_FILE).exists():
+    files = {role: public_file(folder, role) for role in ROLES}
+    # A folder that cannot be read is reported by whoever opens it.
+    there = {role: path for role, path in files.items() if os.access(path, os.F_OK)}
+    if not there or not (folder / SIGNING_FILE).exists():
         return None
+    found = {role: read_party(path, role)[0] for role, path in there.items()}
     keys = Signer(folder).public_keys
-    found = {role: read_party(path, role)[0] for role in ROLES
-             if (path := public_file(folder, role)).exists()}  # fmt: skip
     for role, party in found.items():
         if party.signing_key in keys:
             return Agreement(folder, party, found.get(ROLES[role]))
@@ -117,7 +118,9 @@ def known_agreement(folder: Path, role: str) -> Agreement:
     """Return the agreement of a folder whose party knows the other one."""
     agreement, command = read_agreement(folder), f"shoal parties setup --data {folder}"
     if agreement is None or agreement.own.role != role:
-        raise InputError(f"{folder} is not set up as a {role}: {command} --role {role} --url URL.")
+        raise InputError(
+            f"{folder} is not the folder of a set-up {role}: {command} --role {role} --url URL."
+        )
     if agreement.other is None:
         other = agreement.other_role
         raise InputError(f"the {role} does not know its {other}: {command} --other FILE.")
@@ -144,14 +147,14 @@ def set_up(
         raise InputError(f"{folder} is new: give the party's role and url.")
     check_role(role)  # before anything is made
     check_origin("url", url)
-    made = time_text(datetime.fromtimestamp(int(clock()), UTC))
     with storage_errors():
         Disk().make_folder(folder)
-        if not any(folder.iterdir()):
-            private_file(folder / NOT_STARTED, "")
+        if not (folder / SIGNING_FILE).exists():
+            check_whole(folder)  # else keys of data that were lost would be taken for new ones
+            Disk().store(folder / NOT_STARTED, b"", f"{NOT_STARTED}.part")
     signer, exchange = Signer(folder), open_keys(folder, EXCHANGE_FILE)
     keys = (signer.public_key, exchange.active()[0].text)
-    own = PublicParty(role, name or role, url, *keys, made, mark)
+    own = PublicParty(role, name or role, url, *keys, int(clock()), mark)
     own.write(public_file(folder, role), lambda content: signer.headers(content)[SIGNATURE])
     return Agreement(folder, own, None if before is None else before.other)
 
@@ -171,7 +174,7 @@ def accept_other(
     address. Any other key is refused unless it `replaces` the known one.
     """
     other, signature = read_party(source, agreement.other_role)
-    other.check_fresh(datetime.fromtimestamp(clock(), UTC))
+    other.check_fresh(clock())
     agreement.check_key(other)
     known = agreement.other
     if known is not None and other.is_signed_by(known.signing_key, signature):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -394,6 +394,12 @@ def _document(
         "certificate": certificate,
         "warnings": [*plan.warnings, *_below_minimum(plan, min_crowd)],
     }
+    if isinstance(plan.parties, Aggregators):
+        from shoal.planning.dap_noise import aggregator_noise
+
+        differing, delta = plan.survey.differing_bits, float(promise.delta or 0)
+        instead = aggregator_noise(differing, 1, float(promise.epsilon), delta)
+        document["aggregator_noise"] = [asdict(one) for one in instead]
     if plan.memory is not None:
         document["memory"] = {"q1": float(plan.memory.q1), "q2": float(plan.memory.q2)}
         document["statements"] = [one.to_json() for one in guarantees]
@@ -481,6 +487,11 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     warning = single_report(plan.local_epsilon, float(plan.q))
     if warning is not None:
         facts.append(("", warning))
+    if instead := document.get("aggregator_noise"):
+        best = min(instead, key=lambda one: float(one["sigma_if_one_adds"]))
+        one, both = (text_near(best[f"sigma_if_{who}"], 3) for who in ("one_adds", "both_add"))
+        words = f"{best['distribution']} of each aggregator: sigma {one}, both {both}"
+        facts.append(("or without flips", words))
     if (other := document["other_view"]) is not None:
         words = other["reason"]
         if words is None:

@@ -252,6 +252,8 @@ class Plan(Displayed):
             rows.append(("memory", "flips are partly permanent"))
         if self.parties is not None:
             rows += self.parties.origins.items()
+        if isinstance(self.parties, Aggregators):
+            rows.append(("state", NO_SERVICES))
         return [Section(("", ""), rows, prose=True), *self.survey._sections()]
 
     def _computed(self) -> str:

@@ -19,6 +19,7 @@ from shoal.planning.threats import observers, what_holds
 from shoal.reports.formatting import option_shares, window_in_words
 from shoal.server.console import console, views
 from shoal.server.console.pages import expected_in_words
+from shoal.server.core.problems import STORAGE_FULL
 from shoal.server.storage.records import CrowdRecord, Declaration
 from tests.server.privacy_help import (
     COUNTS_PLAN,
@@ -214,6 +215,14 @@ async def test_home_tells_what_people_do(world: World) -> None:
     for word in ("<svg", "answered", "/crowds/2", texts[1]):
         assert word not in hidden
     assert "Last release: crowd 2" in hidden
+
+
+@with_world()
+async def test_home_says_why_no_reports_are_accepted(world: World) -> None:
+    assert "No reports are accepted now." not in await page(world, "/")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.collector.service, "has_space", False)
+        assert f"No reports are accepted now. {STORAGE_FULL.title}" in await page(world, "/")
 
 
 @with_world()

@@ -266,7 +266,7 @@ def test_when_a_crowd_will_probably_be_complete(days: int, progress: int, words:
 def test_a_crowd_may_not_be_complete_before_its_window_ends() -> None:
     today = int(NOW // 86_400)
     monthly = replace(TEXT_PLAN, window=30 * 86_400)
-    crowd = open_crowd(today - 5, 10, int(NOW // monthly.window))
+    crowd = open_crowd(today - 5, 10, int(NOW // (30 * 86_400)))
     ends = (crowd.window + 1) * 30 - NOW / 86_400
     assert 16 < ends < 17
     assert expected_in_words(monthly, crowd, NOW) == "probably not before its window ends"

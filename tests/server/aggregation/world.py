@@ -98,13 +98,7 @@ class Parties:
 
     async def __aenter__(self) -> Parties:
         loop = asyncio.get_running_loop()
-        folders = {name: self.folder / name for name in ("leader", "helper", "analyst")}
-        key = collector_key(folders["analyst"])
-        if not (folders["leader"] / COLLECTOR_FILE).exists():
-            secret = new_secret()
-            for name in ("leader", "helper"):
-                write_secret(folders[name], secret)
-                (folders[name] / COLLECTOR_FILE).write_text(key.public.to_bytes().hex())
+        folders = set_up(self.folder)
         common: dict[str, Any] = {"min_crowd": 1, "min_free_megabytes": 0}
         wide = {"max_share_percent": 100, "reports_per_request": 1000}
         self.to_helper = InProcess(lambda: self.helper.public, loop)
@@ -183,6 +177,18 @@ class Parties:
     async def batches(self, party: Any, plan: Plan = PLAN) -> list[dict[str, object]]:
         found: list[dict[str, object]] = await party.service.in_store(party.store.batches, plan.id)
         return found
+
+
+def set_up(folder: Path) -> dict[str, Path]:
+    """Let leader, helper and analyst know each other; return their folders."""
+    folders = {name: folder / name for name in ("leader", "helper", "analyst")}
+    key = collector_key(folders["analyst"])
+    if not (folders["leader"] / COLLECTOR_FILE).exists():
+        secret = new_secret()
+        for name in ("leader", "helper"):
+            write_secret(folders[name], secret)
+            (folders[name] / COLLECTOR_FILE).write_text(key.public.to_bytes().hex())
+    return folders
 
 
 def some_vectors(count: int, bits: int = 4, seed: int = 1) -> list[int]:

@@ -19,7 +19,7 @@ from shoal.planning.guarantees import guarantees_over_time
 from shoal.planning.memory import plan_with_memory
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import observers, poisoning
-from shoal.protocol.plan import ONE_OPERATOR, Parties
+from shoal.protocol.plan import ONE_OPERATOR, Aggregators, Parties
 from shoal.theory.binomial import overflow_chance
 
 TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
@@ -198,16 +198,18 @@ class TestObservers:
             assert "HPKE is not broken" in table[who].assumption
         assert "Times are not hidden" in table["network observer"].assumption
 
-    def test_one_operator_of_both_is_promised_only_the_local_epsilon(self):
-        two = certify(FIVE, q="0.2", crowd_size=2000)
-        one = replace(two, parties=Parties(**TWO, one_operator=True))
+    @pytest.mark.parametrize("kind", [Parties, Aggregators])
+    def test_one_operator_of_both_is_promised_only_the_local_epsilon(self, kind: Any):
+        two = certify(FIVE, q="0.2", crowd_size=2000, view="counts")
+        parties = kind("https://a.example", "https://b.example", one_operator=True)
+        one, both = replace(two, parties=parties), " and ".join(parties.origins)
         table = {row.who: row for row in observers(one, 1.0)}
         assert list(table) == [
             "reader of a release",
-            "operator of relay and analyzer",
+            f"operator of {both}",
             "network observer",
         ]
-        operator = table["operator of relay and analyzer"]
+        operator = table[f"operator of {both}"]
         assert (operator.holds, operator.delta) == ("local", 0.0)
         assert operator.epsilon >= one.local_epsilon > 1.0
         assert operator.assumption.startswith("One operator: local epsilon only.")

@@ -24,6 +24,7 @@ from shoal.server.core.agreement import (
     read_agreement,
     set_up,
 )
+from shoal.server.doctor.examine import examine
 from shoal.server.storage.key_file import EXCHANGE_FILE, SIGNING_FILE, Signer, change_key, open_keys
 from shoal.server.storage.key_file import end_overlap as end_key_overlap
 from tests.server.analyzer.relay_help import WHOLE, FakeRelay, beside_analyzer
@@ -321,6 +322,9 @@ class TestOneOperator:
 
         refused = [problems.UNMARKED_PLAN, problems.OTHER_PARTIES, None]
         assert beside_analyzer(at_the_analyzer, tmp_path / "analyzer") == refused
+        found = {one.check: one for one in examine(tmp_path / "analyzer", environment={})}
+        assert found["parties"].verdict == "warn"
+        assert found["parties"].sentence.startswith(ONE_OPERATOR.capitalize())
 
         async def at_the_relay(world: RelayWorld) -> None:
             for plan in (WHOLE, elsewhere):

@@ -97,17 +97,17 @@ def setup(
 
 def _both(data: Path, own: _Own, other: _Other) -> out.Result:
     """Set up both parties in two folders, each with the mark of one operator."""
-    from shoal.server.core.agreement import accept_other, public_file, set_up
+    from shoal.server.core.agreement import accept_other, set_up
 
     if own.role is not None or other != _Other(None, None, False) or len(own.url) not in (0, 2):
         raise InputError("--both takes --data, --name, and either no --url or two.")
-    urls = dict(zip(ROLES, own.url or _LOCAL.values(), strict=True))
+    urls = dict(zip(_LOCAL, own.url or _LOCAL.values(), strict=True))
     made = {
         role: set_up(data / role, role=role, url=url, name=own.name, mark=ONE_OPERATOR)
         for role, url in urls.items()
     }
     for role, one in made.items():
-        theirs = public_file(data / ROLES[role], ROLES[role])
+        theirs = made[ROLES[role]].file(ROLES[role])
         made[role] = accept_other(one, theirs, lambda party: True, replaces=True)
     agreements = list(made.values())
     document = {role: _document(one) for role, one in made.items()} | {"mark": ONE_OPERATOR}
@@ -119,11 +119,9 @@ def _digits(fingerprint: str) -> str:
 
 
 def _document(agreement: Agreement) -> dict[str, object]:
-    from shoal.server.core.agreement import public_file
-
     own, other = agreement.own, agreement.other
     return {
-        "public_file": str(public_file(agreement.folder, own.role)),
+        "public_file": str(agreement.file(own.role)),
         "own": vars(own) | {"fingerprint": own.fingerprint},
         "other": None if other is None else vars(other) | {"fingerprint": other.fingerprint},
     }
@@ -136,25 +134,22 @@ def _lines(party: PublicParty) -> list[str]:
 
 def _show(agreements: list[Agreement], *first: str) -> list[out.Plain]:
     """Say who is known, and what to do next."""
-    from shoal.server.core.agreement import public_file
-
-    lines, last = list(first), agreements[-1]
+    lines, (last, *others) = list(first), reversed(agreements)
     for one in agreements:
-        lines += [*_lines(one.own), f"public file: {public_file(one.folder, one.own.role)}"]
-    other, folder = last.other, last.folder
-    if len(agreements) == 1 and other is not None:
-        lines += _lines(other)
-    if other is None:
+        lines += [*_lines(one.own), f"public file: {one.file(one.own.role)}"]
+    if last.other is None:
         lines += [
             f"\nNext: give the public file to the {last.other_role}'s operator, and read them the",
             "fingerprint by telephone. When you have their public file:",
-            f"shoal parties setup --data {folder} --other FILE",
+            f"shoal parties setup --data {last.folder} --other FILE",
         ]
     else:
-        options = [f"--{role} {public_file(folder, role)}" for role in ROLES]
+        lines += [] if others else _lines(last.other)
+        files = {one.role: f"--{one.role} {last.file(one.role)}" for one in (last.own, last.other)}
+        plan = ["shoal plan SURVEY.toml --crowd N ... -o plan.json", *map(files.get, ROLES)]
         lines += [
             "\nNext: make a plan with both public files, and start; restart what is running:",
-            " \\\n    ".join(["shoal plan SURVEY.toml --crowd N ... -o plan.json", *options]),
+            " \\\n    ".join(filter(None, plan)),
             *(f"shoal {one.own.role} --data {one.folder} plan.json" for one in agreements),
         ]
     return [out.Plain(line) for line in lines]

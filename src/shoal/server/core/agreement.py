@@ -52,6 +52,9 @@ class Agreement:
     def other_role(self) -> str:
         return ROLES[self.own.role]
 
+    def file(self, role: str) -> Path:
+        return public_file(self.folder, role)
+
     def secret(self, purpose: str) -> bytes:
         """Return 32 bytes that both parties derive, and nobody else can."""
         assert self.other is not None
@@ -187,5 +190,5 @@ def accept_other(
             )
     agreed = replace(agreement, other=other)
     agreed.secret("token")  # an unusable key is refused before it is kept
-    other.write(public_file(agreement.folder, other.role), lambda content: signature)
+    other.write(agreement.file(other.role), lambda content: signature)
     return agreed

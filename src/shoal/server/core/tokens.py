@@ -89,7 +89,7 @@ class Token:
                 )
             plans = tuple(sorted(set(plans)))
         if key is not None and (role != "relay" or not _KEY.fullmatch(key)):
-            raise InputError("only a relay has a key: 43 letters, as shoal relay prints it.")
+            raise InputError("only a relay has a key: 43 letters, as in its public file.")
         return cls(SystemBits().draw(8).hex(), role, label, expires, plans, key)
 
     def to_json(self) -> dict[str, Any]:

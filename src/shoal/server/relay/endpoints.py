@@ -147,10 +147,6 @@ class RelayHandlers(ServiceHandlers):
         await self._relay.count_waiting()
         return await super().metrics(request)
 
-    async def key(self, request: Request) -> object:
-        """Show the relay's own signing key, which the analyzer must know."""
-        return {"ed25519": self._relay.service.signer.public_key}
-
 
 async def _openapi(handlers: RelayHandlers, request: Request) -> object:
     summary = "Health, metrics, and the progress of crowds."
@@ -168,7 +164,6 @@ OPERATIONS: tuple[Operation, ...] = (
         "Close: take no more reports, and discard incomplete crowds.",
         RelayHandlers.close, (PLAN,), problems=(problems.UNKNOWN_PLAN, problems.WRONG_STATE),
     ),
-    Operation("GET", "/v1/relay-key", "viewer", "The relay's own signing key.", RelayHandlers.key),
     Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.", RelayHandlers.clock),
     Operation(
         "POST", "/v1/clock/accept", "admin", "Trust the clock after it jumped.",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
@@ -15,6 +18,7 @@ from bench.without_kernels import R, without_kernels
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.vdaf import AggregatorInput, MultihotCountVec, PingPong, Prio3, field, xof
 
+_CLIENT = Path(__file__).parent.parent / "clients" / "js" / "src" / "prio3.js"
 _LENGTHS = (10, 40, 100, 1000)
 _CTX, _INFO, _AAD = b"bench", b"bench hpke", bytes(120)
 _SUITE = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.AES128_GCM)
@@ -25,8 +29,8 @@ _TEXT = (
     "One core, one report at a time, max_weight = length. Sharding makes both shares and the proof;"
     " encrypting adds HPKE (pyhpke) for leader and helper. The helper opens its share, verifies it"
     " and adds it; the leader does the same and its second step. An upload is a whole report of"
-    " DAP: public share, both ciphertexts and their frame. The last columns are pure Python,"
-    " as on a device without kernels, without HPKE."
+    " DAP: public share, both ciphertexts and their frame. The others are pure Python,"
+    " as on a device without kernels, and JavaScript in Node.js; both without HPKE."
 )
 
 
@@ -105,12 +109,30 @@ def measure(options: Options) -> Table:
         best = best_times(candidates, options.rounds)
         rates = [round(one.reports / best[one.name]) for one in candidates]
         chunk = party.prio3.circuit.gadget.arity // 2
-        rows.append((length, chunk, party.upload, *rates))
+        rows.append((length, chunk, party.upload, *rates, *_in_node(length, options.rounds)))
     columns = (
         *("bits", "chunk", "upload, bytes", "shard/s", "shard and encrypt/s", "HPKE open/s"),
         *("helper/s", "leader/s", "Python: shard/s", "Python: helper/s"),
+        *("JavaScript: first shard, ms", "JavaScript: shard, ms"),
     )
     return Table("Prio3: shares, proofs and sums", columns, rows, _TEXT, [_leaks(options)])
+
+
+def _in_node(length: int, rounds: int) -> tuple[float, float]:
+    """Return the milliseconds of the first report and of a later one, the best of the rounds."""
+    script = f"""
+        import {{ randSize, shard }} from {json.dumps(_CLIENT.as_uri())};
+        const bits = Array.from({{ length: {length} }}, (_, place) => place % 2);
+        const [nonce, rand] = [new Uint8Array(16), new Uint8Array(randSize())];
+        const times = Array.from({{ length: 30 }}, () => {{
+          const start = performance.now();
+          shard(nonce, bits, {length}, nonce, rand);
+          return performance.now() - start;
+        }});
+        console.log(JSON.stringify([times[0], Math.min(...times)]));"""
+    command = ["node", "--input-type=module", "--eval", script]
+    found = [json.loads(subprocess.check_output(command)) for _ in range(rounds)]
+    return min(first for first, _ in found), min(later for _, later in found)
 
 
 def _repeat(run: Callable[[], object], times: int) -> None:

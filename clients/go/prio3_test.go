@@ -2,6 +2,7 @@ package shoal
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
 	"strconv"
@@ -59,6 +60,35 @@ func TestPrio3MultihotCountVec(t *testing.T) {
 					t.Error(name, "has another input share", aggregator)
 				}
 			}
+		}
+	}
+}
+
+// Sizes that are used, as the draft's reference implementation computed them.
+func TestSizes(t *testing.T) {
+	var cases []struct {
+		Length           int
+		Largest          int `json:"max_weight"`
+		Ctx, Nonce, Rand string
+		Measurement      string
+		Digest           string `json:"shard_sha256"`
+	}
+	vectors(t, filepath.Join("..", "vectors", "vdaf", "reference_sizes.json"), &cases)
+	for _, one := range cases {
+		set := make([]bool, one.Length)
+		for place, bit := range one.Measurement {
+			set[place] = bit == '1'
+		}
+		client := multihot{one.Largest, 0, 2}
+		public, inputs, err := client.shard(
+			unhex(t, one.Ctx), set, unhex(t, one.Nonce), unhex(t, one.Rand),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest := sha256.Sum256(bytes.Join(append([][]byte{public}, inputs...), nil))
+		if hex.EncodeToString(digest[:]) != one.Digest {
+			t.Error(one.Length, "bits have other shares")
 		}
 	}
 }

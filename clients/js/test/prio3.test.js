@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 
-import { hex, ShoalError } from "../src/bytes.js";
+import { hex, sha256, ShoalError } from "../src/bytes.js";
 import {
   bestChunkLength,
   deriveSeed,
@@ -57,6 +57,14 @@ for (const name of [0, 1, 2].map((index) => `Prio3MultihotCountVec_${index}`))
       assert.equal(hex(open), public_share);
       assert.deepEqual(inputs.map(hex), input_shares);
     }
+  });
+
+for (const one of vector("reference_sizes"))
+  test(`${one.length} bits, of which at most ${one.max_weight} are set`, async () => {
+    const [ctx, nonce, rand] = [one.ctx, one.nonce, one.rand].map(unhex);
+    const [open, inputs] = shard(ctx, [...one.measurement].map(Number), one.max_weight, nonce, rand);
+    assert.deepEqual([open, ...inputs].map((share) => share.length), one.sizes);
+    assert.equal(hex(await sha256(open, ...inputs)), one.shard_sha256);
   });
 
 test("chunks as in Python", () => {

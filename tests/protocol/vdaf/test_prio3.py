@@ -186,6 +186,31 @@ def test_the_same_client_telling_the_truth_is_accepted(monkeypatch: pytest.Monke
     Report(Prio3(circuit), None, random.Random(1)).verify()
 
 
+def test_one_proof_of_several_does_not_hold():
+    prio3 = Prio3(SumVec(2, 3, field=field64()))
+    report = Report(prio3, [1, 2], random.Random(3))
+    end = len(report.inputs[0]) - 32  # the last element of the last proof, before the blind
+    spoiled = report.inputs[0][: end - 8] + bytes(8) + report.inputs[0][end:]
+    with pytest.raises(VdafError, match="proof does not hold"):
+        report.verify({"input share 0": spoiled})
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_point_that_would_open_a_wire(monkeypatch: pytest.MonkeyPatch):
+    """With a negligible probability the random point is where a wire has an input's share."""
+    prio3 = Prio3(MultihotCountVec(4, 2, 2))
+    report, field = Report(prio3, [1, 0, 1, 0], random.Random(4)), prio3.circuit.field
+    expand, roots = type(field).expand, field.roots(4)
+
+    def expanded(self: Any, seed: bytes, tag: bytes, binder: bytes, length: int) -> bytes:
+        drawn = expand(self, seed, tag, binder, length)
+        return drawn[:-16] + self.vector([roots[3]]) if seed == KEY else drawn
+
+    monkeypatch.setattr(type(field), "expand", expanded)
+    with pytest.raises(VdafError, match="root of unity"):
+        report.verify()
+
+
 @pytest.mark.parametrize("what", ["key", "context", "nonce", "aggregator", "circuit"])
 def test_aggregators_that_disagree_reject(what: str):
     source, prio3 = random.Random(what), Prio3(MultihotCountVec(4, 2))

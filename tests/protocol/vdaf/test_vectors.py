@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,21 @@ def test_xof():
     assert derive_seed(seed, tag, binder).hex() == vector["derived_seed"]
     expanded = field128().expand(seed, tag, binder, vector["length"])
     assert expanded.hex() == vector["expanded_vec_field128"]
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("one", json.loads((VECTORS / "reference_sizes.json").read_text("utf-8")))
+def test_sizes_that_are_used(one: dict[str, Any]):
+    """What the draft's reference implementation computes for 1 to 1,000 bits."""
+    prio3 = Prio3(MultihotCountVec(one["length"], one["max_weight"]))
+    ctx, key, nonce, rand = (bytes.fromhex(one[k]) for k in ("ctx", "verify_key", "nonce", "rand"))
+    public, inputs = prio3.shard(ctx, [int(bit) for bit in one["measurement"]], nonce, rand)
+    assert [len(public), *map(len, inputs)] == one["sizes"]
+    assert hashlib.sha256(b"".join([public, *inputs])).hexdigest() == one["shard_sha256"]
+    started = [prio3.verify_init(key, ctx, i, nonce, public, inputs[i]) for i in (0, 1)]
+    shares = [share for _, share in started]
+    assert hashlib.sha256(b"".join(shares)).hexdigest() == one["verifier_shares_sha256"]
+    message = prio3.verifier_shares_to_message(ctx, shares)
+    assert message.hex() == one["verifier_message"]
+    outputs = b"".join(prio3.verify_next(ctx, state, message) for state, _ in started)
+    assert hashlib.sha256(outputs).hexdigest() == one["out_shares_sha256"]

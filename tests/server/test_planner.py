@@ -10,6 +10,7 @@ import tomllib
 from contextlib import ExitStack
 from html import unescape
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -23,6 +24,7 @@ from shoal.server.console.planner import (
     EXAMPLE,
     MAX_BITS,
     Planner,
+    PlanRequestError,
     check_request,
     form_request,
     prospect,
@@ -73,6 +75,12 @@ def test_its_numbers_are_those_of_the_functions() -> None:
         ({"crowd": "0"}, "crowd"),
         ({"epsilon": "-1"}, "epsilon"),
         ({"delta": "2"}, "delta"),
+        ({"window": "soon"}, "no length of time"),
+        ({"window": "60"}, "window must be at least 3600 seconds"),
+        ({"honest": "2"}, "honest_fraction"),
+        ({"delta": "0.01"}, "or accept this weak promise"),
+        ({"deployment": "relay", "relay": "https://r.example"}, "give the origin of the analyzer"),
+        ({"deployment": "relay", "relay": "r", "analyzer": "https://a.example"}, "relay"),
         ({"survey": f'name = "s"\n[[question]]\nname = "n"\nkind = "number"\nedges = '
                     f"{list(range(MAX_BITS))}"}, "at most 512 bits"),
     ],
@@ -85,7 +93,30 @@ async def test_what_cannot_be_planned(change: dict[str, str], words: str, world:
     answer = await world.ask("console", "POST", "/planner", world.admin() | FORM, body)
     assert answer.status_code == 422
     assert words in unescape(answer.text)
+    assert answer.text.count('role="alert"') == 1  # at the field
+    assert "told refused" not in answer.text
     assert "<textarea" in answer.text  # what was typed is still there
+
+
+def test_window_honest_part_deployment_and_a_weak_promise() -> None:
+    """What the form asks for is the plan that the function makes."""
+    origins = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+    fields = FIELDS | {"window": "7d", "honest": "0.8", "deployment": "relay", **origins}
+    survey = Survey.from_toml(EXAMPLE)
+    wish: Any = {"crowd_size": 2000, "epsilon": "4", "delta": "1e-6", "view": "counts"}
+    agreed = plan(survey, **wish, window="7d", honest_fraction="0.8", **origins)
+    found = prospect(check_request(form_request(fields)))
+    assert Plan.from_json(found["plan"]) == agreed
+    assert found["reports_needed"] == agreed.reports_needed == 2500
+    one = prospect(check_request(form_request(fields | {"deployment": "collector"})))
+    assert Plan.from_json(one["plan"]).parties is None
+    weak = FIELDS | {"delta": "0.01"}
+    with pytest.raises(PlanRequestError, match="fully exposed") as refused:
+        prospect(check_request(form_request(weak)))
+    assert refused.value.parameter == "accept_weak_promise"
+    accepted = prospect(check_request(form_request(weak | {"accept_weak_promise": "yes"})))
+    assert Plan.from_json(accepted["plan"]).promise.delta == "0.01"
+    assert "fully exposed" in accepted["warnings"][0]
 
 
 @pytest.mark.slow

@@ -6,17 +6,20 @@ import re
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from shoal import Choice, Plan, Survey, plan
+from shoal import Choice, Plan, Survey, Text, estimate, plan
+from shoal.analysis.report_files import Batch
 from shoal.analysis.screening import Screening, screen
 from shoal.planning.certificate import certify
 from shoal.planning.threats import observers, what_holds
-from shoal.reports.formatting import window_in_words
+from shoal.reports.formatting import option_shares, window_in_words
 from shoal.server.console import console, views
-from shoal.server.storage.records import Declaration
+from shoal.server.console.pages import expected_in_words
+from shoal.server.storage.records import CrowdRecord, Declaration
 from tests.server.privacy_help import (
     COUNTS_PLAN,
     FLAGS_PLAN,
@@ -138,6 +141,184 @@ def test_a_window_in_words() -> None:
         agreed = replace(TEXT_PLAN, window=seconds)
         assert window_in_words(agreed, int(NOW // seconds)) == words
     assert window_in_words(FLAGS_PLAN, 0) == "no window"
+
+
+@with_world()
+async def test_addresses_are_names_with_ids_where_a_survey_has_several_plans(world: World) -> None:
+    await world.publish(PLAN)
+    assert 'href="/surveys/travel"' in await page(world, "/")
+    second = replace(PLAN, crowd_size=300)
+    assert await world.collector.administration.add_plan(second) is None
+    home = await page(world, "/")
+    assert 'href="/surveys/travel"' not in home
+    both = await page(world, "/surveys/travel")
+    for one in (PLAN, second):
+        path = f"/surveys/travel~{one.id[:12]}"
+        assert f'href="{path}"' in home
+        assert f'href="{path}"' in both
+        assert one.id in await page(world, path)
+    for unknown in (PLAN.id, f"travel~{'0' * 12}", "travel~", f"other~{PLAN.id[:12]}"):
+        answer = await world.ask("console", "GET", f"/surveys/{unknown}", world.admin())
+        assert answer.status_code == 404
+    for path in ("/surveys/travel/crowds/1", "/surveys/travel/trend"):
+        assert (await world.ask("console", "GET", path, world.admin())).status_code == 404
+
+
+@with_world()
+async def test_a_name_of_any_letters_has_an_address(world: World) -> None:
+    names = ("a/b", "..", "Füße ~ & ?#%2F", "تجربة", "'\"><b>")
+    for name in names:
+        await world.publish(replace(PLAN, survey=replace(ASKED, name=name)))
+    found = re.findall(r'href="(/surveys/[^"]*)"', await page(world, "/"))
+    assert len(set(found)) == len(names)
+    shown = [await page(world, path) for path in found]
+    assert all(any(f"<bdi>{name}</bdi>" in text for text in shown) for name in names)
+
+
+def shares(plan: Plan, first: float, random: np.random.Generator) -> Batch:
+    """Return a crowd in which a part gave the first answer, as devices would report it."""
+    batch = make_reports(plan, plan.reports_needed, random)
+    bits = np.zeros((len(batch), plan.bits), bool)
+    bits[np.arange(len(batch)), np.where(random.random(len(batch)) < first, 0, 1)] = True
+    bits ^= random.random(bits.shape) < float(plan.q)
+    return replace(batch, rows=np.packbits(bits, axis=1, bitorder="little"))
+
+
+@with_world()
+async def test_home_tells_what_people_do(world: World) -> None:
+    """Figures, lines with words, and traces are for those who may look at releases."""
+    asked = Survey("trips", (Choice("way", ("bus", "train")), Text("place", 8, 1, 1)))
+    agreed = plan(asked, crowd_size=2000, epsilon=4, delta="1e-7")
+    await world.publish(agreed)
+    random = np.random.default_rng(7)
+    assert "Nothing is released yet" in await page(world, "/")
+    await world.upload(shares(agreed, 0.9, random), await world.relay())
+    one = await page(world, "/")
+    assert "of people answered <bdi>bus</bdi>" in one
+    assert "<svg" not in one
+    await world.upload(shares(agreed, 0.7, random), await world.relay())
+    both = await page(world, "/")
+    said = re.search(r"way: bus over 2 crowds</title><desc[^>]*>(.*?)</desc>", both)
+    assert said is not None
+    texts = []
+    for number in (1, 2):
+        path = f"/v1/plans/{agreed.id}/crowds/{number}/estimates"
+        estimates = (await world.ask("console", "GET", path, world.admin())).json()
+        rows = estimates["questions"]["way"]
+        texts.append(option_shares(asked["way"], rows, 2000)["bus"].text)
+    assert said[1] == f"First {texts[0]}, last {texts[1]}."
+    assert f"<strong>{texts[1]}</strong>" in both
+    assert 'href="/surveys/trips/crowds/2"' in both
+    viewer = {"authorization": f"Bearer {await world.make_token('viewer')}"}
+    hidden = await page(world, "/", viewer)
+    for word in ("<svg", "answered", "/crowds/2", texts[1]):
+        assert word not in hidden
+    assert "Last release: crowd 2" in hidden
+
+
+@with_world()
+async def test_figures_are_computed_once_for_each_release(world: World) -> None:
+    await world.publish(FLAGS_PLAN)
+    counted: list[int] = []
+
+    def watched(*given: Any) -> Any:
+        counted.append(1)
+        return estimate(*given)
+
+    random = np.random.default_rng(5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, "estimate", watched)
+        for number in range(1, 4):
+            await world.upload(make_reports(FLAGS_PLAN, 100, random))
+            for _ in range(3):
+                await page(world, "/")
+            assert len(counted) == number
+
+
+def open_crowd(day: int | None, progress: int, window: int = 0) -> CrowdRecord:
+    return CrowdRecord(1, window, "open", None, progress, opened_day=day)
+
+
+@pytest.mark.parametrize(
+    ("days", "progress", "words"),
+    [
+        (0, 50, ""), (4, 0, ""), (1, 90, "probably within a day"),
+        # 45 % after six days: 55 % take another 7.3
+        (6, 40, "probably in about 7 days"), (10, 80, "probably in about 2 days"),
+        (1, 40, "probably in about 1 day"), (10, 30, "probably in about 3 weeks"),
+        (30, 10, "probably in about 6 months"),
+    ],
+)  # fmt: skip
+def test_when_a_crowd_will_probably_be_complete(days: int, progress: int, words: str) -> None:
+    today = int(NOW // 86_400)
+    assert expected_in_words(FLAGS_PLAN, open_crowd(today - days, progress), NOW) == words
+
+
+def test_a_crowd_may_not_be_complete_before_its_window_ends() -> None:
+    today = int(NOW // 86_400)
+    monthly = replace(TEXT_PLAN, window=30 * 86_400)
+    crowd = open_crowd(today - 5, 10, int(NOW // monthly.window))
+    ends = (crowd.window + 1) * 30 - NOW / 86_400
+    assert 16 < ends < 17
+    assert expected_in_words(monthly, crowd, NOW) == "probably not before its window ends"
+    crowd = replace(crowd, progress=50)
+    assert expected_in_words(monthly, crowd, NOW) == "probably in about 4 days"
+    apart = plan(ASKED, crowd_size=2000, epsilon=2, delta="1e-7", relay="https://relay.example",
+                 analyzer="https://analyzer.example")  # fmt: skip
+    assert expected_in_words(apart, open_crowd(today - 5, 50), NOW) == ""
+    assert expected_in_words(FLAGS_PLAN, open_crowd(None, 50), NOW) == ""
+
+
+def test_the_last_problem_is_a_crowd_that_was_lost(tmp_path: Path) -> None:
+    clock = Clock(NOW)
+
+    async def live(world: World) -> None:
+        await world.publish(TEXT_PLAN)
+        random = np.random.default_rng(1)
+        await world.upload(make_reports(TEXT_PLAN, 100, random))
+        await world.upload(make_reports(TEXT_PLAN, 40, random))
+        # Random reports have traces, which viewers do not see.
+        assert "Last problem. Crowd 2: fake reports in at least" in await page(world, "/")
+        viewer = {"authorization": f"Bearer {await world.make_token('viewer')}"}
+        assert "Last problem" not in await page(world, "/", viewer)
+        clock.now += 2 * 3600
+        await world.collector.service.in_store(world.collector.store.sweep)
+        # What is left of a window with a whole crowd is no loss; the next window has none.
+        text = await page(world, "/", viewer)
+        lost = re.search(r"Last problem. Crowd (\d+): discarded: its window ended", text)
+        assert lost is not None
+        path = f"/v1/plans/{TEXT_PLAN.id}/crowds"
+        crowds = (await world.ask("console", "GET", path, world.admin())).json()["crowds"]
+        whole = {one["window"] for one in crowds if one["state"] == "released"}
+        told = {one["number"]: one for one in crowds}[int(lost[1])]
+        assert told["window"] not in whole
+        assert all("opened" in one for one in crowds if one["state"] == "open")
+
+    in_world(live, tmp_path / "data", clock)
+
+
+@with_world()
+async def test_crowds_are_chosen_from_lists(world: World) -> None:
+    other = replace(FLAGS_PLAN, survey=replace(FLAGS_PLAN.survey, name="again"))
+    random = np.random.default_rng(3)
+    for agreed, crowds in ((FLAGS_PLAN, 3), (other, 1)):
+        await world.publish(agreed)
+        await world.upload(make_reports(agreed, 100 * crowds, random), await world.relay())
+    text = await page(world, "/surveys/browser/difference?first=3")
+    assert re.findall(r'<option value="(\d+)"( selected)?>crowd', text) == [
+        ("3", " selected"), ("2", ""), ("1", ""),
+    ]  # fmt: skip
+    assert f'<option value="{other.id}.1">crowd 1</option>' in text
+    assert f'<option value="{FLAGS_PLAN.id}.2" selected>crowd 2</option>' in text
+    assert 'type="number"' not in text
+    text = await page(world, f"/surveys/browser/difference?first=1&second={other.id}.1")
+    assert "browser, crowd 1 minus again, crowd 1" in text
+    assert f'<option value="{other.id}.1" selected>' in text
+    text = await page(world, "/surveys/browser/trend?crowds=3")
+    assert '<option value="3" selected>the last 3</option>' in text
+    for wrong, status in (("x", 400), ("0", 400), ("9", 404), (f"{'0' * 64}.1", 404)):
+        path = f"/surveys/browser/difference?second={wrong}"
+        assert (await world.ask("console", "GET", path, world.admin())).status_code == status
 
 
 @with_world()

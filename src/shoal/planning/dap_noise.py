@@ -325,8 +325,11 @@ class _Flips:
         given = _number("eps0", eps0, 1e-6, _MAX_EPS0)
         q = _flip_probability(given)
         first = self._bound(self.max_weight).epsilon(self.batch, q, self._left(delta))
-        # the price of dropped ones rises with epsilon, which is rounded up
-        return self._noise(given, round_up(first), delta)
+        # the price of dropped ones rises with epsilon, so that rounding it up may cost too much
+        for epsilon in (round_up(first), first):
+            if (noise := self._noise(given, epsilon, delta)).delta <= delta:
+                return noise
+        return self._noise(given, round_up(local_epsilon(self.differing, q)), delta)
 
 
 def _number(name: str, value: object, low: float, high: float) -> float:

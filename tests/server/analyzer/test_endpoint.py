@@ -11,6 +11,7 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.protocol.encryption import Chunk, CrowdKey
+from shoal.protocol.plan import Aggregators
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server import Collector, Settings
 from shoal.server.core import problems
@@ -34,6 +35,7 @@ from tests.server.privacy_help import address_of
 from tests.server.store_help import DAY, NOON, Clock, counted_by_hand, make_plan, told, upload
 
 DAILY = PLANS["whole, daily"]
+SHARED = replace(COUNTS, parties=Aggregators("https://leader.example", "https://helper.example", 5))
 TODAY = int(NOON // DAY)
 
 
@@ -510,10 +512,17 @@ class TestOtherParty:
         answer = await relay.client.post(f"/v1/plans/{WHOLE.id}/reports", content=b"")
         assert problem_of(answer) == problems.NOT_FOUND
 
+    @told(beside_analyzer, WHOLE)
+    async def test_nobody_takes_a_plan_of_a_leader_and_a_helper(self, relay: FakeRelay):
+        assert await relay.analyzer.administration.add_plan(SHARED) == problems.NEEDS_AGGREGATORS
+        assert relay.analyzer.administration.plans.get(SHARED.id) is None
+
     def test_a_collector_takes_no_plan_with_parties(self, tmp_path: Path):
         async def work() -> None:
             async with Collector(tmp_path, Settings(min_crowd=1)) as collector:
                 assert await collector.administration.add_plan(WHOLE) == problems.NEEDS_ANALYZER
+                refusal = await collector.administration.add_plan(SHARED)
+                assert refusal == problems.NEEDS_AGGREGATORS
                 assert collector.administration.plans.get(WHOLE.id) is None
                 plan = make_plan(crowd=20)
                 assert await collector.administration.add_plan(plan) is None

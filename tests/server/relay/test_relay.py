@@ -10,6 +10,7 @@ import pytest
 from shoal import Plan
 from shoal.errors import PlanError
 from shoal.protocol.encryption import CrowdKey
+from shoal.protocol.plan import Aggregators
 from tests.server.store_help import told
 
 from .relay_help import (
@@ -209,6 +210,15 @@ class TestKeys:
         async def live(world: RelayWorld) -> None:
             with pytest.raises(PlanError, match="shoal serve"):
                 await world.relay.publish(plan)
+
+        in_relay(live, tmp_path, FakeAnalyzer())
+
+    def test_a_plan_of_a_leader_and_a_helper_is_refused(self, tmp_path: Path) -> None:
+        shared = Aggregators("https://leader.example", "https://helper.example", 4)
+
+        async def live(world: RelayWorld) -> None:
+            with pytest.raises(PlanError, match="helper are experimental"):
+                await world.relay.publish(replace(PIECES, parties=shared))
 
         in_relay(live, tmp_path, FakeAnalyzer())
 

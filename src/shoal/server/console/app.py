@@ -241,9 +241,8 @@ def make_console(collector: Administration) -> Starlette:
 
         async def respond_about(request: Request) -> Response:
             # The token is checked for the plan that the name stands for, or else for no plan.
-            address = request.path_params["survey"]
-            found = console.plans_at(address)
-            request.path_params["plan_id"] = found[0].plan.id if len(found) == 1 else address
+            found = console.plans_at(request.path_params["survey"])
+            request.path_params["plan_id"] = found[0].plan.id if len(found) == 1 else "unknown"
             return await respond(request)
 
         return respond_about

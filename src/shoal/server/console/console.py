@@ -232,26 +232,11 @@ class Console(ServiceHandlers):
         numbers = await self._last_released(plan, schemas.CROWDS.read(request))
         if len(numbers) < 2:
             raise Refusal(problems.TOO_FEW_CROWDS)
-        contents = await self._contents(plan, numbers)
+        contents = tuple([(await self.release(plan, number)).content for number in numbers])
         return await self.compute(_trend, plan, question, contents, level)
 
     async def _last_released(self, plan: Plan, length: int) -> list[int]:
         return await self.in_store(self.store.released_numbers, plan.id, length)
-
-    async def _contents(self, plan: Plan, numbers: Sequence[int]) -> tuple[bytes, ...]:
-        """Return the contents of releases, read in one call of the store."""
-
-        def read() -> list[bytes | None]:
-            return [self.store.release(plan.id, number) for number in numbers]
-
-        found = zip(numbers, await self.in_store(read), strict=True)
-        return tuple(
-            [
-                # A missing one is refused with the reason.
-                (await self.release(plan, number)).content if content is None else content
-                for number, content in found
-            ]
-        )
 
     async def difference(self, request: Request) -> Json:
         """Return how two released crowds differ, of one plan or of two."""

@@ -161,12 +161,8 @@ def expected_in_words(plan: Plan, crowd: CrowdRecord, now: float) -> str:
         return "probably not before its window ends"
     if left < 1:
         return "probably within a day"
-    for length, unit in ((1, "day"), (7, "week"), (30.4, "month")):
-        count = round(left / length)
-        if count <= 13 or unit == "month":
-            break
-    if count > 24:
-        return "probably in more than two years"
+    unit, length = ("day", 1) if left < 14 else ("week", 7) if left < 60 else ("month", 30)
+    count = round(left / length)
     return f"probably in about {count} {unit}{'s' * (count > 1)}"
 
 

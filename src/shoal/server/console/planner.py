@@ -106,16 +106,8 @@ _RULES = {
     "survey": f"survey is TOML of at most {MAX_SURVEY_LENGTH:,} characters; use shoal plan for"
     " longer ones.",
     "crowd": "crowd is a whole number of people, at least 1.",
-    "epsilon": "epsilon is a text.",
-    "delta": "delta is a text.",
     "view": f"view is one of {', '.join(VIEWS)}.",
-    "window": "window is a text such as 7d.",
-    "honest": "honest is a text such as 0.9.",
-    "relay": "relay is the origin of a relay.",
-    "analyzer": "analyzer is the origin of an analyzer.",
-    "accept_weak_promise": "accept_weak_promise is true or false.",
     "share": "share is a part of the crowd, above 0 and at most 1.",
-    "compare": "compare is true or false.",
 }
 
 
@@ -126,8 +118,9 @@ def check_request(document: object) -> PlanRequest:
     except INVALID as error:
         name = invalid_field(PlanRequest, error)
         if name is None:
-            raise InputError(f"a plan to be computed has {', '.join(_RULES)}.") from error
-        raise PlanRequestError(name, _RULES[name]) from error
+            fields = ", ".join(PlanRequest.__struct_fields__)
+            raise InputError(f"a plan to be computed has {fields}.") from error
+        raise PlanRequestError(name, _RULES.get(name, f"{name} is not of its type.")) from error
     _about("epsilon", lambda: Promise("proven", wanted.epsilon, delta="1e-6"))
     _about("delta", lambda: Promise("proven", "1", delta=wanted.delta))
     if wanted.window is not None:
@@ -159,7 +152,7 @@ def form_request(fields: Mapping[str, str]) -> dict[str, object]:
     ticked = {name: fields.get(name) == "yes" for name in ("compare", "accept_weak_promise")}
     # Origins that are left in the form count only with the deployment that has them.
     apart = fields.get("deployment") == "relay"
-    parties = {name: fields[name] or None for name in ("relay", "analyzer")} if apart else {}
+    parties = {name: fields.get(name) or None for name in ("relay", "analyzer")} if apart else {}
     if apart and None in parties.values():
         name = next(name for name, origin in parties.items() if origin is None)
         raise PlanRequestError(name, f"give the origin of the {name}, as https://{name}.example.")

@@ -377,12 +377,6 @@ class ViewCost(JsonObject):
     reason: str | None
 
 
-class ViewCosts(JsonObject):
-    local: ViewCost
-    reports: ViewCost
-    counts: ViewCost
-
-
 class EffectDocument(JsonObject):
     level: float
     power: float
@@ -403,7 +397,7 @@ class Prospect(JsonObject):
     single_report: str | None
     smallest_group: SmallestGroup
     observers: list[ObserverLine]
-    views: ViewCosts
+    views: dict[str, ViewCost]
     compare: Json | None
     crosses: dict[str, EffectDocument | None]
 

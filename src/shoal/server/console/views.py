@@ -55,7 +55,7 @@ from shoal.server.console.planner import (
     MAX_SURVEY_LENGTH,
     form_request,
 )
-from shoal.server.console.schemas import FIRST, MAX_CROWDS, PAGE, TextSearch
+from shoal.server.console.schemas import CROWDS, FIRST, MAX_CROWDS, PAGE, SECOND, TextSearch
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 from shoal.server.core.openapi import LARGEST_DOCUMENT, read_as
@@ -79,8 +79,6 @@ CROWDS_LISTED = 100
 """Crowds of a plan that can be chosen from a list; all can be chosen in the address."""
 MAX_FIELDS = 4000
 """Fields of a survey's form: a planned survey has at most 512 options, each with a label."""
-_LENGTHS = (2, 3, 6, 12, 24, 60)
-"""Crowds of a trend."""
 
 _LOCAL_PATH = re.compile(r"/(?!/)[A-Za-z0-9/?=&._%~-]*")
 """Where a sign-in may redirect to: a page of this console."""
@@ -309,8 +307,7 @@ async def trend(console: Console, request: Request) -> Response:
     document = await console.trend(request)
     (question,) = document["questions"]
     names = [crowd_name(plan, one["crowds"][0]) for one in document["crowds"]]
-    released = len(await _released(console, plan, MAX_CROWDS))
-    lengths = sorted({*(one for one in _LENGTHS if one < released), released, len(names)})
+    lengths = sorted({2, 3, 6, 12, 24, MAX_CROWDS, CROWDS.read(request)})
     return render(
         "trend",
         f"{plan.survey.heading}: {plan.survey[question].heading}",
@@ -319,69 +316,55 @@ async def trend(console: Console, request: Request) -> Response:
         path=console.path_of(plan),
         questions=[(one.name, one.heading) for one in plan.survey if one.kind != "text"],
         lengths=[(one, f"the last {one}") for one in lengths],
-        length=len(names),
+        length=CROWDS.read(request),
         trend=trend_section(plan.survey[question], document, names),
     )
 
 
 async def difference(console: Console, request: Request) -> Response:
-    """Show how two crowds differ; that of another plan is named by the plan's id and its number."""
+    """Show how two crowds differ; before the number of another plan's crowd is the plan's id."""
     record = console.plan_of(request)
     plan_id, _, number = request.query_params.get("second", "").rpartition(".")
     other = console.other_plan(request, plan_id) or record
-    if number and not re.fullmatch(r"[1-9]\d{0,14}", number, re.A):
-        raise Refusal(problems.BAD_PARAMETER.about("second"))
-    second = int(number) if number else None
-    document = await console.crowd_difference(request, FIRST.read_optional(request), second, other)
-    sides = [document[side]["crowds"][0] for side in ("first", "second")]
-    names = [crowd_name(one.plan, side) for one, side in zip((record, other), sides, strict=True)]
+    first, second = FIRST.read_optional(request), SECOND.convert(number) if number else None
+    document = await console.crowd_difference(request, first, second, other)
+    crowds = [document[side]["crowds"][0] for side in ("first", "second")]
+    plans = record.plan, other.plan
+    names = [crowd_name(plan, crowd) for plan, crowd in zip(plans, crowds, strict=True)]
     if other is not record:
-        names = [f"{one.plan.survey.name}, {name}"
-                 for one, name in zip((record, other), names, strict=True)]  # fmt: skip
-    chosen = int(sides[0]["name"]), int(sides[1]["name"])
-    own = await _crowd_choices(console, record.plan, chosen[0])
-    groups = [
-        (record.plan.survey.heading, "", await _crowd_choices(console, record.plan, chosen[1]))
-    ]
-    for one in console.plans_of(request):
-        if one.certificate is not None and one is not record:
-            listed = await _crowd_choices(console, one.plan, chosen[1] if one is other else 0)
-            groups.append(
-                (f"{one.plan.survey.heading} ({one.plan.id[:8]})", f"{one.plan.id}.", listed)
-            )
+        names = [f"{one.survey.name}, {name}" for one, name in zip(plans, names, strict=True)]
+    chosen = [int(one["name"]) for one in crowds]
+    comparable = [one.plan for one in console.plans_of(request) if one.certificate is not None]
     return render(
         "difference",
         f"{record.plan.survey.heading}: two crowds",
         token_of(request),
         plan=record.plan,
         path=console.path_of(record.plan),
-        first=chosen[0],
-        firsts=own,
-        second=f"{other.plan.id}.{chosen[1]}" if other is not record else f"{chosen[1]}",
+        first=str(chosen[0]),
+        firsts=await _crowd_choices(console, record.plan, chosen[0]),
+        second=f"{other.plan.id}.{chosen[1]}",
         seconds=[
-            (name, [(f"{begin}{number}", text) for number, text in listed])
-            for name, begin, listed in groups
-            if listed
+            (f"{one.survey.heading} ({one.id[:8]})",
+             await _crowd_choices(console, one, chosen[1] * (one == other.plan), f"{one.id}."))
+            for one in sorted(comparable, key=lambda one: one != record.plan)
         ],
         difference=difference_sections(record.plan.survey, document, *names),
-    )
+    )  # fmt: skip
 
 
-async def _released(console: Console, plan: Plan, length: int) -> list[CrowdRecord]:
-    """Return the released ones among the last crowds of a plan, the last one first."""
-    crowds = await console.in_store(console.store.some_crowds, plan.id, 0, length)
-    return [one for one in crowds if one.state == "released"]
-
-
-async def _crowd_choices(console: Console, plan: Plan, chosen: int) -> list[tuple[int, str]]:
-    """Return the last released crowds of a plan by number, and the chosen one, however old."""
+async def _crowd_choices(
+    console: Console, plan: Plan, chosen: int, prefix: str = ""
+) -> list[tuple[str, str]]:
+    """Return the last released crowds of a plan, and the chosen one, as values of a list."""
+    crowds = await console.in_store(console.store.some_crowds, plan.id, 0, CROWDS_LISTED)
     found = {
         one.number: crowd_name(plan, {"name": one.number, "window": one.window})
-        for one in await _released(console, plan, CROWDS_LISTED)
+        for one in crowds
+        if one.state == "released"
     }
-    if chosen and chosen not in found:
-        found[chosen] = f"crowd {chosen}"
-    return list(found.items())
+    every = ({chosen: f"crowd {chosen}"} if chosen else {}) | found
+    return [(f"{prefix}{number}", every[number]) for number in sorted(every, reverse=True)]
 
 
 # Changes to plans

@@ -350,6 +350,10 @@ class Parameter(Generic[T]):
         text = self.text(request)
         if text is None and self._default is not None:
             return self._default
+        return self.convert(text)
+
+    def convert(self, text: str | None) -> T:
+        """Return the value that a text stands for; refuse others."""
         try:
             value: T = msgspec.convert(text, self._kind, strict=False)
         except INVALID:

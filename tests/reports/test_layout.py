@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal import Choice, Number, Survey, plan, publish
-from shoal.reports.page import write_site
+from shoal.reports.site import SiteRelease, site_pages, write_pages
 from tests.axe import obstacles
 from tests.reports.test_publication import counted
 from tests.server.console_help import browser
@@ -38,7 +38,10 @@ PLAN = plan(
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     at = tmp_path_factory.mktemp("site") / "pages"
     agreed = PLAN
-    write_site({f"{n}": publish(agreed, counted(agreed, 2000, n)) for n in (1, 2)}, at)
+    tallies = [counted(agreed, 2000, n).named(f"{n}") for n in (1, 2)]
+    releases = [SiteRelease.of(agreed, one, "2026-11-18") for one in tallies]
+    write_pages(at, site_pages(releases))
+    publish(agreed, tallies[0]).write(at / "crowd-1.html")
     return at
 
 
@@ -48,7 +51,12 @@ def test_it_fits_and_keeps_nobody_out(folder: Path, width: int, scheme: str):
     with browser() as chromium:
         size = {"width": width, "height": 844}
         page = chromium.new_context(viewport=size, color_scheme=scheme).new_page()
-        for name in ("crowd-1", "trend", "difference-2-1", "index"):
+        for name in (
+            "crowd-1",
+            "index",
+            "browser/index",
+            f"browser/releases/{PLAN.id[:12]}-1/index",
+        ):
             page.goto((folder / f"{name}.html").as_uri())
             for _ in ("folded", "open"):
                 assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

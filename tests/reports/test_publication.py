@@ -102,7 +102,7 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "link"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from shoal import Choice, Flags, Number, Survey, Text, YesNo, plan, publish, simulate
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.text.decode import decode
-from shoal.analysis.trends import trend
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.reports import Publication, sections
@@ -28,8 +27,8 @@ from shoal.reports.formatting import (
     plain_shares,
     signed_points,
 )
-from shoal.reports.page import site
 from shoal.reports.sections import lead
+from shoal.reports.site import SiteRelease, site_pages
 from tests.reports.test_publication import HOSTILE, check_harmless, counted
 from tests.strategies import bounded
 
@@ -112,8 +111,9 @@ class TestShares:
             "\N{MINUS SIGN}10.0",
             "0.0",
         ]
-        made = {f"{n}": publish(PLAN, counted(PLAN, 500, n)) for n in range(2)}
-        text = unescape(site(made)["difference-2-1.html"])
+        tallies = [counted(PLAN, 500, n) for n in range(2)]
+        releases = [SiteRelease.of(PLAN, one, "") for one in tallies]
+        text = unescape(site_pages(releases)[f"{PLAN.survey.name}/index.html"]().decode())
         assert "percentage points" in text
         assert re.search(r"[+\N{MINUS SIGN}]\d+\.\d points", text)
         assert not re.search(r"[+\N{MINUS SIGN}]\d+\.\d\u202f%", text)
@@ -311,48 +311,10 @@ class TestWords:
         assert set(HOSTILE) <= set(page.said("bdi"))
         rows = list(csv.DictReader(io.StringIO(made.to_csv())))
         assert [row["option_title"] for row in rows if row["option"] == "o10"] == ["'=1+1"]
-        both = {f"{n}": publish(agreed, counted(agreed, 100, n)) for n in range(2)}
-        for text in site(both).values():
-            assert not re.search(r"<(img|b>|script>)", text)
-
-
-class TestSite:
-    def test_its_pages_are_those_of_the_documents(self):
-        tallies = [counted(PLAN, 1000, seed) for seed in (1, 2, 3)]
-        made = {f"week {n}": publish(PLAN, tally) for n, tally in enumerate(tallies)}
-        pages = site(made)
-        assert sorted(pages) == [
-            "crowd-1.html", "crowd-2.html", "crowd-3.html", "difference-2-1.html",
-            "difference-3-2.html", "index.html", "trend.html",
-        ]  # fmt: skip
-        (block,) = re.findall(r'id="document">(.*?)</script>', pages["trend.html"])
-        assert json.loads(block) == trend(PLAN, tallies).to_json()
-        links = set(re.findall(r'href="([^"]+)"', pages["index.html"]))
-        assert links == set(pages) - {"index.html"}
-        assert pages["crowd-2.html"] == made["week 1"].to_html()
-        ids = re.findall(r' id="([^"]+)"', pages["trend.html"])
-        assert len(set(ids)) == len(ids)
-
-    def test_names_are_text(self):
-        agreed = plan(Survey(HOSTILE[0], (Flags(HOSTILE[1], HOSTILE[2:5]),)), q="0.25")
-        made = {
-            name: publish(agreed, counted(agreed, 200, seed))
-            for seed, name in enumerate(HOSTILE[:3])
-        }
-        plain = plan(Survey("s", (Flags("f", ("a", "b", "c")),)), q="0.25")
-        usual = {f"{n}": publish(plain, counted(plain, 200, n)) for n in range(3)}
-        for name, text in site(made).items():
-            model = site(usual)[name]
-            tags = [set(re.findall(r"<(\w+)", page)) for page in (text, model)]
-            assert tags[0] == tags[1], name
-
-    def test_what_a_site_is_made_of(self):
-        with pytest.raises(InputError, match="at least one"):
-            site({})
-        other = plan(Survey("s", (YesNo("a"),)), q="0.25")
-        both = {"a": publish(PLAN, counted(PLAN, 100)), "b": publish(other, counted(other, 100))}
-        with pytest.raises(InputError, match="of one plan"):
-            site(both)
+        both = [SiteRelease.of(agreed, counted(agreed, 100, n), "") for n in range(2)]
+        pages = site_pages(both)
+        for make in [pages[path] for path in pages if path.endswith((".html", ".atom", ".svg"))]:
+            assert not re.search(rb"<(img|b>|script>)", make())
 
 
 class TestCommands:
@@ -368,15 +330,17 @@ class TestCommands:
         opened: list[str] = []
         monkeypatch.setattr("webbrowser.open", opened.append)
         assert run(["preview", "plan.json", "t1.json", "t2.json", "-o", "site"]) == 0
-        assert opened == [(at / "site" / "index.html").as_uri()]
-        assert "simulated data" in (at / "site/trend.html").read_text()
+        index = at / "site" / PLAN.survey.name / "index.html"
+        assert opened == [index.as_uri()]
+        assert "simulated data" in index.read_text()
+        assert "over releases" in index.read_text()
         assert run(["preview", "plan.json", "t1.json", "-o", "site", "--no-open"]) == 2
         assert len(opened) == 1
 
     def test_preview_takes_a_temporary_folder(self, at: Path, capsys: pytest.CaptureFixture[str]):
         assert run(["preview", "plan.json", "t1.json", "--no-open", "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
-        assert document["pages"] == ["crowd-1.html", "index.html"]
+        assert {"index.html", f"{PLAN.survey.name}/index.html"} <= set(document["pages"])
         assert Path(document["index"]).exists()
 
     def test_several_tallies_are_published_as_a_folder(
@@ -385,7 +349,7 @@ class TestCommands:
         assert run(["publish", "plan.json", "t1.json", "t2.json", "-o", "r.html"]) == 2
         assert "make a folder" in capsys.readouterr().err
         assert run(["publish", "plan.json", "t1.json", "t2.json", "-o", "pages"]) == 0
-        assert (at / "pages" / "difference-2-1.html").exists()
+        assert (at / "pages" / PLAN.survey.name / "index.html").exists()
 
     def test_candidates(self, at: Path, capsys: pytest.CaptureFixture[str]):
         WORDS.write("words.json")

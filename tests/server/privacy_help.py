@@ -264,7 +264,9 @@ def serving(folder: Path, *plans: Plan, before: str = "", **settings: Any) -> It
     options = {"public": "127.0.0.1:0", "console": "127.0.0.1:0", "min_free_megabytes": 0} | WIDE
     options |= settings
     words = ["serve", "--data", str(data), "--json", "--honest", "all", *map(str, files)]
-    words += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        words.append(flag if value is True else f"{flag}={value}")
     errors = folder / "stderr"
     program = f"{before}\nimport sys\nfrom shoal.cli import main\nsys.exit(main())"
     root = str(Path(shoal.__file__).parent.parent)

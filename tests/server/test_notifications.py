@@ -6,9 +6,11 @@ import asyncio
 import base64
 import hashlib
 import json
+import queue
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,12 @@ from shoal.cli import run
 from shoal.errors import InputError
 from shoal.server import Collector, RelaySettings, Settings
 from shoal.server.core import notifications, problems
-from shoal.server.core.notifications import Notifier, make_channels
+from shoal.server.core.notifications import Notice, Notifier, Webhook, make_channels
 from shoal.server.core.problems import Problem
 from shoal.server.doctor.examine import examine
 from shoal.server.storage.database import StorageError
 from tests.server.analyzer import relay_help as beside
+from tests.server.crash_help import Served
 from tests.server.notification_help import Received, mail_server, webhook
 from tests.server.postgres_help import needs_postgres, the_server
 from tests.server.privacy_help import NOW, World, in_world
@@ -163,6 +166,33 @@ class TestReleases:
         inside(lambda world: turn(world.collector), tmp_path, notify_webhook=hook.url)
         first, second = verified(hook, tmp_path)
         assert first == second
+
+    @pytest.mark.slow
+    def test_a_killed_process_repeats_the_id(self, tmp_path: Path):
+        """It is killed while the receiver has the notice and has not responded."""
+        ids: queue.Queue[str] = queue.Queue()
+        goes_on = threading.Event()
+
+        class Handler(QuietHandler):
+            def do_POST(self) -> None:
+                ids.put(self.headers["webhook-id"])
+                goes_on.wait(120)
+                with suppress(OSError):  # the process may be gone
+                    self.send_response_only(204)
+                    self.end_headers()
+
+        with handled_by(Handler) as port:
+            options = ("--notify-webhook", f"http://127.0.0.1:{port}/")
+            with Served(tmp_path / "data", FLAGS, *options) as served:
+                try:
+                    assert served.post(upload(FLAGS, 50, 1))[0] == 202
+                    first = ids.get(timeout=120)
+                    served.kill()
+                finally:
+                    goes_on.set()
+                served.start()
+                assert ids.get(timeout=120) == first
+                assert served.stop() == 0
 
     def test_nothing_is_told_of_the_time_without_a_receiver(self, tmp_path: Path, hook: Received):
         async def story(world: World) -> None:
@@ -554,6 +584,20 @@ class TestSettings:
         path.write_text("whsec_c2hvcnQ=\n")
         with pytest.raises(InputError, match="24 to 64 bytes"):
             make_channels(settings, tmp_path)
+
+    def test_signatures_are_those_of_standard_webhooks(
+        self, hook: Received, monkeypatch: pytest.MonkeyPatch
+    ):
+        """The example of its reference implementations."""
+        secret = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+        body = '{"test": 2432232314}'
+        monkeypatch.setattr("time.time", lambda: 1614265330.5)
+        Webhook(hook.url, secret).send(Notice("msg_p5jXN8AQM9LWM0D4loKWxJek", "", "", body, 0))
+        ((headers, received),) = hook
+        assert received.decode() == body
+        assert headers["webhook-timestamp"] == "1614265330"
+        expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+        assert headers["webhook-signature"] == expected
 
     def test_every_service_has_them(self):
         given = {"SHOAL_NOTIFY_WEBHOOK": "https://hook.example", "SHOAL_NOTIFY_BEFORE_DAYS": "3"}

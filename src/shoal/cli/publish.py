@@ -37,13 +37,13 @@ class _Crowds:
     fdr: float = cli.FDR
     level: float = cli.LEVEL
 
-    def publications(self, **wanted: Any) -> dict[str, Publication]:
-        """Return a publication of each tally, by the name of its crowd or its file."""
+    def releases(self, **wanted: Any) -> list[SiteRelease]:
+        """Return a release of each tally, with the name of its crowd or its file."""
         from shoal.analysis.text.decode import decode, read_candidates
-        from shoal.reports import publish
+        from shoal.reports.site import SiteRelease, slug
 
         plan = Plan.read(self.plan_file)
-        found: dict[str, Publication] = {}
+        found: dict[str, SiteRelease] = {}
         for file in self.tally_files:
             tally = read_tally(plan, file)
             texts = []
@@ -54,8 +54,10 @@ class _Crowds:
             name = str(tally.crowds[0]) if len(tally.crowds) == 1 else file.stem
             if tally.crowds[0].unnamed or name in found:
                 name = file.stem if file.stem not in found else str(file)
-            found[name] = publish(plan, tally, level=self.level, texts=texts, **wanted)
-        return found
+            release = SiteRelease.of(plan, tally, day="")
+            about = {"level": self.level, "texts": texts, **wanted}
+            found[name] = replace(release, name=slug(name), label=name, about=about)
+        return list(found.values())
 
 
 @cli.command("shoal publish plan.json tally.json -o report.html")
@@ -74,25 +76,25 @@ def publish(
 
     The plan's certificate is included. The page is one file that loads nothing from elsewhere.
     A file or folder of reports in place of a tally is counted first, as one crowd. Several tallies
-    make a folder: a page for each, a trend over them and their differences. A tally of fewer
-    reports than the plan's crowd is refused (exit code 3).
+    make a folder: a page for each, a trend over them and the difference of the last two. A tally of
+    fewer reports than the plan's crowd is refused (exit code 3).
     """
-    from shoal.reports.page import check_folder, write_site
     from shoal.reports.publication import check_suffix
+    from shoal.reports.site import site_pages, write_pages
 
     many = len(crowds.tally_files) > 1
     if many and output.suffix:
         raise InputError(f"several tallies make a folder of pages; {output.name!r} names a file.")
     if many:
-        check_folder(output)
+        _check_folder(output)
     else:
         check_suffix(output)
     for source in (crowds.plan_file, *crowds.tally_files):
         cli.check_not_same(source, output)
-    found = crowds.publications(interval=interval, target=target, title=title, date=date)
-    publication, *_ = found.values()
+    found = crowds.releases(interval=interval, target=target, title=title, date=date)
+    publication = found[0].publication()
     if many:
-        write_site(found, output, crowds.level)
+        write_pages(output, site_pages(found))
     else:
         publication.write(output)
     return out.Result(publication.to_json(), _show(publication, output))
@@ -118,22 +120,28 @@ def preview(
 ) -> out.Result:
     """Open the pages of crowds in a browser, from files.
 
-    One page for each tally; with several tallies also a trend over them and the difference of
-    each and the one before. The pages are files that load nothing from elsewhere, and no server
+    One page for each tally; with several tallies also a trend over them and the difference of the
+    last two. The pages are files that load nothing from elsewhere, and no server
     runs. A tally of fewer reports than the plan's crowd is refused (exit code 3).
     """
-    from shoal.reports.page import check_folder, write_site
+    from shoal.reports.site import site_pages, write_pages
 
     if output is not None:
-        check_folder(output)
-    found = crowds.publications()
+        _check_folder(output)
+    found = crowds.releases()
     folder = Path(tempfile.mkdtemp(prefix="shoal-")) if output is None else output
-    write_site(found, folder, crowds.level)
-    index = folder / "index.html"
+    pages = site_pages(found)
+    write_pages(folder, pages)
+    index = folder / found[0].survey / "index.html"
     if not no_open:
         webbrowser.open(index.absolute().as_uri())
-    pages = sorted(one.name for one in folder.iterdir())
-    return out.Result({"index": str(index), "pages": pages}, f"written to {index}")
+    return out.Result({"index": str(index), "pages": sorted(pages)}, f"written to {index}")
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that is not empty, so that the pages of two sites never mix."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise InputError(f"{folder} exists and is not an empty folder; name another one.")
 
 
 @cli.command("shoal site public plan.json monday.json tuesday.json")
@@ -153,7 +161,7 @@ def site(
     collector. Run it again to add releases: those that were written stay as they are. Files that it
     did not write are not touched.
     """
-    from shoal.reports.site import read_manifest, site_pages, write_pages
+    from shoal.reports.site import check_public, read_manifest, site_pages, write_pages
 
     if (collector is None) == (not files):
         raise InputError("give the files of plans and tallies, or --collector.")
@@ -168,6 +176,8 @@ def site(
         if token_file is None:
             raise InputError("--collector needs --token-file, a file with an analyst's token.")
         found = list(_of_collector(ConsoleClient(collector, token_file, "--token-file")))
+    for one in found:
+        check_public(one.plan)
     releases = [replace(one, day=days.get(one.key, one.day)) for one in found]
     pages = site_pages(releases, url) | {".nojekyll": lambda: b""}
     change = write_pages(output, pages, {one.key: one.day for one in releases})
@@ -189,17 +199,17 @@ def _of_files(files: tuple[Path, ...]) -> Iterator[SiteRelease]:
     from shoal.reports.site import SiteRelease, check_crowds
 
     read = (Plan.read(path) for path in files if kind_of(path) == "plan")
-    plans, tallies = {plan.id: plan for plan in read}, dict[str, list[Tally]]()
+    plans, tallies = {plan.id: plan for plan in read}, list[tuple[Plan, Tally]]()
     for path in files:
         if kind_of(path) != "plan":
             document = read_json(path, "tally", TallyError)
             named = document.get("plan") if isinstance(document, Mapping) else None
             if named not in plans:
                 raise InputError(f"{path} is not a tally of one of the plans given; add its plan.")
-            tallies.setdefault(named, []).append(Tally.read(path, plans[named]))
-    for plan_id, found in tallies.items():
-        check_crowds(found)
-        yield from (SiteRelease.of(plans[plan_id], one, _today()) for one in found)
+            tallies.append((plans[named], Tally.read(path, plans[named])))
+    for plan in plans.values():
+        check_crowds([tally for of, tally in tallies if of == plan])
+    yield from (SiteRelease.of(plan, tally, _today()) for plan, tally in tallies)
 
 
 def _of_collector(console: ConsoleClient) -> Iterator[SiteRelease]:

@@ -355,8 +355,23 @@ class Certificate(Displayed):
             f" {flips}",
             *honest,
             *self._assumptions_of_parties(),
+            *self._assumptions_of_devices(),
             f"Against {alone} only the local epsilon of {round_up(self.local_epsilon)} holds.",
         )
+
+    def _assumptions_of_devices(self) -> list[str]:
+        """Say what questions about a device's past add: how often it reports, and when it began."""
+        if not self.survey.about_past:
+            return []
+        most = self.survey.reports_per_device
+        often = "one report in every window" if most is None else f"{most:,} reports in all"
+        often = "one report in all" if most == 1 else often
+        return [
+            f"A device answers from its own past and makes {often}. After its data are deleted,"
+            " restored or installed anew it is a new device: the reports of both compose.",
+            "No epsilon covers when a device reports: the network, the collector or the relay"
+            " learns from the window of its report roughly when its use began.",
+        ]
 
     def _assumptions_of_parties(self) -> list[str]:
         words, shared = [], isinstance(self.parties, Aggregators)

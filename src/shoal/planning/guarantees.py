@@ -87,7 +87,10 @@ class Guarantee:
 
 
 def releases_a_year(plan: Plan) -> int:
-    return 1 if plan.window is None else releases_in_a_year(plan.window)
+    if plan.window is None:
+        return 1
+    most, year = plan.survey.reports_per_device, releases_in_a_year(plan.window)
+    return year if most is None else min(year, most)
 
 
 def guarantees(plan: Plan, delta: str) -> dict[Covered, Guarantee]:
@@ -139,9 +142,9 @@ def _local_with_times(plan: Plan, reports: int) -> Decimal:
 def _forever(plan: Plan) -> Decimal:
     if plan.memory is not None:
         return local_epsilon(plan.survey.differing_bits, plan.memory.q1)
-    if plan.window is not None and not plan.q.is_blind:
-        return Decimal("Infinity")
-    return _local(plan, plan.max_reports_per_person)
+    if (most := plan.reports_per_device) is not None:
+        return _local(plan, most)
+    return _local(plan, 0) if plan.q.is_blind else Decimal("Infinity")
 
 
 @lru_cache(maxsize=256)

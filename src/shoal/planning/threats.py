@@ -92,6 +92,29 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
     collector | local | 23.0
     any of these colluding | local | 23.0
     """
+    found = _observers(certificate, epsilon)
+    of_all = _reader_of_all(certificate, found[0])
+    return found if of_all is None else [found[0], of_all, *found[1:]]
+
+
+def _reader_of_all(certificate: Certificate, reader: Observer) -> Observer | None:
+    """Return the reader of all releases that a device reports to, if that is several and bounded.
+
+    With permanent flips releases do not compose, and only the local epsilons are claimed.
+    """
+    reports = certificate.survey.reports_per_device
+    if reports is None or reports == 1:
+        return None
+    who, sees = "reader of all releases", f"all {reports:,} releases that one device may be in"
+    if certificate.memory is None and certificate.reports_per_person == 1:
+        epsilon = certificate.compose(reports).epsilon(delta=reader.delta)
+        words = f"Each release keeps its promise; a device makes {reports:,} reports at most."
+        return Observer(who, sees, epsilon, reader.delta, "theorem", words)
+    one = _alone(certificate, who, sees)
+    return replace(one, epsilon=round_up(reports * certificate.reports_per_person * one.epsilon))
+
+
+def _observers(certificate: Certificate, epsilon: float) -> list[Observer]:
     proven = certificate.delta(epsilon=epsilon).high
     counts = certificate.view == "counts"
     reader = Observer(

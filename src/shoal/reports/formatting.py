@@ -292,6 +292,25 @@ def sum_note(estimates: Mapping[str, Any]) -> list[str]:
     return [] if note is None else [note[0].upper() + note[1:]]
 
 
+def count_text(row: Mapping[str, Any], reports: int) -> str:
+    """Return a count with its interval, rounded outwards, as short as is true.
+
+    >>> count_text({"constrained": 1240.2, "low": 1230.9, "high": 1249.1}, 10_000)
+    '1,240 ± 10'
+    >>> count_text({"constrained": 3.0, "low": -20.0, "high": 30.0}, 10_000)
+    '0 to 30'
+    """
+    low, high = max(math.floor(row["low"]), 0), min(math.ceil(row["high"]), reports)
+    if row.get("incompatible") or (low <= 0 and high >= reports):
+        return "not known"
+    count = round(row["constrained"])
+    low, high = min(low, count), max(high, count)
+    margin = max(count - low, high - count)
+    if count - margin < 0 or count + margin > reports:
+        return f"{low:,} to {high:,}"
+    return f"{count:,} ± {margin:,}"
+
+
 def release_note(plan: Plan) -> list[str]:
     """Return a sentence about what is released, if it is less than the reports."""
     if plan.view == "reports":

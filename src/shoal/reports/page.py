@@ -1,7 +1,7 @@
 """Self-contained pages: no request, no script, readable without colour.
 
-`page` is one publication, `site` a folder of pages for several crowds. The HTML is in `templates`;
-it escapes every value that is not markup.
+`page` is one publication; `site.py` makes a site of several. The HTML is in `templates`; it escapes
+every value that is not markup.
 """
 
 from __future__ import annotations
@@ -10,20 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
 
 from shoal.analysis.crowds import in_crowds
-from shoal.analysis.retention import curves_of
-from shoal.analysis.screening import screen
-from shoal.analysis.trends import crowd_difference, trend
-from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 from shoal.reports.charts import WIDTHS, page_layout
-from shoal.reports.experiments import retention_section
 from shoal.reports.formatting import (
     SIMULATED,
     THIN,
@@ -41,19 +35,12 @@ from shoal.reports.protection import (
     one_crowd,
 )
 from shoal.reports.sections import (
-    difference_sections,
     lead,
     option_table,
     paragraphs,
     question_sections,
-    trend_section,
 )
 from shoal.reports.tables import Table, TableRow
-from shoal.support.files import write_text
-
-if TYPE_CHECKING:
-    from shoal.reports.publication import Publication
-
 
 _INTERVALS = {
     "exact": "Each range contains the true share with a probability of at least {level}, whatever"
@@ -191,71 +178,3 @@ def _escape_markdown(text: str) -> str:
     \<b\> a\|b \*c\*
     """
     return re.sub(r"([\\`*_\[\]<>|~#&:@$])", r"\\\1", text)
-
-
-def site(publications: Mapping[str, Publication], level: float = 0.95) -> dict[str, str]:
-    """Return the pages of one or more crowds by their file names; `index.html` leads to all.
-
-    The publications are of one plan, by the display names of their crowds. The intervals of trends
-    and differences hold together at `level`.
-    """
-    names, crowds = list(publications), list(publications.values())
-    if not crowds:
-        raise InputError("a site needs at least one crowd.")
-    plan = crowds[0].plan
-    if any(one.plan != plan for one in crowds):
-        raise InputError("all crowds of a site are of one plan; make one site for each plan.")
-    tallies = [one.estimates.tally for one in crowds]
-    pages = {f"crowd-{number}.html": one.to_html() for number, one in enumerate(crowds, 1)}
-    links = []
-    if len(crowds) > 1:
-        document = trend(plan, tallies, level).to_json()
-        sections = [
-            trend_section(plan.survey[question], document, names, f"trend-{number}")
-            for number, question in enumerate(document["questions"], 1)
-        ]
-        title = f"{plan.survey.heading}: over crowds"
-        pages["trend.html"] = _site_page("trend", title, document=document, sections=sections)
-        links.append(("How the answers change over crowds", "trend.html"))
-    if curves := curves_of(plan, tallies, level):
-        shown = {name: curve.to_json() for name, curve in curves.items()}
-        (asked,) = plan.survey.retention
-        sections = [retention_section(asked.heading, shown)]
-        title = f"{plan.survey.heading}: retention"
-        pages["retention.html"] = _site_page("trend", title, document=shown, sections=sections)
-        links.append(("Who comes back", "retention.html"))
-    title = f"{plan.survey.heading}: two crowds"
-    for place in range(1, len(crowds)):
-        file = f"difference-{place + 1}-{place}.html"
-        first, second = ((plan, tallies[one]) for one in (place, place - 1))
-        document = crowd_difference(first, second, level).to_json()
-        found = difference_sections(plan.survey, document, names[place], names[place - 1])
-        pages[file] = _site_page("difference", title, document=document, difference=found)
-        links.append((f"{names[place]} minus {names[place - 1]}", file))
-    listed = [
-        (name, f"crowd-{number}.html", f"{tally.reports:,}", screen(plan, tally).suspicious)
-        for number, (name, tally) in enumerate(zip(names, tallies, strict=True), 1)
-    ]
-    promise = crowds[0].to_json()["promise"]["short"]
-    title = crowds[0].title or plan.survey.heading
-    index = _site_page("index", title, promise=promise, crowds=listed, links=links)
-    return {"index.html": index, **pages}
-
-
-def _site_page(template: str, title: str, **values: Any) -> str:
-    return render(f"{template}.html", css=style_sheet(), title=title, **values)
-
-
-def write_site(publications: Mapping[str, Publication], folder: Path, level: float = 0.95) -> None:
-    """Write a site to a new or empty folder."""
-    pages = site(publications, level)
-    check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages.items():
-        write_text(folder / name, text)
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that is not empty, so that the pages of two sites never mix."""
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise InputError(f"{folder} exists and is not an empty folder; name another one.")

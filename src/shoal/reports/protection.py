@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.analysis.crowds import in_crowds
 from shoal.analysis.tally import Tally
+from shoal.errors import PrivacyRefusal
 from shoal.planning.composition import composed_delta, composed_epsilon
 from shoal.planning.guarantees import GuaranteeOverTime, guarantees_over_time
 from shoal.planning.threats import single_report, what_holds
@@ -154,7 +155,10 @@ def promise_of_releases(releases: Mapping[Plan, int]) -> str:
 
     Releases of one plan compose; the bounds of several plans add up (basic composition, theorem).
     """
-    bounds = [_over_all(plan, count) for plan, count in releases.items()]
+    try:
+        bounds = [_over_all(plan, count) for plan, count in releases.items()]
+    except PrivacyRefusal:
+        return "Nothing is proven for a person who is in several releases."
     epsilon = text_up(round_up(math.fsum(one.epsilon for one in bounds)), 4)
     delta = math.fsum(one.delta for one in bounds)
     person = f"For a person who is in all {sum(releases.values()):,} releases"

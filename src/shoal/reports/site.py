@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -19,12 +18,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
-from shoal.analysis.estimates import estimate
+from shoal.analysis.estimates import check_crowd, estimate
 from shoal.analysis.retention import curves_of
 from shoal.analysis.tally import Tally
-from shoal.analysis.trends import Trend
+from shoal.analysis.trends import Trend, crowd_difference
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.certificate import compute_promise
 from shoal.protocol.plan import Plan
@@ -32,6 +29,7 @@ from shoal.protocol.questions import Question
 from shoal.reports.experiments import retention_section
 from shoal.reports.formatting import (
     SIMULATED,
+    count_text,
     count_unit,
     crowd_name,
     shown_labels,
@@ -40,8 +38,8 @@ from shoal.reports.formatting import (
 from shoal.reports.page import crowd_text, page, render, style_sheet
 from shoal.reports.protection import promise_of_releases
 from shoal.reports.publication import Publication, publish
-from shoal.reports.sections import lead, trend_section
-from shoal.reports.svg import FONT, element, text_width
+from shoal.reports.sections import difference_sections, lead, trend_section
+from shoal.reports.svg import badge
 from shoal.support.files import canonical_json, read_json, write_json, write_whole
 
 MANIFEST = ".shoal-site.json"
@@ -66,7 +64,7 @@ class SiteRelease:
     """One release of a site: how it is listed, and how its tally is read.
 
     `name` is unique among the releases of the plan. `day` (YYYY-MM-DD) stands in feeds and lists,
-    and orders releases; no page of the release itself shows it.
+    and orders releases; no page of the release itself shows it. `about` are options of `publish`.
     """
 
     plan: Plan
@@ -75,37 +73,34 @@ class SiteRelease:
     reports: int
     day: str
     read: Callable[[], Tally]
-    remarks: tuple[str, ...] = ()
+    crowds: int = 1
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, tally: Tally, day: str) -> SiteRelease:
         """Return the release of a tally in hand; a crowd without a name is named by its content."""
+        check_crowd(plan, tally)
         first, label = tally.crowds[0], tally.in_words
         name = hashlib.sha256(canonical_json(tally.to_json())).hexdigest()[:8]
         if len(tally.crowds) == 1 and first.name is not None:
             name = slug(first.name)
-            label = crowd_name(plan, first.to_json()) if first.window is not None else str(first)
-        return cls(plan, name, label, tally.reports, day, lambda: tally)
+            label = str(first) if first.window is None else crowd_name(plan, first.to_json())
+        return cls(plan, name, label, tally.reports, day, lambda: tally, len(tally.crowds))
 
     @classmethod
     def of_crowd(
-        cls,
-        plan: Plan,
-        crowd: Mapping[str, Any],
-        day: str,
-        read: Callable[[], Tally],
+        cls, plan: Plan, crowd: Mapping[str, Any], day: str, read: Callable[[], Tally]
     ) -> SiteRelease:
         """Return the release of a collector's or analyzer's crowd, from its line in a list."""
-        unreadable = crowd.get("unreadable")
-        return cls(
-            plan,
-            str(crowd["number"]),
-            crowd_name(plan, {"name": crowd["number"], "window": crowd["window"]}),
-            crowd["reports"],
-            day,
-            read,
-            (unreadable_note(plan, unreadable),) if unreadable else (),
-        )
+        name, unreadable = str(crowd["number"]), crowd.get("unreadable")
+        label = crowd_name(plan, {"name": name, "window": crowd["window"]})
+        about = {"remarks": [unreadable_note(plan, unreadable)]} if unreadable else {}
+        return cls(plan, name, label, crowd["reports"], day, read, 1, about)
+
+    @property
+    def survey(self) -> str:
+        """The part of its address that it has in common with the survey's other releases."""
+        return slug(self.plan.survey.name)
 
     @property
     def key(self) -> str:
@@ -118,8 +113,7 @@ class SiteRelease:
 
 @lru_cache(4)
 def _publication(release: SiteRelease) -> Publication:
-    check_public(release.plan)
-    return publish(release.plan, release.read(), remarks=release.remarks)
+    return publish(release.plan, release.read(), **release.about)
 
 
 def is_for_readers(plan: Plan) -> bool:
@@ -144,7 +138,7 @@ def slug(name: str) -> str:
     >>> slug("browser"), slug("Füße & Co")
     ('browser', 'fue-co-31b54d5a')
     """
-    if re.fullmatch("(?!.*-[0-9a-f]{8}$)[a-z0-9]+(-[a-z0-9]+)*", name) and len(name) <= 60:
+    if re.fullmatch("(?!(.*-)?[0-9a-f]{8}$)[a-z0-9]+(-[a-z0-9]+)*", name) and len(name) <= 60:
         return name
     return _hashed(name)
 
@@ -171,41 +165,25 @@ def _slugs(names: Iterable[str]) -> dict[str, str]:
 # The site
 
 
-def _place(release: SiteRelease) -> tuple[str, str, int, str]:
-    """Return what orders releases: their days, then the numbers that are their names."""
-    return release.day, release.plan.id, len(release.name), release.name
-
-
-def site_pages(releases: Iterable[SiteRelease], url: str = "") -> Pages:
+def site_pages(releases: Sequence[SiteRelease], url: str = "") -> Pages:
     """Return the site of releases, of one survey or several; plans of one survey share an address.
 
-    `url` is where the site will be; with it, feeds have absolute links.
+    The releases of a plan are given in their order. `url` is where the site will be; with it, feeds
+    have absolute links.
     """
+    recent = sorted(releases, key=lambda one: one.day)[::-1]
     surveys: dict[str, list[SiteRelease]] = {}
-    for one in sorted(releases, key=_place, reverse=True):
-        surveys.setdefault(slug(one.plan.survey.name), []).append(one)
-    surveys = dict(sorted(surveys.items()))
-    recent = sorted(
-        ((address, one) for address, found in surveys.items() for one in found),
-        key=lambda pair: pair[1].day,
-        reverse=True,
-    )
-    pages: Pages = {
+    for one in recent:
+        surveys.setdefault(one.survey, []).append(one)
+    pages: Pages = {}  # in the order of writing: a page comes after those that it links to
+    for survey, found in surveys.items():
+        heading, feed = found[0].plan.survey.heading, f"{survey}/feed.atom"
+        pages |= {f"{survey}/{path}": make for path, make in _survey_pages(found).items()}
+        pages[feed] = partial(_feed, heading, found, url, feed)
+    return pages | {
         "index.html": partial(_index, surveys),
         "feed.atom": partial(_feed, "Results", recent, url, "feed.atom"),
     }
-    for address, found in surveys.items():
-        of_survey = _survey_pages(found) | {
-            "feed.atom": partial(
-                _feed,
-                found[0].plan.survey.heading,
-                [(address, one) for one in found],
-                url,
-                f"{address}/feed.atom",
-            )
-        }
-        pages |= {f"{address}/{path}": make for path, make in of_survey.items()}
-    return pages
 
 
 def is_immutable(address: str) -> bool:
@@ -220,13 +198,7 @@ def is_immutable(address: str) -> bool:
 
 
 def _survey_pages(releases: Sequence[SiteRelease]) -> Pages:
-    latest = releases[0]
-    pages: Pages = {
-        "index.html": partial(_survey_page, releases),
-        "latest.json": lambda: _json(latest.publication().to_json()),
-        "latest.csv": lambda: latest.publication().to_csv().encode(),
-    }
-    pages |= {path: partial(badge.svg, latest) for path, badge in _badges(latest.plan).items()}
+    latest, pages = releases[0], Pages()
     for one in releases:
         folder = f"{_RELEASES}/{one.key}"
         if f"{folder}/index.html" in pages:
@@ -236,7 +208,12 @@ def _survey_pages(releases: Sequence[SiteRelease]) -> Pages:
         pages[f"{folder}/index.html"] = partial(_release_page, one)
         for name, make in _DATA.items():
             pages[f"{folder}/{name}"] = partial(make, one)
-    return pages
+    pages |= {path: partial(one.svg, latest) for path, one in _badges(latest.plan).items()}
+    return pages | {
+        "latest.json": lambda: _json(latest.publication().to_json()),
+        "latest.csv": lambda: latest.publication().to_csv().encode(),
+        "index.html": partial(_survey_page, releases),
+    }
 
 
 def _json(document: object) -> bytes:
@@ -275,14 +252,13 @@ def _release_page(release: SiteRelease) -> bytes:
               ("Certificate", "certificate.json")],
         together="This holds for this release by itself; the survey's page says what holds for a"
         " person who is in several.",
-        trends=[],
     )  # fmt: skip
 
 
 def _survey_page(releases: Sequence[SiteRelease]) -> bytes:
-    latest, together = releases[0], ""
-    if len(releases) > 1:
-        together = promise_of_releases(Counter(one.plan for one in releases))
+    latest, plans = releases[0], Counter[Plan]()
+    for one in releases:
+        plans[one.plan] += one.crowds
     return _page(
         latest,
         label=latest.label,
@@ -290,11 +266,12 @@ def _survey_page(releases: Sequence[SiteRelease]) -> bytes:
         home="../index.html",
         data=[("JSON", "latest.json"), ("CSV", "latest.csv"), ("Atom feed", "feed.atom"),
               ("Certificate", f"{_RELEASES}/{latest.key}/certificate.json")],
-        together=together,
+        together=promise_of_releases(plans) if len(releases) > 1 else "",
         trends=[*_retention(releases), *_trends(releases)],
+        difference=_difference(releases),
         releases=releases,
-        plans=len({one.plan for one in releases}),
-        badges=[(badge.name, path) for path, badge in _badges(latest.plan).items()],
+        plans=len(plans),
+        badges=[(one.name, path) for path, one in _badges(latest.plan).items()],
     )  # fmt: skip
 
 
@@ -326,20 +303,32 @@ def _retention(releases: Sequence[SiteRelease]) -> Iterator[dict[str, Any]]:
         yield retention_section(plan.survey.retention[0].heading, shown)
 
 
+def _difference(releases: Sequence[SiteRelease]) -> dict[str, Any] | None:
+    """Return how the last two releases differ; None if there are not two that can be compared."""
+    if len(releases) < 2:
+        return None
+    last, before = releases[:2]
+    try:
+        found = crowd_difference((last.plan, last.read()), (before.plan, before.read()))
+    except InputError:  # the surveys of the two plans have no option in common
+        return None
+    return difference_sections(last.plan.survey, found.to_json(), last.label, before.label)
+
+
 def _index(surveys: Mapping[str, Sequence[SiteRelease]]) -> bytes:
     rows = [
         (found[0].plan.survey.heading, address, found[0], len(found), _promise(found[0].plan))
         for address, found in surveys.items()
     ]
-    return render("site_index.html", css=style_sheet(), title="Results", surveys=rows).encode()
+    return render("index.html", css=style_sheet(), title="Results", surveys=rows).encode()
 
 
 def _promise(plan: Plan) -> str:
     return compute_promise(plan).in_words
 
 
-def _feed(title: str, releases: Sequence[tuple[str, SiteRelease]], url: str, address: str) -> bytes:
-    """Return an Atom feed (RFC 4287) of releases, each with the address of its survey."""
+def _feed(title: str, releases: Sequence[SiteRelease], url: str, address: str) -> bytes:
+    """Return an Atom feed (RFC 4287) of releases, the last one first."""
     # Without the site's URL, links are relative to the feed.
     base = f"{url.rstrip('/')}/" if url else "../" * address.count("/")
     return render(
@@ -347,10 +336,10 @@ def _feed(title: str, releases: Sequence[tuple[str, SiteRelease]], url: str, add
         title=title,
         id=f"{base}{address}" if url else f"urn:shoal:results:{address}",
         link=f"{base}{address}" if url else "feed.atom",
-        updated=releases[0][1].day if releases else "1970-01-01",
+        updated=releases[0].day if releases else "",
         entries=[
-            (one, f"{base}{survey}/{_RELEASES}/{one.key}/index.html", _promise(one.plan))
-            for survey, one in releases[:_ENTRIES]
+            (one, f"{base}{one.survey}/{_RELEASES}/{one.key}/index.html", _promise(one.plan))
+            for one in releases[:_ENTRIES]
         ],
     ).encode()
 
@@ -400,54 +389,6 @@ def _badges(plan: Plan) -> dict[str, _Badge]:
             for label, short in _slugs(question.labels).items():
                 badges[f"{path}/{short}.svg"] = _Badge(question, label)
     return badges
-
-
-def count_text(row: Mapping[str, Any], reports: int) -> str:
-    """Return a count with its interval, rounded outwards, as short as is true.
-
-    >>> count_text({"constrained": 1240.2, "low": 1230.9, "high": 1249.1}, 10_000)
-    '1,240 ± 10'
-    >>> count_text({"constrained": 3.0, "low": -20.0, "high": 30.0}, 10_000)
-    '0 to 30'
-    """
-    low, high = max(math.floor(row["low"]), 0), min(math.ceil(row["high"]), reports)
-    if row.get("incompatible") or (low <= 0 and high >= reports):
-        return "not known"
-    count = round(row["constrained"])
-    low, high = min(low, count), max(high, count)
-    margin = max(count - low, high - count)
-    if count - margin < 0 or count + margin > reports:
-        return f"{low:,} to {high:,}"
-    return f"{count:,} ± {margin:,}"
-
-
-def badge(name: str, value: str, title: str) -> bytes:
-    """Return a picture of a name and a value, with colours that stand on any page."""
-    size, height = 11.0, 20
-    name = name if len(name) <= 40 else f"{name[:39]}\N{HORIZONTAL ELLIPSIS}"
-    left, right = (math.ceil(text_width(text) * size / 14) + 12 for text in (name, value))
-
-    def half(text: str, x: int, width: int, colour: str) -> Markup:
-        centre = {"x": f"{x + width / 2:g}", "y": "14", "text_anchor": "middle"}
-        return element("rect", x=x, width=width, height=height, fill=colour) + element(
-            "text", text, **centre, fill="#fff", textLength=width - 12,
-            lengthAdjust="spacingAndGlyphs", unicode_bidi="isolate",
-        )  # fmt: skip
-
-    drawn = element(
-        "svg",
-        element("title", title),
-        half(name, 0, left, "#3d4651"),
-        half(value, left, right, "#1f6f9f"),
-        xmlns="http://www.w3.org/2000/svg",
-        width=left + right,
-        height=height,
-        role="img",
-        aria_label=title,
-        font_family=FONT,
-        font_size=f"{size:g}",
-    )
-    return str(drawn).encode()
 
 
 # Folders

@@ -6,6 +6,7 @@ break at estimated widths, since the reader's fonts are unknown.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable, Mapping
 
@@ -65,6 +66,35 @@ def picture(
         font_size=f"{SIZE:g}",
         fill="currentColor",
     )
+
+
+def badge(name: str, value: str, title: str) -> bytes:
+    """Return a picture of a name and a value, with colours that stand on any page."""
+    size, height = 11.0, 20
+    name = name if len(name) <= 40 else f"{name[:39]}\N{HORIZONTAL ELLIPSIS}"
+    left, right = (math.ceil(text_width(text) * size / 14) + 12 for text in (name, value))
+
+    def half(text: str, x: int, width: int, colour: str) -> Markup:
+        centre = {"x": f"{x + width / 2:g}", "y": "14", "text_anchor": "middle"}
+        return element("rect", x=x, width=width, height=height, fill=colour) + element(
+            "text", text, **centre, fill="#fff", textLength=width - 12,
+            lengthAdjust="spacingAndGlyphs", unicode_bidi="isolate",
+        )  # fmt: skip
+
+    drawn = element(
+        "svg",
+        element("title", title),
+        half(name, 0, left, "#3d4651"),
+        half(value, left, right, "#1f6f9f"),
+        xmlns="http://www.w3.org/2000/svg",
+        width=left + right,
+        height=height,
+        role="img",
+        aria_label=title,
+        font_family=FONT,
+        font_size=f"{size:g}",
+    )
+    return str(drawn).encode()
 
 
 def listed(sentences: Iterable[str]) -> str:

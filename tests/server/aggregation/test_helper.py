@@ -22,7 +22,7 @@ class RogueLeader:
     """Asks the helper for whatever it likes, with the leader's secret."""
 
     def __init__(self, parties: Parties) -> None:
-        self.parties, self._secret = parties, parties.leader.secret
+        self.parties, self._token = parties, parties.leader.agreement.token("helper")
         self.task = parties.leader.tasks[PLAN.id]
 
     async def inits(self, vectors: Sequence[int], window: int = WINDOW) -> list[VerifyInit]:
@@ -40,7 +40,7 @@ class RogueLeader:
         path = f"/dap/{self.task.task.path}/tasks/{self.task.task.path}/{resource}"
         headers = {
             "content-type": kind.content_type(),
-            "authorization": f"Bearer {self._secret.leader_token}",
+            "authorization": f"Bearer {self._token}",
         }
         return await ask(self.parties.helper.public, "POST", path, body, headers)
 

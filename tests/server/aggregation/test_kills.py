@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import random
 import subprocess
@@ -24,9 +23,11 @@ from shoal.device.vectors import SyntheticVector
 from shoal.errors import TransportError
 from shoal.lab.services import free_port
 from shoal.protocol.dap.messages import HpkeConfigList, Role, UploadRequest
+from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise
-from shoal.server.analyst.collecting import Collecting, collector_key
+from shoal.server.analyst.collecting import Collecting
+from shoal.server.core.agreement import known_agreement
 from shoal.server.core.peer import HttpPeer
 from tests.server.aggregation.world import set_up
 from tests.server.postgres_help import needs_postgres, the_server
@@ -124,12 +125,12 @@ def _post(endpoint: str, task: str, content: bytes) -> bool:
         connection.close()
 
 
-def collect(plan: Plan, folder: Path, console: int) -> Iterator[list[int]]:
+def collect(plan: Plan, folder: Path) -> Iterator[list[int]]:
     """Yield the counts of each batch, until all reports are in one."""
-    token = _analyst_token(folder, console)
-    origin = plan.parties.origins["leader"] if plan.parties else ""
-    leader = HttpPeer(origin, 30)
-    collecting = Collecting(plan, collector_key(folder / "analyst"), leader, lambda: token)
+    agreement = known_agreement(folder / "analyst", "analyst")
+    key = SecretKey(COLLECTOR_KEY_ID, agreement.exchange_secret())
+    leader = HttpPeer(agreement.others["leader"].url, 30)
+    collecting = Collecting(plan, key, leader, agreement.token("leader"))
     found, end = 0, time.monotonic() + LONGEST
     while found < REPORTS // CROWD:
         assert time.monotonic() < end, "batches are missing"
@@ -144,24 +145,12 @@ def collect(plan: Plan, folder: Path, console: int) -> Iterator[list[int]]:
         time.sleep(0.1)
 
 
-def _analyst_token(folder: Path, console: int) -> str:
-    admin = (folder / "leader" / "admin-token").read_text().strip()
-    headers = {"Authorization": f"Bearer {admin}", "Content-Type": "application/json"}
-    connection = http.client.HTTPConnection("127.0.0.1", console, timeout=30)
-    try:
-        body = json.dumps({"role": "analyst", "label": "test"})
-        connection.request("POST", "/v1/tokens", body, headers)
-        return str(json.loads(connection.getresponse().read())["token"])
-    finally:
-        connection.close()
-
-
 def killed_at_random(folder: Path, databases: tuple[str, str], kills: int, seed: int) -> None:
     chance, ports = random.Random(seed), [free_port() for _ in range(4)]
     plan = a_plan(ports[:2])
     file = folder / "plan.json"
     plan.write(file)
-    set_up(folder)
+    set_up(folder, *(f"http://127.0.0.1:{port}" for port in ports[:2]))
     stop = threading.Event()
     of_leader, of_helper = (("--database", one) if one else () for one in databases)
     with ExitStack() as stack:
@@ -186,7 +175,7 @@ def killed_at_random(folder: Path, databases: tuple[str, str], kills: int, seed:
             assert not sending.is_alive()
         finally:
             stop.set()
-        batches = list(collect(plan, folder, ports[2]))
+        batches = list(collect(plan, folder))
     assert [sum(one) for one in batches] == [CROWD] * len(batches)
     assert [sum(place) for place in zip(*batches, strict=True)] == [1] * REPORTS
 

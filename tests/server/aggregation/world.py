@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,11 @@ from shoal.protocol.dap.messages import HpkeConfigList, UploadRequest
 from shoal.protocol.dap.task import text_of
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise
-from shoal.server.aggregation.secrets import new_secret, write_secret
-from shoal.server.aggregation.service import COLLECTOR_FILE
-from shoal.server.analyst.collecting import collector_key
-from shoal.server.analyst.service import TOKEN_FILE, Analyst
+from shoal.server.analyst.service import Analyst
+from shoal.server.core.agreement import accept_other
+from shoal.server.core.agreement import set_up as set_up_party
 from shoal.server.core.peer import PeerReply
 from shoal.server.core.settings import AnalystSettings, HelperSettings, LeaderSettings
-from shoal.server.core.tokens import Token
 from shoal.server.helper.service import Helper
 from shoal.server.leader.service import Leader
 from shoal.server.storage.records import Declaration
@@ -121,10 +120,6 @@ class Parties:
         )
         for party in (self.helper, self.leader, self.analyst):
             await self.stack.enter_async_context(party)
-        if not (folders["analyst"] / TOKEN_FILE).exists():
-            tokens = self.leader.service.tokens
-            token = await self.leader.service.in_store(tokens.add, Token.new("analyst", "a"))
-            (folders["analyst"] / TOKEN_FILE).write_text(token)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -179,15 +174,15 @@ class Parties:
         return found
 
 
-def set_up(folder: Path) -> dict[str, Path]:
+def set_up(folder: Path, leader: str = LEADER, helper: str = HELPER) -> dict[str, Path]:
     """Let leader, helper and analyst know each other; return their folders."""
-    folders = {name: folder / name for name in ("leader", "helper", "analyst")}
-    key = collector_key(folders["analyst"])
-    if not (folders["leader"] / COLLECTOR_FILE).exists():
-        secret = new_secret()
-        for name in ("leader", "helper"):
-            write_secret(folders[name], secret)
-            (folders[name] / COLLECTOR_FILE).write_text(key.public.to_bytes().hex())
+    urls = {"leader": leader, "helper": helper, "analyst": "https://analyst.example"}
+    folders = {name: folder / name for name in urls}
+    if not folder.exists() or not any(one.exists() for one in folders.values()):
+        made = {name: set_up_party(folders[name], role=name, url=url) for name, url in urls.items()}
+        for one, other in permutations(urls, 2):
+            file = made[other].file(other)
+            made[one] = accept_other(made[one], file, lambda party: True)
     return folders
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from starlette.requests import Request
 
-from shoal.errors import InputError, PlanError, PrivacyRefusal
-from shoal.protocol.dap.messages import HpkeConfig, Role
-from shoal.protocol.dap.task import Task
+from shoal.errors import PlanError, PrivacyRefusal
+from shoal.protocol.dap.messages import Role
+from shoal.protocol.dap.task import Task, collector_config
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.server.aggregation.secrets import SharedSecret
 from shoal.server.aggregation.store import AggregatorStore, OpenTask
 from shoal.server.core import problems
 from shoal.server.core.administration import objection
+from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import (
     App,
     Receive,
@@ -37,8 +38,6 @@ from shoal.server.core.tokens import token_of
 from shoal.server.storage.records import PlanRecord
 
 Handle = Callable[[Scope, Receive, Send], Awaitable[bool]]
-COLLECTOR_FILE = "collector-key"
-"""The HPKE configuration of who collects, as DAP encodes it, in hexadecimal."""
 
 
 class Aggregator(Party):
@@ -62,11 +61,18 @@ class Aggregator(Party):
     ) -> None:
         self.settings = settings
         super().__init__(folder, settings, Metrics(), clock, role=self.role.name.lower())
-        self.secret = SharedSecret(self.service.folder)
-        self.collector = read_collector(self.service.folder)
+        agreement = known_agreement(self.service.folder, self.role.name.lower())
+        self.collector = collector_config(agreement.others["analyst"].exchange_key)
+        self.agreement = agreement
         self.tasks: dict[str, OpenTask] = {}
         """The tasks that take reports, by the plan's id."""
         self.plans: dict[str, PlanRecord] = {}
+
+    @cached_property
+    def verify_seed(self) -> bytes:
+        """What both aggregators derive the verification keys of tasks from; no device knows it."""
+        (other,) = {"leader", "helper"} - {self.agreement.own.role}
+        return self.agreement.secret("verification", other)
 
     async def begin(
         self,
@@ -105,6 +111,9 @@ class Aggregator(Party):
         if not isinstance(plan.parties, Aggregators):
             raise PlanError(f"plan {plan.id[:12]} has no leader and no helper.")
         Task(plan)
+        problem = self.agreement.problem(plan)
+        if problem is not None:
+            return problem
         return objection(plan, self.settings, [one.plan for one in self.plans.values()])
 
     async def close_plan(self, plan_id: str, *, by: str) -> bool:
@@ -192,17 +201,6 @@ OPERATIONS: tuple[Operation, ...] = (
               media=("text/plain",)),
 )  # fmt: skip
 """Everything the listener for operators answers to."""
-
-
-def read_collector(folder: Path) -> HpkeConfig:
-    """Return the key that aggregate shares are encrypted for."""
-    path = folder / COLLECTOR_FILE
-    try:
-        return HpkeConfig.from_bytes(bytes.fromhex(path.read_text("ascii").strip()))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path} has the public key of who collects; make it with shoal parties setup."
-        ) from error
 
 
 def serve_aggregator(

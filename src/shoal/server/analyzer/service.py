@@ -79,10 +79,10 @@ class Analyzer(Party):
             damaged=self._note_damage,
         )
         agreement = self.service.agreement
-        if agreement is not None and (relay := agreement.other) is not None:
+        if agreement is not None and (relay := agreement.others.get("relay")) is not None:
             label = f"{relay.role} {relay.fingerprint[:9]}"
             token = Token.new("relay", label, key=relay.signing_key)
-            self.service.tokens.agree(token, agreement.token, relay.made)
+            self.service.tokens.agree(token, agreement.token("relay"), relay.made)
         self._opening_thread = self.service.add_thread("opening")
         self.administration = Administration(self.service, self.store, self.settings)
         endpoint = RelayEndpoint(self.service, self.administration, self)

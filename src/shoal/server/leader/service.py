@@ -31,6 +31,7 @@ from shoal.server.aggregation.endpoint import (
     DapRequest,
     DapResponse,
     check_collection,
+    check_secret,
     location,
 )
 from shoal.server.aggregation.service import Aggregator, serve_aggregator
@@ -42,7 +43,6 @@ from shoal.server.core.observability import LOG
 from shoal.server.core.peer import HttpPeer, Peer
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import LeaderSettings
-from shoal.server.core.tokens import bearer_token
 from shoal.server.leader.ingest import FORMAT, UploadIngest, kilobytes
 from shoal.server.leader.store import Collection, Job, LeaderStore, Pending
 
@@ -83,6 +83,8 @@ class Leader(Aggregator):
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
         self.store = self.open_store(LeaderStore)
+        self._helper_token = self.agreement.token("helper")
+        self._analyst_token = self.agreement.token("analyst")
         self._helper_thread = service.add_thread("helper")
         committer = Committer(
             service.accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
@@ -161,7 +163,7 @@ class Leader(Aggregator):
         opened = self.tasks.get(pending.plan_id)
         if opened is None:
             return {}
-        verification = opened.task.verification(self.secret.verify_seed)
+        verification = opened.task.verification(self.verify_seed)
         started = {}
         for number, report in pending.reports.items():
             state = _started(opened, verification, report)
@@ -188,7 +190,7 @@ class Leader(Aggregator):
             raise TransportError("the helper answered about other reports.")
         if opened is None:
             return {}
-        verification = opened.task.verification(self.secret.verify_seed)
+        verification = opened.task.verification(self.verify_seed)
         verified = {}
         for one in answer.verify_resps:
             report = job.reports.get(one.report_id)
@@ -209,7 +211,7 @@ class Leader(Aggregator):
         )
 
     async def _collect(self, request: DapRequest, receive: Receive) -> DapResponse:
-        self._check_collector(request)
+        check_secret(request, self._analyst_token)
         self._endpoint.task(request)
         asked, content = await self._endpoint.read(request, receive, CollectionJobReq, _SMALL)
         check_collection(asked)
@@ -220,7 +222,7 @@ class Leader(Aggregator):
         return await self._result(request, name, location(request, name))
 
     async def _collected(self, request: DapRequest, receive: Receive) -> DapResponse:
-        self._check_collector(request)
+        check_secret(request, self._analyst_token)
         return await self._result(request, self._name(request))
 
     async def _result(self, request: DapRequest, name: bytes, where: str = "") -> DapResponse:
@@ -232,7 +234,7 @@ class Leader(Aggregator):
         return DapResponse(result, "collection-job-resp", where)
 
     async def _forget(self, request: DapRequest, receive: Receive) -> DapResponse:
-        self._check_collector(request)
+        check_secret(request, self._analyst_token)
         name = self._name(request)
         await self.service.in_store(self.store.forget_collection, request.plan_id, name)
         return DapResponse()
@@ -242,15 +244,6 @@ class Leader(Aggregator):
         if name is None:
             raise Refusal(dap.BATCH_INVALID)
         return name
-
-    def _check_collector(self, request: DapRequest) -> None:
-        """Refuse a request without the token of an analyst."""
-        secret = bearer_token(request.headers)
-        token = self.service.tokens.find(secret) if secret else None
-        if token is None:
-            raise Refusal(problems.NO_TOKEN)
-        if not token.may("analyst") or not token.covers(request.plan_id):
-            raise Refusal(problems.WRONG_ROLE)
 
     # The helper
 
@@ -267,7 +260,7 @@ class Leader(Aggregator):
             self._helpers[parties.helper] = self._new_helper(parties.helper)
         headers = {
             "Content-Type": asked.content_type(),
-            "Authorization": f"Bearer {self.secret.leader_token}",
+            "Authorization": f"Bearer {self._helper_token}",
         }
         reply = self._helpers[parties.helper].ask(
             "POST", f"/dap/{task}/tasks/{task}/{resource}", content, headers

@@ -247,9 +247,9 @@ def serve_relay(
     `console`.
     """
     agreement = known_agreement(Path(folder), "relay")
-    assert agreement.other is not None
-    key, url = agreement.other.signing_key, agreement.other.url
-    relay = Relay(folder, url, settings, analyzer_key=key, token=agreement.token)
+    analyzer = agreement.others["analyzer"]
+    token = agreement.token("analyzer")
+    relay = Relay(folder, analyzer.url, settings, analyzer_key=analyzer.signing_key, token=token)
 
     async def begin() -> None:
         for plan in plans:

@@ -15,7 +15,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import check_promise
 from shoal.planning.plan import honest_crowd
 from shoal.planning.plan import plan as make_plan
-from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
+from shoal.protocol.plan import EXPERIMENTAL, Aggregators, Plan
 from shoal.protocol.public_party import ROLES, PublicParty, read_party
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
@@ -448,7 +448,7 @@ def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> out.Piec
     yield from out.written(output, "written to      ")
     yield from out.warnings(document["warnings"])
     if isinstance(plan.parties, Aggregators):
-        yield f"[yellow]{NO_SERVICES}[/yellow]"
+        yield f"[yellow]{EXPERIMENTAL}[/yellow]"
     if document.get("statements"):
         yield from out.over_time(document["statements"])
 

@@ -63,9 +63,9 @@ PromiseKind: TypeAlias = "Literal['proven', 'sufficient', 'three-sigma', 'local'
 PROMISES: tuple[PromiseKind, ...] = ("proven", "sufficient", "three-sigma", "local")
 
 View: TypeAlias = "Literal['reports', 'counts']"
-NO_SERVICES = (
-    "A leader and a helper are experimental: Shoal computes such plans and their certificates; no"
-    " service or device of this version carries them out."
+EXPERIMENTAL = (
+    "A leader and a helper are experimental: their protocol (DAP) is a draft, and nobody outside"
+    " has reviewed this implementation."
 )
 
 VIEWS: tuple[View, ...] = ("reports", "counts")

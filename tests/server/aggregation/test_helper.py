@@ -30,7 +30,9 @@ class RogueLeader:
         uploads = await self.parties.reports(vectors, window=window)
         reports = [UploadRequest.from_bytes(one).reports[0] for one in uploads]
         pending = _Pending(PLAN.id, window, dict(enumerate(reports)))
-        return list(self.parties.leader._start(pending).values())  # type: ignore[arg-type]
+        started = self.parties.leader._start(pending)  # type: ignore[arg-type]
+        assert started is not None
+        return list(started.values())
 
     def job(self, inits: Sequence[VerifyInit], batch: bytes = BATCH) -> bytes:
         extension = dap.Extension(dap.LEADER_SELECTED_BATCH_ID, batch)

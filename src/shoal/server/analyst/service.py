@@ -48,6 +48,7 @@ class Analyst(Party):
         timeout = self.settings.leader_timeout
         self._new_leader = leaders or (lambda origin: HttpPeer(origin, timeout))
         self._leaders: dict[str, Peer] = {}
+        self._one_at_a_time = asyncio.Lock()
         agreement = known_agreement(self.service.folder, "analyst")
         self._key = SecretKey(COLLECTOR_KEY_ID, agreement.exchange_secret())
         self._token = agreement.token("leader")
@@ -75,6 +76,10 @@ class Analyst(Party):
 
     async def collect_plan(self, plan: Plan) -> None:
         """Collect the batches of a plan that are full; what is in the way is logged."""
+        async with self._one_at_a_time:
+            await self._collect_full(plan)
+
+    async def _collect_full(self, plan: Plan) -> None:
         assert isinstance(plan.parties, Aggregators)
         origin = plan.parties.leader
         if origin not in self._leaders:

@@ -57,7 +57,7 @@ class Helper(Aggregator):
     async def __aenter__(self) -> Self:
         self.store = self.open_store(HelperStore)
         self._leader_token = self.agreement.token("leader")
-        endpoint = DapEndpoint(self.service, self.tasks.get)
+        endpoint = DapEndpoint(self.service, lambda plan_id: self.tasks.get(plan_id))
         endpoint.resources |= {
             ("POST", "aggregation_jobs"): self._aggregate,
             ("POST", "aggregation_jobs/"): self._continue,

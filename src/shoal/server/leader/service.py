@@ -90,7 +90,7 @@ class Leader(Aggregator):
             service.accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
         )
         ingest = UploadIngest(service, settings, self, committer, FORMAT)
-        endpoint = DapEndpoint(service, self.tasks.get)
+        endpoint = DapEndpoint(service, lambda plan_id: self.tasks.get(plan_id))
         endpoint.resources |= {
             ("POST", "collection_jobs"): self._collect,
             ("GET", "collection_jobs/"): self._collected,
@@ -148,8 +148,9 @@ class Leader(Aggregator):
         begun = 0
         for pending in await in_store(store.pending, self.settings.job_reports):
             started = await self.service.compute(self._start, pending)
-            await in_store(store.begin_job, pending, started)
-            begun += len(pending.reports)
+            if started is not None:
+                await in_store(store.begin_job, pending, started)
+                begun += len(pending.reports)
         due = await in_store(store.due, NEXT_BATCH)
         for one in due:
             share = await self._helper_thread.run(self._ask_for_share, one)
@@ -158,11 +159,11 @@ class Leader(Aggregator):
             )
         return bool(jobs or begun or due)
 
-    def _start(self, pending: Pending) -> dict[int, VerifyInit]:
-        """Begin to verify reports; those that cannot be are left out."""
+    def _start(self, pending: Pending) -> dict[int, VerifyInit] | None:
+        """Begin to verify reports; those that cannot be are left out. None if the window ended."""
         opened = self.tasks.get(pending.plan_id)
-        if opened is None:
-            return {}
+        if opened is None or pending.window not in opened.keys:
+            return None
         verification = opened.task.verification(self.verify_seed)
         started = {}
         for number, report in pending.reports.items():
@@ -181,15 +182,13 @@ class Leader(Aggregator):
         answer = self._ask(
             job.plan_id, "aggregation_jobs", AggregationJobInitReq, job.request, AggregationJobResp
         )
-        opened = self.tasks.get(job.plan_id)
+        opened = self._opened(job.plan_id)
         asked = [
             one.report_share.report_metadata.report_id
             for one in AggregationJobInitReq.from_bytes(job.request).verify_inits
         ]
         if [one.report_id for one in answer.verify_resps] != asked:
             raise TransportError("the helper answered about other reports.")
-        if opened is None:
-            return {}
         verification = opened.task.verification(self.verify_seed)
         verified = {}
         for one in answer.verify_resps:
@@ -247,13 +246,17 @@ class Leader(Aggregator):
 
     # The helper
 
+    def _opened(self, plan_id: str) -> OpenTask:
+        opened = self.tasks.get(plan_id)
+        if opened is None:
+            raise TransportError("the task has ended.")
+        return opened
+
     def _ask(
         self, plan_id: str, resource: str, asked: type[Message], content: bytes, answer: type[M]
     ) -> M:
         """Send a request to the helper of a plan; return its answer."""
-        opened = self.tasks.get(plan_id)
-        if opened is None:
-            raise TransportError("the task has ended.")
+        opened = self._opened(plan_id)
         parties, task = opened.task.plan.parties, opened.task.path
         assert isinstance(parties, Aggregators)
         if parties.helper not in self._helpers:

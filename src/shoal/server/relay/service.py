@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from shoal.errors import InputError, PlanError, PrivacyRefusal
-from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
+from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
 from shoal.server.core.agreement import known_agreement
@@ -129,7 +129,7 @@ class Relay(Party):
     def _check_plan(self, plan: Plan) -> None:
         name = f"plan {plan.id[:12]}"
         if isinstance(plan.parties, Aggregators):
-            raise PlanError(f"{name} names a leader and a helper, and no relay. {NO_SERVICES}")
+            raise PlanError(f"{name} names a leader and a helper, and no relay; use shoal leader.")
         if plan.parties is None:
             raise PlanError(
                 f"{name} has no relay and no analyzer; collect its reports with shoal serve."

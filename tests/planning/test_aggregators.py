@@ -21,7 +21,7 @@ from shoal.planning.certificate import certify, check_promise
 from shoal.planning.memory import plan_with_memory
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import observers, poisoning
-from shoal.protocol.plan import NO_SERVICES, Aggregators
+from shoal.protocol.plan import EXPERIMENTAL, Aggregators
 from shoal.theory.binomial import overflow_chance, truncation_price
 
 DAP: dict[str, Any] = {"leader": "https://leader.example", "helper": "https://helper.example"}
@@ -151,7 +151,7 @@ class TestObservers:
         assert pieces["max_weight"] == sparse.max_weight
         chance = overflow_chance(60, 1, pieces["max_weight"], q)
         assert pieces["price"] >= truncation_price(chance, 2000, 1.0) * (1 - 1e-9)
-        assert NO_SERVICES in document["assumptions"]
+        assert EXPERIMENTAL in document["assumptions"]
         assert any("Against leader and helper together" in one for one in document["assumptions"])
 
     def test_diff(self, sparse: Plan):

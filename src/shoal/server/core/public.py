@@ -34,6 +34,7 @@ from shoal.server.core.openapi import (
     signed_response,
 )
 from shoal.server.core.problems import Problem, Send
+from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import PlanRecord, ReleaseLine
 
 PLAN = Parameter[str](
@@ -74,8 +75,23 @@ def public_app(
     return with_cors(first(endpoint.handle, others), origins)
 
 
-def make_public(administration: Administration, endpoint: PublicEndpoint) -> App:
-    """Return the public app of a collector or an analyzer, which signs its documents."""
+class PublishedPlans(Protocol):
+    """The plans of a party that signs its documents."""
+
+    @property
+    def signer(self) -> Signer: ...
+
+    def published(self, plan_id: str) -> PlanRecord | None:
+        """Return a plan that was published at some time."""
+        ...
+
+    def refused(self, problem: Problem) -> None: ...
+
+    def origins(self, plan_id: str | None) -> Collection[str]: ...
+
+
+def make_public(administration: PublishedPlans, endpoint: PublicEndpoint) -> App:
+    """Return the public app of a party that signs its documents."""
     signer = administration.signer
 
     def published(request: Request) -> PlanRecord:

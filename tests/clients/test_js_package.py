@@ -80,8 +80,8 @@ console.log(JSON.stringify([seen, ShoalError.name, typeof relay.pack, typeof Sho
     assert json.loads((installed / "package.json").read_text()).get("dependencies") is None
     assert {path.name for path in installed.iterdir()} == {
         "README.md", "package.json", "src", "types",
-        "shoal.js", "relay.js", "form.js", "telemetry.js",
-        "shoal.min.js", "relay.min.js", "form.min.js", "shoal.global.min.js",
+        "shoal.js", "relay.js", "kinds.js", "form.js", "telemetry.js",
+        "shoal.min.js", "relay.min.js", "kinds.min.js", "form.min.js", "shoal.global.min.js",
     }  # fmt: skip
 
 

@@ -104,6 +104,9 @@ func (e *encoder) bitsOf(place int, asked *question, answers Answers, chosen [][
 			return nil, fmt.Errorf("it has no answer")
 		}
 		return e.text(asked, answer, cohort)
+	case "date":
+		bit, err := asked.date(answer)
+		return []int{bit}, err
 	case "number":
 		bit, err := e.number(asked, place, answer)
 		return []int{bit}, err

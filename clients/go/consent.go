@@ -135,7 +135,7 @@ func (t *Telemetry) question(w words, changed bool) string {
 	if changed {
 		key = "asks again"
 	}
-	sentences := []string{w.say(key, "tool", tool, "often", w.often(p.window), "host", host,
+	sentences := []string{w.say(key, "tool", tool, "often", w.often(p), "host", host,
 		"questions", strings.Join(names, w.say("separator")))}
 	if t.options.Why != "" {
 		sentences = append(sentences, t.options.Why)
@@ -168,8 +168,12 @@ func (t *Telemetry) details(w words) []string {
 	if about == "" {
 		about = "period"
 	}
+	about = w.among("about", about)
+	if past, _, _, _ := p.survey.pastOf(); past {
+		about = w.say("since")
+	}
 	lines = append(lines,
-		w.say("sent", "often", w.often(p.window), "about", w.among("about", about), "bits", p.survey.bits, "q", p.probability()))
+		w.say("sent", "often", w.often(p), "about", about, "bits", p.survey.bits, "q", p.probability()))
 	epsilon := roundedUp(p.localEpsilon)
 	factor := w.say("bare", "epsilon", epsilon)
 	if p.localEpsilon <= 30 {
@@ -214,13 +218,28 @@ func (q *question) inWords(w words) string {
 	if key == "" {
 		key = "one"
 	}
+	if q.past != "" {
+		key = map[string]string{"arm": "variant", "funnel": "step", "retentionage": "age", "retentiononce": "periods"}[q.past+q.Design]
+	}
 	if q.AtMost > 0 {
 		key = "at most"
 	}
 	return w.say(key, "labels", strings.Join(labels, between), "count", q.AtMost, "bits", q.size)
 }
 
-func (w words) often(window int64) string {
+// often is "one report a week", "one report every 3 days", or "one report in all".
+func (w words) often(p *plan) string {
+	switch _, _, _, most := p.survey.pastOf(); most {
+	case 0:
+		return w.regularly(p.window)
+	case 1:
+		return w.say("once")
+	default:
+		return w.say("ages", "often", w.regularly(p.window), "count", most)
+	}
+}
+
+func (w words) regularly(window int64) string {
 	for _, span := range []struct {
 		seconds int64
 		name    string

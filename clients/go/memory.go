@@ -9,7 +9,7 @@ import (
 
 // wordsOnly are fields of a question that people see; they do not decide which bit is set.
 var wordsOnly = map[string]bool{
-	"name": true, "options": true, "column": true, "questions": true,
+	"name": true, "options": true, "arms": true, "steps": true, "column": true, "questions": true,
 	"title": true, "text": true, "titles": true,
 }
 

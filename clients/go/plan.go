@@ -117,6 +117,11 @@ func (p *plan) agreedEpsilon(limit string) (float64, error) {
 	}
 	// The last digit of the logarithm may be wrong; a limit that is the exact number must do.
 	most *= 1 + 0x1p-50
+	_, _, _, reports := p.survey.pastOf()
+	if limit != "" && !p.memory && float64(reports)*p.localEpsilon > most {
+		return 0, fmt.Errorf("the %d reports of a device reveal a local epsilon of %.4f, above the limit of %s",
+			reports, float64(reports)*p.localEpsilon, text)
+	}
 	if p.localEpsilon > most {
 		return 0, fmt.Errorf("one report reveals a local epsilon of %.4f, above the limit of %s:"+
 			" nothing would ever be sent", p.localEpsilon, text)

@@ -174,6 +174,7 @@ type kept struct {
 	Reports  map[string]map[string]*report `json:"reports"` // by plan and window
 	Secrets  []*secret                     `json:"secrets,omitempty"`
 	Quiet    int64                         `json:"quiet,omitempty"` // no report is made before
+	Past     map[string]lastReport         `json:"past,omitempty"`  // by the name of the survey
 }
 
 const (

@@ -25,6 +25,13 @@ type question struct {
 	Hashes    int      `json:"hashes"`
 	Cohorts   int      `json:"cohorts"`
 	Questions []string `json:"questions"`
+	By        string   `json:"by"`
+	Arms      []string `json:"arms"`
+	Weights   []uint64 `json:"weights"`
+	Steps     []string `json:"steps"`
+	Periods   int      `json:"periods"`
+	Period    int64    `json:"period"`
+	Design    string   `json:"design"`
 	Pairs     *struct {
 		Alphabet string `json:"alphabet"`
 		Length   int    `json:"length"`
@@ -32,6 +39,7 @@ type question struct {
 
 	start, size, filter int // filter: bits without those of the pairs of letters
 	sides               []side
+	past                string // "arm", "funnel" or "retention": its Kind is then a plain one
 }
 
 // side is a side of a cross: the question, how many values it has, and, of a question with many
@@ -79,6 +87,9 @@ func readSurvey(document any) (*survey, error) {
 
 // lay gives a question its bits, after those of the questions before it.
 func (s *survey) lay(one *question) error {
+	if err := one.asPlain(); err != nil {
+		return err
+	}
 	extra := 0
 	if one.Other {
 		extra++
@@ -95,6 +106,11 @@ func (s *survey) lay(one *question) error {
 			most = one.AtMost
 		}
 	case "choice":
+		one.size = len(one.Options) + extra
+	case "date":
+		if err := one.layDates(); err != nil {
+			return err
+		}
 		one.size = len(one.Options) + extra
 	case "yes/no":
 		one.size = 1

@@ -114,6 +114,9 @@ func (t *Telemetry) Check(answers Answers) error {
 			return fmt.Errorf("shoal: there is no question %q", name)
 		}
 		asked := t.plan.survey.questions[place]
+		if asked.past == "arm" || asked.past == "retention" {
+			return fmt.Errorf("shoal: question %q: the device answers it itself; leave it out", name)
+		}
 		encoder := &encoder{t.plan.survey, t.options.Normalize, func(int) []byte { return make([]byte, 8) }}
 		if _, err := encoder.bitsOf(place, asked, Answers{name: answer}, nil, 0); err != nil {
 			return fmt.Errorf("shoal: question %q: %w", name, err)
@@ -124,7 +127,7 @@ func (t *Telemetry) Check(answers Answers) error {
 
 // Record records an event: a value, or several options, for each of some questions. The events of
 // one window become one answer. Options of flags add up; of a choice, or a text, the first counts; of
-// numbers the largest; a yes stays a yes.
+// numbers the largest; a yes stays a yes; of the steps of a funnel the furthest.
 func (t *Telemetry) Record(answers Answers) {
 	if err := t.Check(answers); err != nil {
 		t.problem = err
@@ -220,8 +223,14 @@ func (t *Telemetry) turnOn() error {
 		return err
 	}
 	now := t.options.Now().Unix()
-	// Nothing is to be done before the window is over.
+	if err := t.begin(now); err != nil {
+		return err
+	}
+	// Ages are reported in the period itself; else nothing is due before the window is over.
 	due := fmt.Sprintf("%d %d", (now/t.plan.window+1)*t.plan.window, now)
+	if _, ages, _, _ := t.plan.survey.pastOf(); ages {
+		due = fmt.Sprintf("%d %d", now, now)
+	}
 	err := storeFile(agreementFolder(t.home, t.agreement), "due", []byte(due))
 	for _, held := range t.held {
 		t.write(held[0], len(held[1]) > 0)

@@ -315,11 +315,11 @@ func TestMerge(t *testing.T) {
 {"count":{"runs":1}}
 {"record":{"new":true}}
 {"record":{"used":`
-	answers, err := merge(asked, []byte(events))
+	answers, err := merge(asked, []byte(events), nil)
 	if err != nil || fmt.Sprint(answers) != "map[new:yes runs:4 shell:zsh used:[b a]]" {
 		t.Error(answers, err)
 	}
-	if _, err := merge(asked, nil); err == nil {
+	if _, err := merge(asked, nil, nil); err == nil {
 		t.Error("a choice that was not recorded is an answer")
 	}
 }

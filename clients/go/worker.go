@@ -95,7 +95,11 @@ func (w *worker) work() error {
 	if err != nil {
 		return err
 	}
-	if err := w.report(agreed, known, most); err != nil {
+	makeReport := w.report
+	if about, _, _, _ := agreed.survey.pastOf(); about {
+		makeReport = w.reportPast
+	}
+	if err := makeReport(agreed, known, most); err != nil {
 		return err
 	}
 	if err := w.send(agreed, known, to, agreement); err != nil {
@@ -128,7 +132,7 @@ func (w *worker) report(agreed *plan, known *kept, most float64) error {
 		return err
 	}
 	os.Remove(filepath.Join(w.folder, noteName))
-	if row, err := makeRow(agreed, known, events, most); err != nil {
+	if row, err := makeRow(agreed, known, events, nil, most); err != nil {
 		if err := w.note(err); err != nil {
 			return err
 		}
@@ -143,8 +147,8 @@ func (w *worker) report(agreed *plan, known *kept, most float64) error {
 }
 
 // makeRow charges what the report reveals and makes it; the caller stores both together.
-func makeRow(agreed *plan, known *kept, events []byte, most float64) ([]byte, error) {
-	answers, err := merge(agreed.survey, events)
+func makeRow(agreed *plan, known *kept, events []byte, past map[string]any, most float64) ([]byte, error) {
+	answers, err := merge(agreed.survey, events, past)
 	if err != nil {
 		return nil, err
 	}
@@ -345,9 +349,9 @@ type event struct {
 }
 
 // merge makes one answer of a window's events: options of flags add up; of a choice, or a text, the
-// first counts; of numbers the largest, and counts are added; a yes stays a yes. Lines that cannot be
-// read, such as one that a crash cut off, are skipped.
-func merge(asked *survey, events []byte) (Answers, error) {
+// first counts; of numbers the largest, and counts are added; a yes stays a yes; of steps the furthest.
+// past is what the device answers itself: its arm and its age. Lines that cannot be read, such as one that a crash cut off, are skipped.
+func merge(asked *survey, events []byte, past map[string]any) (Answers, error) {
 	given, sums := map[string][]any{}, map[string]float64{}
 	for _, line := range bytes.Split(events, []byte("\n")) {
 		var one event
@@ -361,6 +365,11 @@ func merge(asked *survey, events []byte) (Answers, error) {
 		}
 		for name, amount := range one.Count {
 			sums[name] += amount
+		}
+	}
+	for name, answer := range past {
+		if given[name] = nil; answer != nil {
+			given[name] = []any{answer}
 		}
 	}
 	answers := Answers{}
@@ -426,8 +435,20 @@ func (q *question) merged(given []any, sum float64) (any, error) {
 		}
 		return given[0], nil
 	}
+	if q.past == "funnel" && len(given) > 0 {
+		furthest, at := given[0], -1
+		for _, one := range given {
+			if step, err := recorded.option(q, one); err == nil && step > at {
+				furthest, at = one, step
+			}
+		}
+		return furthest, nil
+	}
 	if len(given) > 0 {
 		return given[0], nil
+	}
+	if q.Missing == "" && q.past == "arm" {
+		return nil, fmt.Errorf("no arm of question %q was drawn: the tool did not call Arm", q.Name)
 	}
 	if q.Missing == "" {
 		return nil, fmt.Errorf("nothing was recorded for question %q in this window", q.Name)

@@ -16,8 +16,8 @@ From reports to results
 Errors
     Every error is a `ShoalError`; a `PrivacyRefusal` says that privacy would not hold.
 
-Everything else is in modules that say what they are for: `shoal.text`, `shoal.compare`,
-`shoal.rappor`, `shoal.audit`, `shoal.theory`, `shoal.curator`, `shoal.server`, ...
+Everything else is in modules that say what they are for: `shoal.text`, `shoal.experiments`,
+`shoal.compare`, `shoal.rappor`, `shoal.audit`, `shoal.theory`, `shoal.curator`, `shoal.server`, ...
 """
 
 from __future__ import annotations

@@ -53,8 +53,42 @@ def canonical() -> list[Json]:
 COLOURS = {"kind": "choice", "name": "colour", "options": ["red", "Straße", "new york"]}
 PETS = {"kind": "flags", "name": "pets", "options": ["cat", "dog", "fish"]}
 
+MONTH = {"by": "month", "kind": "date", "name": "day"}
+WEEKDAY = {"by": "weekday", "kind": "date", "missing": "option", "name": "day"}
+ISO_WEEK = {"by": "week", "kind": "date", "name": "day"}
+ARM = {"arms": ["control", "tour", "video"], "kind": "arm", "name": "start", "weights": [2, 1, 1]}
+FUNNEL = {"kind": "funnel", "missing": "option", "name": "setup", "steps": ["installed", "invited"]}
+AGES = {"design": "age", "kind": "retention", "name": "weeks", "period": 604800, "periods": 4}
+ONCE = {"design": "once", "kind": "retention", "name": "weeks", "period": 604800, "periods": 4}
+
 ENCODINGS: list[tuple[str, list[Json], Json, list[int] | None]] = [
     # what it shows, questions, answers, the bits that are set (None: not an answer)
+    ("a month", [MONTH], {"day": "2026-03-31"}, [2]),
+    ("a month of a day with a time", [MONTH], {"day": " 2026-12-31T23:59:59"}, [11]),
+    ("a weekday", [WEEKDAY], {"day": "2026-11-18"}, [2]),
+    ("a Sunday", [WEEKDAY], {"day": "2024-02-29T00:00"}, [3]),
+    ("no day", [WEEKDAY], {"day": None}, [7]),
+    ("the first week of a year", [ISO_WEEK], {"day": "2024-12-30"}, [0]),
+    ("the last week of a year", [ISO_WEEK], {"day": "2027-01-03"}, [52]),
+    ("a week in the middle", [ISO_WEEK], {"day": "2026-11-18"}, [46]),
+    ("a day that is none", [MONTH], {"day": "2026-02-30"}, None),
+    ("a month that is none", [MONTH], {"day": "2026-13-01"}, None),
+    ("a text that is no day", [MONTH], {"day": "March"}, None),
+    ("an arm", [ARM], {"start": "video"}, [2]),
+    ("an arm that is none", [ARM], {"start": "other"}, None),
+    ("no arm", [ARM], {}, None),
+    ("a step", [FUNNEL], {"setup": "invited"}, [1]),
+    ("no step", [FUNNEL], {"setup": None}, [2]),
+    ("an age", [AGES], {"weeks": "3"}, [3]),
+    ("an age as a number", [AGES], {"weeks": 0}, [0]),
+    ("an age that is not asked for", [AGES], {"weeks": 5}, None),
+    ("active periods", [ONCE], {"weeks": ["1", "4"]}, [0, 3]),
+    ("no active period", [ONCE], {"weeks": []}, []),
+    ("an arm by age", [ARM, AGES, {"kind": "cross", "name": "c", "questions": ["start", "weeks"]}],
+     {"start": "tour", "weeks": "2"}, [1, 5, 15]),
+    ("an arm by a period", [ARM, ONCE,
+     {"kind": "cross", "name": "c", "questions": ["start", "weeks=2"]}],
+     {"start": "tour", "weeks": "2;3"}, [1, 4, 5, 9]),
     ("yes sets the bit", [{"kind": "yes/no", "name": "q"}], {"q": True}, [0]),
     ("no sets nothing", [{"kind": "yes/no", "name": "q"}], {"q": "No "}, []),
     ("1 and 0 are yes and no", [{"kind": "yes/no", "name": "q"}], {"q": 1}, [0]),
@@ -151,8 +185,13 @@ def sizes(questions: list[Json]) -> int:
         elif question["kind"] == "number":
             edges = question.get("edges")
             bits = (len(edges) + 1 if edges else question["points"]) + extra
+        elif question["kind"] == "date":
+            bits = {"month": 12, "weekday": 7, "week": 53}[question["by"]] + extra
+        elif question["kind"] == "retention":
+            bits = question["periods"] + (question["design"] == "age") + extra
         else:
-            bits = len(question["options"]) + extra
+            names = {"arm": "arms", "funnel": "steps"}.get(question["kind"], "options")
+            bits = len(question[names]) + extra
         size[question["name"]] = bits
         total += bits
     return total

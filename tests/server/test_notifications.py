@@ -22,10 +22,17 @@ from shoal.cli import run
 from shoal.errors import InputError
 from shoal.server import Collector, RelaySettings, Settings
 from shoal.server.core import notifications, problems
-from shoal.server.core.notifications import Notice, Notifier, Webhook, make_channels
+from shoal.server.core.notifications import (
+    Notice,
+    Notifier,
+    Webhook,
+    make_channels,
+    try_channels,
+)
 from shoal.server.core.problems import Problem
 from shoal.server.doctor.examine import examine
 from shoal.server.storage.database import StorageError
+from tests.certificates import make_certificate
 from tests.server.analyzer import relay_help as beside
 from tests.server.crash_help import Served
 from tests.server.notification_help import Received, mail_server, webhook
@@ -155,8 +162,7 @@ class TestReleases:
             if FLAGS.id not in world.collector.administration.plans:
                 await filled(world)
             for _ in range(3):
-                with pytest.raises(StorageError):
-                    await turn(world.collector)
+                await turn(world.collector)
 
         with monkeypatch.context() as broken:
             broken.setattr(Notifier, "_end", fails)
@@ -184,6 +190,7 @@ class TestReleases:
         with handled_by(Handler) as port:
             options = ("--notify-webhook", f"http://127.0.0.1:{port}/")
             with Served(tmp_path / "data", FLAGS, *options) as served:
+                served.start()
                 try:
                     assert served.post(upload(FLAGS, 50, 1))[0] == 202
                     first = ids.get(timeout=120)
@@ -348,6 +355,44 @@ class TestMail:
         name = json.loads(hook[0][1])["id"]
         assert mail.messages[0]["Message-ID"] == f"<{name}@example.org>"
 
+    @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
+    def test_tls(self, tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch):
+        """Nothing is sent before the certificate is trusted; STARTTLS is not left out."""
+        make_certificate(tmp_path)
+        monkeypatch.setattr(notifications, "is_loopback", lambda host: False)
+        (tmp_path / "smtp-password").write_text("secret")
+        with mail_server("secret", tmp_path, over_tls=scheme == "smtps") as mail:
+            url = f"{scheme}://robot@localhost:{mail.port}"
+            settings = Settings(notify_smtp=url, **MAIL)
+            assert try_channels(settings, tmp_path, send=True)["email"]
+            assert mail.messages == []
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+            for send in (False, True):
+                assert try_channels(settings, tmp_path, send=send) == {"email": ""}
+        assert mail.encrypted == [True]
+
+    def test_a_server_without_tls_gets_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(notifications, "is_loopback", lambda host: False)
+        with mail_server() as mail:  # it has no certificate
+            settings = Settings(notify_smtp=f"smtp://127.0.0.1:{mail.port}", **MAIL)
+            assert try_channels(settings, tmp_path, send=True)["email"]
+        assert (mail.messages, mail.recipients) == ([], [])
+
+    @pytest.mark.parametrize("trusted", [False, True])
+    def test_a_webhook_over_tls(
+        self, tmp_path: Path, trusted: bool, monkeypatch: pytest.MonkeyPatch
+    ):
+        make_certificate(tmp_path)
+        if trusted:
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        with webhook(certificate=tmp_path) as received:
+            settings = Settings(notify_webhook=received.url)
+            told = try_channels(settings, tmp_path, send=True)["webhook"]
+            assert try_channels(settings, tmp_path, send=False)["webhook"] == told
+        assert (len(received), told == "") == (trusted, trusted)
+
 
 class TestExpiringCrowds:
     def expiring(
@@ -496,16 +541,19 @@ class TestHealth:
             def fails(self: Notifier, name: str, *statements: object) -> None:
                 raise StorageError("the disk is full.")
 
+            await filled(world)
             health = Health(world.collector, monkeypatch)
             with monkeypatch.context() as broken:
+                broken.setattr(Notifier, "_end", fails)  # the notice of the release stays there
+                await turn(world.collector)
                 broken.setattr(Notifier, "_write", fails)
                 await health.becomes(problems.UNAVAILABLE)
-                assert len(hook) == 1
+                assert len(hook) == 2
             await health.becomes(None)
 
         inside(story, tmp_path, notify_webhook=hook.url)
-        kinds = [kind for kind, _ in self.kinds(hook, tmp_path)]
-        assert kinds == ["health.problem", "health.recovered"]
+        kinds = [one["type"] for one in verified(hook, tmp_path)]
+        assert kinds == ["release.ready", "health.problem", "health.recovered"]
 
     def test_short_problems_and_flapping(
         self, tmp_path: Path, hook: Received, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,7 @@ from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import MISSING
-from shoal.protocol.survey import Arm, Cross, Funnel, Number, Question, Survey
+from shoal.protocol.survey import Arm, Cross, Funnel, Number, Question, Retention, Survey
 from shoal.support.checks import check_level, check_one_of, listed, takes
 from shoal.support.results import Displayed, Section, TableExport, arrow_rows
 from shoal.support.rounding import text_near, text_up
@@ -337,13 +337,17 @@ def shares_compared(question: Question, categories: Sequence[str]) -> Iterator[t
 
 
 def outcomes_of(survey: Survey, arm: Arm) -> list[tuple[Cross, str]]:
-    """Return the crosses of an arm with one other answer, each with the name of that answer."""
+    """Return the crosses of an arm with one outcome, each with the name of the outcome.
+
+    Ages are no outcome: among those who report, people who left are missing.
+    """
     found = []
     for cross in survey.crosses:
-        names = [side.name for side in cross.sides]
-        if len(names) == 2 and arm.name in names:
-            (outcome,) = (name for name in names if name != arm.name)
-            found.append((cross, outcome))
+        others = [side for side in cross.sides if side.question.name != arm.name]
+        if len(cross.sides) == 2 and len(others) == 1:
+            (outcome,) = others
+            if not isinstance(outcome.question, Retention):
+                found.append((cross, outcome.name))
     return found
 
 
@@ -390,17 +394,18 @@ def experiment(
     outcomes. The intervals are for one look: `monitor` allows a look after every release.
     """
     check_level(level)
-    estimates = estimate(plan, tally, target="population")
     question = arm_of(plan.survey, arm)
+    _check_once(plan)
+    estimates = estimate(plan, tally, target="population")
     return Experiment(estimates, question, level)
 
 
-def experiments_of(estimates: Estimates, level: float = 0.95) -> dict[str, Any]:
-    """Return the JSON of every experiment of a survey; none if its people may be the same."""
+def experiments_of(estimates: Estimates, level: float = 0.95) -> dict[str, Experiment]:
+    """Return every experiment of a survey by its arm's name; none where devices may return."""
     plan, tally = estimates.plan, estimates.tally
-    arms = [] if tally.people_may_repeat else plan.survey.arms
+    arms = [] if tally.people_may_repeat or plan.devices_return else plan.survey.arms
     return {
-        arm.name: experiment(plan, tally, arm.name, level=level).to_json()
+        arm.name: experiment(plan, tally, arm.name, level=level)
         for arm in arms
         if outcomes_of(plan.survey, arm)
     }
@@ -419,6 +424,15 @@ def arm_of(survey: Survey, name: str | None) -> Arm:
         return next(iter(arms.values()))
     check_one_of("arm", name, tuple(arms))
     return arms[name]
+
+
+def _check_once(plan: Plan) -> None:
+    if plan.devices_return:
+        raise InputError(
+            "in this plan devices report again and again: each release misses the people who left,"
+            " and releases are not independent. Ask for outcomes in a survey that each device"
+            " answers once."
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -490,15 +504,11 @@ def monitor(
     `tallies` are the releases in their order, each a complete crowd of other people. All of them
     are pooled after each release. You may look after every one and stop when you like: the chance
     that any interval ever misses is at most 1 - level (asymptotic, see `ratios.anytime_factor`).
-    Plans in which the same devices return are refused: their releases are not independent.
+    Plans in which the same devices return are refused.
     """
     check_level(level)
     question = arm_of(plan.survey, arm)
-    if plan.devices_return:
-        raise InputError(
-            "in this plan a device may be in several releases, so that they are not independent;"
-            " a confidence sequence needs a plan in which each device reports once."
-        )
+    _check_once(plan)
     if not tallies:
         raise InputError("monitoring needs at least one release.")
     looks, pooled = [], None

@@ -10,7 +10,7 @@ conservative.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,9 @@ class FunnelResult(Displayed, TableExport):
         found = []
         for place, label in enumerate(self.question.options):
             reached = total(options[place:], together)
+            reached = replace(
+                reached, low=max(reached.low, 0.0), high=min(reached.high, float(reports))
+            )
             found.append(FunnelStep(label, reached, self._conversion(table, place, number)))
         return tuple(found)
 
@@ -172,9 +175,7 @@ def funnel(
     return FunnelResult(estimate(plan, tally, target=target), funnels[name], level)
 
 
-def funnels_of(estimates: Estimates, level: float = 0.95) -> dict[str, Any]:
-    """Return the JSON of every funnel of a survey, for the target of the estimates."""
-    return {
-        one.name: FunnelResult(estimates, one, level).to_json()
-        for one in estimates.plan.survey.funnels
-    }
+def funnels_of(estimates: Estimates, level: float = 0.95) -> dict[str, FunnelResult]:
+    """Return every funnel of a survey, for the target of the estimates."""
+    funnels = estimates.plan.survey.funnels
+    return {one.name: FunnelResult(estimates, one, level) for one in funnels}

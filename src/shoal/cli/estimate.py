@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,14 +38,21 @@ def estimate(
 ) -> out.Result:
     """Estimate how many people gave each answer, with intervals.
 
-    Numbers also have a mean and quantiles. With --against the shares of two crowds are compared,
+    Numbers also have a mean and quantiles, experiments the differences of their arms, and funnels
+    the conversion of each step. With --against the shares of two crowds are compared,
     option by option. A tally of fewer reports than the plan's crowd is refused (exit code 3).
     """
     from shoal.analysis.estimates import estimate
+    from shoal.analysis.experiments import experiments_of
+    from shoal.analysis.funnels import funnels_of
     from shoal.analysis.number_summary import numbers_of
 
     estimates = estimate(plan, tally, target=target)
     document = estimates.to_json(level, interval) | {"numbers": numbers_of(estimates, level)}
+    experiments, funnels = experiments_of(estimates, level), funnels_of(estimates, level)
+    for name, results in (("experiments", experiments), ("funnels", funnels)):
+        if results:
+            document[name] = {key: one.to_json() for key, one in results.items()}
     if earlier is not None:
         if target != "crowd":
             raise InputError("--against compares the people who reported; leave out --target.")
@@ -57,13 +64,16 @@ def estimate(
                 f"{earlier} has the same counts, so both are taken for one crowd; name another one."
             )
         document["difference"] = crowd_difference((plan, tally), (plan, before), level).to_json()
-    return out.Result(document, _show(document, plan.survey.name))
+    more = [str(one) for one in (*experiments.values(), *funnels.values())]
+    return out.Result(document, _show(document, plan.survey.name, more))
 
 
-def _show(document: dict[str, Any], title: str) -> out.Pieces:
+def _show(document: dict[str, Any], title: str, more: Sequence[str]) -> out.Pieces:
     yield from show_estimates(document, title)
     for question, summary in document["numbers"].items():
         yield from show_numbers(question, summary)
+    for text in more:
+        yield out.Plain(f"\n{text}")
     if "difference" in document:
         yield from _difference(document["difference"])
 

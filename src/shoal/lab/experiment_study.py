@@ -363,9 +363,21 @@ class _World:
             release, _ = self._arms(np.stack((shares, 1 - shares), axis=1), size, 1)
             noisy, noise = noisy + release.counts, noise + release.noise
             factor = self._factor if looks == 1 else anytime_factor(self.level, look)
-            limits = GroupTable(noisy, noise).pair(1, 0, _YES).difference_limits(factor)
-            quiet &= _holds(limits, 0.0)
+            far = _sigmas_apart(GroupTable(noisy, noise).pair(1, 0, _YES)) > factor / 2
+            limits = GroupTable(noisy[far], noise).pair(1, 0, _YES).difference_limits(factor)
+            quiet[far] &= _holds(limits, 0.0)
         return quiet
+
+
+def _sigmas_apart(pair: Pair) -> Array:
+    """Return how many sigmas two values are apart, by their sigmas at the estimates.
+
+    Intervals of differences of less than half their factor hold zero: their own sigmas, at values
+    between the two, are never half as large.
+    """
+    both = pair.first, pair.second
+    parts = [one.variance(np.clip(one.value, 0, 1), 0.0) / one.whole**2 for one in both]
+    return np.asarray(np.abs(pair.difference) / np.sqrt(sum(parts)))
 
 
 def _holds(limits: Limits, truth: float) -> NDArray[np.bool_]:

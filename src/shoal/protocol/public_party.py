@@ -21,8 +21,14 @@ from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.support.checks import check_integer, check_origin, check_text, exact_fields, shown
 from shoal.support.files import canonical_json, explain_wrong_file, read_json, write_text
 
-ROLES = {"relay": "analyzer", "analyzer": "relay"}
-"""Each role, and that of the other party. Another deployment adds its two roles here."""
+ROLES = {
+    "relay": ("analyzer",),
+    "analyzer": ("relay",),
+    "leader": ("helper", "analyst"),
+    "helper": ("leader", "analyst"),
+    "analyst": ("leader", "helper"),
+}
+"""Each role, and those of the others in its deployment."""
 
 MAX_AGE_DAYS = 30
 """How old a file may be when it is exchanged: an old one may have been replaced since."""

@@ -52,17 +52,17 @@ def _outcome(
             words[arm],
             [
                 whole_number(max(row["people"], 0.0)),
-                *(_known(row[key], write) for key in ("value", "low", "high")),
+                _known(row["value"], write),
+                _range(row, write),
             ],
         )
         for arm, row in outcome["arms"].items()
     ]
     effects = []
     for arm, row in outcome["effects"].items():
-        apart, ratio = row["difference"], row["ratio"] or {}
-        times = "no limit" if ratio and ratio["high"] is None else _number(ratio.get("high"))
-        cells = [_known(apart[key], points) for key in ("value", "low", "high")]
-        cells += [_number(ratio.get("value")), _number(ratio.get("low")), times]
+        apart, ratio = row["difference"], row["ratio"]
+        cells = [_known(apart["value"], points), _range(apart, points)]
+        cells += ["", ""] if ratio is None else [_known(ratio["value"], _times), _factors(ratio)]
         p_values = [text_up(row[key], 2) for key in ("p_value", "adjusted_p")]
         effects.append(TableRow(words[arm], [*cells, *p_values]))
     kind, unit = ("mean", "difference") if is_mean else ("share", "points")
@@ -84,12 +84,10 @@ def _outcome(
         "heading": heading,
         "charts": charts,
         "tables": [
-            Table(
-                f"Each arm, with intervals at {at}", ("arm", "people", kind, "low", "high"), arms
-            ),
+            Table(f"Each arm, with intervals at {at}", ("arm", "people", kind, "interval"), arms),
             Table(
                 f"Each arm minus {control}, and over it",
-                ("arm", unit, "low", "high", "ratio", "low", "high", "p-value", "Holm"),
+                ("arm", unit, "interval", "ratio", "interval", "p-value", "Holm"),
                 effects,
             ),
         ],
@@ -108,8 +106,18 @@ def _signed(number: float) -> str:
     return f"{number:+.3g}"
 
 
-def _number(number: float | None) -> str:
-    return "" if number is None else f"{number:.3g}"
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}"
+
+
+def _range(row: Mapping[str, float], write: Callable[[float], str]) -> str:
+    return " to ".join(write(row[end]) for end in ("low", "high"))
+
+
+def _factors(ratio: Mapping[str, Any]) -> str:
+    if ratio["high"] is None:
+        return f"{_times(ratio['low'])} or more"
+    return _range(ratio, _times)
 
 
 def funnel_part(funnel: Funnel, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import NUMBERS, Estimates
-from shoal.analysis.experiments import experiments_of
-from shoal.analysis.funnels import funnels_of
+from shoal.analysis.experiments import Experiment, experiments_of
+from shoal.analysis.funnels import FunnelResult, funnels_of
 from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
@@ -60,6 +60,8 @@ _MAX_WORDS = 200
 """Texts that a page lists; the JSON has them all."""
 _SHADES = 8
 """Steps from a share of 0 to the largest of a matrix, each a class of the style sheet."""
+_DID = {"arm": "drew", "funnel": "got as far as", "retention": "are at age"}
+"""What people did to an answer that they were not asked for."""
 _NO_FIT = "no true count fits these reports"
 MAX_CELLS = 100
 """Cells of a cross that are shown as a matrix with shares; a larger one is a list of counts."""
@@ -92,9 +94,13 @@ def results(
             for name in crosses
         },
         "texts": {one.question: one.to_json() for one in decoded},
-        "experiments": experiments_of(estimates, level),
-        "funnels": funnels_of(estimates, level),
+        "experiments": _json_of(experiments_of(estimates, level)),
+        "funnels": _json_of(funnels_of(estimates, level)),
     }
+
+
+def _json_of(found: Mapping[str, Experiment | FunnelResult]) -> dict[str, Any]:
+    return {name: one.to_json() for name, one in found.items()}
 
 
 def question_sections(survey: Survey, document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -200,7 +206,8 @@ def lead(
     number = number[0].upper() + number[1:]
     if top == MISSING:
         return Lead(number, f"of {people} gave no answer", label=top)
-    return Lead(number, f"of {people} answered", shown[top], top)
+    did = _DID.get(question.kind, "answered")
+    return Lead(number, f"of {people} {did}", shown[top], top)
 
 
 def lead_over_crowds(

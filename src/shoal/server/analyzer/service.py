@@ -100,13 +100,12 @@ class Analyzer(Party):
     def _agreed_token(self) -> tuple[Token, str, int] | None:
         """Return the token of the relay that was set up, its secret, and when its file was made."""
         agreement = self.service.agreement
-        if agreement is None or (agreement.own.role == "analyzer" and agreement.other is None):
+        if agreement is None or (agreement.own.role == "analyzer" and agreement.missing):
             return None
         agreement = known_agreement(self.service.folder, "analyzer")
-        relay = agreement.other
-        assert relay is not None
+        relay = agreement.others["relay"]
         token = Token.new("relay", f"relay {relay.fingerprint[:9]}", key=relay.signing_key)
-        return token, agreement.token, relay.made
+        return token, agreement.token("relay"), relay.made
 
     # What relays ask for
 

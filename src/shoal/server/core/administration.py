@@ -280,7 +280,7 @@ def objection(
     return None
 
 
-def certificate(plan: Plan, settings: PlanSettings) -> bytes:
+def certificate(plan: Plan, settings: PlanSettings | AggregatorSettings) -> bytes:
     """Return the certificate of a plan as JSON; a plan that breaks its promise has none."""
     # The promise holds for the honest fraction. So the certificate also states the limits for
     # senders that this collector enforces on the day of publication.

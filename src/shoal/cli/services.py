@@ -155,13 +155,7 @@ def relay(*, as_json: bool, service: _Service, **settings: Any) -> None:
 
 
 @cli.command("shoal leader --data leader plan.json", settings=LeaderSettings)
-def leader(
-    *,
-    as_json: bool,
-    plain: bool = opt("Allow http to a helper on another machine."),
-    service: _Service,
-    **settings: Any,
-) -> None:
+def leader(*, as_json: bool, service: _Service, **settings: Any) -> None:
     """Take shares of reports, and verify them with a helper (DAP).
 
     Leader and helper each hold one secret share of every report, and neither sees anything in it.
@@ -174,7 +168,6 @@ def leader(
         service.read(LeaderSettings, settings),
         plans=service.plans,
         never_published=service.never_published,
-        allow_plain=plain,
         ready=service.announce({"Reports": "public", "Console": "console"}, as_json),
     )
 

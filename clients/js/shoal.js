@@ -6,4 +6,5 @@
  * `src/wire.js` and `src/encryption.js` make the bytes that are sent.
  */
 export { shoal } from "./src/client.js";
+export { kinds } from "./src/survey.js";
 export { ShoalError } from "./src/bytes.js";

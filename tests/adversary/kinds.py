@@ -7,7 +7,7 @@ from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
     "one bit": (crowds.one_bit, 200),
-    "small world": (crowds.small_world, 220),
+    "small world": (crowds.small_world, 200),
     "homogeneous crowd": (crowds.homogeneous, 150),
     "counts of a crowd": (views.counts, 30),
     "several reports": (crowds.group, 190),
@@ -17,6 +17,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "moments of the ratio": (crowds.moments, 50),
     "composition": (times.composition, 10),
     "releases of one person": (times.releases_of_one, 30),
+    "device's past": (times.device_past, 20),
     "larger crowd": (larger.small, 26),
     "plan for a larger crowd": (larger.planned, 4),
     "sum of windows": (times.sums, 40),

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from shoal import Plan, PrivacyRefusal, ShoalError, Tally, estimate, plan, publish, tally
+from shoal import Plan, PrivacyRefusal, ShoalError, Survey, Tally, estimate, plan, publish, tally
 from shoal.analysis.estimates import Estimate
 from shoal.analysis.screening import screen
 from shoal.planning.certificate import certify
 from shoal.planning.guarantees import guarantees_over_time
+from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.survey import Arm, Retention
 from shoal.protocol.wire import Synthetic
 
 from . import oracle, worlds
@@ -70,6 +72,47 @@ def releases_of_one(rng: random.Random) -> Iterator[Claim]:
         yield at_least(wish, truth, f"epsilon {reached!r} at {wish!r}, {where}")
     ratio = oracle.log_of(((1 - q) / q) ** count)[0]
     yield at_least(together.epsilon(delta=0.0), ratio, f"epsilon at delta 0, {where}")
+
+
+def device_past(rng: random.Random) -> Iterator[Claim]:
+    """Arm, age and their cells, in both releases that a device is in: what their reader learns."""
+    arms, size = rng.choice([2, 2, 3]), rng.choice([1, 2, 3])
+    arm = Arm("arm", tuple("abc"[:arms]))
+    survey = Survey("w", (arm, Retention("age", periods=1, period="1d"))).cross("arm", "age")
+    # As the documents define them: the arm, the age, and the cell of both, age changing fastest.
+    vectors = {
+        (i, age): 1 << i | 1 << arms + age | 1 << arms + 2 + 2 * i + age
+        for i in range(arms)
+        for age in (0, 1)
+    }
+    q = Fraction(rng.randint(1, 28), 64)
+    certificate = certify(survey, q=q, crowd_size=size, view="counts")
+    epsilon = rng.random() ** 2 * certificate.local_epsilon
+    reader, of_all, *_ = observers(certificate, epsilon)
+    where = f"{arms} arms, N={size}, q={q}, epsilon={epsilon!r}"
+    _, lam = oracle.lam_between(reader.epsilon)
+    _, lam_of_all = oracle.lam_between(of_all.epsilon)
+    for others in ("like one", "like the other", "anybody"):
+        x, y = rng.sample(range(arms), 2)
+        pairs = []
+        for age in (0, 1):  # the device keeps its arm; others are of any age
+            crowd = {
+                "like one": [(x, age)] * (size - 1),
+                "like the other": [(y, age)] * (size - 1),
+                "anybody": [rng.choice(list(vectors)) for _ in range(size - 1)],
+            }[others]
+            answers = [vectors[x, age], vectors[y, age], *(vectors[one] for one in crowd)]
+            # Looking only at the bits that differ is post-processing.
+            seen = [bit for bit in range(survey.bits) if (answers[0] ^ answers[1]) >> bit & 1]
+            cut = [sum((v >> bit & 1) << j for j, bit in enumerate(seen)) for v in answers]
+            law = oracle.counted(len(seen))
+            pairs.append(oracle.neighbours(len(seen), q, cut[2:], cut[0], cut[1], law))
+        for pair in pairs:
+            yield at_least(
+                reader.delta, oracle.delta(*pair, lam), f"one release, {others}, {where}"
+            )
+        truth = oracle.product(pairs, lam_of_all)
+        yield at_least(of_all.delta, truth, f"both releases, {others}, {where}")
 
 
 def repeated(

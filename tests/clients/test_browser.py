@@ -206,7 +206,7 @@ def test_without_storage_nothing_is_answered(context: BrowserContext, address: s
     server = Pretended(PLAN)
     with web.served(server.handler()) as collector:
         tab = opened(context, address, settings(server, collector.rstrip("/")), "sandboxed")
-        assert refusal(tab) == "this browser keeps nothing for this page."
+        assert refusal(tab) == "this browser stores nothing."
     assert not server.posts
     assert not server.heads
 

@@ -14,7 +14,7 @@ from tests.clients.js_help import CLIENT, NODE, NPM, needs_npm, run
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, needs_npm]
 
-LARGEST = {"shoal": 7_999, "relay": 1_999, "form": 10_999}
+LARGEST = {"shoal": 7_999, "relay": 1_999, "kinds": 1_299, "form": 10_999}
 LARGEST_COMPRESSED = 4_500
 """Bytes of the minified files, and of the client; docs/browser.md names them."""
 
@@ -33,7 +33,8 @@ def test_it_is_small(packed: Path, part: str) -> None:
 def test_the_minified_client_passes_the_tests_of_the_sources(packed: Path) -> None:
     assert NODE is not None
     built = packed.parent / "js"
-    parts = {"SHOAL_CLIENT": "shoal.min.js", "SHOAL_RELAY": "relay.min.js"}
+    names = {"SHOAL_CLIENT": "shoal", "SHOAL_RELAY": "relay", "SHOAL_KINDS": "kinds"}
+    parts = {variable: f"{name}.min.js" for variable, name in names.items()}
     environment = os.environ | {name: (built / file).as_uri() for name, file in parts.items()}
     command = [NODE, "--test", str(CLIENT / "test" / "client.test.js")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

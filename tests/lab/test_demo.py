@@ -91,7 +91,7 @@ class TestDemonstrate:
 
     def test_a_collector_that_refuses_the_plan(self, at: Path):
         small = plan(SURVEY, crowd_size=50, epsilon="1", delta="1e-6")
-        with pytest.raises(InputError, match=r"did not start: plan .* below this"):
+        with pytest.raises(InputError, match=r"did not start: plan .* minimum is 100"):
             demonstrate(small, seed=1)
         assert left_behind(at) == []
 

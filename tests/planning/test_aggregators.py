@@ -21,7 +21,7 @@ from shoal.planning.certificate import certify, check_promise
 from shoal.planning.memory import plan_with_memory
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import observers, poisoning
-from shoal.protocol.plan import NO_SERVICES, Aggregators
+from shoal.protocol.plan import EXPERIMENTAL, Aggregators
 from shoal.theory.binomial import overflow_chance, truncation_price
 
 DAP: dict[str, Any] = {"leader": "https://leader.example", "helper": "https://helper.example"}
@@ -68,7 +68,8 @@ class TestPlanning:
 
     def test_a_plan_is_read_as_it_was_written(self, sparse: Plan):
         assert Plan.from_json(sparse.to_json() | {"id": sparse.id}) == sparse
-        assert sparse.to_json()["parties"] == {**DAP, "max_weight": sparse.max_weight}
+        named = {**DAP, "max_weight": sparse.max_weight, "one_operator": False}
+        assert sparse.to_json()["parties"] == named
 
     @pytest.mark.parametrize(
         ("words", "sentence"),
@@ -137,13 +138,20 @@ class TestObservers:
             assert (table[who].epsilon, table[who].holds) == (0.0, "shared")
             assert "Prio3 and HPKE are not broken" in table[who].assumption
 
+    def test_one_operator_of_both_sees_every_report(self, sparse: Plan):
+        assert isinstance(sparse.parties, Aggregators)
+        one = replace(sparse, parties=replace(sparse.parties, one_operator=True))
+        table = {row.who: row.holds for row in observers(certify(one), 1.0)}
+        assert table["operator of leader and helper"] == "local"
+        assert "shared" not in table.values()
+
     def test_the_certificate_names_price_and_state(self, sparse: Plan):
         document = certify(sparse).to_json(epsilon=1.0)
         pieces, q = document["pieces"], float(sparse.q)
         assert pieces["max_weight"] == sparse.max_weight
         chance = overflow_chance(60, 1, pieces["max_weight"], q)
         assert pieces["price"] >= truncation_price(chance, 2000, 1.0) * (1 - 1e-9)
-        assert NO_SERVICES in document["assumptions"]
+        assert EXPERIMENTAL in document["assumptions"]
         assert any("Against leader and helper together" in one for one in document["assumptions"])
 
     def test_diff(self, sparse: Plan):
@@ -175,7 +183,7 @@ class TestFakes:
         in_messages = poisoning(plan(ONE_OF_MANY, **WISH, **TWO)).up
         assert in_messages == pytest.approx((weight - q) / (1 - 2 * q))
         said = " ".join(can.sentences)
-        assert f"up to {weight} options at once, as a proof shows" in said
+        assert f"up to {weight} options up at once, as a proof shows" in said
         assert f"at most {math.ceil(instead * 1e3) / 1e3:.4g} people" in said
         assert f"it could move one option by {math.ceil(in_messages * 1e3) / 1e3:.4g}" in said
 

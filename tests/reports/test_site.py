@@ -299,6 +299,19 @@ class TestFolders:
         assert left == {*mine, tmp_path / MANIFEST}
         assert not (tmp_path / key(PLAN, 2)).exists()
 
+    def test_a_hidden_release_is_on_no_page_though_the_next_step_fails(self, tmp_path: Path):
+        write_pages(tmp_path, site_pages(THREE))
+
+        def fail() -> bytes:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            write_pages(tmp_path, dict.fromkeys(site_pages(THREE[:2]), fail))
+        text = "".join(one.read_text() for one in tmp_path.rglob("*.html"))
+        assert "crowd 1" in text
+        assert "crowd 3" not in text
+        assert not (tmp_path / "browser" / "latest.json").exists()
+
     def test_a_file_in_the_way_is_refused_before_anything_is_written(self, tmp_path: Path):
         (tmp_path / "index.html").write_text("mine")
         with pytest.raises(InputError, match="exists and is not of a site"):
@@ -334,6 +347,7 @@ class TestCommand:
         NEXT.write("next.json")
         for name, agreed, seed in (("t1", PLAN, 1), ("t2", PLAN, 2), ("n1", NEXT, 1)):
             counted(agreed, 1000, seed).named(name).write(f"{name}.json")
+        Path("results.json").write_text(json.dumps({"plan": PLAN.to_json(), "estimates": {}}))
         return tmp_path
 
     def files(self, folder: Path) -> dict[str, bytes]:
@@ -361,6 +375,7 @@ class TestCommand:
         [
             (["out"], "give the files of plans and tallies, or --collector"),
             (["out", "t1.json"], "add its plan"),
+            (["out", "plan.json", "results.json"], "is not a tally of one of the plans"),
             (["out", "plan.json", "t1.json", "t1.json"], "in two tallies"),
             (["out", "plan.json", "t1.json", "--url", "ftp://x"], "--url must begin with"),
             (["out", "--collector", "http://127.0.0.1:1"], "--token-file"),

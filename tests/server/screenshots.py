@@ -22,14 +22,14 @@ from .test_browser import send, sign_in
 
 PICTURES = Path(__file__).parent.parent.parent / "docs" / "pictures"
 SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
-HEIGHTS = {"crowd": 2200, "planner": 2200}
+HEIGHTS = {"crowd": 2200, "planner": 2200, "builder": 1600}
 """Of pages that have more to show than fits a screen."""
 SCHEMES = ("light", "dark")
 SHOWN = {
     "surveys-wide-dark", "surveys-narrow-light", "crowd-wide-light", "crowd-wide-dark",
     "crowd-narrow-light", "crowd-narrow-dark", "trend-wide-light", "trend-narrow-dark",
     "difference-wide-dark", "difference-narrow-light", "tokens-wide-light", "planner-wide-light",
-    "planner-narrow-dark",
+    "planner-narrow-dark", "builder-wide-light", "builder-narrow-dark",
 }  # fmt: skip
 """What the documents show."""
 
@@ -55,6 +55,7 @@ def take(folder: Path, *, everything: bool = False) -> None:
             "difference": f"{base}/difference",
             "tokens": "/tokens",
             "planner": "/planner",
+            "builder": "/builder",
         }
         for (size, (width, height)), scheme in product(SIZES.items(), SCHEMES):
             context: Any = chromium.new_context(
@@ -66,6 +67,10 @@ def take(folder: Path, *, everything: bool = False) -> None:
                 page.set_viewport_size({"width": width, "height": HEIGHTS.get(name, height)})
                 if everything or f"{name}-{size}-{scheme}" in SHOWN:
                     page.goto(f"{server.console}{path}")
+                    if name == "builder":
+                        page.fill("textarea[name=survey]", shown.survey.to_toml())
+                        page.click("button:has-text('Fill the form')")
+                        page.wait_for_selector("legend:has-text('Question 6')")
                     if name == "planner":
                         page.click("button:has-text('Compute')")
                         page.wait_for_selector("h2:has-text('This plan')")

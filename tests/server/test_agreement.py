@@ -79,7 +79,7 @@ class TestSecrets:
     def test_no_private_key_and_no_token_leaves_the_folder(
         self, relay: Agreement, analyzer: Agreement
     ):
-        token = accept(relay, analyzer).token
+        token = accept(relay, analyzer).token("analyzer")
         accept(analyzer, relay)
         for own, other in ((relay, analyzer), (analyzer, relay)):
             secrets = [*secrets_of(own.folder), token.encode(), bytes.fromhex(token[12:])]
@@ -93,11 +93,12 @@ class TestSecrets:
     def test_both_derive_one_token_and_a_third_party_another(
         self, relay: Agreement, analyzer: Agreement, tmp_path: Path
     ):
-        token = accept(relay, analyzer).token
-        assert accept(analyzer, relay).token == token
+        token = accept(relay, analyzer).token("analyzer")
+        assert accept(analyzer, relay).token("relay") == token
         third = make(tmp_path / "third", "relay")
-        assert accept(third, analyzer).token != token
-        assert accept(analyzer, relay).secret("verify key") != bytes.fromhex(token[12:])
+        assert accept(third, analyzer).token("analyzer") != token
+        other = accept(analyzer, relay).secret("verify key", "relay")
+        assert other != bytes.fromhex(token[12:])
 
     def test_a_key_that_makes_the_secret_public_is_refused(
         self, relay: Agreement, analyzer: Agreement, tmp_path: Path
@@ -150,7 +151,7 @@ class TestOnTheWay:
         assert "not the file that the analyzer's operator made" in capsys.readouterr().err
         known = read_agreement(relay.folder)
         assert known is not None
-        assert known.other is None
+        assert known.missing == ["analyzer"]
 
     def test_a_swapped_file_is_of_the_wrong_role(
         self, relay: Agreement, capsys: pytest.CaptureFixture[str]
@@ -175,7 +176,7 @@ class TestOnTheWay:
         old.write_bytes(file_of(analyzer).read_bytes())
         moved = set_up(analyzer.folder, url="https://new.example", clock=lambda: time.time() + 10)
         agreed = accept(relay, moved)
-        assert agreed.other == moved.own
+        assert agreed.others == {"analyzer": moved.own}
         with pytest.raises(InputError, match="is older than"):
             accept(agreed, old, replaces=True)
 
@@ -204,11 +205,11 @@ class TestKeys:
         told = ["--other", str(file_of(other)), "--fingerprint", other.own.fingerprint]
         assert setup_command(relay.folder, *told) == 3
         assert f"is known ({analyzer.own.fingerprint})" in capsys.readouterr().err
-        assert known_agreement(relay.folder, "relay").other == analyzer.own
+        assert known_agreement(relay.folder, "relay").others == {"analyzer": analyzer.own}
         wrong = [*told[:2], "--fingerprint", analyzer.own.fingerprint, "--replace"]
         assert setup_command(relay.folder, *wrong) == 3
         assert setup_command(relay.folder, *told, "--replace") == 0
-        assert known_agreement(relay.folder, "relay").other == other.own
+        assert known_agreement(relay.folder, "relay").others == {"analyzer": other.own}
 
     def test_a_key_that_the_known_one_signed_needs_no_telephone(
         self, relay: Agreement, analyzer: Agreement
@@ -218,7 +219,8 @@ class TestKeys:
         rotated = set_up(analyzer.folder)
         assert rotated.own.signing_key != analyzer.own.signing_key
         followed = accept_other(agreed, file_of(rotated), lambda other: False)
-        assert (followed.other, followed.token) == (rotated.own, agreed.token)
+        assert followed.others["analyzer"] == rotated.own
+        assert followed.token("analyzer") == agreed.token("analyzer")
         end_key_overlap(analyzer.folder)
         set_up(analyzer.folder)
         with pytest.raises(PrivacyRefusal, match="another key"):
@@ -263,9 +265,38 @@ class TestCommand:
             assert setup_command(relay.folder, *words) == code
             assert analyzer.own.fingerprint in capsys.readouterr().err
 
-    def test_services_need_the_setup(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-        assert run(["relay", "--data", str(tmp_path / "relay")]) == 2
-        assert "shoal parties setup" in capsys.readouterr().err
+    def test_services_need_the_setup(
+        self, relay: Agreement, analyzer: Agreement, capsys: pytest.CaptureFixture[str]
+    ):
+        (relay.folder / "shoal.toml").write_text("")
+        accept(relay, analyzer)
+        for words, reason in (
+            (["relay", "--data", str(analyzer.folder)], "not the folder of a set-up relay"),
+            (["analyzer", "--data", str(relay.folder)], "not the folder of a set-up analyzer"),
+            (["relay", "--data", str(relay.folder.parent / "new")], "shoal parties setup"),
+        ):
+            assert run(words) == 2
+            assert reason in capsys.readouterr().err
+        (relay.folder / EXCHANGE_FILE).unlink()
+        assert run(["relay", "--data", str(relay.folder)]) == 2
+        assert "is not the one of the public file" in capsys.readouterr().err
+
+    def test_lost_data_are_not_taken_for_new_ones(self, tmp_path: Path):
+        (tmp_path / "crowd-key").write_text("")
+        with pytest.raises(InputError, match="has a crowd-key and no"):
+            set_up(tmp_path, role="relay", url=URLS["relay"])
+
+    def test_what_was_set_up_starts_once_without_data(self, relay: Agreement, analyzer: Agreement):
+        """Afterwards a missing database is a loss."""
+        (analyzer.folder / "shoal.toml").write_text("")
+
+        async def nothing(relay: FakeRelay) -> None:
+            pass
+
+        beside_analyzer(nothing, analyzer.folder)
+        (analyzer.folder / "shoal.db").unlink()
+        with pytest.raises(InputError, match="so reports that were counted would be counted again"):
+            beside_analyzer(nothing, analyzer.folder)
 
 
 class TestOneOperator:

@@ -60,8 +60,17 @@ def test_a_day_at_the_console(tmp_path: Path) -> None:
             "__Host-shoal", True, True, "Strict",
         )  # fmt: skip
 
-        page.click("a:text-is('Planner')")
+        page.click("a:text-is('Builder')")
+        page.select_option("select[name='q0.kind']", "flags")  # the script shows its fields
+        page.wait_for_selector("input[name='q0.at_most']")
+        rows = page.locator("input[name='q0.options']")
+        before = rows.count()
+        rows.nth(before - 1).fill("sync")
+        assert rows.count() == before + 1
         page.fill("textarea[name=survey]", SURVEY.to_toml())
+        page.locator("button:has-text('Plan this survey')").nth(1).click()
+        page.wait_for_selector("h1:has-text('Planner')")
+        assert page.input_value("textarea[name=survey]").strip() == SURVEY.to_toml().strip()
         assert page.locator("input[type=range]").count() == 4
         page.locator("input[type=range]").first.fill("500")
         assert page.input_value("input[name=crowd]") == "32000"
@@ -173,6 +182,16 @@ def test_nothing_keeps_people_out(width: int, scheme: str, tmp_path: Path) -> No
         page.fill("textarea[name=candidates]", "tea\ncoffee\nwater\ncocoa")
         page.click("button:has-text('Find')")
         page.wait_for_selector("text=candidates were found")
+        assert obstacles(page) == []
+        page.goto(f"{server.console}/builder")
+        page.fill("textarea[name=survey]", SURVEY.to_toml())
+        page.click("button:has-text('Fill the form')")
+        page.wait_for_selector("legend:has-text('Question 6')")
+        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        assert obstacles(page) == []
+        page.fill("input[name='q1.name']", "uses")
+        page.click("button:has-text('Write the TOML')")
+        page.wait_for_selector("text=another question has this name")
         assert obstacles(page) == []
         page.goto(f"{server.console}/planner")
         page.fill("textarea[name=survey]", SURVEY.to_toml())

@@ -22,10 +22,17 @@ from shoal.cli import run
 from shoal.errors import InputError
 from shoal.server import Collector, RelaySettings, Settings
 from shoal.server.core import notifications, problems
-from shoal.server.core.notifications import Notice, Notifier, Webhook, make_channels
+from shoal.server.core.notifications import (
+    Notice,
+    Notifier,
+    Webhook,
+    make_channels,
+    try_channels,
+)
 from shoal.server.core.problems import Problem
 from shoal.server.doctor.examine import examine
 from shoal.server.storage.database import StorageError
+from tests.certificates import make_certificate
 from tests.server.analyzer import relay_help as beside
 from tests.server.crash_help import Served
 from tests.server.notification_help import Received, mail_server, webhook
@@ -36,6 +43,7 @@ from tests.server.serving_help import QuietHandler, handled_by
 from tests.server.store_help import PLANS, Clock, make_plan, upload
 
 FLAGS = PLANS["flags"]
+PAGE = f"s~{FLAGS.id[:12]}"
 DAY = 86_400
 MAIL: dict[str, Any] = {
     "notify_email": "a@example.org, b@example.org",
@@ -104,6 +112,8 @@ class TestReleases:
             await filled(world)
             for _ in range(3):
                 await turn(world.collector)
+            path = json.loads(hook[0][1])["data"]["url"].removeprefix("https://console.example")
+            assert (await world.ask("console", "GET", path, world.admin())).status_code == 200
 
         inside(story, tmp_path, notify_webhook=hook.url)
         (document,) = verified(hook, tmp_path)
@@ -117,7 +127,7 @@ class TestReleases:
             "survey": "s",
             "plan": FLAGS.id,
             "crowds": [1],
-            "url": f"https://console.example/surveys/{FLAGS.id}/crowds/1",
+            "url": f"https://console.example/surveys/{PAGE}/crowds/1",
         }
 
     def test_many_releases_are_one_notice(self, tmp_path: Path, hook: Received):
@@ -155,8 +165,7 @@ class TestReleases:
             if FLAGS.id not in world.collector.administration.plans:
                 await filled(world)
             for _ in range(3):
-                with pytest.raises(StorageError):
-                    await turn(world.collector)
+                await turn(world.collector)
 
         with monkeypatch.context() as broken:
             broken.setattr(Notifier, "_end", fails)
@@ -184,6 +193,7 @@ class TestReleases:
         with handled_by(Handler) as port:
             options = ("--notify-webhook", f"http://127.0.0.1:{port}/")
             with Served(tmp_path / "data", FLAGS, *options) as served:
+                served.start()
                 try:
                     assert served.post(upload(FLAGS, 50, 1))[0] == 202
                     first = ids.get(timeout=120)
@@ -218,7 +228,7 @@ class TestReleases:
         beside.beside_analyzer(story, tmp_path, plan, notify_webhook=hook.url)
         (document,) = verified(hook, tmp_path)
         assert document["data"]["service"] == "analyzer"
-        assert document["data"]["url"] == f"http://127.0.0.1:8401/surveys/{plan.id}/crowds/1"
+        assert document["data"]["url"] == f"http://127.0.0.1:8401/surveys/s~{plan.id[:12]}/crowds/1"
 
     @needs_postgres
     @pytest.mark.slow
@@ -332,7 +342,7 @@ class TestMail:
         assert (message["From"], message["To"]) == ("shoal@example.org", MAIL["notify_email"])
         assert message["Message-ID"].endswith("@example.org>")
         content = message.get_payload(decode=True)
-        assert f"url: https://console.example/surveys/{FLAGS.id}/crowds/1" in str(content)
+        assert f"url: https://console.example/surveys/{PAGE}/crowds/1" in str(content)
         assert len(mail.recipients) == 2
 
     def test_one_channel_does_not_wait_for_the_other(self, tmp_path: Path):
@@ -347,6 +357,44 @@ class TestMail:
         assert (len(hook), len(mail.messages)) == (1, 1)
         name = json.loads(hook[0][1])["id"]
         assert mail.messages[0]["Message-ID"] == f"<{name}@example.org>"
+
+    @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
+    def test_tls(self, tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch):
+        """Nothing is sent before the certificate is trusted; STARTTLS is not left out."""
+        make_certificate(tmp_path)
+        monkeypatch.setattr(notifications, "is_loopback", lambda host: False)
+        (tmp_path / "smtp-password").write_text("secret")
+        with mail_server("secret", tmp_path, over_tls=scheme == "smtps") as mail:
+            url = f"{scheme}://robot@localhost:{mail.port}"
+            settings = Settings(notify_smtp=url, **MAIL)
+            assert try_channels(settings, tmp_path, send=True)["email"]
+            assert mail.messages == []
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+            for send in (False, True):
+                assert try_channels(settings, tmp_path, send=send) == {"email": ""}
+        assert mail.encrypted == [True]
+
+    def test_a_server_without_tls_gets_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(notifications, "is_loopback", lambda host: False)
+        with mail_server() as mail:  # it has no certificate
+            settings = Settings(notify_smtp=f"smtp://127.0.0.1:{mail.port}", **MAIL)
+            assert try_channels(settings, tmp_path, send=True)["email"]
+        assert (mail.messages, mail.recipients) == ([], [])
+
+    @pytest.mark.parametrize("trusted", [False, True])
+    def test_a_webhook_over_tls(
+        self, tmp_path: Path, trusted: bool, monkeypatch: pytest.MonkeyPatch
+    ):
+        make_certificate(tmp_path)
+        if trusted:
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        with webhook(certificate=tmp_path) as received:
+            settings = Settings(notify_webhook=received.url)
+            told = try_channels(settings, tmp_path, send=True)["webhook"]
+            assert try_channels(settings, tmp_path, send=False)["webhook"] == told
+        assert (len(received), told == "") == (trusted, trusted)
 
 
 class TestExpiringCrowds:
@@ -378,7 +426,7 @@ class TestExpiringCrowds:
         assert found == [0, 0, 1, 1, 1]
         (document,) = verified(hook, tmp_path)
         assert document["data"]["crowds"] == [1]
-        assert document["data"]["url"] == f"https://console.example/surveys/{FLAGS.id}"
+        assert document["data"]["url"] == f"https://console.example/surveys/{PAGE}"
         assert "is incomplete and will be discarded at" in document["text"]
 
     def test_days_are_a_setting(self, tmp_path: Path, hook: Received):
@@ -496,16 +544,19 @@ class TestHealth:
             def fails(self: Notifier, name: str, *statements: object) -> None:
                 raise StorageError("the disk is full.")
 
+            await filled(world)
             health = Health(world.collector, monkeypatch)
             with monkeypatch.context() as broken:
+                broken.setattr(Notifier, "_end", fails)  # the notice of the release stays there
+                await turn(world.collector)
                 broken.setattr(Notifier, "_write", fails)
                 await health.becomes(problems.UNAVAILABLE)
-                assert len(hook) == 1
+                assert len(hook) == 2
             await health.becomes(None)
 
         inside(story, tmp_path, notify_webhook=hook.url)
-        kinds = [kind for kind, _ in self.kinds(hook, tmp_path)]
-        assert kinds == ["health.problem", "health.recovered"]
+        kinds = [one["type"] for one in verified(hook, tmp_path)]
+        assert kinds == ["release.ready", "health.problem", "health.recovered"]
 
     def test_short_problems_and_flapping(
         self, tmp_path: Path, hook: Received, monkeypatch: pytest.MonkeyPatch

@@ -100,7 +100,7 @@ async def test_what_cannot_be_planned(change: dict[str, str], words: str, world:
 
 def test_window_honest_part_deployment_and_a_weak_promise() -> None:
     """What the form asks for is the plan that the function makes."""
-    origins = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+    origins: Any = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
     fields = FIELDS | {"window": "7d", "honest": "0.8", "deployment": "relay", **origins}
     survey = Survey.from_toml(EXAMPLE)
     wish: Any = {"crowd_size": 2000, "epsilon": "4", "delta": "1e-6", "view": "counts"}

@@ -18,6 +18,7 @@ import pytest
 from shoal import Choice, Flags, Plan, Survey, plan
 from shoal.cli import run
 from shoal.reports.site import slug
+from shoal.server import Analyzer, AnalyzerSettings
 from shoal.server.console import handlers
 from tests.axe import obstacles
 from tests.reports.test_publication import HOSTILE
@@ -74,6 +75,15 @@ async def wait_for(world: World, path: str, status: int = 200) -> httpx.Response
     raise AssertionError(f"{path}: {answer.status_code}, {world.log.getvalue()[-2000:]}")
 
 
+async def written(world: World, agreed: Plan, number: int) -> None:
+    """Wait until a release is on all pages: the feed of all surveys is written last."""
+    for _ in range(600):
+        if f"{agreed.id}:{number}<" in (await get(world, "/results/feed.atom")).text:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(world.log.getvalue()[-2000:])
+
+
 async def shown(world: World, agreed: Plan, crowds: int = 1) -> None:
     """Publish a plan, fill crowds of it, and show them."""
     await world.publish(agreed)
@@ -81,7 +91,7 @@ async def shown(world: World, agreed: Plan, crowds: int = 1) -> None:
         await fill(world, agreed, number)
     assert (await set_public(world, agreed)).json() == {"public": True}
     await swept(world)
-    await wait_for(world, release(agreed, crowds))
+    await written(world, agreed, crowds)
 
 
 @with_world()
@@ -196,7 +206,8 @@ async def test_addresses_that_are_none(world: World) -> None:
         "/results/%2e%2e/admin-token", "/results/browser/..%2f..%2fadmin-token",
         "/results//", "/results/browser//latest.json", "/results/Browser/", "/results/\u00e9/",
         "/results/browser/index.html/x.html", "/results/browser/latest.json%00",
-        f"{RESULTS}badge/uses.exe", f"{RESULTS}badge/",
+        f"{RESULTS}badge/uses.exe", f"{RESULTS}badge/", f"/results/{'x' * 300}/",
+        f"{RESULTS}{'a/' * 3000}", f"{RESULTS}badge/{'x' * 300}.svg", f"{RESULTS}badge/uses/",
     ):  # fmt: skip
         answer = await get(world, path)
         assert answer.status_code == 404, path
@@ -256,7 +267,7 @@ def test_bytes_are_the_same_after_a_restart(tmp_path: Path) -> None:
     ]
 
     async def read(world: World) -> list[tuple[str, bytes]]:
-        await wait_for(world, paths[-1])
+        await written(world, FLAGS_PLAN, 1)
         answers = [await get(world, path) for path in paths]
         return [(answer.headers["etag"], answer.content) for answer in answers]
 
@@ -272,7 +283,7 @@ def test_bytes_are_the_same_after_a_restart(tmp_path: Path) -> None:
         return await read(world)
 
     in_world(nothing, tmp_path)  # without the flag, so that the pages are removed
-    assert not list((tmp_path / "results").rglob("*.html"))
+    assert not (tmp_path / "results").exists()
     assert in_world(anew, tmp_path, **ON) == before
 
 
@@ -340,7 +351,7 @@ def test_a_release_is_dated_by_its_last_report(tmp_path: Path) -> None:
             await fill(world, FLAGS_PLAN, seed + 10, 40)
             days.insert(0, time.strftime("%Y-%m-%dT00:00:00Z", time.gmtime(clock.now)))
             await swept(world)
-        await wait_for(world, release(FLAGS_PLAN, 2))
+        await written(world, FLAGS_PLAN, 2)
         feed = (await get(world, f"{RESULTS}feed.atom")).text
         assert re.findall("<updated>(.*)</updated>", feed) == [days[0], *days]
 
@@ -350,7 +361,7 @@ def test_a_release_is_dated_by_its_last_report(tmp_path: Path) -> None:
 @with_world(**ON)
 async def test_the_console_shows_who_can_read(world: World) -> None:
     await world.publish(FLAGS_PLAN)
-    path = f"/surveys/{FLAGS_PLAN.id}"
+    path = f"/surveys/{slug(FLAGS_PLAN.survey.name)}"
     form = world.admin() | {"content-type": "application/x-www-form-urlencoded"}
 
     async def page() -> str:
@@ -380,6 +391,22 @@ def test_the_flag_survives_and_is_backed_up(tmp_path: Path) -> None:
     assert run(["collector", "backup", str(tmp_path / "data"), str(target)]) == 0
     assert run(["collector", "restore", str(target), str(tmp_path / "restored")]) == 0
     in_world(check, tmp_path / "restored")
+
+
+def test_an_analyzer_serves_them_too(tmp_path: Path) -> None:
+    async def work(on: bool) -> int:
+        settings = AnalyzerSettings(public_results=on, min_free_megabytes=0)
+        async with Analyzer(tmp_path, settings) as analyzer:
+            transport = httpx.ASGITransport(analyzer.public)
+            async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+                for _ in range(600):
+                    answer = await client.get("/results/")
+                    if answer.status_code == 200 or not on:
+                        break
+                    await asyncio.sleep(0.05)
+                return answer.status_code
+
+    assert [asyncio.run(work(on)) for on in (False, True)] == [404, 200]
 
 
 SMALL = plan(
@@ -449,8 +476,10 @@ def test_pages_in_a_browser(width: int, scheme: str, tmp_path: Path) -> None:
             server.client.get(
                 f"{server.console}/v1/plans/{agreed.id}/crowds", headers=server.admin()
             )
-        last = f"{server.public}{release(agreed, 2)}"
-        eventually(lambda: server.client.get(last), lambda answer: answer.status_code == 200)
+        eventually(
+            lambda: server.client.get(f"{server.public}/results/feed.atom"),  # written last
+            lambda answer: answer.text.count("<entry>") == 2,
+        )
         size = {"width": width, "height": 844}
         page = chromium.new_context(viewport=size, color_scheme=scheme).new_page()
         wrong: list[str] = []

@@ -233,6 +233,7 @@ async def test_answers_have_the_shape_they_are_said_to_have(world: World) -> Non
     bodies: dict[str, object] = {
         "/v1/plans/{plan_id}/crowds/{number}/decode": {"candidates": ["tea", "coffee"]},
         "/v1/plans/{plan_id}/origins": {"origins": ["https://page.example"]},
+        "/v1/plans/{plan_id}/public": {"public": True},
         "/v1/prospect": wish,
         "/v1/tokens": {"role": "viewer", "label": "x"},
         "/v1/plans": {"id": FLAGS_PLAN.id} | FLAGS_PLAN.to_json(),

@@ -149,7 +149,7 @@ def test_a_relay_and_an_analyzer(parties: Parties, party: str, side: str, tmp_pa
     if (party, side) == ("analyzer", "public"):
         agreement = read_agreement(parties.relay.folder)
         assert agreement is not None
-        token = agreement.token
+        token = agreement.token("analyzer")
     # All but what makes the rest impossible, and what a collector's console answers too.
     without = ("--exclude-path-regex", "(close|destroy|pause|tokens.*|prospect|backups)$")
     url, log = getattr(parties, party).ready[side], folder.parent / f"{folder.name}.log"

@@ -19,6 +19,7 @@ from shoal.planning.threats import observers, what_holds
 from shoal.reports.formatting import option_shares, window_in_words
 from shoal.server.console import console, views
 from shoal.server.console.pages import expected_in_words
+from shoal.server.core.problems import STORAGE_FULL
 from shoal.server.storage.records import CrowdRecord, Declaration
 from tests.server.privacy_help import (
     COUNTS_PLAN,
@@ -217,6 +218,14 @@ async def test_home_tells_what_people_do(world: World) -> None:
 
 
 @with_world()
+async def test_home_says_why_no_reports_are_accepted(world: World) -> None:
+    assert "No reports are accepted now." not in await page(world, "/")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.collector.service, "has_space", False)
+        assert f"No reports are accepted now. {STORAGE_FULL.title}" in await page(world, "/")
+
+
+@with_world()
 async def test_figures_are_computed_once_for_each_release(world: World) -> None:
     await world.publish(FLAGS_PLAN)
     counted: list[int] = []
@@ -257,7 +266,7 @@ def test_when_a_crowd_will_probably_be_complete(days: int, progress: int, words:
 def test_a_crowd_may_not_be_complete_before_its_window_ends() -> None:
     today = int(NOW // 86_400)
     monthly = replace(TEXT_PLAN, window=30 * 86_400)
-    crowd = open_crowd(today - 5, 10, int(NOW // monthly.window))
+    crowd = open_crowd(today - 5, 10, int(NOW // (30 * 86_400)))
     ends = (crowd.window + 1) * 30 - NOW / 86_400
     assert 16 < ends < 17
     assert expected_in_words(monthly, crowd, NOW) == "probably not before its window ends"

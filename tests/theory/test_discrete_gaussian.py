@@ -103,6 +103,15 @@ def test_sigma_keeps_its_promise_and_is_near_the_normal_one():
         assert sigma == pytest.approx(shift * gaussian_sigma(count, epsilon, delta), rel=2e-3)
 
 
+def test_a_promise_that_hardly_promises():
+    assert delta_kept(discrete_gaussian.sigma_of_shifts(1, 1, 1e-6, 0.9), 1e-6, 0.9)
+    assert delta_kept(discrete_gaussian.sigma_of_shifts(1, 1, 50.0, 0.9), 50.0, 0.9)
+
+
+def delta_kept(sigma: float, epsilon: float, delta: float) -> bool:
+    return discrete_gaussian.delta_of_shifts(1, 1, sigma, epsilon, delta) <= delta
+
+
 @pytest.mark.slow
 def test_less_noise_than_by_concentrated_privacy():
     from shoal.curator.noise import gaussian_scale

@@ -1,6 +1,6 @@
 /** Which bits an answer sets. Whatever is outside its question's domain is an error. */
 
-import { canonical, isText, join, little, min, must, Octets, sha256 } from "./bytes.js";
+import { canonical, isText, join, little, min, MOST, must, Octets, sha256 } from "./bytes.js";
 import { draw } from "./random.js";
 
 /** @typedef {import("./survey.js").Block} Block */
@@ -61,7 +61,7 @@ export const encode = async (survey, [blocks, bits], answers, cohort, rounding =
         ]
       : question.hashes
         ? await textPlaces(survey, question, given[name], cohort)
-        : optionPlaces(question, given[name], bits);
+        : optionPlaces(question, question.read?.(given[name]) ?? given[name], bits);
     // A number between two points of its grid is rounded at random, so that its mean is kept.
     if (places[0] % 1 > 0) {
       const [word] = new Uint32Array((await rounding(start)).buffer);
@@ -136,7 +136,7 @@ const optionPlaces = (question, answer, bits) => {
 const textPlaces = async (survey, question, answer, cohort) => {
   const { bits, hashes, pairs } = /** @type {Required<Question>} */ (question);
   const text = answer === null ? "" : answer;
-  if (!isText(text) || [...text].length > 65536) return [NOWHERE];
+  if (!isText(text) || [...text].length > MOST) return [NOWHERE];
   const word = strip(text);
   const label = join(question.name.normalize());
   const digest = await sha256(

@@ -10,6 +10,9 @@ export const { isArray } = Array;
 /** Web Crypto, which a page has on https and on this machine itself. */
 export const { subtle } = crypto;
 
+/** The most bits of a survey, letters of a text, and random bytes that the system gives in one call. */
+export const MOST = 65536;
+
 export const ERROR = "ShoalError";
 
 /** What went wrong, in one sentence. */

@@ -125,7 +125,7 @@ export const shoal = ({
     if (key)
       must(
         await isSigned(key, join(text), reply.headers.get("Shoal-Signature")),
-        "the pinned key did not sign this; if it changed, update the page.",
+        "the pinned key did not sign this; has it changed?",
       );
     return text;
   };

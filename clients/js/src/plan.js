@@ -5,7 +5,7 @@
  * out the plan cannot hand out another one.
  */
 
-import { canonical, hex, must, sha256 } from "./bytes.js";
+import { canonical, hex, MOST, must, sha256 } from "./bytes.js";
 import { layout } from "./survey.js";
 
 /**
@@ -34,13 +34,13 @@ export const readPlan = async (text, id, limit) => {
   const { q1 = q, q2 = q } = memory ?? {};
   must(version === 2, `a plan of version ${version} is not known here.`);
   const digest = await sha256(canonical(plan));
-  must(hex(digest) == id, "this is not the plan asked for.");
+  must(hex(digest) == id, "this is another plan.");
   const [blocks, bits, differing, cohorts] = layout(plan.survey);
   must(
     [q, q1, q2].every(
       ([numerator, digits]) => numerator > 0 && digits <= 52 && numerator < 2 ** digits / 2,
     ) &&
-      bits <= 65536 &&
+      bits <= MOST &&
       (plan.window ?? 3600) >= 3600 &&
       plan.cohorts === cohorts &&
       !(memory && cohorts) &&

@@ -9,12 +9,9 @@
  * depends on the plan alone, and they are drawn before the original is touched.
  */
 
-import { join, Octets } from "./bytes.js";
+import { join, MOST, Octets } from "./bytes.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
-
-/** As many bytes as the system gives in one call. */
-const AT_ONCE = 65536;
 
 /**
  * So many random bytes of the system; there is no other source.
@@ -22,8 +19,8 @@ const AT_ONCE = 65536;
  * @type {(size: number) => Bytes}
  */
 export const draw = (size) =>
-  size > AT_ONCE
-    ? join(draw(AT_ONCE), draw(size - AT_ONCE))
+  size > MOST
+    ? join(draw(MOST), draw(size - MOST))
     : crypto.getRandomValues(new Octets(size));
 
 /**

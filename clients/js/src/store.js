@@ -41,6 +41,6 @@ export const browserStore = async (name, change) => {
     database.close();
     return value;
   } catch {
-    must(0, "this browser keeps nothing for this page.");
+    must(0, "this browser stores nothing.");
   }
 };

@@ -7,6 +7,7 @@ import { min, must } from "./bytes.js";
  *   points?: number, column?: string, fold?: boolean, title?: string, text?: string,
  *   titles?: Record<string, string>, unit?: string,
  *   other?: boolean, missing?: string, at_most?: number, bits?: number, hashes?: number,
+ *   read?: (answer: any) => any, past?: string, weights?: number[],
  *   cohorts?: number, pairs?: {alphabet: string, length: number}, questions?: string[]}} Question
  * @typedef {{name: string, title?: string, text?: string, questions: Question[]}} Survey
  */
@@ -19,6 +20,13 @@ import { min, must } from "./bytes.js";
  */
 
 /** @typedef {[question: Question, start: number, bits: number, sides?: Side[]]} Block */
+
+/**
+ * Kinds of questions that are made of others, by name: `kinds.js` has dates, arms, retention and funnels.
+ *
+ * @type {Record<string, (question: any) => Question>}
+ */
+export const kinds = {};
 
 /**
  * The blocks of a survey, by their questions' names; all bits; in how many of them two answers can
@@ -34,7 +42,8 @@ export const layout = ({ questions }) => {
   let differing = 0;
   /** @type {number | null} */
   let cohorts = null;
-  for (const question of questions) {
+  for (const asked of questions) {
+    const question = kinds[asked.kind]?.(asked) ?? asked;
     const { kind, edges, missing, pairs } = question;
     /** @type {Side[] | undefined} */
     const sides = question.questions?.map((side) => {
@@ -47,7 +56,7 @@ export const layout = ({ questions }) => {
     const listed = question.options ?? (edges && [...edges, kind]);
     const options = question.points ?? listed?.length;
     const size = options
-      ? options + (question.other ? 1 : 0) + (missing ? 1 : 0)
+      ? options + /** @type {any} */ (!!question.other) + /** @type {any} */ (!!missing)
       : sides
         ? sides.reduce((cells, [, values]) => cells * values, 1)
         : kind == "yes/no"
@@ -77,11 +86,12 @@ export const layout = ({ questions }) => {
  */
 export const encoding = ({ survey, memory }, blocks) => {
   const names = [...blocks.keys()];
+  const asked = [...blocks.values()];
   return [
     [
       survey.name,
       memory?.q1,
-      [...blocks.values()].map(
+      asked.map(
         ([{ name, title, text, titles, options, column, questions, ...rules }, , bits, sides]) => [
           rules,
           rules.other ? options : bits, // an answer that is no longer listed sets another bit
@@ -91,7 +101,7 @@ export const encoding = ({ survey, memory }, blocks) => {
     ],
     // Who answers by titles or texts chooses another bit if two of them are swapped.
     [0, 1].map((shown) =>
-      survey.questions.flatMap(({ name, title = name, text = title, options = ["yes", "no"], titles }) => [
+      asked.flatMap(([{ name, title = name, text = title, options = ["yes", "no"], titles }]) => [
         ...(shown ? [title, text] : [name]),
         ...options.map((option) => (shown && titles?.[option]) || option),
       ]),

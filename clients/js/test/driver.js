@@ -15,10 +15,13 @@ import { createInterface } from "node:readline";
 import { encode } from "../src/answers.js";
 import { decoded, hex, ShoalError } from "../src/bytes.js";
 import { draw, randomize } from "../src/random.js";
-import { layout } from "../src/survey.js";
+import { moreKinds } from "../kinds.js";
+import { kinds, layout } from "../src/survey.js";
 import { shoal } from "../shoal.js";
 import { fragments, packMessages, packEncrypted, relay } from "../src/relay.js";
 import { memoryStore, unhex } from "./help.js";
+
+Object.assign(kinds, moreKinds);
 
 const [mode, ...numbers] = process.argv.slice(2);
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -249,4 +249,122 @@ test("the question fits the terminal, in every language", async () => {
   assert.equal(wordsFor({ LANG: "de_DE.UTF-8" }), catalogue.de);
   for (const environ of [{}, { LC_ALL: "C", LANG: "de_DE.UTF-8" }, { LANG: "xx.UTF-8" }, { LANG: "ja_JP.eucJP" }])
     assert.equal(wordsFor(environ), catalogue.en);
+});
+
+const ARM = { kind: "arm", name: "start", arms: ["control", "tour", "video"], weights: [2, 1, 1] };
+const STEPS = { kind: "funnel", name: "setup", steps: ["installed", "invited"], missing: "option" };
+const AGES = { kind: "retention", name: "days", design: "age", periods: 2, period: DAY };
+const ONCE = { kind: "retention", name: "days", design: "once", periods: 2, period: DAY };
+const USED = { kind: "flags", name: "used", options: ["a"] };
+
+/** Flips are so rare that a report says what was answered: below 1e-10 in a whole test. */
+const rarely = (...questions) => ({ ...planOf([]), q: [1, 48], survey: { name: "tool", questions } });
+
+/** The windows and the rows of the reports that arrived, each once. */
+const told = ({ bodies }) =>
+  [...new Set(bodies)].map((body) => [
+    Buffer.from(body, "hex").readUInt32LE(58) - 20_000,
+    Buffer.from(body, "hex").subarray(62).toString("hex"),
+  ]);
+
+test("an arm is drawn once, by its weights, and only after a yes", async (t) => {
+  const p = await person(t, { plan: rarely(ARM, STEPS), limit: 1000 });
+  const tool = await p.open();
+  for (let again = 0; again < 20; again++) assert.equal(tool.arm("start"), "control");
+  assert.ok(!existsSync(p.home));
+  assert.throws(() => tool.arm("setup"), ShoalError);
+  await assert.rejects(tool.check({ start: "tour" }), /the device answers it itself/);
+  await tool.command("on");
+  const first = tool.arm("start");
+  for (let again = 0; again < 20; again++) assert.equal((await p.open()).arm("start"), first);
+  const drawn = { control: 0, tour: 0, video: 0 };
+  for (let again = 0; again < 400; again++) {
+    rmSync(join(p.home, readdirSync(p.home).find((name) => name.startsWith("arm."))));
+    drawn[tool.arm("start")]++;
+  }
+  // Seven standard deviations: a false alarm has a probability below 1e-10.
+  assert.ok(drawn.control > 130 && drawn.control < 270 && drawn.tour > 40 && drawn.video > 40);
+});
+
+test("one report about the first two windows", async (t) => {
+  const plan = rarely(ARM, STEPS);
+  const p = await person(t, { plan, limit: 1000 });
+  const tool = await p.open();
+  await tool.command("on");
+  const arm = { control: 1, tour: 2, video: 4 }[tool.arm("start")];
+  await tool.record({ setup: "invited" });
+  p.days(1);
+  await tool.record({ setup: "installed" });
+  await p.work();
+  assert.deepEqual(told(p), []);
+  p.days(1);
+  for (const days of [0, 1, -30, 60, 1]) {
+    p.days(days);
+    await tool.record({ setup: "installed" });
+    await Promise.all([p.work(), p.work()]);
+  }
+  assert.deepEqual(told(p), [[2, (arm | 16).toString(16).padStart(2, "0")]]);
+  const upgraded = await p.open({ ...plan, q: [3, 49] });
+  await upgraded.command("on");
+  p.days(5);
+  for (const folder of agreements(p.home)) await work({ tool: "tool", home: p.home, folder, environ: {}, now: () => p.now });
+  assert.equal(told(p).length, 1);
+  await tool.command("delete");
+  p.days(1);
+  await tool.command("on"); // a new device
+  tool.arm("start");
+  p.days(2);
+  await p.work();
+  assert.equal(told(p).length, 2);
+});
+
+test("an arm that is drawn too late is not reported", async (t) => {
+  const p = await person(t, { plan: rarely(ARM, STEPS), limit: 1000 });
+  const tool = await p.open();
+  await tool.command("on");
+  p.days(2);
+  await p.work();
+  tool.arm("start");
+  await p.work();
+  p.days(1);
+  await p.work();
+  assert.deepEqual(told(p), []);
+  assert.match(tool.problem, /did not call arm/);
+});
+
+test("ages are reported in their periods", async (t) => {
+  const p = await person(t, { plan: rarely(AGES), limit: 1000 });
+  const tool = await p.open();
+  await tool.command("on");
+  for (const days of [0, 0, 2, -1, -5, 6, 1]) {
+    p.days(days);
+    await p.work();
+  }
+  assert.deepEqual(told(p), [[0, "01"], [2, "04"]]);
+  await assert.rejects(readTerms(JSON.stringify(rarely(AGES)), "150"), /3 reports of a device/);
+});
+
+test("a daemon reports its active periods once", async (t) => {
+  const p = await person(t, { plan: rarely(ONCE, USED), limit: 1000 });
+  const tool = await p.open();
+  await tool.command("on");
+  for (const active of [true, false, true, true]) {
+    if (active) await tool.record({ used: "a" });
+    await p.work();
+    p.days(1);
+  }
+  await p.work();
+  assert.deepEqual(told(p), [[3, "06"]]);
+});
+
+test("the person is told about the past", async (t) => {
+  const p = await person(t, { plan: rarely(ARM, AGES, STEPS), limit: 1000 });
+  const status = (await (await p.open()).command("status")).replace(/\s+/g, " ");
+  for (const words of [
+    "one report a day in which you use it (at most 3 in all), about the time since you said yes",
+    "the variant of an experiment that this machine drew at random and keeps: one of control, tour, video",
+    "for how many such periods you have used it, one of 0, 1, 2",
+    "the furthest step that you reached, one of installed, invited",
+  ])
+    assert.ok(status.includes(words), words);
 });

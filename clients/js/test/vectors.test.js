@@ -9,10 +9,13 @@ import { readPlan } from "../src/plan.js";
 import { below, fairBytes, randomize } from "../src/random.js";
 import { encrypt } from "../src/encryption.js";
 import { isSigned } from "../src/signatures.js";
-import { layout } from "../src/survey.js";
+import { moreKinds } from "../kinds.js";
+import { kinds, layout } from "../src/survey.js";
 import { encryptionInfo, fragments, packMessages } from "../src/relay.js";
 import { packReport } from "../src/wire.js";
 import { rowOf, unhex, vectors, withRandom, withSubtle } from "./help.js";
+
+Object.assign(kinds, moreKinds);
 
 const shared = vectors("client_vectors.json");
 

@@ -1,9 +1,10 @@
-"""`shoal parties`: two operators set up a relay and an analyzer."""
+"""`shoal parties`: operators set up relay and analyzer, or leader, helper and analyst."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,21 +20,29 @@ from shoal.protocol.public_party import ROLES, PublicParty
 if TYPE_CHECKING:
     from shoal.server.core.agreement import Agreement
 
-_LOCAL = {"relay": "http://127.0.0.1:8410", "analyzer": "http://127.0.0.1:8400"}
-"""Where the parties of a demonstration are: the defaults of their services."""
+_LOCAL = {
+    "relay": 8410, "analyzer": 8400, "leader": 8420, "helper": 8430, "analyst": 8441,
+}  # fmt: skip
+"""Ports of the parties of a demonstration: the defaults of their services."""
+
+
+_COMMANDS = {"analyst": "collect --honest all"}
+"""The command of a service that has not its role's name."""
 
 
 @click.group(cls=cli.InOrder)
 def parties() -> None:
-    """Set up a relay and an analyzer that trust each other's keys."""
+    """Set up parties that trust each other's keys."""
 
 
 @dataclass(frozen=True)
 class _Own:
-    role: Literal["relay", "analyzer"] | None = opt("The party that this machine runs.")
+    role: Literal["relay", "analyzer", "leader", "helper", "analyst"] | None = opt(
+        "The party that this machine runs; with --both one of those to set up."
+    )
     url: tuple[str, ...] = opt(
-        "Origin at which others reach it, such as https://relay.example. With --both: twice, of the"
-        " relay and of the analyzer.",
+        "Origin at which others reach it, such as https://relay.example. With --both one for each"
+        " party, in the order in which --role lists them.",
         "URL",
     )
     name: str | None = opt("Who runs it, such as 'Example Foundation'.")
@@ -76,7 +85,7 @@ def setup(
     data: cli.OutFolder = opt("Data folder of the service."),
     own: _Own,
     other: _Other,
-    both: bool = opt(f"Set up both on this machine, for a demonstration; {ONE_OPERATOR}."),
+    both: bool = opt(f"Set up all on this machine, for a demonstration; {ONE_OPERATOR}."),
 ) -> out.Result:
     """Set up this machine's party, and say what to do next.
 
@@ -89,26 +98,31 @@ def setup(
     from shoal.server.core.agreement import set_up
 
     if len(own.url) > 1:
-        raise InputError("give one url, that of this party; only --both takes two.")
+        raise InputError("give one url, that of this party; only --both takes more.")
     made = set_up(data, role=own.role, url=own.url[0] if own.url else None, name=own.name)
     agreement = other.accept(made, as_json)
     return out.Result(_document(agreement), _show([agreement]))
 
 
 def _both(data: Path, own: _Own, other: _Other) -> out.Result:
-    """Set up both parties in two folders, each with the mark of one operator."""
+    """Set up all parties of a deployment, each with a folder and the mark of one operator."""
     from shoal.server.core.agreement import accept_other, set_up
 
-    if own.role is not None or other != _Other(None, None, False) or len(own.url) not in (0, 2):
-        raise InputError("--both takes --data, --name, and either no --url or two.")
-    urls = dict(zip(_LOCAL, own.url or _LOCAL.values(), strict=True))
+    first = own.role or "relay"
+    roles = [role for role in ROLES if role == first or role in ROLES[first]]
+    if other != _Other(None, None, False) or len(own.url) not in (0, len(roles)):
+        raise InputError(
+            f"--both takes --data, --role, --name, and either no --url or {len(roles)}."
+        )
+    local = [f"http://127.0.0.1:{_LOCAL[role]}" for role in roles]
+    urls = dict(zip(roles, own.url or local, strict=True))
     made = {
         role: set_up(data / role, role=role, url=url, name=own.name, mark=ONE_OPERATOR)
         for role, url in urls.items()
     }
-    for role, one in made.items():
-        theirs = made[ROLES[role]].file(ROLES[role])
-        made[role] = accept_other(one, theirs, lambda party: True, replaces=True)
+    for role, another in permutations(made, 2):
+        theirs = made[another].file(another)
+        made[role] = accept_other(made[role], theirs, lambda party: True, replaces=True)
     agreements = list(made.values())
     document = {role: _document(one) for role, one in made.items()} | {"mark": ONE_OPERATOR}
     return out.Result(document, _show(agreements, f"{ONE_OPERATOR.capitalize()}.\n"))
@@ -119,11 +133,12 @@ def _digits(fingerprint: str) -> str:
 
 
 def _document(agreement: Agreement) -> dict[str, object]:
-    own, other = agreement.own, agreement.other
+    own, others = agreement.own, agreement.others.values()
     return {
         "public_file": str(agreement.file(own.role)),
         "own": vars(own) | {"fingerprint": own.fingerprint},
-        "other": None if other is None else vars(other) | {"fingerprint": other.fingerprint},
+        "others": [vars(one) | {"fingerprint": one.fingerprint} for one in others],
+        "missing": agreement.missing,
     }
 
 
@@ -137,19 +152,26 @@ def _show(agreements: list[Agreement], *first: str) -> list[out.Plain]:
     lines, (last, *others) = list(first), reversed(agreements)
     for one in agreements:
         lines += [*_lines(one.own), f"public file: {one.file(one.own.role)}"]
-    if last.other is None:
+    if not others:
+        lines += [line for one in last.others.values() for line in _lines(one)]
+    if last.missing:
+        who = " and of the ".join(last.missing)
         lines += [
-            f"\nNext: give the public file to the {last.other_role}'s operator, and read them the",
-            "fingerprint by telephone. When you have their public file:",
+            f"\nNext: give the public file to the operator of the {who}, and read",
+            "them the fingerprint by telephone. When you have their public file:",
             f"shoal parties setup --data {last.folder} --other FILE",
         ]
     else:
-        lines += [] if others else _lines(last.other)
-        files = {one.role: f"--{one.role} {last.file(one.role)}" for one in (last.own, last.other)}
-        plan = ["shoal plan SURVEY.toml --crowd N ... -o plan.json", *map(files.get, ROLES)]
-        lines += [
-            "\nNext: make a plan with both public files, and start; restart what is running:",
-            " \\\n    ".join(filter(None, plan)),
-            *(f"shoal {one.own.role} --data {one.folder} plan.json" for one in agreements),
+        named = (last.own.role, *last.others)
+        files = [f"--{role} {last.file(role)}" for role in ROLES if role in named]
+        plan = [
+            "shoal plan SURVEY.toml --crowd N ... -o plan.json",
+            *(one for one in files if not one.startswith("--analyst")),
         ]
+        lines += [
+            "\nNext: make a plan with the public files, and start; restart what is running:",
+            " \\\n    ".join(plan),
+            *(f"shoal {_COMMANDS.get(one.own.role, one.own.role)} --data {one.folder} plan.json"
+              for one in agreements),
+        ]  # fmt: skip
     return [out.Plain(line) for line in lines]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import check_promise
 from shoal.planning.plan import honest_crowd
 from shoal.planning.plan import plan as make_plan
-from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
+from shoal.protocol.plan import EXPERIMENTAL, Aggregators, Plan
 from shoal.protocol.public_party import ROLES, PublicParty, read_party
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
@@ -91,8 +91,12 @@ class _Parties:
     messages: int | None = opt(
         "With --view counts: messages of one report.  [default: as few as will do]", "W"
     )
-    leader: str | None = opt("Origin of the leader of DAP (experimental).", "URL")
-    helper: str | None = opt("Origin of the helper: each sees one share of a report.", "URL")
+    leader: str | None = opt(
+        "Public file or origin of the leader of DAP (experimental).", "FILE_OR_URL"
+    )
+    helper: str | None = opt(
+        "Public file or origin of the helper: each sees one share of a report.", "FILE_OR_URL"
+    )
     max_weight: int | None = opt(
         "With a leader: how many bits may be set.  [default: as few as will do]", "W"
     )
@@ -100,7 +104,7 @@ class _Parties:
     @cached_property
     def files(self) -> dict[str, PublicParty]:
         """The public files that are given, by the role of their party."""
-        given = {role: getattr(self, role) for role in ROLES}
+        given = {role: getattr(self, role, None) for role in ROLES}
         return {
             role: read_party(Path(value), role)[0]
             for role, value in given.items()
@@ -394,6 +398,12 @@ def _document(
         "certificate": certificate,
         "warnings": [*plan.warnings, *_below_minimum(plan, min_crowd)],
     }
+    if isinstance(plan.parties, Aggregators):
+        from shoal.planning.dap_noise import aggregator_noise
+
+        differing, delta = plan.survey.differing_bits, float(promise.delta or 0)
+        instead = aggregator_noise(differing, 1, float(promise.epsilon), delta)
+        document["aggregator_noise"] = [asdict(one) for one in instead]
     if plan.memory is not None:
         document["memory"] = {"q1": float(plan.memory.q1), "q2": float(plan.memory.q2)}
         document["statements"] = [one.to_json() for one in guarantees]
@@ -444,7 +454,7 @@ def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> out.Piec
     yield from out.written(output, "written to      ")
     yield from out.warnings(document["warnings"])
     if isinstance(plan.parties, Aggregators):
-        yield f"[yellow]{NO_SERVICES}[/yellow]"
+        yield f"[yellow]{EXPERIMENTAL}[/yellow]"
     if document.get("statements"):
         yield from out.over_time(document["statements"])
 
@@ -481,6 +491,11 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     warning = single_report(plan.local_epsilon, float(plan.q))
     if warning is not None:
         facts.append(("", warning))
+    if instead := document.get("aggregator_noise"):
+        best = min(instead, key=lambda one: float(one["sigma_if_one_adds"]))
+        one, both = (text_near(best[f"sigma_if_{who}"], 3) for who in ("one_adds", "both_add"))
+        words = f"{best['distribution']} of each aggregator: sigma {one}, both {both}"
+        facts.append(("or without flips", words))
     if (other := document["other_view"]) is not None:
         words = other["reason"]
         if words is None:

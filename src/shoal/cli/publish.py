@@ -158,8 +158,9 @@ def site(
 
     It is the site that `shoal serve --public-results` serves, as files with relative links, for
     GitHub Pages or any web server. The releases come from tallies with their plans, or from a
-    collector. Run it again to add releases: those that were written stay as they are. Files that it
-    did not write are not touched.
+    collector. Run it again with all releases to add some: pages of a release that were written stay
+    as they are, and those of a release that is no longer given are removed. Files that it did not
+    write are not touched.
     """
     from shoal.reports.site import check_public, read_manifest, site_pages, write_pages
 
@@ -183,8 +184,8 @@ def site(
     change = write_pages(output, pages, {one.key: one.day for one in releases})
     document = {"index": str(output / "index.html"), "releases": len(releases), **vars(change)}
     text = (
-        f"{len(releases)} releases; {len(change.written)} files written, {len(change.removed)}"
-        f" removed\nwritten to {output / 'index.html'}"
+        f"{len(releases)} release{'s' * (len(releases) != 1)}: {len(change.written)} files written,"
+        f" {len(change.removed)} removed\nwritten to {output / 'index.html'}"
     )
     return out.Result(document, text)
 
@@ -204,7 +205,7 @@ def _of_files(files: tuple[Path, ...]) -> Iterator[SiteRelease]:
         if kind_of(path) != "plan":
             document = read_json(path, "tally", TallyError)
             named = document.get("plan") if isinstance(document, Mapping) else None
-            if named not in plans:
+            if not isinstance(named, str) or named not in plans:
                 raise InputError(f"{path} is not a tally of one of the plans given; add its plan.")
             tallies.append((plans[named], Tally.read(path, plans[named])))
     for plan in plans.values():

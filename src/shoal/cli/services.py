@@ -207,8 +207,7 @@ def collect(
 ) -> None:
     """Collect full batches from a leader and a helper, and show them in the console (DAP).
 
-    DATA/leader-token has the token of an analyst at the leader. The key that results are encrypted
-    for is made in DATA at the first start.
+    Results are encrypted for the key that `shoal parties setup` made in DATA.
     """
     from shoal.server import serve_analyst
 

@@ -22,7 +22,7 @@ from shoal.protocol.encryption import (
     public_key_of,
     set_positions,
 )
-from shoal.protocol.plan import NO_SERVICES, Aggregators, Parties, Plan
+from shoal.protocol.plan import Aggregators, Parties, Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
 from shoal.protocol.wire import ID_BYTES, split_batch
 from shoal.support.connections import parse_address
@@ -80,25 +80,28 @@ def encrypt_report(
 def check_parties(
     parties: Parties | Aggregators, transport: Transport, *, one_operator: bool = False
 ) -> None:
-    """Refuse a plan unless its reports would reach its relay, encrypted for its analyzer."""
-    if isinstance(parties, Aggregators):
-        raise PrivacyRefusal(NO_SERVICES)
+    """Refuse a plan unless its reports would reach its parties, encrypted for them."""
+    shared = isinstance(parties, Aggregators)
+    (first, there), (second, other) = parties.origins.items()
     if parties.one_operator and not one_operator:
+        seen = "put every report together" if shared else "see whose report it reads"
         raise PrivacyRefusal(
-            f"one operator runs the plan's relay and analyzer ({parties.relay},"
-            f" {parties.analyzer}) and can see whose report it reads; to answer all the same:"
-            " --one-operator, or one_operator=True."
+            f"one operator runs the plan's {first} and {second} ({there}, {other}) and can {seen};"
+            " to answer all the same: --one-operator, or one_operator=True."
         )
     address = getattr(transport, "address", None)
-    if address is None or not hasattr(transport, "fetch_crowd_key"):
-        raise PrivacyRefusal("the plan's reports go through a relay, and this transport has none.")
-    here, _ = parse_address(address)
-    if here != parse_address(parties.relay)[0]:
+    if address is None or not hasattr(
+        transport, "fetch_hpke_keys" if shared else "fetch_crowd_key"
+    ):
         raise PrivacyRefusal(
-            f"the plan's reports go to the relay {parties.relay}, not to {here}; use --to"
-            f" {parties.relay}."
+            f"the plan's reports go to a {first}, and this transport does not lead to one."
         )
-    if getattr(transport, "pinned_key", None) is None:
+    here, _ = parse_address(address)
+    if here != parse_address(there)[0]:
+        raise PrivacyRefusal(
+            f"the plan's reports go to the {first} {there}, not to {here}; use --to {there}."
+        )
+    if not shared and getattr(transport, "pinned_key", None) is None:
         raise PrivacyRefusal(
             "the plan's reports are encrypted with a key that the analyzer signed; give the"
             " analyzer's public key: --key, or public_key=. Without it the relay could hand out a"

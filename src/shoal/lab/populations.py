@@ -16,7 +16,7 @@ from shoal.analysis.text.design import hash_table
 from shoal.device.arrays.encode import set_cells
 from shoal.device.arrays.randomize import Original, pack
 from shoal.errors import InputError
-from shoal.protocol.survey import Question, Survey, Text
+from shoal.protocol.survey import Arm, Question, Survey, Text
 from shoal.protocol.text_hash import normal_text
 from shoal.protocol.wire import Cohorts
 from shoal.support.checks import check_integer, check_number
@@ -187,7 +187,7 @@ def populate(
                 answers.counts[:] += np.bincount(chosen, minlength=len(answers.names))
                 blocks.append(answers.vectors(chosen, cohorts))
             else:
-                blocks.append(_answers(question, count, generator))
+                blocks.append(draw_answers(question, count, generator))
         cells = sum(cross.bits for cross in survey.crosses)
         vectors = np.concatenate([*blocks, np.zeros((count, cells), bool)], axis=1)
         set_cells(survey, vectors)
@@ -202,12 +202,19 @@ def draw_cohorts(survey: Survey, count: int, generator: np.random.Generator) -> 
 
 
 def chances_of(question: Question) -> NDArray[np.float64]:
-    """How likely each option is: falling off like 1 / rank, one half for the first of many."""
+    """How likely each option is: falling off like 1 / rank, one half for the first of many.
+
+    Arms have their weights.
+    """
+    if isinstance(question, Arm) and question.missing is None:
+        return np.array(question.shares)
     weights = 1 / np.arange(1, question.bits + 1)
     return np.asarray(weights / weights.sum() if question.takes_one else weights / 2)
 
 
-def _answers(question: Question, count: int, generator: np.random.Generator) -> NDArray[np.bool_]:
+def draw_answers(
+    question: Question, count: int, generator: np.random.Generator
+) -> NDArray[np.bool_]:
     """Draw answers to one question."""
     chances = chances_of(question)
     if question.takes_one:

@@ -29,7 +29,7 @@ from shoal.planning.composition import Composition, group_factor, part_of
 from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import (
-    NO_SERVICES,
+    EXPERIMENTAL,
     ONE_OPERATOR,
     VIEWS,
     Aggregators,
@@ -402,7 +402,7 @@ class Certificate(Displayed):
                 else f"A report {sent}, as many as it has bits: nothing is dropped."
             )
         if shared:
-            words.append(NO_SERVICES)
+            words.append(EXPERIMENTAL)
         return words
 
     def to_json(

@@ -134,14 +134,12 @@ class DapNoise(Displayed):
         if self.clients is not None:
             one = self.clients
             cost = text_up(one.dropped_delta, 3) if one.dropped_delta else "nothing"
+            proven = f"epsilon {text_up(one.epsilon)}, delta {text_up(one.delta, 3)} (theorem)"
             rows = [
                 ("eps_0", f"{one.eps0:g}"),
-                ("flip probability", f"1 / (1 + e^eps_0) = {text_near(one.q, 6)}"),
+                ("flip probability", f"1 / (1 + e^eps_0) = {text_up(one.q, 6)}"),
                 ("max_weight", f"{one.max_weight}; it costs {cost} of delta"),
-                (
-                    "proven",
-                    f"epsilon {text_up(one.epsilon)}, delta {text_up(one.delta, 3)} (theorem)",
-                ),
+                ("proven", proven),
                 ("sigma of a count", text_near(one.sigma)),
                 ("its bias", f"at most {text_up(one.bias, 3)}"),
                 ("leader + helper", f"epsilon {text_up(one.local_epsilon)} (local, OC)"),
@@ -231,19 +229,8 @@ def dap_noise(
         raise InputError("give one of epsilon= and eps0=.")
     given = {"length": length, "max_measurement": max_measurement}
     given |= {"weight": weight, "max_weight": max_weight}
-    needed = _NEEDS[vdaf]
-    optional = ("weight", "max_weight") if vdaf == "multihotcountvec" else ()
-    for name, value in given.items():
-        if value is None and name in needed:
-            raise InputError(f"{vdaf} needs {name}=.")
-        if value is not None and name not in (*needed, *optional):
-            raise InputError(f"{name} is not a parameter of {vdaf}.")
-        if value is not None:
-            lowest = 2 if name == "length" and vdaf == "histogram" else 1
-            check_integer(name, value, lowest=lowest, highest=_HIGHEST.get(name, 2**16))
+    _check_parameters(vdaf, given)
     size, ones = length or 1, weight or 1
-    for name, value in (("weight", ones), ("max_weight", max_weight or 1)):
-        check_integer(name, value, lowest=1, highest=size)
     numbers = {"sumvec": size, "histogram": 2, "multihotcountvec": min(2 * ones, size)}.get(vdaf, 1)
     clients, reason = None, _WHY_NOT.get(vdaf)
     if reason is None and neighbours == "add-remove":
@@ -257,10 +244,25 @@ def dap_noise(
     if neighbours == "add-remove":
         numbers = {"histogram": 1, "multihotcountvec": ones}.get(vdaf, numbers)
     moved_by = max_measurement or 1
-    noise = _aggregator_noise(numbers, moved_by, reached, wanted)
+    noise = aggregator_noise(numbers, moved_by, reached, wanted)
     return DapNoise(
         vdaf, batch, reached, wanted, neighbours, numbers, moved_by, clients, reason, noise
     )
+
+
+def _check_parameters(vdaf: Vdaf, given: dict[str, int | None]) -> None:
+    needed = _NEEDS[vdaf]
+    optional = ("weight", "max_weight") if vdaf == "multihotcountvec" else ()
+    for name, value in given.items():
+        if value is None:
+            if name in needed:
+                raise InputError(f"{vdaf} needs {name}=.")
+            continue
+        if name not in (*needed, *optional):
+            raise InputError(f"{name} is not a parameter of {vdaf}.")
+        lowest = 2 if name == "length" and vdaf == "histogram" else 1
+        highest = _HIGHEST.get(name) or given["length"] or 1
+        check_integer(name, value, lowest=lowest, highest=highest)
 
 
 @dataclass(frozen=True)
@@ -324,7 +326,8 @@ class _Flips:
     def for_eps0(self, eps0: object, delta: float) -> ClientNoise:
         given = _number("eps0", eps0, 1e-6, _MAX_EPS0)
         q = _flip_probability(given)
-        first = self._bound(self.max_weight).epsilon(self.batch, q, self._left(delta))
+        kept = self._bound(self.max_weight).epsilon(self.batch, q, self._left(delta))
+        first = max(kept, _EPSILONS[0])
         # the price of dropped ones rises with epsilon, so that rounding it up may cost too much
         for epsilon in (round_up(first), first):
             if (noise := self._noise(given, epsilon, delta)).delta <= delta:
@@ -344,9 +347,10 @@ def _flip_probability(eps0: float) -> float:
     return (1.0 - 1e-15) / (1.0 + math.exp(eps0))
 
 
-def _aggregator_noise(
+def aggregator_noise(
     numbers: int, moved_by: int, epsilon: float, delta: float
 ) -> tuple[AggregatorNoise, ...]:
+    """Return Gaussian and Laplace noise for `numbers` that one report moves by `moved_by`."""
     gaussian = discrete_gaussian.sigma_of_shifts(moved_by, numbers, epsilon, delta)
     # scale * epsilon must be at least the L1 sensitivity, in decimals
     scale, least = round_up(numbers * moved_by / epsilon), Fraction(numbers * moved_by)

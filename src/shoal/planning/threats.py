@@ -323,7 +323,7 @@ class Poisoning:
         if math.isinf(self.up):
             return ("q is 1/2: nothing is estimated, so there is nothing to poison.",)
         moved = (
-            f"and up to {self.options} options at once, as a proof shows"
+            f"and up to {self.options} options up at once, as a proof shows"
             if self.is_verified
             else f"and all {self.options} options at once"
             if self.messages == 1

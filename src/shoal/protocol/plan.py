@@ -63,9 +63,9 @@ PromiseKind: TypeAlias = "Literal['proven', 'sufficient', 'three-sigma', 'local'
 PROMISES: tuple[PromiseKind, ...] = ("proven", "sufficient", "three-sigma", "local")
 
 View: TypeAlias = "Literal['reports', 'counts']"
-NO_SERVICES = (
-    "A leader and a helper are experimental: Shoal computes such plans and their certificates; no"
-    " service or device of this version carries them out."
+EXPERIMENTAL = (
+    "A leader and a helper are experimental: their protocol (DAP) is a draft, and nobody outside"
+    " has reviewed this implementation."
 )
 
 VIEWS: tuple[View, ...] = ("reports", "counts")
@@ -252,6 +252,8 @@ class Plan(Displayed):
             rows.append(("memory", "flips are partly permanent"))
         if self.parties is not None:
             rows += self.parties.origins.items()
+        if isinstance(self.parties, Aggregators):
+            rows.append(("state", EXPERIMENTAL))
         return [Section(("", ""), rows, prose=True), *self.survey._sections()]
 
     def _computed(self) -> str:

@@ -10,35 +10,40 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import ONE_OPERATOR
 from shoal.protocol.signatures import check_public_key, check_signature
-from shoal.support.checks import check_origin, check_text, exact_fields, shown
-from shoal.support.files import canonical_json, read_json, write_text
+from shoal.support.checks import check_integer, check_origin, check_text, exact_fields, shown
+from shoal.support.files import canonical_json, explain_wrong_file, read_json, write_text
 
-ROLES = {"relay": "analyzer", "analyzer": "relay"}
-"""Each role, and that of the other party. Another deployment adds its two roles here."""
+ROLES = {
+    "relay": ("analyzer",),
+    "analyzer": ("relay",),
+    "leader": ("helper", "analyst"),
+    "helper": ("leader", "analyst"),
+    "analyst": ("leader", "helper"),
+}
+"""Each role, and those of the others in its deployment."""
 
-MAX_AGE = timedelta(days=30)
+MAX_AGE_DAYS = 30
 """How old a file may be when it is exchanged: an old one may have been replaced since."""
-_CLOCK_SLACK = timedelta(hours=1)
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_CLOCK_SLACK = 3600
 _SIGNED = "signature"
 
 
 @dataclass(frozen=True)
 class PublicParty:
-    """A party as the other one knows it: keys in base64url, `made` as a UTC time.
+    """A party as the other one knows it: keys in base64url, `made` in seconds since 1970.
 
     >>> keys = {"signing_key": "A" * 43, "exchange_key": "B" * 42 + "A"}
     >>> named = {"name": "Example Foundation", "url": "https://relay.example"}
-    >>> PublicParty("relay", **named, **keys, made="2026-11-18T10:00:00Z").fingerprint
-    '20cc 5aa1 a0ea 5db5 a0f6 5ea7 a0bd 4e2d'
+    >>> PublicParty("relay", **named, **keys, made=1_800_000_000).fingerprint
+    'ac26 3a68 fae9 2c75 c160 395b 0dd2 9be3'
     """
 
     role: str
@@ -46,7 +51,7 @@ class PublicParty:
     url: str
     signing_key: str
     exchange_key: str
-    made: str
+    made: int
     mark: str | None = None
 
     def __post_init__(self) -> None:
@@ -57,7 +62,7 @@ class PublicParty:
             check_public_key(key)
         if self.mark not in (None, ONE_OPERATOR):
             raise InputError(f"mark must be null or {ONE_OPERATOR!r}, got {shown(self.mark)}.")
-        _time(self.made)
+        check_integer("made", self.made, lowest=0, highest=2**40)
 
     @property
     def fingerprint(self) -> str:
@@ -78,16 +83,16 @@ class PublicParty:
             return False
         return True
 
-    def check_fresh(self, now: datetime) -> None:
+    def check_fresh(self, now: float) -> None:
         """Refuse a file that is too old to be exchanged, or that was made in the future."""
-        made = _time(self.made)
-        if not made - _CLOCK_SLACK <= now <= made + MAX_AGE:
+        if not -_CLOCK_SLACK <= now - self.made <= MAX_AGE_DAYS * 86_400:
             reason = "the clock of one of you is wrong"
-            if now > made:
+            if now > self.made:
                 reason = "its operator makes a new one by running shoal parties setup again"
+            made = time.strftime("%Y-%m-%d", time.gmtime(self.made))
             raise InputError(
-                f"the {self.role}'s file was made at {self.made}, and it is exchanged within"
-                f" {MAX_AGE.days} days; {reason}."
+                f"the {self.role}'s file was made on {made}, and it is exchanged within"
+                f" {MAX_AGE_DAYS} days; {reason}."
             )
 
     def write(self, path: Path, sign: Callable[[bytes], str]) -> None:
@@ -101,14 +106,15 @@ def read_party(path: Path, role: str | None = None) -> tuple[PublicParty, str]:
 
     With a `role`, it must be that of the party.
     """
-    document = read_json(path, "party's public file", InputError)
+    document = read_json(path, "public file", InputError)
     names = {one.name for one in fields(PublicParty)}
-    given = exact_fields(f"{path}", document, names | {"fingerprint", _SIGNED})
-    fingerprint, signature = given.pop("fingerprint"), given.pop(_SIGNED)
     try:
+        given = exact_fields("it", document, names | {"fingerprint", _SIGNED})
+        fingerprint, signature = given.pop("fingerprint"), given.pop(_SIGNED)
         party = PublicParty(**given)
     except InputError as error:
-        raise InputError(f"{path} is not a party's public file: {error}") from error
+        other = explain_wrong_file(path, "public file")
+        raise InputError(other or f"{path} is not a party's public file: {error}") from error
     if not party.is_signed_by(party.signing_key, signature) or party.fingerprint != fingerprint:
         raise InputError(
             f"{path} was changed after the {party.role} signed it; get it again, another way."
@@ -121,17 +127,3 @@ def read_party(path: Path, role: str | None = None) -> tuple[PublicParty, str]:
 def check_role(role: object) -> None:
     if not isinstance(role, str) or role not in ROLES:
         raise InputError(f"role must be one of {', '.join(ROLES)}, got {shown(role)}.")
-
-
-def time_text(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime(_TIME)
-
-
-def _time(text: object) -> datetime:
-    try:
-        moment = datetime.strptime(str(text), _TIME).replace(tzinfo=UTC)
-    except ValueError:
-        moment = None
-    if moment is None or time_text(moment) != text:
-        raise InputError(f"made must be a time such as 2026-11-18T10:00:00Z, got {shown(text)}.")
-    return moment

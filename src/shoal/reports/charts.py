@@ -470,6 +470,8 @@ def trend_chart(
             drawn.append(dot(x, at, 3.5, element("title", said)))
         top += _PANEL + 14
     drawn.append(quiet_text(crowds[0], left, top))
+    if text_width(crowds[0]) + text_width(crowds[-1]) > right - left:
+        top += LINE  # the two would overlap
     drawn.append(quiet_text(crowds[-1], right, top, "end"))
     described = listed(
         f"{words[name]}: from {percent(rows[0]['constrained'])} to"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import unicodedata
 from collections import Counter
@@ -40,7 +41,7 @@ from shoal.reports.protection import promise_of_releases
 from shoal.reports.publication import Publication, publish
 from shoal.reports.sections import difference_sections, lead, trend_section
 from shoal.reports.svg import badge
-from shoal.support.files import canonical_json, read_json, write_json, write_whole
+from shoal.support.files import canonical_json, read_json, write_whole
 
 MANIFEST = ".shoal-site.json"
 """The file that lists the files of a site, so that nothing else is overwritten or deleted."""
@@ -84,6 +85,7 @@ class SiteRelease:
         name = hashlib.sha256(canonical_json(tally.to_json())).hexdigest()[:8]
         if len(tally.crowds) == 1 and first.name is not None:
             name = slug(first.name)
+            name += "" if first.released or first.window is None else f"-w{first.window}"
             label = str(first) if first.window is None else crowd_name(plan, first.to_json())
         return cls(plan, name, label, tally.reports, day, lambda: tally, len(tally.crowds))
 
@@ -136,7 +138,7 @@ def slug(name: str) -> str:
     It is the name itself, or if that cannot stand in an address, its letters and a hash.
 
     >>> slug("browser"), slug("Füße & Co")
-    ('browser', 'fue-co-31b54d5a')
+    ('browser', 'fue-co-fd5da706')
     """
     if re.fullmatch("(?!(.*-)?[0-9a-f]{8}$)[a-z0-9]+(-[a-z0-9]+)*", name) and len(name) <= 60:
         return name
@@ -355,7 +357,7 @@ class _Badge(NamedTuple):
 
     @property
     def name(self) -> str:
-        if self.option is None:
+        if self.option is None or self.question.bits == 1:
             return self.question.heading
         return shown_labels(self.question, [self.option])[self.option]
 
@@ -424,10 +426,13 @@ def write_pages(
     change, kept = SiteChange(), dict(days or before)
     folder.mkdir(parents=True, exist_ok=True)
     # Listed before they are written, so that an interrupted site can be completed or removed.
-    write_json(folder / MANIFEST, {"pages": sorted({*known, *pages}), "days": kept})
-    for path in sorted(known - set(pages)):
+    _store(folder / MANIFEST, _json({"pages": sorted({*known, *pages}), "days": kept}))
+    gone = known - set(pages)
+    if any(map(is_immutable, gone)):  # other pages may show a release that must not be shown now
+        gone = {path for path in known if path in gone or not is_immutable(path)}
+    for path in sorted(gone):
         _remove(folder, path)
-        change.removed.append(path)
+    change.removed.extend(sorted(gone - set(pages)))
     for path, make in pages.items():
         if stopped():
             return change
@@ -437,10 +442,22 @@ def write_pages(
         content = make()
         if not target.exists() or target.read_bytes() != content:
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, partial(Path.write_bytes, data=content))
+            _store(target, content)
             change.written.append(path)
-    write_json(folder / MANIFEST, {"pages": sorted(pages), "days": kept})
+    _store(folder / MANIFEST, _json({"pages": sorted(pages), "days": kept}))
     return change
+
+
+def _store(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, whatever happens to the machine: it may stay for ever."""
+
+    def write(scratch: Path) -> None:
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    write_whole(path, write)
 
 
 def _remove(folder: Path, path: str) -> None:

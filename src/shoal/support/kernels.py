@@ -48,7 +48,7 @@ class Kernels:
         functions.shoal_tally.argtypes = [_Address, _Size, _Size, _Address, _Address, _Address]
         functions.shoal_tally.restype = None
         self._functions = functions
-        self.fields = _FieldFunctions(functions) if functions.shoal_has_fields() else None
+        self.fields = FieldFunctions(functions) if functions.shoal_has_fields() else None
         """Fields and TurboSHAKE128, or None where the compiler had no numbers of 128 bits."""
         self.aes = int(functions.shoal_aes())
         """How this processor does AES: 2 with VAES, 1 with AES-NI, 0 with neither."""
@@ -81,7 +81,7 @@ class Kernels:
         self._functions.shoal_tally(rows, count, width, by_bit, by_set_bits, scratch)
 
 
-class _FieldFunctions:
+class FieldFunctions:
     """The functions of `vdaf.c` as ctypes calls them; a caller checks the lengths."""
 
     def __init__(self, functions: ctypes.CDLL) -> None:

@@ -64,7 +64,7 @@ def deviation(sigma: float) -> float:
     """Return the standard deviation, which is at most sigma, and from 2 on equal to it.
 
     >>> round(deviation(0.3), 4), deviation(2.0)
-    (0.0877, 2.0)
+    (0.0876, 2.0)
     """
     if sigma >= 2.0:
         return sigma
@@ -154,7 +154,9 @@ def sigma_of_shifts(shift: int, count: int, epsilon: float, delta: float) -> flo
         return delta_of_shifts(shift, count, sigma, epsilon, delta) <= delta
 
     normal = math.sqrt(count) * shift / gaussian_mu(epsilon, delta)
-    near = smallest(keeps, normal / 4.0, 16.0 * normal, start=normal, rtol=1e-4)
+    # below this one the mean loss exceeds epsilon / 2, where delta is large and not resolved
+    plain = math.sqrt(count / epsilon) * shift
+    near = smallest(keeps, normal / 4.0, 16.0 * max(normal, plain), start=normal, rtol=1e-4)
     places = 3 - math.floor(math.log10(near))
     digits = math.ceil(near * 10.0**places)
     while not keeps(digits / 10.0**places):

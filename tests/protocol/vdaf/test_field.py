@@ -8,7 +8,7 @@ import pytest
 
 from shoal.errors import VdafError
 from shoal.protocol.vdaf import field as fields
-from shoal.protocol.vdaf.field import Field
+from shoal.protocol.vdaf.field import PrimeField
 from shoal.protocol.vdaf.xof import turboshake128, xof_message
 from tests.kernels_help import compiled_kernels
 
@@ -18,7 +18,7 @@ MODULI = {8: 2**64 - 2**32 + 1, 16: 2**128 - 7 * 2**66 + 1}
 REJECTED_SEED = 140_560_805
 
 
-def make_field(size: int) -> Field:
+def make_field(size: int) -> PrimeField:
     return fields.field64() if size == 8 else fields.field128()
 
 

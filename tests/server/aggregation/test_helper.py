@@ -22,7 +22,7 @@ class RogueLeader:
     """Asks the helper for whatever it likes, with the leader's secret."""
 
     def __init__(self, parties: Parties) -> None:
-        self.parties, self._secret = parties, parties.leader.secret
+        self.parties, self._token = parties, parties.leader.agreement.token("helper")
         self.task = parties.leader.tasks[PLAN.id]
 
     async def inits(self, vectors: Sequence[int], window: int = WINDOW) -> list[VerifyInit]:
@@ -30,7 +30,9 @@ class RogueLeader:
         uploads = await self.parties.reports(vectors, window=window)
         reports = [UploadRequest.from_bytes(one).reports[0] for one in uploads]
         pending = _Pending(PLAN.id, window, dict(enumerate(reports)))
-        return list(self.parties.leader._start(pending).values())  # type: ignore[arg-type]
+        started = self.parties.leader._start(pending)  # type: ignore[arg-type]
+        assert started is not None
+        return list(started.values())
 
     def job(self, inits: Sequence[VerifyInit], batch: bytes = BATCH) -> bytes:
         extension = dap.Extension(dap.LEADER_SELECTED_BATCH_ID, batch)
@@ -40,7 +42,7 @@ class RogueLeader:
         path = f"/dap/{self.task.task.path}/tasks/{self.task.task.path}/{resource}"
         headers = {
             "content-type": kind.content_type(),
-            "authorization": f"Bearer {self._secret.leader_token}",
+            "authorization": f"Bearer {self._token}",
         }
         return await ask(self.parties.helper.public, "POST", path, body, headers)
 

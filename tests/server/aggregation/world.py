@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,11 @@ from shoal.protocol.dap.messages import HpkeConfigList, UploadRequest
 from shoal.protocol.dap.task import text_of
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise
-from shoal.server.aggregation.secrets import new_secret, write_secret
-from shoal.server.aggregation.service import COLLECTOR_FILE
-from shoal.server.analyst.collecting import collector_key
-from shoal.server.analyst.service import TOKEN_FILE, Analyst
+from shoal.server.analyst.service import Analyst
+from shoal.server.core.agreement import accept_other
+from shoal.server.core.agreement import set_up as set_up_party
 from shoal.server.core.peer import PeerReply
 from shoal.server.core.settings import AnalystSettings, HelperSettings, LeaderSettings
-from shoal.server.core.tokens import Token
 from shoal.server.helper.service import Helper
 from shoal.server.leader.service import Leader
 from shoal.server.storage.records import Declaration
@@ -98,13 +97,7 @@ class Parties:
 
     async def __aenter__(self) -> Parties:
         loop = asyncio.get_running_loop()
-        folders = {name: self.folder / name for name in ("leader", "helper", "analyst")}
-        key = collector_key(folders["analyst"])
-        if not (folders["leader"] / COLLECTOR_FILE).exists():
-            secret = new_secret()
-            for name in ("leader", "helper"):
-                write_secret(folders[name], secret)
-                (folders[name] / COLLECTOR_FILE).write_text(key.public.to_bytes().hex())
+        folders = set_up(self.folder)
         common: dict[str, Any] = {"min_crowd": 1, "min_free_megabytes": 0}
         wide = {"max_share_percent": 100, "reports_per_request": 1000}
         self.to_helper = InProcess(lambda: self.helper.public, loop)
@@ -127,10 +120,6 @@ class Parties:
         )
         for party in (self.helper, self.leader, self.analyst):
             await self.stack.enter_async_context(party)
-        if not (folders["analyst"] / TOKEN_FILE).exists():
-            tokens = self.leader.service.tokens
-            token = await self.leader.service.in_store(tokens.add, Token.new("analyst", "a"))
-            (folders["analyst"] / TOKEN_FILE).write_text(token)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -160,6 +149,13 @@ class Parties:
         path = f"/dap/{task}/tasks/{task}/reports"
         return await ask(self.leader.public, "POST", path, b"".join(uploads), headers)
 
+    async def deliver(self, uploads: Sequence[bytes]) -> None:
+        """Upload each report until the leader has it, as a device does."""
+        for one in uploads:
+            while (answer := await self.upload(one)).status_code == 503:
+                await asyncio.sleep(0.1)  # the machine is busy
+            assert (answer.status_code, answer.content) == (200, b""), answer.text
+
     async def reports(self, vectors: Sequence[int], plan: Plan = PLAN, window: int | None = None
                       ) -> list[bytes]:  # fmt: skip
         leader, helper = await self.keys(plan)
@@ -183,6 +179,18 @@ class Parties:
     async def batches(self, party: Any, plan: Plan = PLAN) -> list[dict[str, object]]:
         found: list[dict[str, object]] = await party.service.in_store(party.store.batches, plan.id)
         return found
+
+
+def set_up(folder: Path, leader: str = LEADER, helper: str = HELPER) -> dict[str, Path]:
+    """Let leader, helper and analyst know each other; return their folders."""
+    urls = {"leader": leader, "helper": helper, "analyst": "https://analyst.example"}
+    folders = {name: folder / name for name in urls}
+    if not folder.exists() or not any(one.exists() for one in folders.values()):
+        made = {name: set_up_party(folders[name], role=name, url=url) for name, url in urls.items()}
+        for one, other in permutations(urls, 2):
+            file = made[other].file(other)
+            made[one] = accept_other(made[one], file, lambda party: True)
+    return folders
 
 
 def some_vectors(count: int, bits: int = 4, seed: int = 1) -> list[int]:

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 
 import { switchName } from "./environment.js";
+import { pastOf } from "./past.js";
 
 /** @typedef {Record<string, any>} Words the texts of one language, by key */
 
@@ -26,8 +27,15 @@ export const wordsFor = ({ LC_ALL, LC_MESSAGES, LANG }) => {
 /** @type {(text: string, fields?: Record<string, any>) => string} */
 const fill = (text, fields = {}) => text.replace(/\{(\w+)\}/g, (_, name) => fields[name]);
 
+/** @type {(read: import("./worker.js").ReadPlan, words: Words) => string} */
+const often = ([plan, , , , blocks], words) => {
+  const { most: count } = pastOf(blocks);
+  const regular = regularly(/** @type {number} */ (plan.window), words);
+  return count == 1 ? words.once : count < Infinity ? fill(words.ages, { often: regular, count }) : regular;
+};
+
 /** @type {(window: number, words: Words) => string} */
-const often = (window, { often }) => {
+const regularly = (window, { often }) => {
   for (const [seconds, name] of /** @type {[number, string][]} */ ([[604_800, "week"], [86_400, "day"], [3600, "hour"]])) {
     if (window == seconds) return often[name];
     if (window % seconds == 0) return fill(often[name + "s"], { count: window / seconds });
@@ -36,7 +44,7 @@ const often = (window, { often }) => {
 };
 
 /** @param {any} question @param {Words} words */
-const inWords = ({ kind, options, low, high, edges, other, missing, at_most: count, bits }, words) => {
+const inWords = ({ kind, past, options, low, high, edges, other, missing, at_most: count, bits }, words) => {
   const labels = [
     ...(options ?? []),
     ...(edges ?? []).map((/** @type {string} */ edge, /** @type {number} */ place) =>
@@ -48,8 +56,11 @@ const inWords = ({ kind, options, low, high, edges, other, missing, at_most: cou
     ...(missing ? [words.missing] : []),
   ];
   /** @type {Record<string, string>} */
-  const keys = { flags: "flags", number: "number", text: "text", "yes/no": "yes or no" };
-  return fill(words[count ? "at most" : (keys[kind] ?? "one")], { labels: labels.join(words.separator), count, bits });
+  const keys = {
+    flags: "flags", number: "number", text: "text", "yes/no": "yes or no",
+    arm: "variant", age: "age", once: "periods", funnel: "step",
+  };
+  return fill(words[count ? "at most" : (keys[past ?? kind] ?? "one")], { labels: labels.join(words.separator), count, bits });
 };
 
 /**
@@ -70,7 +81,7 @@ const probability = ([plan, , [n1, d1], [n2, d2]]) => {
  * @param {Words} words
  */
 export const details = ({ tool, to, limit }, read, words) => {
-  const [plan, , , , , bits] = read;
+  const [plan, , , , blocks, bits] = read;
   const window = /** @type {number} */ (plan.window);
   const about = { 604800: "week", 86400: "day", 3600: "hour" }[window] ?? "period";
   const epsilon = (plan.localEpsilon + 5e-5).toFixed(4);
@@ -78,10 +89,11 @@ export const details = ({ tool, to, limit }, read, words) => {
     plan.localEpsilon > 30 ? fill(words.bare, { epsilon }) : (Math.exp(plan.localEpsilon) * 1.005).toPrecision(3); // rounded up
   return [
     words.asked,
-    ...plan.survey.questions
+    ...[...blocks.values()]
+      .map(([question]) => question)
       .filter(({ kind }) => kind != "cross")
       .map((one) => "  " + fill(words.question, { name: one.name, text: inWords(one, words) })),
-    fill(words.sent, { often: often(window, words), about: words.about[about], bits, q: probability(read) }),
+    fill(words.sent, { often: often(read, words), about: pastOf(blocks).about ? words.since : words.about[about], bits, q: probability(read) }),
     fill(words.odds, { factor, epsilon }),
     plan.memory ? fill(words.memory, { factor }) : words.several,
     ...(limit && !plan.memory ? [fill(words.limit, { limit })] : []),
@@ -104,7 +116,7 @@ export const questionText = ({ tool, to, why }, read, words, changed) => {
   return [
     fill(words[changed ? "asks again" : "asks"], {
       tool,
-      often: often(/** @type {number} */ (plan.window), words),
+      often: often(read, words),
       host: new URL(to).host,
       questions: questions.join(words.separator),
     }),

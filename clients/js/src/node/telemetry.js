@@ -13,6 +13,7 @@ import {
   agreementFolder, agreements, agreementText, appendEvent, isOthers, names, readChoice, readText, sayNo,
   sayYes, stateFolder, storeFile, windowsOf,
 } from "./files.js";
+import { begin, keptArm, pastOf } from "./past.js";
 import { costs, readTerms } from "./worker.js";
 
 /**
@@ -125,6 +126,8 @@ export class Telemetry {
     for (const [name, answer] of Object.entries(answers)) {
       const block = blocks.get(name);
       if (!block || block[3]) throw new ShoalError(`there is no question ${name}.`);
+      if (/^(arm|age|once)$/.test(block[0].past ?? ""))
+        throw new ShoalError(`question ${name}: the device answers it itself; leave it out.`);
       await encode(survey, [new Map([[name, block]]), block[1] + block[2]], { [name]: answer }, 0);
     }
   }
@@ -132,7 +135,7 @@ export class Telemetry {
   /**
    * Record an event: a value, or several options, for each of some questions. The events of one window
    * become one answer. Options of flags add up; of a choice, or a text, the first counts; of numbers
-   * the largest; a yes stays a yes.
+   * the largest; a yes stays a yes; of the steps of a funnel the furthest.
    *
    * @param {Record<string, any>} answers
    */
@@ -161,6 +164,24 @@ export class Telemetry {
     }
   }
 
+  /**
+   * This device's arm of an experiment: drawn once by the operating system's random bytes, kept, and
+   * part of its report. Without the person's yes it is the first arm, control, and nothing is stored.
+   * Fails if the plan has no such arm question.
+   *
+   * @param {string} name
+   */
+  arm(name) {
+    const question = this.#read[4].get(name)?.[0];
+    if (question?.past != "arm") throw new ShoalError(`the plan has no arm question ${name}.`);
+    try {
+      if (this.choice == "yes") return keptArm(/** @type {string} */ (this.#home), question);
+    } catch (error) {
+      this.#problem = /** @type {Error} */ (error).message;
+    }
+    return /** @type {string[]} */ (question.options)[0];
+  }
+
   #note(/** @type {object} */ event) {
     const { choice } = this;
     if (choice == "yes") this.#write(event);
@@ -187,10 +208,15 @@ export class Telemetry {
 
   /** Keep the person's yes. */
   turnOn() {
-    sayYes(/** @type {string} */ (this.#home), this.#agreement, this.#window);
-    // Nothing is to be done before the window is over.
+    const home = /** @type {string} */ (this.#home);
+    sayYes(home, this.#agreement, this.#window);
     const now = Math.floor(this.#options.now());
-    storeFile(this.#folder, "due", `${(Math.floor(now / this.#window) + 1) * this.#window} ${now}`);
+    const ends = (Math.floor(now / this.#window) + 1) * this.#window;
+    const { about, ages } = pastOf(this.#read[4]);
+    const quiet = +(readText(join(home, "quiet")) ?? 0);
+    if (about) begin(home, this.#read[0].survey.name, now < quiet && quiet <= ends ? quiet : now);
+    // Ages are reported in the period itself; else nothing is due before the window is over.
+    storeFile(this.#folder, "due", `${ages ? now : ends} ${now}`);
     this.#held.forEach((event) => this.#write(event));
     this.#held = [];
   }

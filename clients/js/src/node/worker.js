@@ -20,14 +20,19 @@ import { fileURLToPath } from "node:url";
 
 import { encode, folded, strip } from "../answers.js";
 import { canonical, hex, little, sha256, ShoalError } from "../bytes.js";
+import { moreKinds } from "../kinds.js";
 import { readPlan } from "../plan.js";
 import { below, draw, fairBytes, randomize } from "../random.js";
+import { kinds } from "../survey.js";
 import { packReport } from "../wire.js";
 import { whyOff } from "./environment.js";
 import {
   agreements, createFile, readAgreement, readChoice, readText, storedAgreement, storeFile, windowsOf,
 } from "./files.js";
 import { permanent } from "./memory.js";
+import { claim, dueAt, keptAnswers, pastOf } from "./past.js";
+
+Object.assign(kinds, moreKinds);
 
 /** @typedef {Awaited<ReturnType<typeof readPlan>>} ReadPlan */
 /** @typedef {{state: string, epsilon: number, id?: string, row?: string, due?: number, tries?: number, reason?: string}} Report */
@@ -64,6 +69,11 @@ export const readTerms = async (text, limit) => {
   const read = await readPlan(text, id, limit === "" ? undefined : +limit);
   const [plan] = read;
   if (!plan.window) throw new ShoalError("telemetry needs a plan with a window.");
+  const { most: reports } = pastOf(read[4]);
+  if (limit !== "" && !plan.memory && reports < Infinity && reports * plan.localEpsilon > +limit * (1 + 2 ** -50))
+    throw new ShoalError(
+      `the ${reports} reports of a device reveal a local epsilon of ${(reports * plan.localEpsilon).toFixed(4)}, above the limit of ${limit}.`,
+    );
   if (plan.parties) throw new ShoalError("telemetry in Node.js does not encrypt; use a plan without a relay.");
   // Without a limit each report is within the local promise, and nobody limits their sum.
   return { read, most: limit === "" ? Infinity : +limit * (1 + 2 ** -50) };
@@ -77,7 +87,7 @@ export const work = async (place) => {
   const { plan: text, to, limit } = readAgreement(agreement);
   const { read, most } = await readTerms(text, limit);
   const length = /** @type {number} */ (read[0].window);
-  await report(place, read, permitted);
+  await (pastOf(read[4]).about ? reportPast : report)(place, read, permitted);
   const waits = [(Math.floor(place.now() / length) + 1) * length];
   for (const window of windowsOf(place.folder, "report."))
     waits.push(await send(place, read, most, window, to, permitted));
@@ -99,8 +109,22 @@ const report = async (place, read, permitted) => {
   if (existsSync(join(folder, `report.${window}`)) || (quiet > 0 && quiet <= length)) return;
   const events = take(folder, window);
   if (events === undefined) return;
+  await make(place, read, window, events, {}, permitted);
+  rmSync(join(folder, `taken.${window}`), { force: true });
+};
+
+/**
+ * Make a window's report of events and of answers that the device keeps; false, and a note, if there
+ * is none.
+ *
+ * @type {(place: Place, read: ReadPlan, window: number, events: string, kept: Record<string, any>,
+ *   permitted: () => boolean) => Promise<boolean>}
+ */
+const make = async (place, read, window, events, kept, permitted) => {
+  const { folder } = place;
   try {
-    const row = await makeRow(place, read, merge(read[0].survey, events));
+    const questions = [...read[4].values()].map(([question]) => question);
+    const row = await makeRow(place, read, merge({ name: "", questions }, events, kept));
     // With memory any number of reports of the same answer cost what one does.
     const epsilon = read[0].memory ? 0 : read[0].localEpsilon;
     /** @type {Report} */
@@ -108,11 +132,41 @@ const report = async (place, read, permitted) => {
     const isMine = createFile(folder, `report.${window}`, JSON.stringify(made));
     if (isMine && !permitted()) rmSync(join(folder, `report.${window}`), { force: true });
     rmSync(join(folder, "note"), { force: true });
+    return true;
   } catch (error) {
     if (!(error instanceof ShoalError)) throw error;
     storeFile(folder, "note", error.message);
+    return false;
   }
-  rmSync(join(folder, `taken.${window}`), { force: true });
+};
+
+/**
+ * Make the report that is due about the time since the person's yes, if there is one.
+ *
+ * @param {Place} place
+ * @param {ReadPlan} read
+ * @param {() => boolean} permitted
+ */
+const reportPast = async (place, read, permitted) => {
+  const { home, folder } = place;
+  const [plan, planBytes, , , blocks] = read;
+  const length = /** @type {number} */ (plan.window);
+  const { name } = plan.survey;
+  const due = dueAt(home, name, blocks, length, place.now());
+  const quiet = +(readText(join(home, "quiet")) ?? 0) - place.now();
+  if (!due || (quiet > 0 && quiet <= length)) return;
+  const { number, began, last, window, isOver } = due;
+  const files = windowsOf(folder, "events.");
+  const isMine = number !== undefined && claim(home, name, number, hex(planBytes), window);
+  if (isMine && !existsSync(join(folder, `report.${window}`))) {
+    const windows = files.filter((one) => one >= began && one <= last);
+    const events = windows.map((one) => readText(join(folder, `events.${one}`)) ?? "").join("");
+    const kept = keptAnswers(home, blocks, windows, began, window);
+    const isMade = await make(place, read, window, events, kept, permitted);
+    // An arm that is drawn later is not about these windows.
+    if (!isMade && isOver) claim(home, name, number + 1, hex(planBytes), window);
+  }
+  if (isOver) for (const one of files) rmSync(join(folder, `events.${one}`), { force: true });
 };
 
 /** The local epsilon of all reports that were made, of all plans. */
@@ -224,14 +278,16 @@ const unhex = (text) => Uint8Array.from(Buffer.from(text ?? "", "hex"));
 
 /**
  * One answer made of a window's events: options of flags add up; of a choice, or a text, the first
- * counts; of numbers the largest, and counts are added; a yes stays a yes. Lines that cannot be read,
- * such as one that a crash cut off, are skipped.
+ * counts; of numbers the largest, and counts are added; a yes stays a yes; of steps the furthest. Lines
+ * that cannot be read, such as one that a crash cut off, are skipped. `kept` is what the device answers
+ * itself.
  *
  * @param {import("../survey.js").Survey} survey
  * @param {string} events
+ * @param {Record<string, any>} [kept]
  * @returns {Record<string, any>}
  */
-export const merge = ({ questions }, events) => {
+export const merge = ({ questions }, events, kept = {}) => {
   /** @type {Map<string, any[]>} */
   const given = new Map(questions.map(({ name }) => [name, []]));
   /** @type {Map<string, number>} */
@@ -246,6 +302,7 @@ export const merge = ({ questions }, events) => {
     for (const [name, value] of Object.entries(event.record ?? {})) given.get(name)?.push(value);
     for (const [name, value] of Object.entries(event.count ?? {})) sums.set(name, (sums.get(name) ?? 0) + value);
   }
+  for (const [name, value] of Object.entries(kept)) given.set(name, value === null ? [] : [value]);
   return Object.fromEntries(
     questions
       .filter(({ kind }) => kind != "cross")
@@ -257,7 +314,7 @@ export const merge = ({ questions }, events) => {
 };
 
 /** @type {(question: import("../survey.js").Question, given: any[], sum: number) => any} */
-const merged = ({ kind, name, missing, at_most: atMost, fold }, given, sum) => {
+const merged = ({ kind, name, missing, at_most: atMost, fold, past, options: steps = [] }, given, sum) => {
   if (kind == "flags") {
     const options = given.flatMap((one) => (typeof one == "string" ? one.split(";") : one)).map(String);
     /** @type {Map<string, string>} */
@@ -277,6 +334,10 @@ const merged = ({ kind, name, missing, at_most: atMost, fold }, given, sum) => {
     return given.some((one) => /^(yes|true|1)$/i.test(strip(`${one}`))) ? "yes" : "no";
   }
   if (kind == "text") return given[0] ?? "";
+  if (past == "arm" && !given.length && !missing)
+    throw new ShoalError(`no arm of question ${name} was drawn: the tool did not call arm().`);
+  if (past == "funnel" && given.length)
+    return steps[Math.max(...given.map((step) => steps.indexOf(strip(`${step}`))))] ?? null;
   if (!given.length && !missing) throw new ShoalError(`nothing was recorded for question ${name} in this window.`);
   return given[0] ?? null;
 };

@@ -31,6 +31,7 @@ from shoal.protocol.dap.messages import (
     TaskConfiguration,
 )
 from shoal.protocol.plan import Aggregators, Plan
+from shoal.protocol.signatures import check_public_key
 from shoal.protocol.vdaf import (
     VERIFY_KEY_SIZE,
     MultihotCountVec,
@@ -50,6 +51,7 @@ _PLAINTEXT = 6
 """Bytes of a `PlaintextInputShare` beside the share."""
 
 TASK_INFO = b"shoal"
+COLLECTOR_KEY_ID = 0
 NEXT_BATCH = CollectionJobReq(Query(BatchMode.LEADER_SELECTED))
 """The one question of a collector: the next batch."""
 
@@ -228,6 +230,11 @@ class SecretKey:
         except (PyHPKEError, ValueError) as error:
             raise Undecryptable("the share was not encrypted for this key and task.") from error
         return opened
+
+
+def collector_config(public_key: str) -> HpkeConfig:
+    """Return the key that aggregate shares are encrypted for, from the analyst's public file."""
+    return HpkeConfig(COLLECTOR_KEY_ID, KEM, KDF, AEAD, check_public_key(public_key))
 
 
 def seal(key: HpkeConfig, info: bytes, aad: bytes, content: bytes) -> HpkeCiphertext:

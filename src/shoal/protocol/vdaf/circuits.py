@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
 from shoal.errors import InputError, VdafError
-from shoal.protocol.vdaf.field import Field, field64, field128
+from shoal.protocol.vdaf.field import PrimeField, field64, field128
 from shoal.protocol.vdaf.flp import Gadget, PairProducts, Polynomial
 
 M = TypeVar("M")
@@ -68,7 +68,7 @@ class Circuit(ABC, Generic[M, R]):
     """
 
     algorithm: ClassVar[int]
-    field: Field
+    field: PrimeField
     gadget: Gadget
     calls: int
     measurement_length: int
@@ -173,7 +173,7 @@ class SumVec(Circuit[Sequence[int], list[int]]):
         length: int,
         max_measurement: int,
         chunk_length: int | None = None,
-        field: Field | None = None,
+        field: PrimeField | None = None,
     ) -> None:
         self.field, self.largest, self.output_length = field or field128(), max_measurement, length
         self._check_sizes(length=length, max_measurement=max_measurement)

@@ -5,8 +5,8 @@ is encoded or decoded between the steps of Prio3, and the C kernels work on the 
 is its rows, one after another. Polynomials are given by their values at the powers of a root of
 unity (the Lagrange basis), from the 0th power on.
 
-`Field` computes with Python's integers, whose time depends on the values; `_KernelField` calls C
-kernels whose time does not.
+`PrimeField` computes with Python's integers, whose time depends on the values; `_KernelField` calls
+C kernels whose time does not.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from shoal.support.kernels import load_kernels
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shoal.support.kernels import Kernels, _FieldFunctions
+    from shoal.support.kernels import FieldFunctions, Kernels
 
 
-class Field:
+class PrimeField:
     """A prime field with many roots of unity, and operations on vectors over it.
 
     Parameters
@@ -82,7 +82,7 @@ class Field:
     def expand(self, seed: bytes, tag: bytes, binder: bytes, length: int) -> bytes:
         """Return `length` elements of the XOF's stream, leaving out what is not below the modulus.
 
-        Almost surely nothing is left out; if so, more of the stream is computed.
+        Almost surely nothing is left out; otherwise more of the stream is computed.
         """
         message, drawn = xof_message(seed, tag, binder), length
         while True:
@@ -186,10 +186,10 @@ class Field:
         return self.vector(rows)
 
 
-class _KernelField(Field):
+class _KernelField(PrimeField):
     """The same with the C kernels. All lengths are checked here: C does not."""
 
-    def __init__(self, size: int, functions: _FieldFunctions) -> None:
+    def __init__(self, size: int, functions: FieldFunctions) -> None:
         super().__init__(size)
         self._functions, self._wide = functions, int(size == 16)
 
@@ -263,17 +263,17 @@ class _KernelField(Field):
 
 
 @cache
-def _field(size: int, kernels: Kernels | None) -> Field:
+def _field(size: int, kernels: Kernels | None) -> PrimeField:
     if kernels is None or kernels.fields is None:
-        return Field(size)
+        return PrimeField(size)
     return _KernelField(size, kernels.fields)
 
 
-def field64() -> Field:
+def field64() -> PrimeField:
     """Return Field64, whose modulus is 2^64 - 2^32 + 1."""
     return _field(8, load_kernels())
 
 
-def field128() -> Field:
+def field128() -> PrimeField:
     """Return Field128, whose modulus is 2^128 - 7 * 2^66 + 1."""
     return _field(16, load_kernels())

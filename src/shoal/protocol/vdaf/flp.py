@@ -18,7 +18,7 @@ from shoal.errors import VdafError
 
 if TYPE_CHECKING:
     from shoal.protocol.vdaf.circuits import Circuit
-    from shoal.protocol.vdaf.field import Field
+    from shoal.protocol.vdaf.field import PrimeField
 
 
 def next_power_of_2(number: int) -> int:
@@ -37,7 +37,7 @@ class PairProducts:
     def arity(self) -> int:
         return 2 * self.pairs
 
-    def evaluate(self, field: Field, inputs: bytes, length: int) -> bytes:
+    def evaluate(self, field: PrimeField, inputs: bytes, length: int) -> bytes:
         return field.pair_products(inputs, length)
 
 
@@ -52,7 +52,7 @@ class Polynomial:
     def degree(self) -> int:
         return len(self.coefficients) - 1
 
-    def evaluate(self, field: Field, inputs: bytes, length: int) -> bytes:
+    def evaluate(self, field: PrimeField, inputs: bytes, length: int) -> bytes:
         highest, *others = reversed(self.coefficients)
         value = field.vector([highest]) * length
         for coefficient in others:

@@ -9,6 +9,12 @@ from __future__ import annotations
 from shoal.server.storage.schema import SHARED_BACKUP, SHARED_POSTGRES, SHARED_TABLES, Schema
 
 _TABLES = """
+-- The signer and signature of each plan's certificate (number 0).
+CREATE TABLE signatures (
+    plan TEXT NOT NULL, number INTEGER NOT NULL, signer TEXT NOT NULL, signature TEXT NOT NULL,
+    PRIMARY KEY (plan, number)
+) WITHOUT ROWID;
+
 -- 'batch' is the leader's random name for it, by which the helper knows it too. 'content' is how
 -- many reports it has, their checksum and the aggregate share, encrypted under the batch's key.
 CREATE TABLE batches (
@@ -92,6 +98,7 @@ AGGREGATOR = Schema(
     ),
     backup=SHARED_BACKUP
     | {
+        "signatures": "SELECT plan, number, signer, signature FROM signatures",
         "batches": "SELECT number, plan, window, batch, day,"
         " CASE state WHEN 'collected' THEN state ELSE 'discarded' END AS state FROM batches",
     },

@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from starlette.requests import Request
 
-from shoal.errors import InputError, PlanError, PrivacyRefusal
-from shoal.protocol.dap.messages import HpkeConfig, Role
-from shoal.protocol.dap.task import Task
+from shoal.errors import PlanError, PrivacyRefusal
+from shoal.protocol.dap.messages import Role
+from shoal.protocol.dap.task import Task, collector_config
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.server.aggregation.secrets import SharedSecret
 from shoal.server.aggregation.store import AggregatorStore, OpenTask
 from shoal.server.core import problems
-from shoal.server.core.administration import objection
+from shoal.server.core.administration import certificate, objection
+from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import (
     App,
     Receive,
     Refusal,
     Scope,
-    first,
     read_origins,
-    with_cors,
 )
 from shoal.server.core.ingest import Committer
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
-from shoal.server.core.openapi import Operation, ServiceHandlers, guarded_app, make_app, openapi
+from shoal.server.core.openapi import Operation, ServiceHandlers, guarded_app, openapi
 from shoal.server.core.problems import Problem, Send
-from shoal.server.core.public import PLAN
+from shoal.server.core.public import PLAN, make_public
 from shoal.server.core.service import Party
 from shoal.server.core.settings import HelperSettings, LeaderSettings
 from shoal.server.core.tokens import token_of
 from shoal.server.storage.records import PlanRecord
 
 Handle = Callable[[Scope, Receive, Send], Awaitable[bool]]
-COLLECTOR_FILE = "collector-key"
-"""The HPKE configuration of who collects, as DAP encodes it, in hexadecimal."""
 
 
 class Aggregator(Party):
@@ -62,11 +59,18 @@ class Aggregator(Party):
     ) -> None:
         self.settings = settings
         super().__init__(folder, settings, Metrics(), clock, role=self.role.name.lower())
-        self.secret = SharedSecret(self.service.folder)
-        self.collector = read_collector(self.service.folder)
+        agreement = known_agreement(self.service.folder, self.role.name.lower())
+        self.collector = collector_config(agreement.others["analyst"].exchange_key)
+        self.agreement = agreement
         self.tasks: dict[str, OpenTask] = {}
         """The tasks that take reports, by the plan's id."""
         self.plans: dict[str, PlanRecord] = {}
+
+    @cached_property
+    def verify_seed(self) -> bytes:
+        """What both aggregators derive the verification keys of tasks from; no device knows it."""
+        (other,) = {"leader", "helper"} - {self.agreement.own.role}
+        return self.agreement.secret("verification", other)
 
     async def begin(
         self,
@@ -75,11 +79,8 @@ class Aggregator(Party):
         others: Sequence[Coroutine[Any, Any, None]] = (),
     ) -> Self:
         """Serve the endpoints, and start housekeeping and other tasks."""
-        app: App = make_app((), lambda operation: operation.handler, self.service.refused)
-        for handle in reversed(endpoints):
-            app = first(handle, app)
-        origins = read_origins(self.settings.origins)
-        self.public = with_cors(app, lambda plan_id: origins)
+        self.signer, self.refused = self.service.signer, self.service.refused
+        self.public = make_public(self, _Endpoints(self.role.name.lower(), endpoints))
         self.console = guarded_app(OPERATIONS, AggregatorHandlers(self), self.service)
         await self.service.in_store(self.read)
         self.service.start(committer, self, *others)
@@ -88,9 +89,7 @@ class Aggregator(Party):
     def read(self) -> None:
         """Read plans and keys of windows, on the store's thread."""
         self.plans = {record.plan.id: record for record in self.store.plans()}
-        opened = self.store.open_tasks()
-        self.tasks.clear()
-        self.tasks.update(opened)
+        self.tasks = self.store.open_tasks()  # other threads see the old ones, or the new ones
 
     async def publish(self, plan: Plan, *, never_published: bool = False) -> None:
         """Take reports of a plan from now on; a known plan is left unchanged."""
@@ -98,14 +97,29 @@ class Aggregator(Party):
             problem = await self.service.compute(self._objection, plan)
             if problem is not None:
                 raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
-        await self.service.in_store(self.store.publish, plan, never_published=never_published)
+        document = await self.service.compute(certificate, plan, self.settings)
+        await self.service.in_store(
+            self.store.publish, plan, document, never_published=never_published
+        )
         await self.service.in_store(self.read)
 
     def _objection(self, plan: Plan) -> Problem | None:
         if not isinstance(plan.parties, Aggregators):
             raise PlanError(f"plan {plan.id[:12]} has no leader and no helper.")
         Task(plan)
+        problem = self.agreement.problem(plan)
+        if problem is not None:
+            return problem
         return objection(plan, self.settings, [one.plan for one in self.plans.values()])
+
+    def published(self, plan_id: str) -> PlanRecord | None:
+        """Return a plan that was published at some time."""
+        record = self.plans.get(plan_id)
+        return None if record is None or record.certificate is None else record
+
+    def origins(self, plan_id: str | None) -> Collection[str]:
+        """Return the origins of the web pages that may send reports."""
+        return read_origins(self.settings.origins)
 
     async def close_plan(self, plan_id: str, *, by: str) -> bool:
         """Take no more reports of a plan; return whether it took any before."""
@@ -126,6 +140,22 @@ class Aggregator(Party):
 
     def metrics_text(self) -> bytes:
         return self.service.metrics_text(record.state for record in self.plans.values())
+
+
+class _Endpoints:
+    """What is served beside signed documents; other implementations of DAP know it."""
+
+    summary = "Signed plans out; keys, reports and requests of DAP."
+    operations: tuple[Operation, ...] = ()
+
+    def __init__(self, role: str, handles: Sequence[Handle]) -> None:
+        self.title, self._handles = f"Shoal {role}", handles
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        for handle in self._handles:
+            if await handle(scope, receive, send):
+                return True
+        return False
 
 
 class AggregatorHandlers(ServiceHandlers):
@@ -192,17 +222,6 @@ OPERATIONS: tuple[Operation, ...] = (
               media=("text/plain",)),
 )  # fmt: skip
 """Everything the listener for operators answers to."""
-
-
-def read_collector(folder: Path) -> HpkeConfig:
-    """Return the key that aggregate shares are encrypted for."""
-    path = folder / COLLECTOR_FILE
-    try:
-        return HpkeConfig.from_bytes(bytes.fromhex(path.read_text("ascii").strip()))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path} has the public key of who collects; make it with shoal parties setup."
-        ) from error
 
 
 def serve_aggregator(

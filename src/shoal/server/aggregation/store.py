@@ -67,7 +67,7 @@ class AggregatorStore:
     def plans(self) -> list[PlanRecord]:
         return self._records.plans()
 
-    def publish(self, plan: Plan, *, never_published: bool = False) -> None:
+    def publish(self, plan: Plan, certificate: bytes, *, never_published: bool = False) -> None:
         """Take reports of a plan from now on; a plan that was closed stays so."""
         add_plan(self.database, plan)
 
@@ -76,6 +76,7 @@ class AggregatorStore:
             assert known is not None
             if known.state == "draft":
                 known.check_first_time(never_published=never_published)
+                self._records.add_certificate(plan.id, certificate)
                 self._set_state(known, "published")
                 known.state = "published"
                 known.open_crowds(self._time(known))

@@ -7,24 +7,18 @@ between, the same result comes again and is recognized.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from shoal.analysis.tally import CohortCounts, Tally
-from shoal.errors import InputError, ReportError, TransportError, VdafError
+from shoal.errors import ReportError, TransportError, VdafError
 from shoal.protocol.dap.messages import MEDIA_TYPE, CollectionJobReq, CollectionJobResp, Role
 from shoal.protocol.dap.task import NEXT_BATCH, SecretKey, Task
 from shoal.protocol.plan import Plan
-from shoal.protocol.random_bits import SystemBits
 from shoal.server.core.peer import Peer, PeerReply
-from shoal.server.storage.key_file import private_file
 from shoal.support.connections import parse_address
-
-SECRET_FILE = "collector-secret"  # noqa: S105  its name
-KEY_ID = 0
 
 
 class Collected(NamedTuple):
@@ -35,25 +29,10 @@ class Collected(NamedTuple):
     digest: bytes
 
 
-def collector_key(folder: Path) -> SecretKey:
-    """Return the key that aggregate shares are encrypted for, made at the first call."""
-    path = folder / SECRET_FILE
-    if not path.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        private_file(path, SystemBits().draw(32).hex() + "\n")
-    try:
-        secret = bytes.fromhex(path.read_text("ascii").strip())
-    except (OSError, ValueError):
-        secret = b""
-    if len(secret) != 32:
-        raise InputError(f"{path} is no key of 32 bytes in hexadecimal.")
-    return SecretKey(KEY_ID, secret)
-
-
 class Collecting:
     """Collects the batches of one plan."""
 
-    def __init__(self, plan: Plan, key: SecretKey, leader: Peer, token: Callable[[], str]) -> None:
+    def __init__(self, plan: Plan, key: SecretKey, leader: Peer, token: str) -> None:
         self._task, self._key, self._leader, self._token = Task(plan), key, leader, token
         self.plan = plan
         _, path = parse_address(self._task.endpoint(Role.LEADER))
@@ -106,7 +85,7 @@ class Collecting:
         return Collected(response.interval.start, tally, hashlib.sha256(content).digest())
 
     def _ask(self, method: str, path: str, body: bytes | None) -> PeerReply:
-        headers = {"Authorization": f"Bearer {self._token()}"}
+        headers = {"Authorization": f"Bearer {self._token}"}
         if body is not None:
             headers["Content-Type"] = CollectionJobReq.content_type()
         reply = self._leader.ask(method, path, body, headers)

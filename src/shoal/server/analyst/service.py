@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Self
 
 from shoal.errors import TransportError
+from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.server.analyst.collecting import Collecting, collector_key
+from shoal.server.analyst.collecting import Collecting
 from shoal.server.analyst.store import AnalystStore
 from shoal.server.console.app import make_console
 from shoal.server.core.administration import Administration, publish
+from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import App
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
@@ -21,15 +23,12 @@ from shoal.server.core.service import Party
 from shoal.server.core.settings import AnalystSettings
 from shoal.server.storage.records import Declaration
 
-TOKEN_FILE = "leader-token"  # noqa: S105  its name
-
 
 class Analyst(Party):
     """Collects the batches of plans with a leader and a helper; an asynchronous context.
 
-    `console` is its ASGI app, `store` its data. `token_file` has the token of an analyst at the
-    leader; by default `leader-token` in the folder, read for every request. `leaders` makes the
-    way to the leader at an origin; by default HTTP.
+    `console` is its ASGI app, `store` its data. `leaders` makes the way to the leader at an origin;
+    by default HTTP.
     """
 
     console: App
@@ -41,7 +40,6 @@ class Analyst(Party):
         folder: Path | str,
         settings: AnalystSettings | None = None,
         *,
-        token_file: Path | None = None,
         clock: Callable[[], float] | None = None,
         leaders: Callable[[str], Peer] | None = None,
     ) -> None:
@@ -50,8 +48,10 @@ class Analyst(Party):
         timeout = self.settings.leader_timeout
         self._new_leader = leaders or (lambda origin: HttpPeer(origin, timeout))
         self._leaders: dict[str, Peer] = {}
-        self._token_file = token_file or self.service.folder / TOKEN_FILE
-        self._key = collector_key(self.service.folder)
+        self._one_at_a_time = asyncio.Lock()
+        agreement = known_agreement(self.service.folder, "analyst")
+        self._key = SecretKey(COLLECTOR_KEY_ID, agreement.exchange_secret())
+        self._token = agreement.token("leader")
 
     async def __aenter__(self) -> Self:
         self.store = self.open_store(AnalystStore)
@@ -76,6 +76,10 @@ class Analyst(Party):
 
     async def collect_plan(self, plan: Plan) -> None:
         """Collect the batches of a plan that are full; what is in the way is logged."""
+        async with self._one_at_a_time:
+            await self._collect_full(plan)
+
+    async def _collect_full(self, plan: Plan) -> None:
         assert isinstance(plan.parties, Aggregators)
         origin = plan.parties.leader
         if origin not in self._leaders:
@@ -92,12 +96,6 @@ class Analyst(Party):
             LOG.warning("nothing was collected: %s", error, extra={"facts": {"plan": plan.id}})
         except Exception as error:
             LOG.error("nothing was collected", exc_info=error)
-
-    def _token(self) -> str:
-        try:
-            return self._token_file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise TransportError(f"{self._token_file} has the token for the leader.") from error
 
     # Housekeeping
 

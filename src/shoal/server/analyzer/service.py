@@ -17,6 +17,7 @@ from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd, Receipt, d
 from shoal.server.console.app import make_console
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration, publish
+from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import App
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
@@ -68,6 +69,7 @@ class Analyzer(Party):
     ) -> None:
         self.settings, self.metrics = settings or AnalyzerSettings(), AnalyzerMetrics()
         super().__init__(folder, self.settings, self.metrics, clock, role="analyzer")
+        self._agreed = self._agreed_token()
 
     async def __aenter__(self) -> Self:
         self._complete, self._stop_opening = asyncio.Event(), Stop()
@@ -78,11 +80,8 @@ class Analyzer(Party):
             opened=self._opened,
             damaged=self._note_damage,
         )
-        agreement = self.service.agreement
-        if agreement is not None and (relay := agreement.other) is not None:
-            label = f"{relay.role} {relay.fingerprint[:9]}"
-            token = Token.new("relay", label, key=relay.signing_key)
-            self.service.tokens.agree(token, agreement.token, relay.made)
+        if self._agreed is not None:
+            self.service.tokens.agree(*self._agreed)
         self._opening_thread = self.service.add_thread("opening")
         self.administration = Administration(self.service, self.store, self.settings)
         endpoint = RelayEndpoint(self.service, self.administration, self)
@@ -97,6 +96,16 @@ class Analyzer(Party):
         self._stop_opening.ask()
         self._complete.set()
         await super().__aexit__(*error)
+
+    def _agreed_token(self) -> tuple[Token, str, int] | None:
+        """Return the token of the relay that was set up, its secret, and when its file was made."""
+        agreement = self.service.agreement
+        if agreement is None or (agreement.own.role == "analyzer" and agreement.missing):
+            return None
+        agreement = known_agreement(self.service.folder, "analyzer")
+        relay = agreement.others["relay"]
+        token = Token.new("relay", f"relay {relay.fingerprint[:9]}", key=relay.signing_key)
+        return token, agreement.token("relay"), relay.made
 
     # What relays ask for
 

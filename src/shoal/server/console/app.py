@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
 
 from shoal.server.console import handlers, schemas, views
 from shoal.server.console.console import Console
@@ -236,15 +235,6 @@ def make_console(collector: Administration) -> Starlette:
             sessions=console.sessions,
             refused_page=refused_page if is_page else None,
         )  # fmt: skip
-        if "{survey}" not in operation.path:
-            return respond
-
-        async def respond_about(request: Request) -> Response:
-            # The token is checked for the plan that the name stands for, or else for no plan.
-            found = console.plans_at(request.path_params["survey"])
-            request.path_params["plan_id"] = found[0].plan.id if len(found) == 1 else "unknown"
-            return await respond(request)
-
-        return respond_about
+        return console.by_name(respond) if "{survey}" in operation.path else respond
 
     return make_app((*OPERATIONS, *PAGES), endpoint, collector.refused)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
 from shoal.analysis.estimates import estimate
 from shoal.analysis.screening import Screening, screen
@@ -30,7 +31,7 @@ from shoal.server.console.schemas import Json
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal, check_origins
 from shoal.server.core.observability import LOG
-from shoal.server.core.openapi import ServiceHandlers, read_as
+from shoal.server.core.openapi import Endpoint, ServiceHandlers, read_as
 from shoal.server.core.tokens import Action, Sessions, Token, token_of
 from shoal.server.storage.records import (
     CrowdRecord,
@@ -97,6 +98,17 @@ class Console(ServiceHandlers):
         return [
             one for one in plans if address in (slug(one.plan.survey.name), _long_slug(one.plan))
         ]
+
+    def by_name(self, respond: Endpoint) -> Endpoint:
+        """Return an endpoint whose path has the name of a survey in place of a plan's id."""
+
+        async def respond_by_name(request: Request) -> Response:
+            # The token is checked for the plan that the name stands for, or else for no plan.
+            found = self.plans_at(request.path_params["survey"])
+            request.path_params["plan_id"] = found[0].plan.id if len(found) == 1 else "unknown"
+            return await respond(request)
+
+        return respond_by_name
 
     # Plans
 

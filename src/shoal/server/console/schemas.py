@@ -300,6 +300,8 @@ class ResultsDocument(JsonObject):
     numbers: dict[str, NumberDocument]
     crosses: dict[str, Json]
     texts: dict[str, TextsDocument]
+    experiments: dict[str, Json]
+    funnels: dict[str, Json]
     unreadable: int | UnsetType = UNSET
 
 

@@ -218,9 +218,17 @@ async def _overview(
             await SurveyView.of(console, request, record, f"survey-{number}")
             for number, record in enumerate(shown)
         ],
-        obstacle=await console.collector.obstacle(),
+        obstacle=_obstacle(console),
         paging=Paging(f"{path}?", page, len(records) > (page + 1) * SURVEYS_PER_PAGE),
     )
+
+
+def _obstacle(console: Console) -> problems.Problem | None:
+    """Return why reports are refused; a look at a page does not write to the disk to find out."""
+    service = console.collector.service
+    if not service.has_space:
+        return problems.STORAGE_FULL
+    return problems.CLOCK_HELD if service.clock_is_held else None
 
 
 async def survey(console: Console, request: Request) -> Response:

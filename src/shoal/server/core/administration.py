@@ -92,7 +92,7 @@ class Administration:
         if type(plan.parties) is not _TAKES[type(self._settings)]:
             return _NEEDS[type(plan.parties)]
         agreement = self.service.agreement
-        problem = None if agreement is None else agreement.problem(plan)
+        problem = agreement.problem(plan) if agreement is not None and plan.parties else None
         problem = problem or await self._objection(plan)
         if problem is None:
             await self.in_store(self.store.add_plan, plan)
@@ -280,7 +280,7 @@ def objection(
     return None
 
 
-def certificate(plan: Plan, settings: PlanSettings) -> bytes:
+def certificate(plan: Plan, settings: PlanSettings | AggregatorSettings) -> bytes:
     """Return the certificate of a plan as JSON; a plan that breaks its promise has none."""
     # The promise holds for the honest fraction. So the certificate also states the limits for
     # senders that this collector enforces on the day of publication.

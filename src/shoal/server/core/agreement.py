@@ -1,16 +1,16 @@
-"""Two parties agree without a handshake by hand: `shoal parties setup`.
+"""Parties agree without a handshake by hand: `shoal parties setup`.
 
-A party's data folder holds its two private keys, its own public file and that of the other party.
-A secret that only the two know, such as the token that one shows the other, is derived from one's
+A party's data folder holds its two private keys, its own public file and those of the others.
+A secret that only two know, such as the token that one shows the other, is derived from one's
 private key and the other's public key (X25519, HKDF), so that no file ever carries it.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -19,19 +19,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import ONE_OPERATOR, Plan
-from shoal.protocol.public_party import ROLES, PublicParty, check_role, read_party, time_text
+from shoal.protocol.public_party import ROLES, PublicParty, check_role, read_party
 from shoal.protocol.signatures import SIGNATURE, check_public_key
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import storage_errors
-from shoal.server.storage.key_file import (
-    EXCHANGE_FILE,
-    SIGNING_FILE,
-    Signer,
-    open_keys,
-    private_file,
-)
-from shoal.server.storage.recovery import NOT_STARTED
+from shoal.server.storage.key_file import EXCHANGE_FILE, SIGNING_FILE, Signer, open_keys
+from shoal.server.storage.recovery import NOT_STARTED, check_whole
 from shoal.support.checks import check_origin
 from shoal.support.disk import Disk
 
@@ -42,43 +36,52 @@ def public_file(folder: Path, role: str) -> Path:
 
 @dataclass(frozen=True)
 class Agreement:
-    """A party's data folder, and the two parties as far as they know each other."""
+    """A party's data folder, and the parties as far as this one knows them, by their roles."""
 
     folder: Path
     own: PublicParty
-    other: PublicParty | None
+    others: Mapping[str, PublicParty] = field(default_factory=dict)
 
     @property
-    def other_role(self) -> str:
-        return ROLES[self.own.role]
+    def missing(self) -> list[str]:
+        """The roles of the parties that this one does not know yet."""
+        return [role for role in ROLES[self.own.role] if role not in self.others]
 
     def file(self, role: str) -> Path:
         return public_file(self.folder, role)
 
-    def secret(self, purpose: str) -> bytes:
-        """Return 32 bytes that both parties derive, and nobody else can."""
-        assert self.other is not None
-        keys = open_keys(self.folder, EXCHANGE_FILE)
-        private = X25519PrivateKey.from_private_bytes(keys.active()[0].secret)
-        public = X25519PublicKey.from_public_bytes(check_public_key(self.other.exchange_key))
-        both = sorted(f"{one.role} {one.exchange_key}" for one in (self.own, self.other))
+    def exchange_secret(self) -> bytes:
+        """Return the private half of the exchange key in the public file."""
+        (key,) = open_keys(self.folder, EXCHANGE_FILE).active()
+        if key.text != self.own.exchange_key:
+            raise InputError(
+                f"{self.folder / EXCHANGE_FILE} is not the one of the public file; put it back, or"
+                f" make a new file: shoal parties setup --data {self.folder}."
+            )
+        return key.secret
+
+    def secret(self, purpose: str, role: str) -> bytes:
+        """Return 32 bytes that this party and another one derive, and nobody else can."""
+        other = self.others[role]
+        private = X25519PrivateKey.from_private_bytes(self.exchange_secret())
+        public = X25519PublicKey.from_public_bytes(check_public_key(other.exchange_key))
+        both = sorted(f"{one.role} {one.exchange_key}" for one in (self.own, other))
         info = "\0".join(["shoal parties", purpose, *both]).encode()
         try:
             shared = private.exchange(public)
         except ValueError as error:  # a point of small order: everybody knows the result
-            raise InputError(f"the exchange key of the {self.other_role} is not usable.") from error
+            raise InputError(f"the exchange key of the {role} is not usable.") from error
         return HKDF(SHA256(), 32, salt=None, info=info).derive(shared)
 
-    @property
-    def token(self) -> str:
-        """The token that the relay shows the analyzer."""
-        return f"shoal_relay_{self.secret('token').hex()}"
+    def token(self, role: str) -> str:
+        """Return the token that this party and another one know."""
+        return f"shoal_party_{self.secret('token', role).hex()}"
 
     def problem(self, plan: Plan) -> Problem | None:
         """Return why a plan is not one of these two parties."""
         assert plan.parties is not None
-        for party in (self.own, self.other):
-            if party is not None and plan.parties.origins.get(party.role) != party.url:
+        for party in (self.own, *self.others.values()):
+            if party.role != "analyst" and plan.parties.origins.get(party.role) != party.url:
                 return problems.OTHER_PARTIES
         if self.own.mark is not None and not plan.parties.one_operator:
             return problems.UNMARKED_PLAN
@@ -101,25 +104,29 @@ class Agreement:
 
 
 def read_agreement(folder: Path) -> Agreement | None:
-    """Return what a data folder says of the two parties, or None if it was not set up."""
-    if not (folder / SIGNING_FILE).exists():
+    """Return what a data folder says of the parties, or None if it was not set up."""
+    files = {role: public_file(folder, role) for role in ROLES}
+    # A folder that cannot be read is reported by whoever opens it.
+    there = {role: path for role, path in files.items() if os.access(path, os.F_OK)}
+    if not there or not (folder / SIGNING_FILE).exists():
         return None
+    found = {role: read_party(path, role)[0] for role, path in there.items()}
     keys = Signer(folder).public_keys
-    found = {role: read_party(path, role)[0] for role in ROLES
-             if (path := public_file(folder, role)).exists()}  # fmt: skip
     for role, party in found.items():
         if party.signing_key in keys:
-            return Agreement(folder, party, found.get(ROLES[role]))
+            others = {one: found[one] for one in ROLES[role] if one in found}
+            return Agreement(folder, party, others)
     return None
 
 
 def known_agreement(folder: Path, role: str) -> Agreement:
-    """Return the agreement of a folder whose party knows the other one."""
+    """Return the agreement of a folder whose party knows all others."""
     agreement, command = read_agreement(folder), f"shoal parties setup --data {folder}"
     if agreement is None or agreement.own.role != role:
-        raise InputError(f"{folder} is not set up as a {role}: {command} --role {role} --url URL.")
-    if agreement.other is None:
-        other = agreement.other_role
+        raise InputError(
+            f"{folder} is not the folder of a set-up {role}: {command} --role {role} --url URL."
+        )
+    for other in agreement.missing:
         raise InputError(f"the {role} does not know its {other}: {command} --other FILE.")
     return agreement
 
@@ -144,16 +151,16 @@ def set_up(
         raise InputError(f"{folder} is new: give the party's role and url.")
     check_role(role)  # before anything is made
     check_origin("url", url)
-    made = time_text(datetime.fromtimestamp(int(clock()), UTC))
     with storage_errors():
         Disk().make_folder(folder)
-        if not any(folder.iterdir()):
-            private_file(folder / NOT_STARTED, "")
+        if not (folder / SIGNING_FILE).exists():
+            check_whole(folder)  # else keys of data that were lost would be taken for new ones
+            Disk().store(folder / NOT_STARTED, b"", f"{NOT_STARTED}.part")
     signer, exchange = Signer(folder), open_keys(folder, EXCHANGE_FILE)
     keys = (signer.public_key, exchange.active()[0].text)
-    own = PublicParty(role, name or role, url, *keys, made, mark)
+    own = PublicParty(role, name or role, url, *keys, int(clock()), mark)
     own.write(public_file(folder, role), lambda content: signer.headers(content)[SIGNATURE])
-    return Agreement(folder, own, None if before is None else before.other)
+    return Agreement(folder, own, {} if before is None else before.others)
 
 
 def accept_other(
@@ -164,16 +171,19 @@ def accept_other(
     replaces: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> Agreement:
-    """Check the other party's public file and keep it.
+    """Check another party's public file and keep it.
 
     `confirm` says whether a file of a new key has the fingerprint that its operator reads out. A
     file that the known key signed needs no confirmation: its operator changed the key, or the
     address. Any other key is refused unless it `replaces` the known one.
     """
-    other, signature = read_party(source, agreement.other_role)
-    other.check_fresh(datetime.fromtimestamp(clock(), UTC))
+    other, signature = read_party(source)
+    if other.role not in ROLES[agreement.own.role]:
+        wanted = " or ".join(ROLES[agreement.own.role])
+        raise InputError(f"{source} is the file of a {other.role}; give that of the {wanted}.")
+    other.check_fresh(clock())
     agreement.check_key(other)
-    known = agreement.other
+    known = agreement.others.get(other.role)
     if known is not None and other.is_signed_by(known.signing_key, signature):
         if other.made < known.made:
             raise InputError(f"{source} is older than the {other.role}'s file that is known.")
@@ -188,7 +198,7 @@ def accept_other(
                 f"the fingerprint of {source} is {other.fingerprint}: it is not the file that the"
                 f" {other.role}'s operator made."
             )
-    agreed = replace(agreement, other=other)
-    agreed.secret("token")  # an unusable key is refused before it is kept
+    agreed = replace(agreement, others={**agreement.others, other.role: other})
+    agreed.secret("token", other.role)  # an unusable key is refused before it is kept
     other.write(agreement.file(other.role), lambda content: signature)
     return agreed

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -20,7 +19,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -149,17 +148,18 @@ class Mail:
     name = "email"
 
     def __init__(self, settings: ServiceSettings, password: str) -> None:
-        url = urlsplit(settings.notify_smtp)
-        self._host, self._over_tls = url.hostname or "", url.scheme == "smtps"
+        wrong = InputError(
+            "notify_smtp is smtps://[USER@]host[:port], or smtp://... with STARTTLS; the password"
+            f" is in the file {SMTP_PASSWORD}."
+        )
         try:
+            url = urlsplit(settings.notify_smtp)
+            self._host, self._over_tls = url.hostname or "", url.scheme == "smtps"
             self._port = url.port or (465 if self._over_tls else 587)
         except ValueError:
-            self._host = ""
+            raise wrong from None
         if url.scheme not in ("smtp", "smtps") or not self._host or url.password is not None:
-            raise InputError(
-                "notify_smtp is smtps://[USER@]host[:port], or smtp://... with STARTTLS; the"
-                f" password is in the file {SMTP_PASSWORD}."
-            )
+            raise wrong
         self._to = [one.strip() for one in settings.notify_email.split(",")]
         self._from, self._user = settings.notify_from, unquote(url.username or "")
         self._password = password
@@ -198,14 +198,15 @@ class Mail:
                     )
                 else:
                     server = SMTP(self._host, self._port, timeout=TIMEOUT)
-                assert server.sock is not None
-                with server, cut_off_at(deadline, server.sock):
+                with server:
                     # A mail server on this machine needs no TLS, and rarely has a certificate.
                     if not self._over_tls and not is_loopback(self._host):
-                        server.starttls(context=context)
-                    if self._user:
-                        server.login(self._user, self._password)
-                    yield server
+                        with cut_off_at(deadline, _socket(server)):
+                            server.starttls(context=context)
+                    with cut_off_at(deadline, _socket(server)):
+                        if self._user:
+                            server.login(self._user, self._password)
+                        yield server
         except TransportError as error:
             if isinstance(error.__cause__, SMTPException):  # its text may repeat addresses
                 kind = type(error.__cause__).__name__
@@ -218,6 +219,11 @@ class Mail:
             return
 
 
+def _socket(server: SMTP) -> socket.socket:
+    assert server.sock is not None, "it is connected"
+    return server.sock
+
+
 def make_channels(settings: ServiceSettings, folder: Path) -> list[Webhook | Mail]:
     """Return the channels that are set; a missing secret of the webhook is made."""
     channels: list[Webhook | Mail] = []
@@ -225,9 +231,9 @@ def make_channels(settings: ServiceSettings, folder: Path) -> list[Webhook | Mai
         path = folder / WEBHOOK_SECRET
         if not path.exists():
             private_file(path, f"whsec_{base64.b64encode(SystemBits().draw(32)).decode()}\n")
-        secret = b""
-        with suppress(binascii.Error):
-            secret = base64.b64decode(_read(path).removeprefix("whsec_"), validate=True)
+        text, secret = _read(path), b""
+        with suppress(ValueError):
+            secret = base64.b64decode(text.removeprefix("whsec_"), validate=True)
         if not 24 <= len(secret) <= 64:
             raise InputError(f"{path} is not whsec_ with the base64 of 24 to 64 bytes.")
         channels.append(Webhook(settings.notify_webhook, secret))
@@ -263,6 +269,8 @@ class Notifier:
         self._sent: set[tuple[str, str]] = set()
         """Notices that were sent, and could not be removed from the data."""
         self._threads: dict[str, threading.Thread] = {}
+        self._plans: dict[str, Plan] = {}
+        self._old_topics: set[str] = set()
 
     async def run(self) -> None:
         while True:
@@ -279,11 +287,13 @@ class Notifier:
             return
         await self._watch_health()
         due: list[Notice] = []
-        with suppress(StorageError):
+        try:
             due = await self._service.in_store(self._due)
+        except StorageError as error:
+            LOG.warning("notices cannot be queued", exc_info=error)
         try:
             for channel in self._channels:
-                for notice in (*due, *self._unsaved):
+                for notice in (*self._unsaved, *due):
                     if notice.channel == channel.name and not await self._deliver(channel, notice):
                         break  # the next one would fail too
         finally:
@@ -298,21 +308,27 @@ class Notifier:
         if key not in self._sent:
             try:
                 await self._on_thread(channel, notice)
-            except TransportError as error:
+            except Exception as error:
+                known = isinstance(error, TransportError)
                 facts = {"channel": channel.name, "notice": notice.id, "error": str(error)}
-                LOG.warning("a notice was not sent", extra={"facts": facts})
+                LOG.warning("a notice was not sent", exc_info=not known, extra={"facts": facts})
                 if self._service.clock() - notice.made < MAX_AGE:
-                    if notice not in self._unsaved:
-                        await self._service.in_store(self._postpone, notice)
+                    await self._note(self._postpone, notice)
                     return False
                 LOG.error("a notice was dropped", extra={"facts": facts})
             self._sent.add(key)
         if notice in self._unsaved:
             self._unsaved.remove(notice)
-        else:
-            await self._service.in_store(self._end, notice)
-        self._sent.discard(key)
+        if await self._note(self._end, notice):
+            self._sent.discard(key)
         return True
+
+    async def _note(self, work: Callable[[Notice], None], notice: Notice) -> bool:
+        """Note in the data what became of a notice; return whether that was possible."""
+        with suppress(StorageError):  # `_sent` knows it; after a restart it is sent again
+            await self._service.in_store(work, notice)
+            return True
+        return False
 
     async def _on_thread(self, channel: Webhook | Mail, notice: Notice) -> None:
         """Send a notice on a thread that the end of the process does not wait for."""
@@ -368,9 +384,16 @@ class Notifier:
             inserts = (notice.insert for notice in unsaved)
             self._write("queue notices", *inserts, *self._remember_problem())
             self._unsaved = [one for one in self._unsaved if one not in unsaved]
-        if not self._database.claim(_CLAIM):
-            return []
-        now = self._service.clock()
+        due: list[Notice] = []
+        if self._database.claim(_CLAIM):
+            try:
+                due = self._queue_and_read(self._service.clock())
+            finally:
+                if not due:
+                    self._database.unclaim(_CLAIM)
+        return due
+
+    def _queue_and_read(self, now: float) -> list[Notice]:
         oldest = int(now) - (self._settings.notify_before_days + 30) * _DAY
         new = [*self._releases(now), *self._queued(self._expiring(now))]
         if self._rows("SELECT 1 FROM notices WHERE made < ? LIMIT 1", oldest):
@@ -382,10 +405,7 @@ class Notifier:
             " WHERE channel = ? AND due <= ? ORDER BY made, id LIMIT ?"
         )
         found = [self._rows(query, one.name, int(now), _AT_ONCE) for one in self._channels]
-        due = [Notice(*row) for rows in found for row in rows]
-        if not due:
-            self._database.unclaim(_CLAIM)
-        return due
+        return [Notice(*row) for rows in found for row in rows]
 
     def _queued(self, notices: Iterable[Notice]) -> list[Statement]:
         """Return the statements that queue notices for each channel."""
@@ -404,7 +424,7 @@ class Notifier:
         query = "SELECT plan, number FROM unannounced ORDER BY plan, number LIMIT ?"
         rows = self._rows(query, _MAX_CROWDS)
         for plan_id, group in groupby(rows, key=lambda row: row[0]):
-            plan, crowds = self._party.store.plan(plan_id).plan, [number for _, number in group]
+            plan, crowds = self._plan(plan_id), [number for _, number in group]
             text = f"Crowd {crowds[0]} of {plan.survey.name} is released."
             if len(crowds) > 1:
                 text = f"{len(crowds)} crowds of {plan.survey.name} are released."
@@ -415,7 +435,11 @@ class Notifier:
             yield "DELETE FROM unannounced WHERE plan = ? AND number = ?", row
 
     def _subject(self, plan: Plan, crowds: list[int], page: str = "") -> dict[str, Any]:
-        path = f"/surveys/{plan.id}{page}" if self._party.has_pages else ""
+        path = ""
+        if self._party.has_pages:
+            from shoal.reports.site import slug  # it loads the pages
+
+            path = f"/surveys/{slug(plan.survey.name)}~{plan.id[:12]}{page}"
         about = {"survey": plan.survey.name, "plan": plan.id, "crowds": crowds}
         return {"service": self._kind, **about, "url": self._url + path}
 
@@ -430,25 +454,21 @@ class Notifier:
 
     def _expiring(self, now: float) -> Iterator[Notice]:
         """Yield notices of crowds that are incomplete shortly before they are discarded."""
-        # Only whether a crowd is complete decides, which everybody knows who reads releases. With
-        # windows, the last crowd of each is usually discarded, and so is that of a window which was
-        # over when the plan was published: these are no news.
+        # Only whether a crowd is complete decides, which everybody knows who reads releases.
         columns, days = self._party.crowd_columns, self._settings.notify_before_days
         if columns is None or not days:
             return
         rows = self._rows(
-            f"SELECT plan, window, min({columns[0]}), min({columns[1]}), (SELECT count(*)"  # noqa: S608  fixed
-            " FROM crowds AS done WHERE done.plan = crowds.plan AND done.window = crowds.window"
-            " AND done.state NOT IN ('open', 'discarded'))"
-            " FROM crowds WHERE state = 'open' GROUP BY plan, window"
+            f"SELECT plan, window, min({columns[0]}), min({columns[1]}) FROM crowds"  # noqa: S608  fixed
+            " WHERE state = 'open' GROUP BY plan, window"
         )
-        for plan_id, window, crowd, day, complete in rows:
-            plan = self._party.store.plan(plan_id).plan
-            topic = f"crowd.expiring {plan_id} {window} {crowd}"
+        for plan_id, window, crowd, day in rows:
+            plan, topic = self._plan(plan_id), f"crowd.expiring {plan_id} {window} {crowd}"
             begins, ends = lifetime(plan, window, day, self._settings.deadline_days)
-            is_far = now < ends - min(days * _DAY, (ends - begins) / 4)
-            is_no_news = plan.window and (complete or begins >= (window + 1) * plan.window)
-            if is_far or is_no_news or self._knows(topic):
+            if now < ends - min(days * _DAY, (ends - begins) / 4) or topic in self._old_topics:
+                continue
+            if self._is_no_news(plan, window, begins, topic):
+                self._old_topics.add(topic)
                 continue
             end = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ends))
             text = (
@@ -457,8 +477,25 @@ class Notifier:
             )
             yield Notice.about("crowd.expiring", text, now, topic, **self._subject(plan, [crowd]))
 
-    def _knows(self, topic: str) -> bool:
-        return bool(self._rows("SELECT 1 FROM notices WHERE topic = ? LIMIT 1", topic))
+    def _is_no_news(self, plan: Plan, window: int, begins: float, topic: str) -> bool:
+        """Whether a crowd was told of before, or is discarded as usual.
+
+        The last crowd of each window is, and that of a window which was over at the publication.
+        """
+        if self._rows("SELECT 1 FROM notices WHERE topic = ? LIMIT 1", topic):
+            return True
+        complete = (
+            "SELECT 1 FROM crowds WHERE plan = ? AND window = ?"
+            " AND state NOT IN ('open', 'discarded') LIMIT 1"
+        )
+        return plan.window is not None and (
+            begins >= (window + 1) * plan.window or bool(self._rows(complete, plan.id, window))
+        )
+
+    def _plan(self, plan_id: str) -> Plan:
+        if plan_id not in self._plans:
+            self._plans[plan_id] = self._party.store.plan(plan_id).plan
+        return self._plans[plan_id]
 
     # Health
 

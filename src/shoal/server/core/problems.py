@@ -9,8 +9,6 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
-from shoal.protocol.plan import NO_SERVICES
-
 CLOSE = (b"connection", b"close")
 """The header of a connection's last response."""
 
@@ -202,7 +200,11 @@ NEEDS_ANALYZER = Problem(
     "other-party",
     "The plan names a relay and an analyzer, so no collector takes it; use shoal analyzer.",
 )
-NEEDS_AGGREGATORS = Problem(422, "other-party", NO_SERVICES)
+NEEDS_AGGREGATORS = Problem(
+    422,
+    "other-party",
+    "The plan names a leader and a helper; use shoal leader, shoal helper and shoal collect.",
+)
 NEEDS_COLLECTOR = Problem(
     422,
     "other-party",

@@ -7,9 +7,10 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Collection, Coroutine
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -33,6 +34,7 @@ from shoal.server.core.openapi import (
     signed_response,
 )
 from shoal.server.core.problems import Problem, Send
+from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import PlanRecord, ReleaseLine
 
 PLAN = Parameter[str](
@@ -73,8 +75,23 @@ def public_app(
     return with_cors(first(endpoint.handle, others), origins)
 
 
-def make_public(administration: Administration, endpoint: PublicEndpoint) -> App:
-    """Return the public app of a collector or an analyzer, which signs its documents."""
+class PublishedPlans(Protocol):
+    """The plans of a party that signs its documents."""
+
+    @property
+    def signer(self) -> Signer: ...
+
+    def published(self, plan_id: str) -> PlanRecord | None:
+        """Return a plan that was published at some time."""
+        ...
+
+    def refused(self, problem: Problem) -> None: ...
+
+    def origins(self, plan_id: str | None) -> Collection[str]: ...
+
+
+def make_public(administration: PublishedPlans, endpoint: PublicEndpoint) -> App:
+    """Return the public app of a party that signs its documents."""
     signer = administration.signer
 
     def published(request: Request) -> PlanRecord:
@@ -115,7 +132,7 @@ RESULTS = "results"
 """The folder of the public results, and the first part of their addresses."""
 _SHORTLY = b"public, max-age=300"
 _FOR_EVER = b"public, max-age=31536000, immutable"
-_RESULT = re.compile(r"/results((?:/[a-z0-9-]+)*)(/|/[a-z0-9-]+(?:\.[a-z]+))?")
+_RESULT = re.compile(r"/results((?:/[a-z0-9-]{1,80}){0,4})(/|/[a-z0-9-]{1,80}\.[a-z]{1,5})?")
 _STYLE = re.compile(rb"<style>(.*?)</style>", re.DOTALL)
 _SAFE_RESULT = [
     (b"x-content-type-options", b"nosniff"),
@@ -157,7 +174,7 @@ class PublicResults:
     def remove(self) -> None:
         """Remove the site of an earlier run."""
         if self._folder.exists():
-            write_pages(self._folder, {})
+            shutil.rmtree(self._folder)
 
     def _releases(self) -> list[tuple[Plan, ReleaseLine]]:
         """List the releases of public plans, on the store's thread."""
@@ -228,10 +245,9 @@ class PublicResults:
         if media is None:
             return False
         try:
-            content = await asyncio.to_thread((self._folder / address).read_bytes)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            content, tag, policy = await asyncio.to_thread(_read_result, self._folder / address)
+        except (FileNotFoundError, NotADirectoryError):
             return False
-        tag = b'"%s"' % hashlib.sha256(content).hexdigest()[:32].encode()
         kept = _FOR_EVER if is_immutable(address) else _SHORTLY
         cached = [(b"etag", tag), (b"cache-control", kept), *_SAFE_RESULT]
         known = re.findall(rb'\*|"[^"]*"', headers.get(b"if-none-match", b""))
@@ -239,7 +255,7 @@ class PublicResults:
             await send({"type": "http.response.start", "status": 304, "headers": cached})
             await send({"type": "http.response.body", "body": b""})
             return True
-        about = [(b"content-type", media.encode()), (b"content-security-policy", _policy(content))]
+        about = [(b"content-type", media.encode()), (b"content-security-policy", policy)]
         await send_response(send, 200, content, [*about, *cached])
         return True
 
@@ -254,6 +270,18 @@ def with_results(
             results.remove()
         return public, []
     return first(results.handle, public), [results.run()] if writes else []
+
+
+def _read_result(path: Path) -> tuple[bytes, bytes, bytes]:
+    """Return the content of a file, its tag, and its policy."""
+    known = path.stat()
+    return _cached_result(path, known.st_mtime_ns, known.st_size)
+
+
+@lru_cache(64)
+def _cached_result(path: Path, *version: int) -> tuple[bytes, bytes, bytes]:
+    content = path.read_bytes()
+    return content, b'"%s"' % hashlib.sha256(content).hexdigest()[:32].encode(), _policy(content)
 
 
 def _policy(content: bytes) -> bytes:

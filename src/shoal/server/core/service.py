@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 from shoal.server.core import problems
-from shoal.server.core.agreement import Agreement, read_agreement
+from shoal.server.core.agreement import read_agreement
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.notifications import Notifier, make_channels
 from shoal.server.core.observability import LOG, Metrics
@@ -152,8 +152,6 @@ class Service:
 
     tokens: Tokens
     signer: Signer
-    agreement: Agreement | None
-    """The two parties, if this one was set up as one of them."""
     store_thread: WorkerThread
     upload_thread: WorkerThread
     notifier: Notifier
@@ -168,6 +166,8 @@ class Service:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.folder, self.settings, self.metrics = Path(folder), settings, metrics
+        self.agreement = read_agreement(self.folder)
+        """The two parties, if this is the folder of one."""
         self.clock = GuardedClock() if clock is None else clock
         self.is_shared, self._role = bool(getattr(settings, "database", "")), role
         """Whether the data are in a database that others use too."""
@@ -219,7 +219,6 @@ class Service:
                     " closed",
                     extra={"facts": {"closed": database.begun_anew.closed}},
                 )
-            self.agreement = read_agreement(self.folder)
             self.tokens = Tokens(database.connection, self.clock)
             self._make_admin()
             self.check_space()

@@ -72,7 +72,7 @@ class ServiceSettings:
     )
     notify_from: str = setting("", "Mail address that notifications come from.")
     notify_before_days: int = setting(
-        7, "Days before its end on which an incomplete crowd is notified of; 0 for never.",
+        7, "Days before the end of an incomplete crowd that a notice tells of it; 0 for never.",
         highest=3650,
     )  # fmt: skip
     console_url: str = setting("", "Address of the console for people, for links to it.")
@@ -82,11 +82,8 @@ class ServiceSettings:
         """Return why a plan with a crowd of this size is refused; empty if it is not."""
         if size is not None and size >= self.min_crowd:
             return ""
-        found = "no crowd size" if size is None else f"a crowd of {size:,}"
-        return (
-            f"The plan has {found}; that is below this service's minimum of {self.min_crowd:,}, the"
-            " setting min_crowd."
-        )
+        found = "no crowd size; this" if size is None else f"a crowd of {size:,}, and this"
+        return f"The plan has {found} service's minimum is {self.min_crowd:,} (see min_crowd)."
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:

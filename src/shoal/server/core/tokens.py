@@ -208,7 +208,7 @@ class Tokens:
         self._kept[token.id] = (token, _digest(secret))
         return secret
 
-    def agree(self, token: Token, secret: str, made: str) -> None:
+    def agree(self, token: Token, secret: str, made: int) -> None:
         """Store the token of the other party in place of its former one.
 
         That happens once for the public file `made` then: a token that was revoked stays so.

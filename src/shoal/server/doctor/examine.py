@@ -207,14 +207,16 @@ def _parties(folder: Path, registered: int | None) -> Finding:
         agreement = read_agreement(folder)
     except ShoalError as error:
         return fail("parties", f"{first_line(error)}.", f"Get the file again: {command}")
-    if agreement is None or agreement.other is None:
-        return warn("parties", "This party does not know the other one.", command)
+    if agreement is None or agreement.missing:
+        return warn("parties", "This party does not know the others yet.", command)
     if registered == 0:
         sentence = "The relay has not been registered since the setup, or its token was revoked."
         way_out = f"Start the analyzer, or get a new public file of the relay: {command}"
         return warn("parties", sentence, way_out)
-    other = agreement.other
-    sentence = f"The {other.role} is {other.name}, {other.url}, {other.fingerprint}."
+    sentence = " ".join(
+        f"The {one.role} is {one.name}, {one.url}, {one.fingerprint}."
+        for one in agreement.others.values()
+    )
     if agreement.own.mark is None:
         return ok("parties", sentence)
     way_out = "Let two operators run shoal parties setup, each on a machine of their own."

@@ -56,7 +56,8 @@ class Helper(Aggregator):
 
     async def __aenter__(self) -> Self:
         self.store = self.open_store(HelperStore)
-        endpoint = DapEndpoint(self.service, self.tasks.get)
+        self._leader_token = self.agreement.token("leader")
+        endpoint = DapEndpoint(self.service, lambda plan_id: self.tasks.get(plan_id))
         endpoint.resources |= {
             ("POST", "aggregation_jobs"): self._aggregate,
             ("POST", "aggregation_jobs/"): self._continue,
@@ -89,7 +90,7 @@ class Helper(Aggregator):
         return DapResponse(response, "aggregation-job-resp", location(request, digest))
 
     def _verify(self, opened: OpenTask, reports: Sequence[VerifyInit]) -> list[Verified]:
-        verification = opened.task.verification(self.secret.verify_seed)
+        verification = opened.task.verification(self.verify_seed)
         return [_verified(opened, verification, one) for one in reports]
 
     async def _continue(self, request: DapRequest, receive: Receive) -> DapResponse:
@@ -140,7 +141,7 @@ class Helper(Aggregator):
 
     def _opened(self, request: DapRequest) -> OpenTask:
         """Return the task of a request by the leader."""
-        check_secret(request, self.secret.leader_token)
+        check_secret(request, self._leader_token)
         return self._endpoint.task(request)
 
 

@@ -31,6 +31,7 @@ from shoal.server.aggregation.endpoint import (
     DapRequest,
     DapResponse,
     check_collection,
+    check_secret,
     location,
 )
 from shoal.server.aggregation.service import Aggregator, serve_aggregator
@@ -42,7 +43,6 @@ from shoal.server.core.observability import LOG
 from shoal.server.core.peer import HttpPeer, Peer
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import LeaderSettings
-from shoal.server.core.tokens import bearer_token
 from shoal.server.leader.ingest import FORMAT, UploadIngest, kilobytes
 from shoal.server.leader.store import Collection, Job, LeaderStore, Pending
 
@@ -83,12 +83,14 @@ class Leader(Aggregator):
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
         self.store = self.open_store(LeaderStore)
+        self._helper_token = self.agreement.token("helper")
+        self._analyst_token = self.agreement.token("analyst")
         self._helper_thread = service.add_thread("helper")
         committer = Committer(
             service.accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
         )
         ingest = UploadIngest(service, settings, self, committer, FORMAT)
-        endpoint = DapEndpoint(service, self.tasks.get)
+        endpoint = DapEndpoint(service, lambda plan_id: self.tasks.get(plan_id))
         endpoint.resources |= {
             ("POST", "collection_jobs"): self._collect,
             ("GET", "collection_jobs/"): self._collected,
@@ -146,8 +148,9 @@ class Leader(Aggregator):
         begun = 0
         for pending in await in_store(store.pending, self.settings.job_reports):
             started = await self.service.compute(self._start, pending)
-            await in_store(store.begin_job, pending, started)
-            begun += len(pending.reports)
+            if started is not None:
+                await in_store(store.begin_job, pending, started)
+                begun += len(pending.reports)
         due = await in_store(store.due, NEXT_BATCH)
         for one in due:
             share = await self._helper_thread.run(self._ask_for_share, one)
@@ -156,12 +159,12 @@ class Leader(Aggregator):
             )
         return bool(jobs or begun or due)
 
-    def _start(self, pending: Pending) -> dict[int, VerifyInit]:
-        """Begin to verify reports; those that cannot be are left out."""
+    def _start(self, pending: Pending) -> dict[int, VerifyInit] | None:
+        """Begin to verify reports; those that cannot be are left out. None if the window ended."""
         opened = self.tasks.get(pending.plan_id)
-        if opened is None:
-            return {}
-        verification = opened.task.verification(self.secret.verify_seed)
+        if opened is None or pending.window not in opened.keys:
+            return None
+        verification = opened.task.verification(self.verify_seed)
         started = {}
         for number, report in pending.reports.items():
             state = _started(opened, verification, report)
@@ -179,16 +182,14 @@ class Leader(Aggregator):
         answer = self._ask(
             job.plan_id, "aggregation_jobs", AggregationJobInitReq, job.request, AggregationJobResp
         )
-        opened = self.tasks.get(job.plan_id)
+        opened = self._opened(job.plan_id)
         asked = [
             one.report_share.report_metadata.report_id
             for one in AggregationJobInitReq.from_bytes(job.request).verify_inits
         ]
         if [one.report_id for one in answer.verify_resps] != asked:
             raise TransportError("the helper answered about other reports.")
-        if opened is None:
-            return {}
-        verification = opened.task.verification(self.secret.verify_seed)
+        verification = opened.task.verification(self.verify_seed)
         verified = {}
         for one in answer.verify_resps:
             report = job.reports.get(one.report_id)
@@ -209,7 +210,7 @@ class Leader(Aggregator):
         )
 
     async def _collect(self, request: DapRequest, receive: Receive) -> DapResponse:
-        self._check_collector(request)
+        check_secret(request, self._analyst_token)
         self._endpoint.task(request)
         asked, content = await self._endpoint.read(request, receive, CollectionJobReq, _SMALL)
         check_collection(asked)
@@ -220,7 +221,7 @@ class Leader(Aggregator):
         return await self._result(request, name, location(request, name))
 
     async def _collected(self, request: DapRequest, receive: Receive) -> DapResponse:
-        self._check_collector(request)
+        check_secret(request, self._analyst_token)
         return await self._result(request, self._name(request))
 
     async def _result(self, request: DapRequest, name: bytes, where: str = "") -> DapResponse:
@@ -232,7 +233,7 @@ class Leader(Aggregator):
         return DapResponse(result, "collection-job-resp", where)
 
     async def _forget(self, request: DapRequest, receive: Receive) -> DapResponse:
-        self._check_collector(request)
+        check_secret(request, self._analyst_token)
         name = self._name(request)
         await self.service.in_store(self.store.forget_collection, request.plan_id, name)
         return DapResponse()
@@ -243,31 +244,26 @@ class Leader(Aggregator):
             raise Refusal(dap.BATCH_INVALID)
         return name
 
-    def _check_collector(self, request: DapRequest) -> None:
-        """Refuse a request without the token of an analyst."""
-        secret = bearer_token(request.headers)
-        token = self.service.tokens.find(secret) if secret else None
-        if token is None:
-            raise Refusal(problems.NO_TOKEN)
-        if not token.may("analyst") or not token.covers(request.plan_id):
-            raise Refusal(problems.WRONG_ROLE)
-
     # The helper
+
+    def _opened(self, plan_id: str) -> OpenTask:
+        opened = self.tasks.get(plan_id)
+        if opened is None:
+            raise TransportError("the task has ended.")
+        return opened
 
     def _ask(
         self, plan_id: str, resource: str, asked: type[Message], content: bytes, answer: type[M]
     ) -> M:
         """Send a request to the helper of a plan; return its answer."""
-        opened = self.tasks.get(plan_id)
-        if opened is None:
-            raise TransportError("the task has ended.")
+        opened = self._opened(plan_id)
         parties, task = opened.task.plan.parties, opened.task.path
         assert isinstance(parties, Aggregators)
         if parties.helper not in self._helpers:
             self._helpers[parties.helper] = self._new_helper(parties.helper)
         headers = {
             "Content-Type": asked.content_type(),
-            "Authorization": f"Bearer {self.secret.leader_token}",
+            "Authorization": f"Bearer {self._helper_token}",
         }
         reply = self._helpers[parties.helper].ask(
             "POST", f"/dap/{task}/tasks/{task}/{resource}", content, headers

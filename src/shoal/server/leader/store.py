@@ -241,8 +241,10 @@ class LeaderStore(AggregatorStore):
             " WHERE name = ?",
             (name,),
         ).fetchone()
-        batch = plan.full_batch() if row is None else plan.batch(bytes(row[0]))
-        if batch is None or batch.state != "full":
+        batch = None if row is None else plan.batch(bytes(row[0]))
+        if batch is None or batch.state != "full":  # it may have been discarded meanwhile
+            batch = plan.full_batch()
+        if batch is None:
             return None
         self._connection.execute(
             "UPDATE collections SET batch = ? WHERE name = ?", (batch.number, name)

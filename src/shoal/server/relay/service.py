@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from shoal.errors import InputError, PlanError, PrivacyRefusal
-from shoal.protocol.plan import NO_SERVICES, Aggregators, Plan
+from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
 from shoal.server.core.agreement import known_agreement
@@ -129,7 +129,7 @@ class Relay(Party):
     def _check_plan(self, plan: Plan) -> None:
         name = f"plan {plan.id[:12]}"
         if isinstance(plan.parties, Aggregators):
-            raise PlanError(f"{name} names a leader and a helper, and no relay. {NO_SERVICES}")
+            raise PlanError(f"{name} names a leader and a helper, and no relay; use shoal leader.")
         if plan.parties is None:
             raise PlanError(
                 f"{name} has no relay and no analyzer; collect its reports with shoal serve."
@@ -247,9 +247,9 @@ def serve_relay(
     `console`.
     """
     agreement = known_agreement(Path(folder), "relay")
-    assert agreement.other is not None
-    key, url = agreement.other.signing_key, agreement.other.url
-    relay = Relay(folder, url, settings, analyzer_key=key, token=agreement.token)
+    analyzer = agreement.others["analyzer"]
+    token = agreement.token("analyzer")
+    relay = Relay(folder, analyzer.url, settings, analyzer_key=analyzer.signing_key, token=token)
 
     async def begin() -> None:
         for plan in plans:

@@ -85,6 +85,7 @@ CREATE TABLE crowds (
     opened_day INTEGER NOT NULL, reports INTEGER NOT NULL, progress INTEGER, release BLOB,
     unreadable INTEGER, reason TEXT, PRIMARY KEY (plan, number)
 );
+CREATE INDEX open_crowds ON crowds (plan) WHERE state = 'open';
 
 -- The signer and signature of each release, and of each plan's certificate (number 0).
 CREATE TABLE signatures (

@@ -54,7 +54,7 @@ GROUPS = {
         "discover": "Find frequent words without a list of candidates.",
         "associate": "Test whether two answers go together.",
         "experiment": "Compare the arms of an experiment with control.",
-        "retention": "Show which part of the people who started is active again later.",
+        "retention": "Show which part of the people who started is active later.",
         "screen": "Search a complete crowd for traces of fake reports.",
         "preview": "Open the pages of crowds in a browser, from files.",
         "publish": "Write a report page or tables of the estimates.",
@@ -65,7 +65,7 @@ GROUPS = {
     },
     "Evidence": {
         "simulate": "Try a plan on simulated people.",
-        "study": "Measure how often intervals of experiments, retention and funnels hold.",
+        "study": "Measure how often intervals of experiments hold the truth.",
         "paper": "Recompute the numbers in the papers, errors included.",
         "search": "Search for crowds that break the papers' conjecture.",
     },

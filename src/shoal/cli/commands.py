@@ -26,7 +26,7 @@ GROUPS = {
         "plan": "Choose how often each device flips a bit.",
         "audit": "Certify the guarantees of a plan, or test a randomizer.",
         "compare": "Compare the cost of each trust model for a survey.",
-        "dap-noise": "Compute the noise of a DAP task: flips, or noise of aggregators.",
+        "dap-noise": "Compute the noise of a DAP task, of clients or of aggregators.",
         "migrate": "Turn RAPPOR parameters into a plan, and state its promise.",
     },
     "On the device": {
@@ -43,7 +43,7 @@ GROUPS = {
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
         "relay": "Forward whole crowds of encrypted reports to an analyzer.",
         "leader": "Take shares of reports, and verify them with a helper (DAP).",
-        "helper": "Verify reports with a leader, and give out shares of full batches (DAP).",
+        "helper": "Verify reports together with a leader (DAP).",
         "collect": "Collect full batches from a leader and a helper (DAP).",
         "capacity": "Measure this machine, and size it for many devices a day.",
     },

@@ -174,9 +174,10 @@ def leader(*, as_json: bool, service: _Service, **settings: Any) -> None:
 
 @cli.command("shoal helper --data helper plan.json", settings=HelperSettings)
 def helper(*, as_json: bool, service: _Service, **settings: Any) -> None:
-    """Verify reports with a leader, and give out shares of full batches (DAP).
+    """Verify reports together with a leader (DAP).
 
-    Run it by another operator than the leader: together they see what each device sent.
+    The helper holds the second share of every report, and gives out its share of a full batch. Run
+    it by another operator than the leader: together they see what each device sent.
     """
     from shoal.server import serve_helper
 
@@ -198,9 +199,10 @@ def collect(
     service: _Service,
     **settings: Any,
 ) -> None:
-    """Collect full batches from a leader and a helper, and show them in the console (DAP).
+    """Collect full batches from a leader and a helper (DAP).
 
-    Results are encrypted for the key that `shoal parties setup` made in DATA.
+    They are shown in the console as the crowds of a collector are. Results are encrypted for the
+    key that `shoal parties setup` made in DATA.
     """
     from shoal.server import serve_analyst
 

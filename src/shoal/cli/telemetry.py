@@ -203,7 +203,7 @@ def _example(question: Question) -> object:
 
 
 @cli.command(
-    "shoal telemetry simulate mytool.cli:telemetry --collector http://127.0.0.1:8400",
+    "shoal telemetry simulate mytool:telemetry --collector http://127.0.0.1:8400",
     group=telemetry,
 )
 def simulate(

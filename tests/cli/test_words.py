@@ -105,6 +105,8 @@ class TestHelp:
             "--epsilon": {"audit", "curator", "search"},  # at which it is asked, what is spent
             "--delta": {"audit"},
             "--users": {"demo"},
+            "--people": {"telemetry"},  # of a crowd that sends
+            "--collector": {"site"},  # where releases come from
             "--seed": {"simulate"},
             "--question": {"discover"},
             "--to": {"send"},

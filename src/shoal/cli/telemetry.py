@@ -212,7 +212,7 @@ def simulate(
     people: int | None = opt(
         "How many people.  [default: the plan's crowd]", "N", type=click.IntRange(1, 1_000_000)
     ),
-    seed: int = opt("Seed of the simulated answers.", default=2017),
+    seed: int = opt("Seed of the simulated data.", default=2017),
 ) -> out.Result:
     """Let simulated people use a tool, and send their reports to a collector.
 

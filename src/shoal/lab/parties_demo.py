@@ -119,8 +119,7 @@ class _Stage:
             epsilon="1",
             delta="1e-6",
             view="counts",
-            **self._urls,
-            **more,
+            **more | self._urls,
         )
         self.file = Path()
 

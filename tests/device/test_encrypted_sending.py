@@ -195,7 +195,7 @@ class TestRefusals:
 
     def test_a_transport_that_knows_no_relay(self):
         assert isinstance(WHOLE.parties, Parties)
-        with pytest.raises(PrivacyRefusal, match="go through a relay"):
+        with pytest.raises(PrivacyRefusal, match="go to a relay"):
             check_parties(WHOLE.parties, object())  # type: ignore[arg-type]
 
 

@@ -189,9 +189,9 @@ class TestFakes:
 
 
 class TestDevices:
-    def test_no_device_sends_yet(self, sparse: Plan):
+    def test_reports_go_to_the_leader_only(self, sparse: Plan):
         assert sparse.parties is not None
-        with pytest.raises(PrivacyRefusal, match="experimental"):
+        with pytest.raises(PrivacyRefusal, match="go to a leader"):
             check_parties(sparse.parties, object())  # type: ignore[arg-type]
 
     def test_a_random_excess_is_dropped(self, sparse: Plan):

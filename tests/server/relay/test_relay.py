@@ -217,7 +217,7 @@ class TestKeys:
         shared = Aggregators("https://leader.example", "https://helper.example", 4)
 
         async def live(world: RelayWorld) -> None:
-            with pytest.raises(PlanError, match="helper are experimental"):
+            with pytest.raises(PlanError, match="use shoal leader"):
                 await world.relay.publish(replace(PIECES, parties=shared))
 
         in_relay(live, tmp_path, FakeAnalyzer())

@@ -1,4 +1,4 @@
-"""Reports that JavaScript and Go split for a leader and a helper: Python opens and verifies them."""
+"""Reports that JavaScript and Go split for a leader and a helper; Python verifies them."""
 
 from __future__ import annotations
 

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from shoal import Plan
 from shoal.lab.services import free_port
+from shoal.protocol.dap.messages import HpkeConfigList
+from shoal.protocol.dap.task import SecretKey
 from shoal.protocol.plan import Aggregators, Promise
 from shoal.protocol.wire import split_batch
 from tests.clients.go_help import CLIENT, GO
@@ -31,7 +36,7 @@ from tests.device.outbox_help import stored_record
 from tests.device.telemetry_help import World
 from tests.server.aggregation.test_kills import Party
 from tests.server.aggregation.world import set_up
-from tests.server.serving_help import clean_environment
+from tests.server.serving_help import QuietHandler, clean_environment, handled_by
 
 pytestmark = [
     pytest.mark.skipif(GO is None or NODE is None, reason="no go or no node in PATH"),
@@ -47,8 +52,8 @@ ANSWER = {"command": ["count"], "platform": "linux", "runs": 3}
 class Deployment:
     """A leader and a helper, which are not running yet, and the plan of both."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.ports = folder, [free_port() for _ in range(4)]
+    def __init__(self, folder: Path, ports: tuple[int, ...] = ()) -> None:
+        self.folder, self.ports = folder, ports or tuple(free_port() for _ in range(4))
         # Two hosts, as far as a plan can tell.
         origins = f"http://127.0.0.1:{self.ports[0]}", f"http://localhost:{self.ports[1]}"
         parties = Aggregators(*origins, max_weight=4)
@@ -93,10 +98,10 @@ class Deployment:
         return counts
 
 
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture
+def tools(tmp_path: Path) -> Callable[[Path], list[Tool]]:
     """Return a function that makes the example of Go and of Node.js for a plan."""
-    folder = tmp_path_factory.mktemp("tools")
+    folder = tmp_path / "tools"
 
     def make(plan: Path) -> list[Tool]:
         copy = folder / "go"
@@ -169,7 +174,9 @@ def make_due(folder: Path) -> None:
     file.write_bytes(stored_record(folder)._replace(due=0.0).to_bytes())
 
 
-def test_every_client_is_counted_exactly(tools: Any, tmp_path: Path) -> None:
+def test_every_client_is_counted_exactly(
+    tools: Callable[[Path], list[Tool]], tmp_path: Path
+) -> None:
     deployment = Deployment(tmp_path)
     plan, leader = deployment.plan, deployment.leader
     told = [
@@ -210,3 +217,63 @@ def test_every_client_is_counted_exactly(tools: Any, tmp_path: Path) -> None:
     assert counts == expected
     assert max(one.bit_count() for one in sent) <= 4
     assert np.sum(counts) > 0
+
+
+class Taking(QuietHandler):
+    """A leader and a helper in one: takes about every second upload, and keeps all of them."""
+
+    bodies: ClassVar[list[bytes]] = []
+    lock: ClassVar[Lock] = Lock()
+    chance: ClassVar[random.Random] = random.Random(5)
+
+    def do_GET(self) -> None:
+        window = int(time.time() // WEEK)
+        key = SecretKey(window % 256, b"k" * 32).public
+        self._respond(200, HpkeConfigList((key,)).to_bytes())
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with self.lock:
+            self.bodies.append(body)
+            status = 200 if self.chance.random() < 0.5 else 503
+        self._respond(status, b"")
+
+    def _respond(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def test_kills_leave_one_report_and_one_version_of_its_shares(
+    tools: Callable[[Path], list[Tool]], tmp_path: Path
+) -> None:
+    """Killed at any moment, started several times at once."""
+    chance = random.Random(12)
+    Taking.bodies.clear()
+    with handled_by(Taking) as port:
+        deployment = Deployment(tmp_path, (port, port))
+        for number, tool in enumerate(tools(deployment.file) * 4):
+            person = Person(tool, tmp_path / str(number), deployment.leader)
+            person.home.mkdir()
+            person.use_last_week()
+            before = len(Taking.bodies)
+            for _ in range(8):
+                workers = [person.worker(), person.worker()]
+                # Node.js takes longer to start than Go.
+                time.sleep(chance.random() * (0.06 if tool.is_go else 0.4))
+                for worker in workers:
+                    worker.send_signal(signal.SIGKILL)
+                    worker.wait()
+                person.make_due()
+            for _ in range(40):
+                if person.is_sent():
+                    break
+                assert person.worker().wait(PATIENCE) == 0
+                person.make_due()
+            assert [one["state"] for one in person.reports()] == ["sent"]
+            assert len(set(Taking.bodies[before:])) == 1
+            left = {path.name for path in person.folder.rglob("*") if path.is_file()}
+            assert not any(name.startswith("shares.") for name in left)
+            kept = b"".join(path.read_bytes() for path in person.folder.rglob("report*"))
+            assert b"shares" not in kept

@@ -52,7 +52,7 @@ ANSWER = {"command": ["count"], "platform": "linux", "runs": 3}
 class Deployment:
     """A leader and a helper, which are not running yet, and the plan of both."""
 
-    def __init__(self, folder: Path, ports: tuple[int, ...] = ()) -> None:
+    def __init__(self, folder: Path, ports: tuple[int, ...] = (), crowd: int = CROWD) -> None:
         self.folder, self.ports = folder, ports or tuple(free_port() for _ in range(4))
         # Two hosts, as far as a plan can tell.
         origins = f"http://127.0.0.1:{self.ports[0]}", f"http://localhost:{self.ports[1]}"
@@ -60,19 +60,19 @@ class Deployment:
         # Its epsilon is above the local one, so that so small a crowd keeps the promise.
         promise = Promise("proven", "40", delta="1e-6")
         self.plan = replace(
-            Plan.read(EXAMPLE), view="counts", promise=promise, crowd_size=CROWD, parties=parties
+            Plan.read(EXAMPLE), view="counts", promise=promise, crowd_size=crowd, parties=parties
         )
         self.file, self.leader = folder / "plan.json", origins[0]
         self.plan.write(self.file)
         set_up(folder / "parties", *origins)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self, *more: str) -> Iterator[None]:
         folder, ports = self.folder / "parties", self.ports
         wide = ("--max-share-percent", "100")
         with (
-            Party("leader", folder, self.file, (ports[0], ports[2]), *wide),
-            Party("helper", folder, self.file, (ports[1], ports[3])),
+            Party("leader", folder, self.file, (ports[0], ports[2]), *wide, *more),
+            Party("helper", folder, self.file, (ports[1], ports[3]), *more),
         ):
             yield
 
@@ -93,7 +93,7 @@ class Deployment:
             assert done.returncode in (0, 1), done.stderr
         (file,) = files
         tally = json.loads(file.read_text())
-        assert tally["reports"] == CROWD
+        assert tally["reports"] == self.plan.crowd_size
         counts: list[int] = tally["by_bit"]
         return counts
 

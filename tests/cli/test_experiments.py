@@ -115,7 +115,8 @@ def test_retention_of_weeks(said: Said) -> None:
 
 
 def test_study(said: Said) -> None:
-    words = ("study", "--repeat", "20", "--people", "2000", "--shares", "0.1", "--view", "counts")
+    small = ("--repetitions", "20", "--crowds", "2000", "--shares", "0.1", "--views", "counts")
+    words = ("study", *small)
     assert "funnel" in said(*words, "--only", "funnel")
     assert json.loads(said(*words, "--only", "ratio", "--json"))["repetitions"] == 20
     assert "must be one of" in said(*words, "--only", "median", code=2)

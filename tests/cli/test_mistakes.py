@@ -60,7 +60,7 @@ MISTAKES = {
     "plan survey.toml --q 0.2 --cross age;features=vnp": ["Did you mean 'vpn'?"],
     "plan survey.toml --crowd-of peple.csv --epsilon 1 --delta 1e-6": ["mean 'people.csv'?"],
     "plan survey.toml --crowd-of people.csv --crowd 5 --epsilon 1 --delta 1e-6": [
-        "give one of --crowd, --crowd-of and --within."
+        "give one of --crowd, --crowd-of, --within and --detect."
     ],
     "audit survey.toml": ["give --q and --crowd."],
     "audit plan.json --colluders 500": ["--colluders must be between 0 and 99, got 500."],

@@ -109,6 +109,9 @@ class TestHelp:
             "--question": {"discover"},
             "--to": {"send"},
             "--limit": {"send"},  # of one plan
+            "--length": {"dap-noise"},  # of a vector, not of a word
+            "--max-weight": {"dap-noise"},
+            "--neighbours": {"dap-noise"},  # batches of reports
             "--share": {"plan"},  # of a population, which adds to the error
         }
         for name, command in COMMANDS.items():
@@ -244,5 +247,6 @@ def test_no_word_is_broken_at_80_columns(capsys, monkeypatch, files, widths, nam
 
 def test_every_command_that_prints_a_table_is_tried():
     silent = {"completion", "demo", "encode", "randomize", "send", "tally", "decode", "preview"}
-    silent |= {"telemetry", "site"}
+    silent |= {"telemetry", "site", "dap-noise"}
+    silent |= {"experiment", "retention", "study"}  # in test_experiments.py
     assert {name.split()[0] for name in TABLES} | silent == set(WORDS) - OPERATION

@@ -71,7 +71,8 @@ const tool = { tool: "t", plan: { version: 9 }, to: "https://a.example" };
 seen.push(await openTelemetry(tool).catch((error) => error.message));
 const script = readFileSync(new URL(import.meta.resolve("shoal/shoal.global.min.js")), "utf8");
 (0, eval)(script + ";globalThis.Shoal = Shoal");
-console.log(JSON.stringify([seen, ShoalError.name, typeof relay.pack, typeof dap.pack, typeof Shoal.shoal]));
+const found = [relay.pack, dap.pack, Shoal.shoal].map((one) => typeof one);
+console.log(JSON.stringify([seen, ShoalError.name, ...found]));
 """
     )
     sentence = "a plan of version 9 is not known here."

@@ -19,6 +19,7 @@ from shoal.planning.certificate import certify
 from shoal.planning.threats import what_holds
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Memory, Promise
+from shoal.protocol.survey import Retention
 from shoal.reports.telemetry import (
     BEGIN,
     END,
@@ -85,6 +86,15 @@ class TestContent:
         for one in certify(PLAN).to_json(epsilon=7)["observers"]:
             assert f"| {one['who']} | {one['sees']} | {what_holds(one)} |" in text
         assert PLAN.id in text
+
+    def test_a_device_with_an_end_of_its_reports(self):
+        survey = Survey("tool", (Retention("weeks", 3, WEEK),))
+        plan = Plan(survey, FlipProbability(9, 5), Promise("local", "7"), crowd_size=500)
+        for known in (facts(plan), facts(plan, limit=None)):
+            text = documents(known)["PRIVACY.md"]
+            assert "That is 4 reports in all." in text
+            assert "roughly when you began to use mytool" in text
+        assert "roughly when you began" not in documents(facts())["PRIVACY.md"]
 
     @pytest.mark.parametrize("limit", ["6.2", "13", "60", "600"])
     def test_how_many_reports_a_limit_allows(self, limit: str, tmp_path: Path):

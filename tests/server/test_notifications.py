@@ -43,6 +43,7 @@ from tests.server.serving_help import QuietHandler, handled_by
 from tests.server.store_help import PLANS, Clock, make_plan, upload
 
 FLAGS = PLANS["flags"]
+PAGE = f"s~{FLAGS.id[:12]}"
 DAY = 86_400
 MAIL: dict[str, Any] = {
     "notify_email": "a@example.org, b@example.org",
@@ -111,6 +112,8 @@ class TestReleases:
             await filled(world)
             for _ in range(3):
                 await turn(world.collector)
+            path = json.loads(hook[0][1])["data"]["url"].removeprefix("https://console.example")
+            assert (await world.ask("console", "GET", path, world.admin())).status_code == 200
 
         inside(story, tmp_path, notify_webhook=hook.url)
         (document,) = verified(hook, tmp_path)
@@ -124,7 +127,7 @@ class TestReleases:
             "survey": "s",
             "plan": FLAGS.id,
             "crowds": [1],
-            "url": f"https://console.example/surveys/{FLAGS.id}/crowds/1",
+            "url": f"https://console.example/surveys/{PAGE}/crowds/1",
         }
 
     def test_many_releases_are_one_notice(self, tmp_path: Path, hook: Received):
@@ -225,7 +228,7 @@ class TestReleases:
         beside.beside_analyzer(story, tmp_path, plan, notify_webhook=hook.url)
         (document,) = verified(hook, tmp_path)
         assert document["data"]["service"] == "analyzer"
-        assert document["data"]["url"] == f"http://127.0.0.1:8401/surveys/{plan.id}/crowds/1"
+        assert document["data"]["url"] == f"http://127.0.0.1:8401/surveys/s~{plan.id[:12]}/crowds/1"
 
     @needs_postgres
     @pytest.mark.slow
@@ -339,7 +342,7 @@ class TestMail:
         assert (message["From"], message["To"]) == ("shoal@example.org", MAIL["notify_email"])
         assert message["Message-ID"].endswith("@example.org>")
         content = message.get_payload(decode=True)
-        assert f"url: https://console.example/surveys/{FLAGS.id}/crowds/1" in str(content)
+        assert f"url: https://console.example/surveys/{PAGE}/crowds/1" in str(content)
         assert len(mail.recipients) == 2
 
     def test_one_channel_does_not_wait_for_the_other(self, tmp_path: Path):
@@ -423,7 +426,7 @@ class TestExpiringCrowds:
         assert found == [0, 0, 1, 1, 1]
         (document,) = verified(hook, tmp_path)
         assert document["data"]["crowds"] == [1]
-        assert document["data"]["url"] == f"https://console.example/surveys/{FLAGS.id}"
+        assert document["data"]["url"] == f"https://console.example/surveys/{PAGE}"
         assert "is incomplete and will be discarded at" in document["text"]
 
     def test_days_are_a_setting(self, tmp_path: Path, hook: Received):

@@ -36,10 +36,11 @@ class _Task:
     "dap-noise",
 )
 def dap_noise(task: _Task) -> out.Result:
-    """Compute the noise of a DAP task: clients flip bits, or aggregators add noise.
+    """Compute the noise of a DAP task, of clients or of aggregators.
 
-    For any deployment of DAP with Prio3, not only Shoal's. Both ways are printed side by side, each
-    with the trust model for which it holds (draft-wang-ppm-differential-privacy).
+    Clients flip bits, or aggregators add noise to their shares. Both ways are printed side by side,
+    each with the trust model for which it holds (draft-wang-ppm-differential-privacy), for any
+    deployment of DAP with Prio3, not only Shoal's.
 
     With --eps0 it computes which epsilon is proven for clients that already flip.
     """

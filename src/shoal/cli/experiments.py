@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
@@ -45,11 +45,9 @@ def retention(
     tally_files: tuple[Path, ...] = _TALLIES,
     group: str | None = opt("Only people with this answer to a crossed question.", "Q=OPTION"),
     level: float = cli.LEVEL,
-    target: Literal["population", "crowd"] = opt(
-        "Whether people come back in general, or how many of these did.", default="population"
-    ),
+    target: cli.Target = cli.TARGET.but(default="population"),
 ) -> out.Result:
-    """Show which part of the people who started is active again later.
+    """Show which part of the people who started is active later.
 
     Give a tally for each window, in the order of time. All intervals of the curve hold together.
     """
@@ -66,24 +64,24 @@ def retention(
     return out.Result(curve.to_json(), str(curve))
 
 
-@cli.command("shoal study --repeat 20000")
+@cli.command("shoal study --repetitions 20000")
 def study(
     *,
-    repeat: int = opt("Repetitions of each case.", "R", default=20_000),
-    people: str = opt("Sizes of crowds.", "A,B,...", default="2000,20000"),
+    repetitions: int = opt("Repetitions of each case.", "R", default=20_000),
+    crowds: str = opt("Sizes of crowds.", "A,B,...", default="2000,20000"),
     shares: str = opt("Shares of control.", "A,B,...", default="0,0.01,0.1,0.5,0.9,1"),
     only: str | None = opt("Some statistics only, such as difference,funnel.", "A,B,..."),
-    view: Literal["counts", "reports"] | None = opt("One view only.  [default: both]"),
-    epsilon: str = opt("Epsilon of the plans.", "E", default="1"),
-    delta: str = opt("Delta of the plans.", "D", default="1e-6"),
+    views: str = opt("Views of the plans.", "A,B", default="counts,reports"),
+    epsilon: str = cli.EPSILON.but(default="1"),
+    delta: str = cli.DELTA.but(default="1e-6"),
     level: float = cli.LEVEL,
-    seed: int = opt("Seed, which repeats the study.", "N", default=1),
+    seed: int = opt("Seed of the simulated data.", default=1),
 ) -> out.Result:
-    """Measure how often intervals of experiments, retention and funnels hold the truth.
+    """Measure how often intervals of experiments hold the truth.
 
-    Simulated people are drawn from a population, and their counts from the exact distribution of
-    the flips. Without an effect, a test should raise a false alarm in at most 1 - level of the
-    cases: in one look, and in any of 52 looks of a confidence sequence.
+    Those of retention and funnels too. People are drawn from a population, and their counts from
+    the exact distribution of the flips. Without an effect, a test should raise a false alarm in at
+    most 1 - level of the cases: in one look, and in any of 52 looks of a confidence sequence.
     """
     from shoal.lab.experiment_study import Statistic, experiment_study
     from shoal.support.checks import check_one_of
@@ -93,12 +91,15 @@ def study(
         chosen = [one.strip() for one in only.split(",")]
         for one in chosen:
             check_one_of("only", one, get_args(Statistic))
+    wanted: Any = [one.strip() for one in views.split(",")]
+    for one in wanted:
+        check_one_of("views", one, ("counts", "reports"))
     with out.progress("repeating") as advance:
         done = experiment_study(
-            repetitions=repeat,
-            people=[cli.WHOLE.convert(one, None, None) for one in people.split(",")],
+            repetitions=repetitions,
+            people=[cli.WHOLE.convert(one, None, None) for one in crowds.split(",")],
             shares=[cli.DECIMAL.convert(one, None, None) for one in shares.split(",")],
-            views=get_args(Literal["counts", "reports"]) if view is None else [view],
+            views=wanted,
             statistics=chosen,
             epsilon=epsilon,
             delta=delta,

@@ -155,13 +155,7 @@ def relay(*, as_json: bool, service: _Service, **settings: Any) -> None:
 
 
 @cli.command("shoal leader --data leader plan.json", settings=LeaderSettings)
-def leader(
-    *,
-    as_json: bool,
-    plain: bool = opt("Allow http to a helper on another machine."),
-    service: _Service,
-    **settings: Any,
-) -> None:
+def leader(*, as_json: bool, service: _Service, **settings: Any) -> None:
     """Take shares of reports, and verify them with a helper (DAP).
 
     Leader and helper each hold one secret share of every report, and neither sees anything in it.
@@ -174,16 +168,16 @@ def leader(
         service.read(LeaderSettings, settings),
         plans=service.plans,
         never_published=service.never_published,
-        allow_plain=plain,
         ready=service.announce({"Reports": "public", "Console": "console"}, as_json),
     )
 
 
 @cli.command("shoal helper --data helper plan.json", settings=HelperSettings)
 def helper(*, as_json: bool, service: _Service, **settings: Any) -> None:
-    """Verify reports with a leader, and give out shares of full batches (DAP).
+    """Verify reports together with a leader (DAP).
 
-    Run it by another operator than the leader: together they see what each device sent.
+    The helper holds the second share of every report, and gives out its share of a full batch. Run
+    it by another operator than the leader: together they see what each device sent.
     """
     from shoal.server import serve_helper
 
@@ -205,9 +199,10 @@ def collect(
     service: _Service,
     **settings: Any,
 ) -> None:
-    """Collect full batches from a leader and a helper, and show them in the console (DAP).
+    """Collect full batches from a leader and a helper (DAP).
 
-    Results are encrypted for the key that `shoal parties setup` made in DATA.
+    They are shown in the console as the crowds of a collector are. Results are encrypted for the
+    key that `shoal parties setup` made in DATA.
     """
     from shoal.server import serve_analyst
 

@@ -100,11 +100,13 @@ class TelemetryFacts:
 
     @property
     def max_reports(self) -> int | None:
-        """How many reports the limit allows; with memory that depends on the answers."""
+        """How many reports limit and survey allow; with memory the limit's depend on answers."""
+        most = self.plan.survey.reports_per_device
         if self.limit is None or self.plan.memory is not None:
-            return None
+            return most
         one = local_epsilon(self.plan.survey.differing_bits, self.plan.q, places=EXACT)
-        return int(Decimal(self.limit) // one)
+        allowed = int(Decimal(self.limit) // one)
+        return allowed if most is None else min(allowed, most)
 
     @cached_property
     def observers(self) -> list[dict[str, Any]]:

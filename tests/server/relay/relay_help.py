@@ -38,7 +38,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.signatures import check_signature, key_text, link_content
 from shoal.server import Relay, RelaySettings
-from shoal.server.relay.analyzer_client import AnalyzerReply
+from shoal.server.core.peer import PeerReply
 from tests.server.privacy_help import NOW, logged_to
 from tests.server.serving_help import QuietHandler
 
@@ -139,19 +139,19 @@ class FakeAnalyzer:
 
     def ask(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> AnalyzerReply:
+    ) -> PeerReply:
         with self._lock:
             self.asked.append((method, path))
             self.tokens.append(headers.get("Authorization"))
             given = self.fault(method, path)
-            if isinstance(given, AnalyzerReply):
+            if isinstance(given, PeerReply):
                 return given
             reply = self._answer(method, path.split("/")[1:], body or b"", headers)
             return given(reply) if given is not None else reply
 
     def _answer(
         self, method: str, parts: list[str], body: bytes, headers: Mapping[str, str]
-    ) -> AnalyzerReply:
+    ) -> PeerReply:
         if parts == ["v1", "keys"]:
             return self._reply(self.signing.document(), signed=False)
         plan = self.plans.get(parts[2]) if len(parts) > 2 else None
@@ -187,7 +187,7 @@ class FakeAnalyzer:
         number: int,
         body: bytes,
         headers: Mapping[str, str],
-    ) -> AnalyzerReply:
+    ) -> PeerReply:
         private = self.private[where]
         received = self.crowds.setdefault(where, Received())
         received.tries.append((number, body))
@@ -214,18 +214,18 @@ class FakeAnalyzer:
             }
         )
 
-    def signed(self, content: bytes) -> AnalyzerReply:
+    def signed(self, content: bytes) -> PeerReply:
         headers = {
             "shoal-signature": ", ".join(
                 key_text(one.sign(content)) for one in self.signing.secrets
             ),
             "shoal-key": ", ".join(map(key_text, self.signing.keys)),
         }
-        return AnalyzerReply(200, headers, content)
+        return PeerReply(200, headers, content)
 
-    def _reply(self, document: object, *, signed: bool = True) -> AnalyzerReply:
+    def _reply(self, document: object, *, signed: bool = True) -> PeerReply:
         content = json.dumps(document).encode()
-        return self.signed(content) if signed else AnalyzerReply(200, {}, content)
+        return self.signed(content) if signed else PeerReply(200, {}, content)
 
     # What a test wants to know
 
@@ -247,10 +247,10 @@ class FakeAnalyzer:
         return [decrypt_message(one, private, info) for one in self.sealed_messages(where)]
 
 
-def problem(status: int, name: str) -> AnalyzerReply:
+def problem(status: int, name: str) -> PeerReply:
     """Return the reply of an analyzer that refuses."""
     document = {"type": f"urn:shoal:problem:{name}", "title": name, "status": status}
-    return AnalyzerReply(status, {}, json.dumps(document).encode())
+    return PeerReply(status, {}, json.dumps(document).encode())
 
 
 def _decoded(text: str) -> bytes:

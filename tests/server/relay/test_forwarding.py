@@ -14,8 +14,8 @@ import pytest
 from shoal import Plan
 from shoal.errors import TransportError
 from shoal.protocol.signatures import check_public_key, check_signature, key_text, link_content
+from shoal.server.core.peer import PeerReply
 from shoal.server.relay import chunk_files, forwarding
-from shoal.server.relay.analyzer_client import AnalyzerReply
 from shoal.server.relay.service import Relay
 
 from .relay_help import (
@@ -108,30 +108,30 @@ def lost() -> Any:
     raise TransportError("nobody answers.")
 
 
-def unsigned(reply: AnalyzerReply) -> AnalyzerReply:
+def unsigned(reply: PeerReply) -> PeerReply:
     return reply._replace(headers={})
 
 
-def forged(reply: AnalyzerReply) -> AnalyzerReply:
+def forged(reply: PeerReply) -> PeerReply:
     return FakeAnalyzer().signed(reply.content)
 
 
-def of_another(analyzer: FakeAnalyzer, reply: AnalyzerReply) -> AnalyzerReply:
+def of_another(analyzer: FakeAnalyzer, reply: PeerReply) -> PeerReply:
     """A receipt that the analyzer signed, for another chunk."""
     content = reply.content.replace(b'"chunk": ', b'"chunk": 1')
     assert content != reply.content
     return analyzer.signed(content)
 
 
-def lost_on_the_way_back(reply: AnalyzerReply) -> AnalyzerReply:
+def lost_on_the_way_back(reply: PeerReply) -> PeerReply:
     raise TransportError("the answer was cut off.")
 
 
 FAULTS = {
     "409": lambda: problem(409, "chunk-differs"),
     "410": lambda: problem(410, "window-expired"),
-    "500": lambda: AnalyzerReply(500, {}, b"<html>"),
-    "200 with nonsense": lambda: AnalyzerReply(200, {}, b"\xff{"),
+    "500": lambda: PeerReply(500, {}, b"<html>"),
+    "200 with nonsense": lambda: PeerReply(200, {}, b"\xff{"),
     "nobody": lost,
     "no signature": lambda: unsigned,
     "another's signature": lambda: forged,
@@ -279,7 +279,7 @@ class TestPinning:
         analyzer, other = FakeAnalyzer(WHOLE), FakeAnalyzer(WHOLE)
         pinned = analyzer.public_key
 
-        def forged(reply: AnalyzerReply) -> AnalyzerReply:
+        def forged(reply: PeerReply) -> PeerReply:
             document = json.loads(reply.content)
             document["ed25519"] = [key_text(other.public_key), key_text(pinned)]
             signature = key_text(other.signing.secrets[0].sign(link_content(other.public_key)))
@@ -351,7 +351,7 @@ class TestPinning:
     def test_the_key_of_an_earlier_crowd_is_not_used(self, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WHOLE)
 
-        def first(reply: AnalyzerReply) -> AnalyzerReply:
+        def first(reply: PeerReply) -> PeerReply:
             return analyzer.signed(analyzer.crowd_key(WHOLE, 0, 1).to_bytes())
 
         analyzer.fault = lambda method, path: first if method == "POST" else None
@@ -369,7 +369,7 @@ class TestPinning:
         analyzer, later = FakeAnalyzer(WHOLE), []
         reports = made(WHOLE, 20, seed=12)
 
-        def skips(reply: AnalyzerReply) -> AnalyzerReply:
+        def skips(reply: PeerReply) -> PeerReply:
             asked = json.loads(reply.content)["crowd"]
             later.append(max(asked, 4))
             return analyzer.signed(analyzer.crowd_key(WHOLE, 0, later[-1]).to_bytes())
@@ -391,7 +391,7 @@ class TestPinning:
     def test_the_key_of_another_crowd_is_not_used(self, field: str, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WHOLE)
 
-        def other(reply: AnalyzerReply) -> AnalyzerReply:
+        def other(reply: PeerReply) -> PeerReply:
             document = json.loads(reply.content)
             document[field] = "ab" * 32 if field == "plan" else 7
             content = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()

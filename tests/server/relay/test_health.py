@@ -13,9 +13,9 @@ import pytest
 from shoal import Plan
 from shoal.errors import InputError, TransportError
 from shoal.protocol.encryption import CrowdKey
+from shoal.server.core.peer import PeerReply
 from shoal.server.relay import forwarding
 from shoal.server.relay import key_prefetch as crowd_keys
-from shoal.server.relay.analyzer_client import AnalyzerReply
 from shoal.server.storage.key_file import Signer, change_key
 from tests.server.store_help import DAY, Clock, told
 
@@ -113,7 +113,7 @@ class TestReadiness:
             await world.forwarded(WHOLE, 3)
             assert await metric(world, "shoal_crowds_waiting") == 0
 
-        def ask(*given: Any) -> AnalyzerReply:
+        def ask(*given: Any) -> PeerReply:
             if given[0] == "PUT":
                 asked.set()
                 answers.wait(60)
@@ -225,7 +225,7 @@ class TestEndedCrowds:
     def test_only_the_analyzer_says_that_it_knows_of_no_crowd(self, tmp_path: Path) -> None:
         """A proxy in front of it that answers 404 does not count."""
         analyzer = FakeAnalyzer(WHOLE)
-        analyzer.fault = at("/discard", AnalyzerReply(404, {}, b"<h1>Not Found</h1>"))
+        analyzer.fault = at("/discard", PeerReply(404, {}, b"<h1>Not Found</h1>"))
 
         async def closes(world: RelayWorld) -> None:
             await opened(world, WHOLE, 3)
@@ -292,7 +292,7 @@ class TestEndedCrowds:
     def test_a_crowd_that_ended_at_the_analyzer_is_discarded(self, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WHOLE)
 
-        def goes_on_with(reply: AnalyzerReply) -> AnalyzerReply:
+        def goes_on_with(reply: PeerReply) -> PeerReply:
             asked = CrowdKey.from_bytes(reply.content).crowd
             return analyzer.signed(analyzer.crowd_key(WHOLE, 0, max(asked, 4)).to_bytes())
 

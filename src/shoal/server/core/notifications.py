@@ -435,7 +435,11 @@ class Notifier:
             yield "DELETE FROM unannounced WHERE plan = ? AND number = ?", row
 
     def _subject(self, plan: Plan, crowds: list[int], page: str = "") -> dict[str, Any]:
-        path = f"/surveys/{plan.id}{page}" if self._party.has_pages else ""
+        path = ""
+        if self._party.has_pages:
+            from shoal.reports.site import slug  # it loads the pages
+
+            path = f"/surveys/{slug(plan.survey.name)}~{plan.id[:12]}{page}"
         about = {"survey": plan.survey.name, "plan": plan.id, "crowds": crowds}
         return {"service": self._kind, **about, "url": self._url + path}
 

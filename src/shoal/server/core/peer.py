@@ -47,14 +47,12 @@ class HttpPeer:
         url: str,
         timeout: float,
         *,
-        allow_plain: bool = False,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self._origin, path = parse_address(url)
-        if self._origin.scheme == "http" and not (allow_plain or is_loopback(self._origin.host)):
+        if self._origin.scheme == "http" and not is_loopback(self._origin.host):
             raise InputError(
-                f"parties talk over https, got {shown(url)}; plain http is for this machine only,"
-                " unless it is allowed: --plain."
+                f"parties talk over https, got {shown(url)}; plain http is for this machine only."
             )
         self._path, self._timeout, self._context = path.rstrip("/"), timeout, context
         self._open: set[socket] = set()

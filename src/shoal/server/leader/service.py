@@ -300,17 +300,8 @@ def serve_leader(
     *,
     plans: Sequence[Plan] = (),
     never_published: bool = False,
-    allow_plain: bool = False,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
-    """Run a leader until it is told to stop; see `serve_aggregator`.
-
-    With `allow_plain` it reaches a helper over http on other machines too.
-    """
-    settings = settings or LeaderSettings()
-
-    def helpers(origin: str) -> Peer:
-        return HttpPeer(origin, settings.helper_timeout, allow_plain=allow_plain)
-
-    leader = Leader(folder, settings, helpers=helpers)
+    """Run a leader until it is told to stop; see `serve_aggregator`."""
+    leader = Leader(folder, settings or LeaderSettings())
     serve_aggregator(leader, plans, never_published=never_published, ready=ready)

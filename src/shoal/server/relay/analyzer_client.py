@@ -8,12 +8,8 @@ the analyzer knows together with the relay's token.
 from __future__ import annotations
 
 import hashlib
-import ssl
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from socket import SHUT_RDWR, socket
-from typing import NamedTuple, Protocol
 
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.protocol.encryption import CHUNK_TYPE, CrowdKey
@@ -26,38 +22,13 @@ from shoal.protocol.signatures import (
     link_content,
 )
 from shoal.server.core.observability import LOG
+from shoal.server.core.peer import Peer, PeerReply
 from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.open_plan import Document, Wanted
 from shoal.server.storage.key_file import Signer
-from shoal.support.checks import is_loopback, shown
-from shoal.support.connections import cut_off_at, network_errors, open_connection, parse_address
 from shoal.support.files import canonical_json, strict_json
 
-MAX_RESPONSE_BYTES = 16 << 20
-"""Bytes of an answer that are read before giving up: a certificate may be long."""
 LARGEST_KEYS = 1 << 20
-
-
-class AnalyzerReply(NamedTuple):
-    """What the analyzer answered; the names of headers are in small letters."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
-
-
-class AnalyzerTransport(Protocol):
-    """Brings requests to the analyzer."""
-
-    def ask(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> AnalyzerReply:
-        """Return the answer to a request; without one there is a `TransportError`."""
-        ...
-
-    def stop(self) -> None:
-        """Cancel requests in progress: the relay stops."""
-        ...
 
 
 class Refused(TransportError):  # noqa: N818  it is an answer
@@ -76,7 +47,7 @@ class AnalyzerClient:
 
     def __init__(
         self,
-        transport: AnalyzerTransport,
+        transport: Peer,
         token: str,
         signer: Signer,
         pinned: bytes,
@@ -196,7 +167,7 @@ class AnalyzerClient:
         path: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> AnalyzerReply:
+    ) -> PeerReply:
         sent = dict(headers or {})
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
@@ -246,56 +217,3 @@ def _problem_name(content: bytes) -> str:
     except TransportError:
         return ""
     return name if name.replace("-", "").isalnum() and name.isascii() and len(name) < 40 else ""
-
-
-class HttpAnalyzerTransport:
-    """Reaches the analyzer over HTTP, each request on a connection of its own."""
-
-    def __init__(
-        self,
-        url: str,
-        timeout: float,
-        *,
-        context: ssl.SSLContext | None = None,
-    ) -> None:
-        self._origin, path = parse_address(url)
-        if self._origin.scheme == "http" and not is_loopback(self._origin.host):
-            raise InputError(
-                f"crowds travel over https, got {shown(url)}; plain http is for this machine only."
-            )
-        self._path, self._timeout, self._context = path.rstrip("/"), timeout, context
-        self._open: set[socket] = set()
-        self._stopped = False
-
-    def ask(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> AnalyzerReply:
-        if self._stopped:
-            raise TransportError("the relay is stopping.")
-        deadline = time.monotonic() + self._timeout
-        if self._origin.scheme == "https" and self._context is None:
-            self._context = ssl.create_default_context()
-        connection = open_connection(self._origin, self._context, deadline)
-        wire = connection.sock
-        self._open.add(wire)
-        try:
-            with network_errors(self._origin.host), cut_off_at(deadline, wire):
-                connection.request(
-                    method, self._path + path, body, {"Connection": "close", **headers}
-                )
-                with connection.getresponse() as response:
-                    content = response.read(MAX_RESPONSE_BYTES + 1)
-                    # A body that was cut off looks like one that ended.
-                    if response.length or len(content) > MAX_RESPONSE_BYTES:
-                        raise TransportError("the analyzer's answer is too long, or cut off.")
-                    found = {name.lower(): text for name, text in response.getheaders()}
-                    return AnalyzerReply(response.status, found, content)
-        finally:
-            self._open.discard(wire)
-            connection.close()
-
-    def stop(self) -> None:
-        self._stopped = True
-        for wire in list(self._open):
-            with suppress(OSError):
-                socket.shutdown(wire, SHUT_RDWR)

@@ -17,13 +17,12 @@ from shoal.server.core.http import App
 from shoal.server.core.ingest import Committer
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG
+from shoal.server.core.peer import HttpPeer, Peer
 from shoal.server.core.problems import Problem
 from shoal.server.core.service import Party
 from shoal.server.core.settings import RelaySettings
 from shoal.server.relay.analyzer_client import (
     AnalyzerClient,
-    AnalyzerTransport,
-    HttpAnalyzerTransport,
 )
 from shoal.server.relay.chunk_files import ShuffledChunks, crowd_bytes
 from shoal.server.relay.endpoints import (
@@ -65,7 +64,7 @@ class Relay(Party):
     def __init__(
         self,
         folder: Path | str,
-        analyzer: str | AnalyzerTransport,
+        analyzer: str | Peer,
         settings: RelaySettings | None = None,
         *,
         analyzer_key: bytes | str,
@@ -75,8 +74,8 @@ class Relay(Party):
         self.settings, self.metrics = settings or RelaySettings(), RelayMetrics()
         super().__init__(folder, self.settings, self.metrics, clock)
         if isinstance(analyzer, str):
-            analyzer = HttpAnalyzerTransport(analyzer, self.settings.forward_timeout)
-        self._transport: AnalyzerTransport = analyzer
+            analyzer = HttpPeer(analyzer, self.settings.forward_timeout)
+        self._transport: Peer = analyzer
         self._given_key, self._token = check_public_key(analyzer_key), token
 
     async def __aenter__(self) -> Self:

@@ -157,7 +157,8 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
     terms = Terms.read(subject.agreement())
     plan, tool = terms.plan, subject.tool
     if plan.parties is not None:
-        raise InputError("this plan needs a relay and an analyzer; see shoal demo --parties.")
+        needed = " and the ".join(plan.parties.origins)
+        raise InputError(f"this plan needs the {needed}, and the trial has one collector.")
     recorded = _given(plan, answers) if answers else _made_up(plan, recorded=True)
     with scratch_folder() as folder, running_collector(folder, plan) as urls:
         # Ages are reported at once, everything else when its windows are over.

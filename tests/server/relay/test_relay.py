@@ -218,7 +218,7 @@ class TestKeys:
 
         async def live(world: RelayWorld) -> None:
             with pytest.raises(PlanError, match="use shoal leader"):
-                await world.relay.publish(replace(PIECES, parties=shared))
+                await world.relay.publish(replace(PIECES, parties=shared, window=604_800))
 
         in_relay(live, tmp_path, FakeAnalyzer())
 

@@ -33,6 +33,7 @@ from shoal.server.aggregation.plan import AggregatorPlan, Batch, Upload
 from shoal.server.aggregation.store import AggregatorStore
 from shoal.server.core.problems import Problem
 from shoal.server.storage.store import CrowdChange, accept_by_plan, tell
+from shoal.server.storage.windows import IncompleteCrowd
 
 
 class Pending(NamedTuple):
@@ -79,7 +80,8 @@ class LeaderStore(AggregatorStore):
             for plan in self._published():
                 rows = self._connection.execute(
                     "SELECT DISTINCT window FROM uploads WHERE plan = ? AND job IS NULL"
-                    " AND NOT EXISTS (SELECT 1 FROM jobs WHERE plan = ?)",
+                    " AND window NOT IN (SELECT batches.window FROM jobs"
+                    " JOIN batches ON jobs.batch = batches.number WHERE jobs.plan = ?)",
                     (plan.plan.id, plan.plan.id),
                 ).fetchall()
                 for (window,) in sorted(rows):
@@ -250,6 +252,20 @@ class LeaderStore(AggregatorStore):
             "UPDATE collections SET batch = ? WHERE name = ?", (batch.number, name)
         )
         return batch
+
+    def discard_batch(self, one: Collection) -> None:
+        """Discard a full batch that the helper does not have; its collection job takes the next."""
+
+        def work() -> list[CrowdChange]:
+            plan = self._plans.get(one.plan_id)
+            batch = None if plan is None else plan.batch(one.request.batch_selector.config)
+            if plan is None or batch is None or batch.state != "full":
+                return []
+            plan.end(batch.number, "discarded")
+            return [CrowdChange(plan.plan, (), [IncompleteCrowd(batch.number, 100)])]
+
+        changes = self.database.run("discard a batch", work, new_key=True, scrub=True)
+        tell(changes, self._released, self._discarded)
 
     def finish_collection(
         self, one: Collection, helper_share: HpkeCiphertext, collector: HpkeConfig

@@ -20,6 +20,8 @@ from shoal.support.disk import Disk
 from shoal.support.files import first_line, read_json
 
 _PREFIX = "SHOAL_"
+RESULTS = "results"
+"""The folder of the public results, and the first part of their addresses."""
 PUBLIC_RESULTS = "Serve the releases of plans that were made public, at /results/."
 _OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
 """Variables of other commands."""

@@ -14,6 +14,7 @@ from shoal.protocol.plan import ONE_OPERATOR
 from shoal.server.core.agreement import read_agreement
 from shoal.server.core.notifications import WEBHOOK_SECRET, try_channels
 from shoal.server.core.settings import (
+    RESULTS,
     AnalystSettings,
     AnalyzerSettings,
     HelperSettings,
@@ -29,7 +30,7 @@ from shoal.server.core.settings import (
 )
 from shoal.server.doctor import Finding, fail, ok, warn
 from shoal.server.doctor.data_folder import check_folder, public_key, registered_relays, role_of
-from shoal.server.doctor.probes import check_console, check_public
+from shoal.server.doctor.probes import check_console, check_public, check_results
 from shoal.server.doctor.proxies import check_proxy
 from shoal.server.relay.schema import RELAY
 from shoal.server.storage.database import NAME, SqlConnection, read_fact
@@ -85,6 +86,8 @@ def examine(
     key = None if isinstance(settings, RelaySettings) else public_key(folder)
     if "public" in configured:
         findings += check_public(url or running["public"], key, clock)
+    if (folder / RESULTS).is_dir():  # it is there if, and only if, they are served
+        findings.append(check_results(url or running["public"]))
     findings += check_console(console_url or running["console"])
     return findings
 

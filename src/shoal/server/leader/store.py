@@ -22,14 +22,14 @@ from shoal.protocol.dap.messages import (
     Extension,
     HpkeCiphertext,
     HpkeConfig,
-    Interval,
     Report,
     Role,
+    TimeInterval,
     VerifyInit,
 )
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.aggregation import problems as dap
-from shoal.server.aggregation.plan import AggregatorPlan, Batch, Upload
+from shoal.server.aggregation.plan import AggregatorPlan, BatchRecord, Upload
 from shoal.server.aggregation.store import AggregatorStore
 from shoal.server.core.problems import Problem
 from shoal.server.storage.store import CrowdChange, accept_by_plan, tell
@@ -237,7 +237,7 @@ class LeaderStore(AggregatorStore):
 
         return self.database.run("read collection jobs", work)
 
-    def _batch_for(self, plan: AggregatorPlan, name: bytes) -> Batch | None:
+    def _batch_for(self, plan: AggregatorPlan, name: bytes) -> BatchRecord | None:
         row = self._connection.execute(
             "SELECT batches.batch FROM collections JOIN batches ON collections.batch = number"
             " WHERE name = ?",
@@ -280,7 +280,7 @@ class LeaderStore(AggregatorStore):
             own = plan.task.seal_aggregate_share(
                 Role.LEADER, collector, one.request.collection_job_req, batch.share
             )
-            interval = Interval(batch.window, 1)
+            interval = TimeInterval(batch.window, 1)
             result = CollectionJobResp(batch.reports, interval, own, helper_share).to_bytes()
             self._connection.execute(
                 "UPDATE collections SET response = ? WHERE name = ?", (result, one.name)

@@ -206,7 +206,7 @@ def _example(question: Question) -> object:
 
 
 @cli.command(
-    "shoal telemetry simulate mytool.cli:telemetry --collector http://127.0.0.1:8400",
+    "shoal telemetry simulate mytool.cli:telemetry \\\n    --collector http://127.0.0.1:8400",
     group=telemetry,
 )
 def simulate(

@@ -155,6 +155,9 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
     from shoal.lab.tool_users import ToolUser
 
     plan = Terms.read(subject.agreement()).plan
+    if plan.parties is not None:
+        needed = " and the ".join(plan.parties.origins)
+        raise InputError(f"this plan needs the {needed}, and the trial has one collector.")
     recorded = _given(plan, answers) if answers else _made_up(plan, recorded=True)
     with scratch_folder() as folder, running_collector(folder, plan) as urls:
         user = ToolUser(subject, urls["public"], folder / "person")
@@ -203,7 +206,7 @@ def _example(question: Question) -> object:
 
 
 @cli.command(
-    "shoal telemetry simulate mytool:telemetry --collector http://127.0.0.1:8400",
+    "shoal telemetry simulate mytool.cli:telemetry \\\n    --collector http://127.0.0.1:8400",
     group=telemetry,
 )
 def simulate(
@@ -212,7 +215,7 @@ def simulate(
     people: int | None = opt(
         "How many people.  [default: the plan's crowd]", "N", type=click.IntRange(1, 1_000_000)
     ),
-    seed: int = opt("Seed of the simulated data.", default=2017),
+    seed: int = opt("Seed of the simulated answers.", default=2017),
 ) -> out.Result:
     """Let simulated people use a tool, and send their reports to a collector.
 

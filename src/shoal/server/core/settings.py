@@ -235,7 +235,11 @@ class AggregatorSettings(ServiceSettings):
 class HelperSettings(AggregatorSettings):
     """Settings of a helper."""
 
-    public: str = setting("127.0.0.1:8430", "Address for the leader: host:port.", is_address=True)
+    public: str = setting(
+        "127.0.0.1:8430",
+        "Address for the leader, and for the keys of devices: host:port.",
+        is_address=True,
+    )
     console: str = setting(
         "127.0.0.1:8431", "Address of the console (API and metrics): host:port.", is_address=True
     )

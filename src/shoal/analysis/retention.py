@@ -151,17 +151,17 @@ class RetentionCurve(Displayed, TableExport):
         return [Section(heads, [self._row(one) for one in self.points])]
 
     def _row(self, one: RetentionPoint) -> tuple[str, ...]:
-        shares = (one.value, one.low, one.high)
-        texts = ["?" if math.isnan(share) else f"{share:z.2%}" for share in shares]
+        shares = np.clip((one.value, one.low, one.high), 0, 1)  # flips may move a value beyond
+        texts = ["?" if math.isnan(share) else f"{share:.2%}" for share in shares]
         people = (f"{max(count, 0.0):,.0f}" for count in (one.started, one.active))
         return str(one.period), *people, *texts
 
     def _remarks(self) -> list[str]:
-        if (one := self.activity) is None:
+        if (one := self.activity) is None or math.isnan(one.value):
             return []
         return [
             f"Of the people who started in the {self.question.periods} periods before the latest"
-            f" one, {one.value:.1%} are active in it ({one.low:.1%} to {one.high:.1%})."
+            f" one, {min(max(one.value, 0.0), 1.0):.1%} are active in it ({one.low:.1%} to {one.high:.1%})."
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -152,35 +152,38 @@ def retention_section(
 ) -> dict[str, Any]:
     """Return the retention curves of everybody and of groups, by their names."""
     first = next(iter(curves.values()))
-    periods = [str(one["period"]) for one in first["points"]]
-    drawn = {
-        name: [
-            {
-                "constrained": min(max(one["value"] or 0.0, 0.0), 1.0),
-                "low": one["low"],
-                "high": one["high"],
-            }
-            for one in curve["points"]
-        ]
-        for name, curve in curves.items()
-    }
+    periods = [f"after {one['period']}" for one in first["points"]]
+    known = [place for place, one in enumerate(first["points"]) if one["value"] is not None]
+    drawn = {}
+    for name, curve in curves.items():
+        points = [curve["points"][place] for place in known]
+        if points and all(one["value"] is not None for one in points):
+            drawn[name] = [one | {"constrained": _possible(one["value"])} for one in points]
+    charts = []
+    if drawn:
+        named = [periods[place] for place in known]
+        charts = width_charts(
+            lambda width, **given: trend_chart(
+                heading, drawn, named, width, over="periods", **given
+            ),
+            id,
+        )
     rows = [
         TableRow(
             name,
             [
-                Cell(_known(one["value"], percent), _DASH.join(map(percent, _ends(one))))
+                Cell(_known(one["value"], _possible_percent), _DASH.join(map(percent, _ends(one))))
                 for one in curve["points"]
             ],
         )
         for name, curve in curves.items()
     ]
     activity = first["activity"]
-    rolling = "" if activity is None else (
+    rolling = "" if activity is None or activity["value"] is None else (
         f" Of the people who started in the {len(periods)} periods before the latest one,"
-        f" {percent(activity['value'])} are active in it"
+        f" {_possible_percent(activity['value'])} are active in it"
         f" ({_DASH.join(map(percent, _ends(activity)))})."
     )  # fmt: skip
-    named = [f"after {period}" for period in periods]
     return {
         "id": id,
         "heading": f"{heading}: who comes back",
@@ -191,11 +194,18 @@ def retention_section(
         " who left count as not active. With a probability of about"
         f" {level_in_words(first)}, all intervals of everybody\u2019s curve contain the true parts"
         f" at once, and so do those of all groups of a question.{rolling}",
-        "charts": width_charts(
-            lambda width, **given: trend_chart(heading, drawn, named, width, **given), id
-        ),
-        "table": Matrix(f"{heading}: parts in percent, with intervals", ("", *named), rows),
+        "charts": charts,
+        "table": Matrix(f"{heading}: parts in percent, with intervals", ("", *periods), rows),
     }
+
+
+def _possible(share: float) -> float:
+    """Return a share that flips have not moved below 0 or above 1."""
+    return min(max(share, 0.0), 1.0)
+
+
+def _possible_percent(share: float) -> str:
+    return percent(_possible(share))
 
 
 def _ends(one: Mapping[str, float]) -> Sequence[float]:

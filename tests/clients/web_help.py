@@ -22,9 +22,11 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>page</titl
 import { shoal } from "/shoal%(end)s";
 import { relay } from "/relay%(end)s";
 window.open_survey = (settings) => (window.survey = shoal({ relay, ...settings }));
-window.add_form = async (settings) => {
-  await import("/form%(end)s");
+window.add_form = async (settings, answers) => {
+  const { kinds } = await import("/form%(end)s");
+  if (answers) Object.assign(kinds, (await import("/kinds%(end)s")).moreKinds);
   const form = document.createElement("shoal-survey");
+  Object.assign(form.answers, answers);
   for (const [name, value] of Object.entries(settings)) form.setAttribute(name, value);
   document.querySelector("main").append(form);
 };

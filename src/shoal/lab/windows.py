@@ -74,9 +74,7 @@ class SimulatedWindows(Displayed):
         return document | {"reports": [one.reports for one in self.tallies]}
 
     def write(self, path: Path) -> list[Path]:
-        """Write the tallies to files with the number of their window, from 1: `week.json` names
-        `week1.json`.
-        """
+        """Write each tally; `path` `week.json` names the files `week1.json`, `week2.json`, ..."""
         paths = [path.with_stem(f"{path.stem}{one}") for one in range(1, len(self.tallies) + 1)]
         for file, tally in zip(paths, self.tallies, strict=True):
             tally.write(file)

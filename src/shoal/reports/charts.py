@@ -426,7 +426,7 @@ def trend_chart(
     crowds: Sequence[str],
     width: int,
     shown: Mapping[str, str] | None = None,
-    over: str = "crowds",
+    over: str = "crowd",
     **given: Any,
 ) -> Markup:
     """Return a panel for each option: its share in each crowd, on one scale, with intervals.
@@ -480,7 +480,7 @@ def trend_chart(
         f" {percent(rows[-1]['constrained'])}"
         for name, rows in options.items()
     )
-    title = f"{question}: shares over {len(crowds)} {over}"
+    title = f"{question}: shares over {len(crowds)} {over}{'s' * (len(crowds) != 1)}"
     return picture(width, top + 12, title, described, *drawn, **given)
 
 

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from bench import (
+    aggregating,
     answer_times,
     attacks,
     certifying,
@@ -47,6 +48,7 @@ SECTIONS = {
     "postgres": postgres.measure,
     "opening": opening.measure,
     "vdaf": vdaf.measure,
+    "aggregating": aggregating.measure,
     "relaying": relaying.measure,
     "console": console.measure,
     "attacks": attacks.measure,

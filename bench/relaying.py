@@ -39,7 +39,8 @@ from shoal.cli import main
 from shoal.server.relay import service
 keys = json.load(urlopen("{url}/v1/keys"))["ed25519"]
 analyzer = SimpleNamespace(url="{url}", signing_key=keys[0])
-service.known_agreement = lambda *_: SimpleNamespace(other=analyzer, token="")
+service.known_agreement = lambda *_: SimpleNamespace(
+    others=dict(analyzer=analyzer), token=lambda role: "")
 sys.exit(main())
 """
 """Runs a relay that was set up with the analyzer at a URL, which gives keys to any plan."""

@@ -61,6 +61,17 @@ def engineer(page: Page) -> None:
             shown.screenshot(path=str(PICTURES / f"tutorial-console-{name}.png"))
 
 
+def telemetry(page: Page) -> None:
+    """The public page of a tool's results."""
+    results = f"http://{page.away(ADDRESSES['SHOAL_PUBLIC'])}/results/wordy/"
+    with browser() as chromium:
+        for shown, name in contexts(chromium):
+            while not (answer := shown.goto(results)) or not answer.ok:
+                shown.wait_for_timeout(100)  # pages are written after the release
+            if name.startswith("wide"):
+                shown.screenshot(path=str(PICTURES / f"tutorial-results-{name}.png"))
+
+
 def researcher(page: Page) -> None:
     """The chart that the command drew."""
     shutil.copyfile("privacy.svg", PICTURES / "tutorial-privacy.svg")
@@ -74,6 +85,7 @@ def plots(page: Page) -> None:
 LOOKS = {
     "tutorial-analyst": analyst,
     "tutorial-engineer": engineer,
+    "tutorial-telemetry": telemetry,
     "tutorial-researcher": researcher,
     "plots": plots,
 }

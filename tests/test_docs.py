@@ -8,15 +8,19 @@ import os
 import re
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from bench.conclusion import draw
 from bench.reporting import PAGE, RESULTS, page
 from bench.svg import PICTURES, SCHEMES
 
+from shoal import Survey
+from shoal.lab.tool_users import made_up_answers
 from tests.doc_pages import ADDRESSES, BLOCK, PAGES, ROOT, Page, notes_of, run_command, same
 from tests.idea_pictures import (
     EPSILON,
@@ -46,7 +50,40 @@ def test_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         assert same(shown, printed, varies=varies), told
         return shown
 
-    Page(ROOT / name).run(compare)
+    Page(ROOT / name).run(compare, LOOKS.get(name, lambda page: None))
+
+
+def published(page: Page) -> None:
+    """Look at the results of a tool: its documents, the served page with its badges, and files."""
+    for name in ("PRIVACY.md", "privacy-label.svg", "privacy-label.html"):
+        assert "wordy" in Path("privacy", name).read_text("utf-8")
+    results = f"http://{page.away(ADDRESSES['SHOAL_PUBLIC'])}/results/"
+    for _ in range(600):  # pages are written after the release
+        answer = httpx.get(f"{results}feed.atom")
+        if "<entry>" in answer.text:
+            break
+        time.sleep(0.1)
+    for path in ("index.html", "wordy/index.html", "wordy/badge/command/count.svg", "feed.atom"):
+        answer = httpx.get(f"{results}{path}")
+        assert answer.status_code == 200
+        assert answer.content == Path("public", path).read_bytes()
+    document = httpx.get(f"{results}wordy/latest.json").json()
+    assert document["estimates"]["reports"] == 500
+    people = list(made_up_answers(Survey.from_toml(Path("survey.toml")), 500, 2017))
+    for option, row in document["estimates"]["questions"]["command"].items():
+        truth = sum(option in person["command"] for person in people)
+        assert abs(row["count"] - truth) < 7 * row["sigma"]  # a false alarm in 4e11
+
+
+TELEMETRY_TUTORIAL = "docs/tutorial-telemetry.md"
+LOOKS = {TELEMETRY_TUTORIAL: published}
+"""What is looked at before a page ends."""
+
+
+def test_the_telemetry_tutorial_takes_ten_commands():
+    text = (ROOT / TELEMETRY_TUTORIAL).read_text("utf-8")
+    commands = [line for line in text.splitlines() if line.startswith("$ ")]
+    assert len(commands) <= 10
 
 
 def test_every_console_block_is_run():

@@ -188,7 +188,11 @@ func (t *Telemetry) details(w words) []string {
 			lines = append(lines, w.say("limit", "limit", t.options.Limit))
 		}
 	}
-	return append(lines, w.say("to", "to", t.options.To),
+	to := w.say("to", "to", t.options.To)
+	if p.parties != nil {
+		to = w.say("shares", "leader", p.parties.Leader, "helper", p.parties.Helper)
+	}
+	return append(lines, to,
 		w.say("control", "tool", tool, "switch", switchName(tool)))
 }
 

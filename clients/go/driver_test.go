@@ -2,6 +2,7 @@ package shoal
 
 import (
 	"bufio"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ func TestMain(m *testing.M) {
 		driveEncode()
 	case "randomize":
 		driveRandomize()
+	case "share":
+		driveShare()
 	default:
 		os.Exit(m.Run())
 	}
@@ -56,6 +59,40 @@ func driveEncode() {
 		}
 		text, _ := json.Marshal(made)
 		fmt.Println(string(text))
+	}
+}
+
+// driveShare writes the upload of each line: a plan, a window, a row, and the keys of leader and helper.
+func driveShare() {
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var asked struct {
+			Plan           json.RawMessage
+			Window         int64
+			Row            string
+			Leader, Helper string
+		}
+		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
+			panic(err)
+		}
+		agreed, err := readPlan(asked.Plan)
+		if err != nil {
+			panic(err)
+		}
+		bytesOf := func(text string) []byte {
+			content, err := hex.DecodeString(text)
+			if err != nil {
+				panic(err)
+			}
+			return content
+		}
+		lists := [2][]byte{bytesOf(asked.Leader), bytesOf(asked.Helper)}
+		made, err := agreed.packShares(draw(16), asked.Window, agreed.parties.fit(bytesOf(asked.Row)), lists)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Printf("%x\n", made)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 )
 
@@ -20,6 +21,16 @@ type plan struct {
 	// localEpsilon is what one report, or with memory any number of reports of one answer, reveals
 	// to everyone who sees them.
 	localEpsilon float64
+	parties      *aggregators // nil where there is one collector
+}
+
+// aggregators are the leader and the helper of a plan, which get a share of each report.
+type aggregators struct {
+	Leader      string `json:"leader"`
+	Helper      string `json:"helper"`
+	MaxWeight   int    `json:"max_weight"` // so many bits of a report may be set
+	OneOperator bool   `json:"one_operator"`
+	needed      uint64 // reports of a crowd
 }
 
 // readPlan reads a plan and checks it: a device must not follow one that it does not understand.
@@ -35,12 +46,15 @@ func readPlan(text []byte) (*plan, error) {
 	delete(fields, "id")
 	content := canonical(fields)
 	var declared struct {
-		Version int       `json:"version"`
-		Q       [2]uint64 `json:"q"`
-		Window  *int64    `json:"window"`
-		Cohorts *int      `json:"cohorts"`
-		Survey  any       `json:"survey"`
-		Parties any       `json:"parties"`
+		Version int          `json:"version"`
+		Q       [2]uint64    `json:"q"`
+		Window  *int64       `json:"window"`
+		Cohorts *int         `json:"cohorts"`
+		Survey  any          `json:"survey"`
+		Parties *aggregators `json:"parties"`
+		View    string       `json:"view"`
+		Crowd   *int64       `json:"crowd_size"`
+		Honest  *string      `json:"honest_fraction"`
 		Memory  *struct {
 			Q1 [2]uint64 `json:"q1"`
 			Q2 [2]uint64 `json:"q2"`
@@ -56,8 +70,8 @@ func readPlan(text []byte) (*plan, error) {
 	if declared.Version != 2 {
 		return nil, fmt.Errorf("a plan of version %d is not known here", declared.Version)
 	}
-	if declared.Parties != nil {
-		return nil, fmt.Errorf("a plan with a relay needs encryption, which this client does not have")
+	if declared.Parties != nil && declared.Parties.Leader == "" {
+		return nil, fmt.Errorf("a plan with a relay is not for this client; use one with a collector, or with a leader and a helper")
 	}
 	if declared.Window == nil || *declared.Window < 3600 {
 		return nil, fmt.Errorf("the plan needs a window of at least an hour")
@@ -84,6 +98,18 @@ func readPlan(text []byte) (*plan, error) {
 	if cohorts != known.survey.cohorts || cohorts > 65_535 || (known.memory && cohorts > 0) {
 		return nil, fmt.Errorf("the plan's cohorts are not those of its survey")
 	}
+	if known.parties = declared.Parties; known.parties != nil {
+		weight := known.parties.MaxWeight
+		if declared.View != "counts" || declared.Crowd == nil || cohorts > 1 || weight < 1 || weight > known.survey.bits {
+			return nil, fmt.Errorf("the plan with a leader and a helper exceeds our bounds")
+		}
+		if known.parties.OneOperator {
+			return nil, fmt.Errorf("one operator runs the plan's leader and helper, and can put every report together")
+		}
+		if known.parties.needed, err = reportsNeeded(*declared.Crowd, declared.Honest); err != nil {
+			return nil, err
+		}
+	}
 	// d ln((1 - q) / q). With log1p no digits are lost near q = 1/2.
 	n, all := float64(known.q1.numerator), math.Ldexp(1, known.q1.digits)
 	known.localEpsilon = float64(known.survey.differing) * math.Log1p((all-2*n)/n)
@@ -91,6 +117,22 @@ func readPlan(text []byte) (*plan, error) {
 		known.promise = declared.Promise.Epsilon
 	}
 	return known, nil
+}
+
+// reportsNeeded is how many reports make a crowd: so many honest ones among all, rounded up.
+func reportsNeeded(crowd int64, honest *string) (uint64, error) {
+	share := big.NewRat(1, 1)
+	if honest != nil {
+		if _, isNumber := share.SetString(*honest); !isNumber || share.Sign() <= 0 {
+			return 0, fmt.Errorf("the plan's honest_fraction is no number above 0")
+		}
+	}
+	needed := new(big.Rat).Quo(new(big.Rat).SetInt64(crowd), share)
+	up := new(big.Int).Add(needed.Num(), new(big.Int).Sub(needed.Denom(), big.NewInt(1)))
+	if up.Quo(up, needed.Denom()); !up.IsUint64() {
+		return 0, fmt.Errorf("the plan's crowd is too large")
+	}
+	return up.Uint64(), nil
 }
 
 func readQ(pair [2]uint64) (flipProbability, error) {

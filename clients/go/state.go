@@ -158,6 +158,8 @@ type report struct {
 	Row    []byte `json:"row,omitempty"` // cohort and flipped bits
 	Due    int64  `json:"due,omitempty"`
 	Tries  int    `json:"tries,omitempty"`
+	Shares []byte `json:"shares,omitempty"` // the upload of a plan with a leader and a helper
+	Shared int    `json:"shared,omitempty"` // how often it was split into shares
 	Reason string `json:"reason,omitempty"`
 }
 

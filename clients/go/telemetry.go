@@ -83,6 +83,9 @@ func New(options Options) (*Telemetry, error) {
 	if err := checkAddress(options.To); err != nil {
 		return nil, fmt.Errorf("shoal: %w", err)
 	}
+	if agreed.parties != nil && options.To != agreed.parties.Leader {
+		return nil, fmt.Errorf("shoal: the plan's reports go to its leader: To must be %q", agreed.parties.Leader)
+	}
 	home := options.Folder
 	if home == "" {
 		home = stateFolder(options.Tool, options.Environ)

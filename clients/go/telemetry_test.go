@@ -190,7 +190,7 @@ func TestWhatCanNeverBeSentIsAnError(t *testing.T) {
 		`kind "mood"`:         func(o *Options) { o.Plan = planText(false, map[string]any{"kind": "mood", "name": "m"}) },
 		"at least an hour":    func(o *Options) { o.Plan = bytes.Replace(o.Plan, []byte(`"window":86400`), []byte(`"window":60`), 1) },
 		"below 1/2":           func(o *Options) { o.Plan = bytes.Replace(o.Plan, []byte(`[3,4]`), []byte(`[8,4]`), 1) },
-		"needs encryption": func(o *Options) {
+		"a plan with a relay is not for this client": func(o *Options) {
 			o.Plan = bytes.Replace(o.Plan, []byte(`{"promise"`), []byte(`{"parties":{},"promise"`), 1)
 		},
 	} {

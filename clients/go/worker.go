@@ -176,6 +176,9 @@ func makeRow(agreed *plan, known *kept, events []byte, past map[string]any, most
 		known.Revealed = math.Nextafter(known.Revealed+agreed.localEpsilon, math.Inf(1))
 	}
 	row = agreed.q2.randomize(row, size, fresh)
+	if agreed.parties != nil { // which has one cohort at most
+		return agreed.parties.fit(row), nil
+	}
 	if cohorts > 0 {
 		row = append(littleEndian(uint64(cohort), 2), row...)
 	}
@@ -267,10 +270,29 @@ func (w *worker) send(agreed *plan, known *kept, to string, agreement []byte) er
 			if !w.permitted(agreement) {
 				return nil
 			}
+			if agreed.parties != nil && one.Shares == nil {
+				if err := w.share(agreed, one); err != nil {
+					one.Reason = err.Error()
+				} else {
+					one.Shared++
+				}
+				// Stored before anything is sent, so that the same bytes are sent again.
+				if err := known.store(w.home); err != nil {
+					return err
+				}
+				if one.Shares == nil || !w.permitted(agreement) {
+					continue
+				}
+			}
 			status, wait := w.post(agreed, one, to)
 			if status == http.StatusAccepted {
 				*one = report{State: "sent", Window: one.Window}
+			} else if status == http.StatusPreconditionFailed && one.Shared >= maxShared {
+				*one = report{State: "expired", Window: one.Window}
 			} else {
+				if status == http.StatusPreconditionFailed { // there is another key by now
+					one.Shares = nil
+				}
 				one.Due += wait
 				one.Reason = "no response"
 				if status != 0 {
@@ -288,27 +310,46 @@ func (w *worker) send(agreed *plan, known *kept, to string, agreement []byte) er
 // post sends a report with as little about the sender as HTTP allows, and logs it.
 func (w *worker) post(agreed *plan, one *report, to string) (status int, wait int64) {
 	body := packReport(agreed.idBytes, one.ID, one.Window, one.Row)
-	address := to + "/v1/plans/" + agreed.id + "/reports"
-	request, err := http.NewRequest(http.MethodPost, address, bytes.NewReader(body))
-	if err != nil {
-		return 0, 0
+	address, media := to+"/v1/plans/"+agreed.id+"/reports", "application/vnd.shoal.reports"
+	if agreed.parties != nil {
+		body, address, media = one.Shares, agreed.uploadAddress(), dapMedia+"upload-req"
 	}
-	request.Header.Set("Content-Type", "application/vnd.shoal.reports")
+	reply, content, err := ask(http.MethodPost, address, media, body)
+	if err == nil {
+		status = reply.StatusCode
+		if agreed.parties != nil {
+			status = uploadStatus(reply, content)
+		}
+		wait, _ = strconv.ParseInt(reply.Header.Get("Retry-After"), 10, 64)
+		wait = int64(math.Min(math.Max(float64(wait), 0), 86_400))
+	}
+	w.log(logged{At: w.now().Unix(), To: address, Body: body, Status: status})
+	return status, wait
+}
+
+const maxResponse = 1 << 16
+
+// ask makes one request and reads at most maxResponse bytes of the response.
+func ask(method, address, media string, body []byte) (*http.Response, []byte, error) {
+	request, err := http.NewRequest(method, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	if media != "" {
+		request.Header.Set("Content-Type", media)
+	}
 	request.Header.Set("User-Agent", "") // Go's own would name the language
 	client := http.Client{
 		Timeout:       10 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	reply, err := client.Do(request)
-	if err == nil {
-		status = reply.StatusCode
-		_, _ = io.CopyN(io.Discard, reply.Body, 1<<16)
-		reply.Body.Close()
-		wait, _ = strconv.ParseInt(reply.Header.Get("Retry-After"), 10, 64)
-		wait = int64(math.Min(math.Max(float64(wait), 0), 86_400))
+	if err != nil {
+		return nil, nil, err
 	}
-	w.log(logged{At: w.now().Unix(), To: address, Body: body, Status: status})
-	return status, wait
+	defer reply.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(reply.Body, maxResponse))
+	return reply, content, err
 }
 
 // logged is one request that left this machine; status 0 is no answer.

@@ -13,7 +13,12 @@ import pytest
 
 from shoal import Choice, Date, Flags, Number, Plan, Survey, Text, YesNo, plan
 from shoal.cli import run
-from shoal.device.encode import encode
+from shoal.device.encode import encode, set_bits
+from shoal.device.telemetry.worker import check_answers
+from shoal.lab.demo import running_collector
+from shoal.lab.services import console_get
+from shoal.lab.tool_users import made_up_answers
+from shoal.protocol.survey import Arm, Funnel
 from shoal.protocol.wire import split_batch
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "telemetry"
@@ -62,6 +67,64 @@ class TestTry:
     )
     def test_mistakes_are_one_sentence(self, capsys, words: list[str], told: str):
         assert run(["telemetry", "try", *words]) in (2, 3)
+        error = capsys.readouterr().err
+        assert told in error
+        assert error.count("\n") == 1
+
+
+EVERY_KIND = Survey(
+    "tool",
+    (
+        YesNo("a", missing="option"), YesNo("b"), Choice("c", ("x", "y"), other=True),
+        Flags("d", ("x", "y", "z"), at_most=2), Text("e", 64, 1, 2), Number("f", (1, 2)),
+        Number("g", low=0, high=1, points=3, missing="option"), Date("h", "month"),
+        Date("i", "weekday"), Date("j", "week"), Funnel("k", ("first", "second")),
+        Arm("l", ("control", "new")),
+    ),
+)  # fmt: skip
+
+
+class TestSimulate:
+    def test_people_give_every_answer_that_a_tool_can_record(self):
+        people = list(made_up_answers(EVERY_KIND, 3000, seed=1))
+        assert people == list(made_up_answers(EVERY_KIND, 3000, seed=1))
+        said: dict[str, set[int]] = {question.name: set() for question in EVERY_KIND}
+        for person in people:
+            assert "l" not in person  # the device draws its arm
+            check_answers(EVERY_KIND, person)
+            for name in person.keys() - {"e"}:
+                said[name].update(set_bits(EVERY_KIND[name], person[name]))
+        for question in EVERY_KIND:
+            if question.name not in ("e", "l"):
+                assert said[question.name] == set(range(question.bits)), question
+
+    @pytest.mark.slow
+    def test_reports_reach_a_collector(self, tmp_path: Path, capsys):
+        """Of a plan about a device's past, with an arm, and 60 people of 100."""
+        asked = Survey("tool", (Arm("l", ("control", "new")), Funnel("k", ("first", "second"))))
+        made = plan(asked, promise="local", epsilon=4, crowd_size=100, window=604_800)
+        made.write(tmp_path / "tool.json")
+        with running_collector(tmp_path, made) as urls:
+            words = ["telemetry", "simulate", str(tmp_path / "tool.json"), "--limit", "9"]
+            assert run([*words, "--collector", urls["public"], "--people", "60"]) == 0
+            assert "60 simulated people used tool" in capsys.readouterr().out
+            token = (tmp_path / "admin-token").read_text().strip()
+            path = f"/v1/plans/{made.id}/progress"
+            _, content = console_get(urls["console"], path, token)
+            assert json.loads(content)["progress"] == 60
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (["--collector", "https://telemetry.example.org"], "an address of this machine"),
+            (["--collector", "telemetry"], "an address of this machine"),
+            (["--collector", "http://127.0.0.1:9"], "127.0.0.1"),
+            ([], "--collector"),
+            (["--collector", "http://127.0.0.1:9", "--people", "0"], "--people"),
+        ],
+    )
+    def test_mistakes_are_one_sentence(self, capsys, words: list[str], told: str):
+        assert run(["telemetry", "simulate", PLAN_FILE, "--limit", "60", *words]) in (1, 2)
         error = capsys.readouterr().err
         assert told in error
         assert error.count("\n") == 1

@@ -105,7 +105,9 @@ class TestHelp:
             "--epsilon": {"audit", "curator", "search"},  # at which it is asked, what is spent
             "--delta": {"audit"},
             "--users": {"demo"},
-            "--seed": {"simulate"},
+            "--seed": {"simulate", "telemetry simulate"},
+            "--collector": {"telemetry simulate"},  # where reports go, not where they come from
+            "--people": {"telemetry simulate"},
             "--question": {"discover"},
             "--to": {"send"},
             "--limit": {"send"},  # of one plan

@@ -1,4 +1,4 @@
-"""The npm package, built once for all tests that use it."""
+"""The npm package and the Go client's test program, built once for all tests that use them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.go_help import GO, go
 from tests.clients.js_help import CLIENT, NODE, NPM, run
 
 
@@ -31,3 +32,13 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(copy, NPM, "pack", "--pack-destination", str(folder))
     (archive,) = folder.glob("shoal-*.tgz")
     return archive
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The test program of the Go client, which also reads what other programs ask."""
+    if GO is None:
+        pytest.skip("no go in PATH")
+    path = tmp_path_factory.mktemp("go") / "driver"
+    go("test", "-c", "-o", str(path), ".")
+    return path

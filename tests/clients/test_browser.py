@@ -24,6 +24,8 @@ from shoal.protocol.survey import Arm, Funnel
 from shoal.protocol.wire import row_bytes, split_batch
 from tests.axe import obstacles
 from tests.clients.js_help import CLIENT, NPM, run
+from tests.clients.test_aggregators import ANSWER as WORDY
+from tests.clients.test_aggregators import Deployment
 from tests.clients.web_help import Page, Pretended, settings
 from tests.lab.test_peers import example
 
@@ -144,6 +146,38 @@ def test_a_closed_tab_loses_nothing_and_sends_once(
             assert requests == [f"{shipped['to']}/v1/plans/{PLAN.id}/reports"]
         assert len(server.posts) == 1
         assert len(split_batch(PLAN, server.posts[0])) == 1
+
+
+@pytest.mark.parametrize("client", ["address", "minified"])
+def test_two_visitors_are_counted_by_a_leader_and_a_helper(
+    driver: Playwright, client: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Real services, which allow the page's origin; the page lives at a third one."""
+    address, deployment = request.getfixturevalue(client), Deployment(tmp_path, crowd=2)
+    plan, sent = deployment.plan, []
+    shipped = {"plan": plan.id, "to": deployment.leader, "limit": plan.local_epsilon}
+    with deployment.running("--origins", address.rstrip("/")):
+        for visitor in range(2):
+            with profile(driver, tmp_path / f"profile{visitor}") as browser:
+                tab = browser.new_page()
+                tab.goto(address)
+                tab.wait_for_function("window.ready")
+                tab.evaluate("open_shared", shipped)
+                assert answer(tab, WORDY) == "waiting"
+                row = tab.evaluate(STORED_ROW, plan.id)
+                sent.append(int.from_bytes(bytes(row), "little"))
+                assert send(tab) == [["sent", None]]
+        counts = deployment.collected()
+    assert counts == [sum(one >> place & 1 for one in sent) for place in range(plan.bits)]
+
+
+STORED_ROW = """(plan) => new Promise((resolve) => {
+  indexedDB.open("shoal").onsuccess = ({ target: { result } }) => {
+    const kept = result.transaction("kept").objectStore("kept").get(plan);
+    kept.onsuccess = () => resolve([...Object.values(kept.result.reports)[0].parts[0]]);
+  };
+})"""
+"""Reads the bits of the report that waits."""
 
 
 def test_no_request_but_to_the_collector_and_nothing_about_the_visitor(

@@ -14,7 +14,7 @@ from tests.clients.js_help import CLIENT, NODE, NPM, needs_npm, run
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, needs_npm]
 
-LARGEST = {"shoal": 7_999, "relay": 1_999, "kinds": 1_299, "form": 10_999}
+LARGEST = {"shoal": 7_999, "relay": 2_299, "dap": 6_999, "kinds": 1_299, "form": 10_999}
 LARGEST_COMPRESSED = 4_500
 """Bytes of the minified files, and of the client; docs/browser.md names them."""
 
@@ -33,10 +33,11 @@ def test_it_is_small(packed: Path, part: str) -> None:
 def test_the_minified_client_passes_the_tests_of_the_sources(packed: Path) -> None:
     assert NODE is not None
     built = packed.parent / "js"
-    names = {"SHOAL_CLIENT": "shoal", "SHOAL_RELAY": "relay", "SHOAL_KINDS": "kinds"}
-    parts = {variable: f"{name}.min.js" for variable, name in names.items()}
+    names = {"CLIENT": "shoal", "RELAY": "relay", "DAP": "dap", "KINDS": "kinds"}
+    parts = {f"SHOAL_{variable}": f"{name}.min.js" for variable, name in names.items()}
     environment = os.environ | {name: (built / file).as_uri() for name, file in parts.items()}
-    command = [NODE, "--test", str(CLIENT / "test" / "client.test.js")]
+    tests = [str(CLIENT / "test" / f"{name}.test.js") for name in ("client", "dap")]
+    command = [NODE, "--test", *tests]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "# fail 0" in done.stdout
@@ -53,6 +54,7 @@ import { readFileSync } from "node:fs";
 import { shoal, ShoalError } from "shoal";
 import * as small from "shoal/shoal.min.js";
 import { relay } from "shoal/relay";
+import { dap } from "shoal/dap";
 import { openTelemetry } from "shoal/telemetry";
 const seen = [];
 for (const open of [shoal, small.shoal]) {
@@ -69,19 +71,21 @@ const tool = { tool: "t", plan: { version: 9 }, to: "https://a.example" };
 seen.push(await openTelemetry(tool).catch((error) => error.message));
 const script = readFileSync(new URL(import.meta.resolve("shoal/shoal.global.min.js")), "utf8");
 (0, eval)(script + ";globalThis.Shoal = Shoal");
-console.log(JSON.stringify([seen, ShoalError.name, typeof relay.pack, typeof Shoal.shoal]));
+const found = [relay.pack, dap.pack, Shoal.shoal].map((one) => typeof one);
+console.log(JSON.stringify([seen, ShoalError.name, ...found]));
 """
     )
     sentence = "a plan of version 9 is not known here."
     assert json.loads(run(tmp_path, NODE, "use.js")) == [
-        [sentence] * 3, "ShoalError", "function", "function",
+        [sentence] * 3, "ShoalError", "function", "function", "function",
     ]  # fmt: skip
     installed = tmp_path / "node_modules" / "shoal"
     assert json.loads((installed / "package.json").read_text()).get("dependencies") is None
     assert {path.name for path in installed.iterdir()} == {
         "README.md", "package.json", "src", "types",
-        "shoal.js", "relay.js", "form.js", "telemetry.js",
-        "shoal.min.js", "relay.min.js", "form.min.js", "shoal.global.min.js",
+        "shoal.js", "relay.js", "dap.js", "kinds.js", "form.js", "telemetry.js",
+        "shoal.min.js", "relay.min.js", "dap.min.js", "kinds.min.js", "form.min.js",
+        "shoal.global.min.js",
     }  # fmt: skip
 
 

@@ -27,44 +27,20 @@ from shoal.device.telemetry import Telemetry, consent, state
 from shoal.device.telemetry.environment import CI_VARIABLES
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.wire import split_batch
+from tests.clients.go_help import CLIENT, GO, drive, go
 from tests.clients.js_help import NODE
 from tests.clients.surveys import cases
 from tests.clients.test_js_agrees import original_of
 from tests.server.serving_help import QuietHandler, clean_environment, handled_by, served
 
 CLIENTS = Path(__file__).parents[2] / "clients"
-CLIENT = CLIENTS / "go"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "telemetry" / "plan.json"
-GO = shutil.which("go")
 PATIENCE = 60.0
 
 pytestmark = [
     pytest.mark.skipif(GO is None or NODE is None, reason="no go or no node in PATH"),
     pytest.mark.slow,
 ]
-
-
-def go(*words: str, **environ: str) -> str:
-    """Run the compiler in the client's folder, without a network."""
-    assert GO is not None
-    done = subprocess.run(
-        [GO, *words],
-        cwd=CLIENT,
-        env=os.environ | {"GOFLAGS": "-mod=mod", "GOPROXY": "off"} | environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The test program of the client, which also reads what other programs ask."""
-    path = tmp_path_factory.mktemp("go") / "driver"
-    go("test", "-c", "-o", str(path), ".")
-    return path
 
 
 class Tool(NamedTuple):
@@ -85,19 +61,6 @@ def wordy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.mktemp("go") / "wordy"
     go("build", "-o", str(path), "./example")
     return Tool([str(path)], [str(path)], is_go=True)
-
-
-def drive(driver: Path, task: str, content: bytes, **settings: object) -> bytes:
-    environ = {f"SHOAL_{name.upper()}": str(value) for name, value in settings.items()}
-    done = subprocess.run(
-        [driver],
-        input=content,
-        env=os.environ | environ | {"SHOAL_DRIVER": task},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout
 
 
 def test_the_shared_vectors_and_its_form() -> None:

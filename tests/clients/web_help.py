@@ -22,6 +22,10 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>page</titl
 import { shoal } from "/shoal%(end)s";
 import { relay } from "/relay%(end)s";
 window.open_survey = (settings) => (window.survey = shoal({ relay, ...settings }));
+window.open_shared = async (settings) => {
+  const { dap } = await import("/dap%(end)s");
+  window.survey = shoal({ dap, ...settings });
+};
 window.add_form = async (settings, answers) => {
   const { kinds } = await import("/form%(end)s");
   if (answers) Object.assign(kinds, (await import("/kinds%(end)s")).moreKinds);

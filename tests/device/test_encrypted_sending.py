@@ -1,4 +1,4 @@
-"""Reports that go through a relay: made once, sealed for the crowd that is open, counted once."""
+"""Reports that go to a relay: made once, sealed for the crowd that is open, counted once."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TestSending:
         assert relay.asked == len(set(relay.posted)) == 3
         (ticket,) = outbox.tickets()
         assert ticket.state == "expired"
-        assert ticket.reason == "3 crowds in turn were complete before it arrived"
+        assert ticket.reason == "it was encrypted for 3 keys in turn, each too old when it arrived"
         kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
         assert not any(body in kept for body in relay.posted)
 
@@ -195,7 +195,7 @@ class TestRefusals:
 
     def test_a_transport_that_knows_no_relay(self):
         assert isinstance(WHOLE.parties, Parties)
-        with pytest.raises(PrivacyRefusal, match="go through a relay"):
+        with pytest.raises(PrivacyRefusal, match="go to a relay"):
             check_parties(WHOLE.parties, object())  # type: ignore[arg-type]
 
 

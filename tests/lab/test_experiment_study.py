@@ -28,7 +28,8 @@ def test_repeats_exactly_and_shows_itself() -> None:
     }
     first, again = (experiment_study(**wanted, looks=3, seed=7) for _ in range(2))
     assert first.cases == again.cases
-    assert len(first.cases) == 2 * 2 + 2
+    # Three comparisons with an effect and without one, two curves, two kinds of false alarms.
+    assert len(first.cases) == 3 * 2 + 2 + 2
     assert max(map(len, str(first).splitlines())) <= 80
     assert first.to_arrow().num_rows == len(first.cases)
     assert first.to_json()["looks"] == 3

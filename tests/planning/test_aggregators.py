@@ -28,7 +28,9 @@ DAP: dict[str, Any] = {"leader": "https://leader.example", "helper": "https://he
 TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
 FIVE = Survey("flags", (Flags("f", tuple("abcde")),))
 ONE_OF_MANY = Survey("choice", (Choice("c", tuple(f"option {j}" for j in range(60))),))
-WISH: dict[str, Any] = {"crowd_size": 2000, "epsilon": 1, "delta": "1e-5", "view": "counts"}
+WISH: dict[str, Any] = {
+    "crowd_size": 2000, "epsilon": 1, "delta": "1e-5", "view": "counts", "window": 604_800
+}  # fmt: skip
 
 Counts = dict[tuple[int, ...], Fraction]
 
@@ -78,6 +80,7 @@ class TestPlanning:
             ({"helper": DAP["helper"]}, "leader= is missing"),
             ({"max_weight": 3}, "max_weight= needs leader= and helper="),
             ({**DAP, "max_weight": 6}, "max_weight must be between 1 and 5"),
+            ({**DAP, "window": None}, "a leader and a helper need window="),
             ({**DAP, "view": "reports"}, "plan with view='counts'"),
             ({**DAP, **TWO}, "not both"),
             ({**DAP, "helper": DAP["leader"]}, "must be two parties"),
@@ -189,9 +192,9 @@ class TestFakes:
 
 
 class TestDevices:
-    def test_no_device_sends_yet(self, sparse: Plan):
+    def test_a_transport_must_lead_to_the_leader(self, sparse: Plan):
         assert sparse.parties is not None
-        with pytest.raises(PrivacyRefusal, match="experimental"):
+        with pytest.raises(PrivacyRefusal, match="does not lead to one"):
             check_parties(sparse.parties, object())  # type: ignore[arg-type]
 
     def test_a_random_excess_is_dropped(self, sparse: Plan):

@@ -255,7 +255,9 @@ class TestFeedsAndBadges:
         badge = ElementTree.fromstring(three["browser/badge/features/dark-mode.svg"])
         name, value = (one.text or "" for one in badge.findall("{http://www.w3.org/2000/svg}text"))
         assert name == "dark mode"
-        middle, margin = (int(part.replace(",", "")) for part in value.split(" ± "))
+        count, _, reports = value.partition(" of ")
+        assert reports == "1,000"
+        middle, margin = (int(part.replace(",", "")) for part in count.split(" ± "))
         low, high = row["dark mode"]["low"], row["dark mode"]["high"]
         assert middle - margin <= low <= high <= middle + margin
         assert middle == round(row["dark mode"]["constrained"])

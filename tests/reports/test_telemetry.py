@@ -18,7 +18,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import certify
 from shoal.planning.threats import what_holds
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.plan import Aggregators, Memory, Promise
 from shoal.protocol.survey import Retention
 from shoal.reports.telemetry import (
     BEGIN,
@@ -52,6 +52,29 @@ def facts(plan: Plan = PLAN, **options: Any) -> TelemetryFacts:
         "limit": 60,
     } | options
     return _facts(Telemetry(plan=plan, environ={}, **given))
+
+
+class TestLeaderAndHelper:
+    plan = replace(
+        PLAN,
+        view="counts",
+        promise=Promise("proven", "40", delta="1e-6"),
+        parties=Aggregators("https://l.example", "https://h.example", 4),
+    )
+
+    def test_both_are_named_everywhere(self):
+        made = documents(facts(self.plan, to="https://l.example"))
+        for name, text in made.items():
+            assert "l.example" in text, name
+            assert "h.example" in text, name
+            assert "analyzer" not in text, name
+
+    def test_who_receives_what(self):
+        text = documents(facts(self.plan, to="https://l.example"))["PRIVACY.md"]
+        assert "one of two encrypted shares" in text
+        assert "before it is split and encrypted" in text
+        assert "At the leader" in text
+        assert "At the collector" not in text
 
 
 class TestContent:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.server.aggregation.schema import AGGREGATOR
 from shoal.server.relay.schema import RELAY
 from shoal.server.storage.schema import COLLECTOR, SHARED_POSTGRES, SHARED_TABLES, Schema
 
@@ -47,8 +48,9 @@ def made(schema: Schema) -> Tables:
     [
         (COLLECTOR, ("Every service", "Collector and analyzer", "Analyzer only")),
         (RELAY, ("Every service", "Relay")),
+        (AGGREGATOR, ("Every service", "Leader and helper")),
     ],
-    ids=["collector", "relay"],
+    ids=["collector", "relay", "aggregator"],
 )
 def test_every_table_and_column_is_documented(schema: Schema, sections: tuple[str, ...]) -> None:
     assert documented(*sections) == made(schema)

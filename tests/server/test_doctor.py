@@ -321,6 +321,17 @@ class TestAnswers:
         with answering(answers) as url:
             assert verdicts(data, url=url)["console"] == "fail"
 
+    def test_public_results_behind_a_proxy(self, data: Path):
+        answers: Answers = {"/v1/keys": (200, {}, self.keys(data))}
+        with answering(answers) as url:
+            assert "public results" not in verdicts(data, url=url)
+            (data / "results").mkdir()
+            found = findings_of(data, url=url)["public results"]
+            assert found.verdict == "warn"
+            assert "the response was 404" in found.sentence
+            answers["/results/"] = (200, {}, b"")
+            assert verdicts(data, url=url)["public results"] == "ok"
+
     def test_clocks_apart(self, data: Path):
         def found(date: str) -> str:
             with answering({"/v1/keys": (200, {"Date": date}, self.keys(data))}) as url:

@@ -203,6 +203,7 @@ class Modelled:
                 needed if crowd.state == "released" else None,
                 self.progress(crowd) if crowd.state == "open" else crowd.progress,
                 crowd.reason,
+                opened_day=crowd.opened if crowd.state == "open" else None,
             )
             for number, crowd in enumerate(self.crowds, 1)
         ]

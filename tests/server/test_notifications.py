@@ -342,7 +342,14 @@ class TestMail:
         assert (message["From"], message["To"]) == ("shoal@example.org", MAIL["notify_email"])
         assert message["Message-ID"].endswith("@example.org>")
         content = message.get_payload(decode=True)
-        assert f"url: https://console.example/surveys/{PAGE}/crowds/1" in str(content)
+        assert isinstance(content, bytes)
+        lines = content.decode().splitlines()
+        assert lines[:3] == [
+            "Crowd 1 of s is released.",
+            "",
+            f"https://console.example/surveys/{PAGE}/crowds/1",
+        ]
+        assert {"survey: s", "crowds: 1"} <= set(lines)
         assert len(mail.recipients) == 2
 
     def test_one_channel_does_not_wait_for_the_other(self, tmp_path: Path):

@@ -31,7 +31,7 @@ def found(text: str, at: Path, name: str = "proxy.conf") -> dict[str, str]:
 def test_what_we_ship_is_well(tmp_path: Path):
     assert found(NGINX, tmp_path) == {"": "ok"}
     assert found(CADDY, tmp_path) == {"limits": "warn"}  # it has none by itself
-    limited = CADDY.replace("\thandle /v1/*", "\trate_limit {\n\t}\n\thandle /v1/*")
+    limited = CADDY.replace("\thandle @public", "\trate_limit {\n\t}\n\thandle @public")
     assert found(limited, tmp_path) == {"": "ok"}
 
 
@@ -122,7 +122,7 @@ def test_an_outer_block_counts_where_an_inner_one_is_silent(tmp_path: Path):
 )  # fmt: skip
 def test_caddy(old: str, new: str, expected: dict[str, str], tmp_path: Path):
     assert old in CADDY
-    limited = CADDY.replace("\thandle /v1/*", "\trate_limit {\n\t}\n\thandle /v1/*")
+    limited = CADDY.replace("\thandle @public", "\trate_limit {\n\t}\n\thandle @public")
     assert found(limited.replace(old, new, 1), tmp_path, "Caddyfile") == expected
 
 

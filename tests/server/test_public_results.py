@@ -424,8 +424,9 @@ def test_the_commands_on_a_running_collector(
         token = str(server.folder / "admin-token")
         out = tmp_path / "site"
         words = ["site", str(out), "--collector", str(server.console), "--token-file", token]
-        assert run(words) == 2
-        assert "no plan of the collector is public" in capsys.readouterr().err
+        assert run(words) == 0
+        assert "the site is empty" in capsys.readouterr().out
+        assert "There is no release yet" in (out / "index.html").read_text()
         assert run(["collector", "public", data, file]) == 0
         for seed in (1, 2):
             batch = make_reports(SMALL, 100, np.random.default_rng(seed))
@@ -446,6 +447,9 @@ def test_the_commands_on_a_running_collector(
                 assert answer.content == file_.read_bytes(), file_
         assert run(["collector", "public", data, file, "--hide"]) == 0
         assert server.client.get(f"{server.public}/results/weekly/").status_code == 404
+        assert run(words) == 0
+        assert "the site is empty" in capsys.readouterr().out
+        assert not (out / "weekly").exists(), "pages that are hidden now"
 
 
 def eventually(

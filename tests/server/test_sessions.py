@@ -178,7 +178,7 @@ async def test_a_token_of_some_plans_shows_no_other(world: World) -> None:
     for path in (f"/surveys/{address_of(FLAGS_PLAN)}", "/tokens", "/actions", "/backups"):
         assert (await world.ask("console", "GET", path, mine)).status_code == 403
     other = f"/surveys/{'0' * 64}/difference?with_plan={FLAGS_PLAN.id}"
-    assert (await world.ask("console", "GET", other, mine)).status_code == 404
+    assert (await world.ask("console", "GET", other, mine)).status_code == 403
 
 
 def test_time_and_number_are_limited() -> None:

@@ -73,6 +73,9 @@ def plan(request: pytest.FixtureRequest) -> Plan:
     return PLANS[request.param]
 
 
+TODAY = int(Clock().now // DAY)
+
+
 class TestCounts:
     def test_a_release_is_the_tally_of_its_reports(self, plan: Plan, tmp_path: Path):
         store = published(tmp_path, plan)
@@ -102,12 +105,12 @@ class TestSealing:
         needed = plan.reports_needed
         assert needed == (72 if plan.honest_fraction else 50)
         store.accept([upload(plan, needed - 1, 1)])
-        assert store.crowds(plan.id) == [CrowdRecord(1, 0, "open", None, 90)]
+        assert store.crowds(plan.id) == [CrowdRecord(1, 0, "open", None, 90, opened_day=TODAY)]
         assert store.release(plan.id, 1) is None
         store.accept([upload(plan, 1, 2)])
         assert store.crowds(plan.id) == [
             CrowdRecord(1, 0, "released", needed, 100),
-            CrowdRecord(2, 0, "open", None, 0),
+            CrowdRecord(2, 0, "open", None, 0, opened_day=TODAY),
         ]
         assert open_reports(store, plan) == 0
 
@@ -473,12 +476,12 @@ class TestDeadline:
         store.accept([first])
         clock.now += 29 * DAY
         store.sweep()
-        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, 70)]
+        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, 70, opened_day=TODAY)]
         clock.now += DAY
         store.sweep()
         assert store.crowds(FLAGS.id) == [
             CrowdRecord(1, 0, "discarded", None, 70, "deadline"),
-            CrowdRecord(2, 0, "open", None, 0),
+            CrowdRecord(2, 0, "open", None, 0, opened_day=TODAY + 30),
         ]
         rows = store.database.execute("SELECT reports, release FROM crowds").fetchall()
         assert rows == [(0, None), (0, None)]
@@ -505,7 +508,8 @@ class TestDeadline:
         if count:
             store.accept([upload(FLAGS, count, 1)])
         assert store.progress(FLAGS.id) == count * 10 // 50 * 10
-        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, count * 10 // 50 * 10)]
+        shown = CrowdRecord(1, 0, "open", None, count * 10 // 50 * 10, opened_day=TODAY)
+        assert store.crowds(FLAGS.id) == [shown]
         store.move(FLAGS.id, "closed")
         ended = CrowdRecord(1, 0, "discarded", None, count * 10 // 50 * 10, "closed")
         assert store.crowds(FLAGS.id) == [ended]

@@ -1,7 +1,7 @@
 /** One plan in one browser: fetched and checked, answered once, sent until it is accepted. */
 
 import { encode } from "./answers.js";
-import { canonical, decoded, hex, importKey, join, little, min, must, Octets, sha256, ERROR, subtle } from "./bytes.js";
+import { canonical, hex, importKey, join, little, min, must, Octets, sha256, ERROR, subtle } from "./bytes.js";
 import { readPlan } from "./plan.js";
 import { below, draw, fairBytes, randomize } from "./random.js";
 import { isSigned } from "./signatures.js";
@@ -11,7 +11,23 @@ import { packReport } from "./wire.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 /** @typedef {import("./plan.js").Plan} Plan */
-/** @typedef {import("./relay.js").Relay} Relay */
+
+/**
+ * What `shoal` needs for a plan with two parties; `relay.js` and `dap.js` have one each.
+ *
+ * @typedef {object} Encryption
+ * @property {(plan: Plan, key?: string) => unknown} origin where the reports of a plan go, if this
+ *   is its encryption
+ * @property {(plan: Plan, vector: Bytes, row: Bytes) => Bytes[]} parts of a report that is stored
+ * @property {(request: Request, signed: (reply: Response) => Promise<string>, address: string,
+ *   planId: Bytes, report: Parts, plan: Plan, bits: number) => Promise<Bytes | Response>} pack the body of an
+ *   upload, with keys that are fetched now; or a response that is no key
+ * @property {(address: string, planId: Bytes) => [address: string, type: string]} upload where a body goes, and
+ *   its media type
+ * @property {(reply: Response) => number | Promise<number>} status of an upload, as a collector's
+ * @typedef {(address: string, body?: Bytes, type?: string) => Promise<Response>} Request
+ * @typedef {{id: Bytes, window: number, parts: Bytes[]}} Parts
+ */
 
 /**
  * What became of an answer so far.
@@ -25,8 +41,9 @@ import { packReport } from "./wire.js";
  */
 
 /**
- * A report that waits: its parts, each of which a relay gets in a message of its own, and the body
- * of the request to a relay once it is made. When it is settled, all that is forgotten.
+ * A report that waits: its parts, each of which a relay gets in a message of its own, and, where a
+ * plan has two parties, the body of the request once it is made. When it is settled, all that is
+ * forgotten.
  *
  * @typedef {Ticket & {to: string, due: number, tries: number, ends: number, id: Bytes,
  *   parts: Bytes[], body?: Bytes, crowds?: number}} Waiting
@@ -42,12 +59,14 @@ import { packReport } from "./wire.js";
 /**
  * @typedef {object} Options
  * @property {string} plan the plan's id; ship it with the page
- * @property {string} to the collector or the relay: `https://host`, without a slash at its end
+ * @property {string} to the collector, the relay or the leader: `https://host`, without a slash at
+ *   its end
  * @property {string} [key] the public key that plans are signed with, in base64url; a plan with a
  *   relay needs it
  * @property {number} [limit] the largest local epsilon of a plan that is answered; a plan whose
  *   promise is not local needs it
- * @property {import("./relay.js").Relay} [relay] that of `relay.js`; a plan with a relay needs it
+ * @property {Encryption} [relay] that of `relay.js`; a plan with a relay needs it
+ * @property {Encryption} [dap] that of `dap.js`; a plan with a leader and a helper needs it
  * @property {typeof globalThis.fetch} [fetch] makes the requests
  * @property {import("./store.js").Store} [store] keeps things, if not IndexedDB
  */
@@ -56,7 +75,7 @@ const DAY = 864e5;
 const WAITING = "waiting";
 /** @type {Partial<Ticket>} */
 const EXPIRED = { state: "expired" };
-/** Crowds that a report is encrypted for at most: a dishonest relay can use each of them. */
+/** How often a report is encrypted at most: a dishonest relay can use each for another crowd. */
 const MAX_CROWDS = 3;
 
 /** @param {number} status */
@@ -69,11 +88,12 @@ export const shoal = ({
   key,
   limit,
   relay,
+  dap = relay,
   fetch: ask = fetch,
   store = browserStore,
 }) => {
   must(subtle, "there is no Web Crypto; use https.");
-  const path = `/v1/plans/${planId}`;
+  const address = `${to}/v1/plans/${planId}`;
 
   /** @type {(change?: (kept: Kept) => void) => Promise<Kept>} */
   const keep = (change) =>
@@ -99,16 +119,17 @@ export const shoal = ({
   /**
    * One request, with as little about the sender as a browser allows.
    *
-   * @type {(door: string, body?: Bytes) => Promise<Response>}
+   * @type {Request}
    */
-  const request = (door, body) =>
-    ask(to + door, {
+  const request = (address, body, type) =>
+    ask(address, {
       method: body ? "POST" : "GET",
       body,
-      headers: body && { "Content-Type": `application/vnd.shoal.${/\w+$/.exec(door)}` },
+      headers: body && { "Content-Type": "application/" + type },
       credentials: "omit",
       referrerPolicy: "no-referrer",
       redirect: "error",
+      cache: "no-store",
       // Goes on when the tab is closed; browsers refuse larger bodies.
       keepalive: /** @type {Bytes} */ (body)?.length < 6e4,
       signal: AbortSignal.timeout(1e4),
@@ -134,13 +155,13 @@ export const shoal = ({
   const agreed = async () => {
     const kept = await keep();
     const text = kept.key === key && kept.text;
-    const fetched = text || (await signed(await request(path)));
+    const fetched = text || (await signed(await request(address)));
     const read = await readPlan(fetched, planId, limit);
     const [{ parties }] = read;
     if (parties)
       must(
-        key && relay && parties.relay == new URL(to).origin,
-        `this plan needs a key, relay.js, and the relay ${parties.relay}.`,
+        dap?.origin(read[0], key) == new URL(to).origin,
+        `this plan needs ${parties.relay ? "a key, relay.js" : "dap.js"}, and to: ${parties.relay ?? parties.leader}.`,
       );
     if (!text) await keep((kept) => {
         kept.text = fetched;
@@ -218,28 +239,31 @@ export const shoal = ({
    */
   const post = async (slot, report) => {
     const { id, window, parts } = report;
-    const [{ parties }, planBytes] = await agreed();
-    let body = parties ? report.body : packReport(planBytes, id, window, parts[0]);
+    const [plan, planBytes, , , , bits] = await agreed();
+    // The same bytes every time; where there are two parties, those that are stored.
+    let body = plan.parties ? report.body : packReport(planBytes, id, window, parts[0]);
     let { crowds = 0 } = report;
-    /** @type {Response | undefined} */
+    const two = plan.parties && /** @type {Encryption} */ (dap);
+    let status = 0;
+    /** @type {Response} */
     let reply;
     do {
-      if (reply || !body) {
-        reply = await request(`${path}/crowd-key?window=${window}`);
-        if (!reply.ok) break;
-        const document = JSON.parse(await signed(reply));
-        must(
-          document.plan == planId && document.window == window && document.version == 1,
-          "the key is not this crowd's.",
-        );
-        body = await /** @type {Relay} */ (relay).pack(planBytes, id, window, decoded(document.key), parts);
+      if (status || !body) {
+        const made = await /** @type {Encryption} */ (two).pack(request, signed, address, planBytes, report, plan, bits);
+        if ("status" in made) {
+          reply = made;
+          ({ status } = made);
+          break;
+        }
+        body = made;
         crowds++;
         await update(slot, () => ({ body, crowds }));
       }
-      reply = await request(path + (parties ? "/encrypted" : "/reports"), body);
-      // 412: the crowd has another key by now, and the same report is encrypted again.
-    } while (parties && reply.status == 412 && crowds < MAX_CROWDS);
-    const { status } = reply;
+      const [where, type] = two ? two.upload(address, planBytes) : [address + "/reports", "vnd.shoal.reports"];
+      reply = await request(where, body, type);
+      status = two ? await two.status(reply) : reply.status;
+      // 412: there is another key by now, and the same report is encrypted again.
+    } while (two && status == 412 && crowds < MAX_CROWDS);
     if (status == 412) return EXPIRED;
     return status == 202
       ? { state: "sent" }
@@ -283,6 +307,7 @@ export const shoal = ({
       if (memory)
         vector = randomize(vector, bits, q1, await permanent(plan, blocks, vector, fairBytes(bits, q1)));
       vector = randomize(vector, bits, q2);
+      const row = join(little(cohort, cohorts ? 2 : 0), vector);
       let isNew = false;
       const ticket = await update(memory ? window : 0, (report) => {
         isNew = !report.id;
@@ -295,10 +320,7 @@ export const shoal = ({
             // The collector takes reports of this window and the one before.
             ends: length ? (window + 2) * length : now + 30 * DAY,
             id: draw(16),
-            parts:
-              parties && plan.view == "counts"
-                ? /** @type {Relay} */ (relay).fragments(vector, parties.messages)
-                : [join(little(cohort, cohorts ? 2 : 0), vector)],
+            parts: parties ? /** @type {Encryption} */ (dap).parts(plan, vector, row) : [row],
           };
       });
       return { ...ticket, isNew };

@@ -1,7 +1,7 @@
 /**
- * Encryption a message so that only the analyzer can open it: HPKE (RFC 9180), base mode, with
- * X25519, HKDF-SHA256 and AES-128-GCM. A encrypted message is the encapsulated key, 32 bytes, and the
- * ciphertext.
+ * Encrypts a message so that only the owner of a key can open it: HPKE (RFC 9180), base mode, with
+ * X25519, HKDF-SHA256 and AES-128-GCM. An encrypted message is the encapsulated key, 32 bytes, and
+ * the ciphertext.
  */
 
 import { importKey, join, Octets, subtle } from "./bytes.js";
@@ -26,8 +26,9 @@ const mac = async (key, ...parts) =>
  * @param {Bytes} content
  * @param {Bytes} publicKey
  * @param {Bytes} info what the message is bound to
+ * @param {Bytes} [additionalData] what else it is bound to
  */
-export const encrypt = async (content, publicKey, info) => {
+export const encrypt = async (content, publicKey, info, additionalData = new Octets(0)) => {
   // Every message has a key pair of its own.
   const own = /** @type {CryptoKeyPair} */ (
     await subtle.generateKey(X25519, false, ["deriveBits"])
@@ -65,7 +66,7 @@ export const encrypt = async (content, publicKey, info) => {
   return join(
     sent,
     await subtle.encrypt(
-      { name: aes, iv: await expand(12, "base_nonce") },
+      { name: aes, iv: await expand(12, "base_nonce"), additionalData },
       await importKey(await expand(16, "key"), aes, "encrypt"),
       content,
     ),

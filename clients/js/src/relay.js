@@ -1,6 +1,6 @@
 /** The bytes that are sent to a relay: encrypted messages for the analyzer behind it. */
 
-import { join, little, sha256 } from "./bytes.js";
+import { decoded, hex, join, little, must, sha256 } from "./bytes.js";
 import { encrypt } from "./encryption.js";
 import { below, draw } from "./random.js";
 
@@ -69,15 +69,21 @@ export const packEncrypted = async (plan, id, window, key, contents) =>
     )),
   );
 
-/**
- * What `shoal` needs for a plan with a relay.
- *
- * @typedef {{fragments: (row: Bytes, messages: number) => Bytes[],
- *   pack: (plan: Bytes, id: Bytes, window: number, key: Bytes, parts: Bytes[]) => Promise<Bytes>}} Relay
- */
-
-/** @type {Relay} */
+/** @type {import("./client.js").Encryption} */
 export const relay = {
-  fragments,
-  pack: (plan, id, window, key, parts) => packEncrypted(plan, id, window, key, packMessages(parts)),
+  origin: ({ parties }, key) => key && parties?.relay,
+  parts: ({ view, parties }, vector, row) =>
+    view == "counts" ? fragments(vector, /** @type {any} */ (parties).messages) : [row],
+  pack: async (request, signed, address, planId, { id, window, parts }) => {
+    const reply = await request(`${address}/crowd-key?window=${window}`);
+    if (!reply.ok) return reply;
+    const document = JSON.parse(await signed(reply));
+    must(
+      document.plan == hex(planId) && document.window == window && document.version == 1,
+      "the key is not this crowd's.",
+    );
+    return packEncrypted(planId, id, window, decoded(document.key), packMessages(parts));
+  },
+  upload: (address) => [address + "/encrypted", "vnd.shoal.encrypted"],
+  status: (reply) => reply.status,
 };

@@ -210,7 +210,7 @@ const REFUSED = [
   ["a kind of the future", { survey: { name: "s", questions: [{ kind: "date", name: "d", by: "month" }] } }, {}, /kind date is not known/],
   ["too many bits", { survey: { name: "s", questions: [{ kind: "text", name: "d", bits: 65537, hashes: 1, cohorts: 1 }] }, cohorts: 1 }, { limit: 99 }, /bounds/],
   ["a relay without a key", { parties: { relay: "https://to.example", analyzer: "https://a.example", messages: 1 } }, {}, /needs a key/],
-  ["a relay of another name", { parties: { relay: "https://r.example", analyzer: "https://a.example", messages: 1 } }, { key: "ours" }, /the relay https:\/\/r.example/],
+  ["a relay of another name", { parties: { relay: "https://r.example", analyzer: "https://a.example", messages: 1 } }, { key: "ours" }, /relay.js, and to: https:\/\/r.example/],
   ["a relay without its file", { parties: { relay: "https://to.example", analyzer: "https://a.example", messages: 1 } }, { key: "ours", relay: undefined }, /relay.js/],
   ["several messages of a whole report", { parties: { relay: "https://to.example", analyzer: "https://a.example", messages: 2 } }, { key: "ours" }, /bounds/],
 ];

@@ -3,7 +3,8 @@
  * a cohort on each line, and writes the bits, the differing bits, the cohorts and the row, or null;
  * `randomize BITS NUMERATOR DIGITS` reads packed rows and writes them randomized,
  * with `zeros` behind it as if the system gave nothing but zeros; `encrypt` reads a
- * JSON list of plans, keys and rows, and writes what would be sent to a relay; `people` reads the
+ * JSON list of plans, keys and rows, and writes what would be sent to a relay; `share` reads a plan,
+ * a window, a row and the keys of leader and helper on each line, and writes the uploads; `people` reads the
  * options of a client and a list of answers, lets a client of its own send each, and writes the
  * bits that each had to send and what became of it; `speed ROUNDS` reads a survey with a plan's q,
  * a key and a number of messages, and writes how many reports a second are made and encrypted.
@@ -18,7 +19,9 @@ import { draw, randomize } from "../src/random.js";
 import { moreKinds } from "../kinds.js";
 import { kinds, layout } from "../src/survey.js";
 import { shoal } from "../shoal.js";
+import { dap, packShares } from "../src/dap.js";
 import { fragments, packMessages, packEncrypted, relay } from "../src/relay.js";
+import { readPlan } from "../src/plan.js";
 import { memoryStore, unhex } from "./help.js";
 
 Object.assign(kinds, moreKinds);
@@ -61,6 +64,16 @@ async function encryptReports() {
   process.stdout.write(JSON.stringify(encrypted));
 }
 
+async function shareReports() {
+  for await (const line of createInterface({ input: process.stdin })) {
+    const { plan: document, id, window, row, leader, helper } = JSON.parse(line);
+    const [plan, planId, , , , bits] = await readPlan(JSON.stringify(document), id, Infinity);
+    const report = { id: draw(16), window, parts: dap.parts(plan, unhex(row), unhex(row)) };
+    const made = await packShares(plan, planId, bits, report, [unhex(leader), unhex(helper)]);
+    process.stdout.write(hex(made) + "\n");
+  }
+}
+
 /** The places of the set bits of what waits in a store: of a whole report, or of its fragments. */
 function placesOf({ parts }, isCut) {
   const [whole] = parts;
@@ -74,11 +87,11 @@ async function bePeople() {
   const told = [];
   for (const answer of answers) {
     const store = memoryStore();
-    const client = shoal({ ...options, relay, store });
+    const client = shoal({ ...options, ...(options.dap ? { dap } : { relay }), store });
     await client.answer(answer);
     const { reports } = await store(options.plan, (kept) => kept);
     const { parties, view } = await client.plan();
-    const places = placesOf(reports[0], parties && view == "counts");
+    const places = placesOf(reports[0], parties?.relay && view == "counts");
     const [{ state, reason }] = await client.send();
     told.push([places, state, reason ?? null]);
   }
@@ -111,6 +124,7 @@ const modes = {
   encode: encodeLines,
   randomize: randomizeRows,
   encrypt: encryptReports,
+  share: shareReports,
   people: bePeople,
   speed: measureSpeed,
 };

@@ -129,9 +129,66 @@ test("what can never be sent is an error", async () => {
     [{ plan: { ...good.plan, window: 60 } }, /bounds/],
     [{ plan: { ...good.plan, version: 9 } }, /version 9/],
     [{ plan: { ...good.plan, parties: { relay: "https://r", analyzer: "https://a", messages: 1 } } }, /relay/],
+    [{ plan: sharedPlan("https://l.example", "https://h.example") }, /to must be https:\/\/l.example/],
+    [{ plan: sharedPlan("https://l.example", "https://l.example:1", true) }, /one operator/],
   ])
     await assert.rejects(openTelemetry({ ...good, ...change }), (error) => error instanceof ShoalError && sentence.test(error.message), `${canonical(change)}`);
   await openTelemetry(good);
+});
+
+/** A plan whose reports are shared by a leader and a helper. */
+const sharedPlan = (leader, helper, isOne = false) => ({
+  ...planOf(["a", "b"]),
+  view: "counts",
+  honest_fraction: null,
+  parties: { leader, helper, max_weight: 1, one_operator: isOne },
+});
+
+test("a leader and a helper: one version of the shares, three keys at most, none after a no", async (t) => {
+  const raw = crypto.getRandomValues(new Uint8Array(32));
+  const bodies = [];
+  let reply = [503, ""];
+  const server = createServer(async (request, response) => {
+    const parts = [];
+    for await (const part of request) parts.push(part);
+    assert.ok(!("user-agent" in request.headers));
+    if (request.method == "POST") {
+      bodies.push(Buffer.concat(parts).toString("hex"));
+      const [status, content] = reply;
+      response.writeHead(status, { "Content-Type": "application/ppm-dap;message=upload-errors" }).end(content);
+    } else response.end(Buffer.concat([Buffer.of(0, 41, window % 256, 0, 32, 0, 1, 0, 1, 0, 32), raw]));
+  });
+  await new Promise((resolve) => server.listen(0, resolve));
+  t.after(() => server.close());
+  const { port } = server.address();
+  const to = `http://127.0.0.1:${port}`;
+  const plan = sharedPlan(to, `http://localhost:${port}`);
+  let now = 20_000 * DAY;
+  let window = 20_001;
+  const home = join(mkdtempSync(join(tmpdir(), "shoal-")), "telemetry");
+  const tool = await openTelemetry({ tool: "tool", plan, to, limit: 100, folder: home, environ: {}, ask: false, now: () => now });
+  const folder = agreementFolder(home, agreementText(JSON.stringify(plan), to, "100"));
+  const run = () => work({ tool: "tool", home, folder, environ: {}, now: () => now });
+  const shares = () => readdirSync(folder).filter((name) => name.startsWith("shares."));
+  await tool.record({ used: "a" });
+  assert.match(await tool.command("on"), new RegExp(`To: ${to} and http://localhost:${port}`));
+  now += DAY;
+  for (let time = 0; time < 3; time++, now += 3600) await run();
+  assert.equal(bodies.length, 3);
+  assert.equal(new Set(bodies).size, 1);
+  reply = [200, Buffer.concat([Buffer.alloc(16), Buffer.of(11)])]; // outdated_config
+  for (let time = 0; time < 5; time++, now += 3600) await run();
+  assert.equal(new Set(bodies).size, 3);
+  assert.match(await tool.command("status"), /0 waiting, 1 expired/);
+  assert.deepEqual(shares(), []);
+  await tool.record({ used: "b" });
+  now = 20_002 * DAY;
+  window = 20_002;
+  reply = [503, ""];
+  await run();
+  assert.equal(shares().length, 1);
+  await tool.command("off");
+  assert.deepEqual(shares(), []);
 });
 
 test("memory: the same answer has the same permanent flips, and any number of windows", async (t) => {

@@ -68,7 +68,7 @@ class DetectableEffect:
 
 
 @dataclass(frozen=True)
-class _Comparison:
+class _ComparedArms:
     """The widest comparison of an arm with control, at a share of control and an effect."""
 
     survey: Survey
@@ -124,11 +124,11 @@ class _Comparison:
         return found
 
 
-def _comparison(survey: Survey, arm: str | None, level: float, power: float) -> _Comparison:
+def _comparison(survey: Survey, arm: str | None, level: float, power: float) -> _ComparedArms:
     check_level(level)
     if not 0 < check_number("power", power) < 1:
         raise InputError(f"power must be strictly between 0 and 1, got power={power}.")
-    return _Comparison(survey, arm_of(survey, arm), level, power)
+    return _ComparedArms(survey, arm_of(survey, arm), level, power)
 
 
 def _check_share(share: float) -> None:

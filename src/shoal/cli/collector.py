@@ -1,4 +1,4 @@
-"""`shoal collector`: commands for the operator of a collector, an analyzer or a relay."""
+"""`shoal collector`: commands for the operator of a collector or of another party."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from shoal.server.doctor import Finding
     from shoal.server.storage.recovery import Restoration
+    from shoal.server.storage.schema import Schema
 
 _Role = Literal["app", "relay", "viewer", "analyst", "admin"]
 _CONSOLE_URL = opt("Address of the console, if it is elsewhere.", "URL")
@@ -178,6 +179,15 @@ def revoke(admin: Any = _ADMIN, token_id: str = arg("TOKEN_ID")) -> out.Result:
     return out.Result({"revoked": token_id}, f"Token {token_id} is revoked.")
 
 
+def _schemas() -> tuple[Schema, ...]:
+    """Return the tables of all services."""
+    from shoal.server.aggregation.schema import AGGREGATOR
+    from shoal.server.relay.schema import RELAY
+    from shoal.server.storage.schema import COLLECTOR
+
+    return (COLLECTOR, RELAY, AGGREGATOR)
+
+
 @cli.command("shoal collector backup collector shoal.backup", group=collector)
 def backup(
     data: Path = cli.DATA,
@@ -191,10 +201,8 @@ def backup(
     the collector, even a changed backup. Keep the SHA-256 elsewhere, for restore --digest.
     """
     from shoal.server.core.backup import back_up, backup_digest
-    from shoal.server.relay.schema import RELAY
-    from shoal.server.storage.schema import COLLECTOR
 
-    backup = back_up(data, target, schemas=(COLLECTOR, RELAY), url=database)
+    backup = back_up(data, target, schemas=_schemas(), url=database)
     digest = backup_digest(backup)
     text = f"Backup written to {backup}\nSHA-256 {digest}"
     return out.Result({"backup": str(backup), "sha256": digest}, text)
@@ -231,7 +239,8 @@ def restore(
 
     DATA is a new folder. Never start the backed-up collector again. A report must not be counted in
     two crowds, so a restore discards crowds that were open, closes plans without a window, and lets
-    the other plans accept reports from the window after the next.
+    the other plans accept reports from the window after the next. A party of several runs shoal
+    parties setup in DATA again, with its role and url, and gives the others its new public file.
 
     A damaged backup does not match its signature and is refused. The backup contains the key that
     signed it, so compare the printed key with the one your devices pin, and pass the SHA-256 that
@@ -273,7 +282,7 @@ def rotate(
 ) -> out.Result:
     """Change the signing key, with an overlap.
 
-    Works for the folder of a collector, an analyzer or a relay; stop it first. During the overlap
+    Works for the folder of every service; stop it first. During the overlap
     the old and the new key both sign. Ship the new key to devices meanwhile: afterwards the old key
     is destroyed, and devices that still pin it refuse all documents. If someone else may have the
     old key, end the overlap with --end as soon as you can.
@@ -320,14 +329,13 @@ def renew(data: Path = cli.DATA, database: str = _DATABASE) -> out.Result:
     """Make new keys for a restored PostgreSQL database.
 
     For a database that was restored from a backup of the server, or whose crowd-key is lost on all
-    collectors or relays. Stop all of them first. Open crowds are discarded, and at relays
-    those that have not been forwarded; plans without a window are closed, and the others accept
-    reports from the window after the next. DATA gets a new crowd-key; copy it to the other folders.
+    services that share it. Stop all of them first. Open crowds are discarded, and complete ones
+    that a relay has not forwarded, or that were not collected from a leader and a helper. Plans
+    without a window are closed, and the others accept reports from the window after the next. DATA
+    gets a new crowd-key; copy it to the other folders.
     """
-    from shoal.server.relay.schema import RELAY
     from shoal.server.storage.postgres import renew
-    from shoal.server.storage.schema import COLLECTOR
 
-    restoration = renew(data, database, (COLLECTOR, RELAY))
+    restoration = renew(data, database, _schemas())
     text = f"A new key is in {data / 'crowd-key'}; copy it to the other folders."
     return _restored(restoration, {}, [text])

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.rule import Rule
 
     from shoal.lab.demo import Demonstration
-    from shoal.lab.parties_demo import TwoParties
+    from shoal.lab.parties_demo import SharedCrowd, TwoParties
 
 SURVEY = Survey(
     "browser (a demonstration)",
@@ -46,16 +46,21 @@ def demo(
     report: cli.OutFile = opt(
         "Write the report page to this file.", default=Path("shoal-demo.html")
     ),
-    parties: bool = opt("Show a relay and an analyzer instead."),
+    parties: bool = opt("Show several parties instead."),
+    deployment: Literal["relay", "leader"] = opt(
+        "With --parties: a relay and an analyzer, or a leader, a helper and an analyst (DAP).",
+        default="relay",
+    ),
     web: bool = opt("Open a page with the survey, and answer it yourself."),
     no_open: bool = opt("Open no browser."),
 ) -> out.Result | None:
     """Show the whole path in a minute, on this machine.
 
     A collector starts, simulated devices send their reports to it over HTTP, and the crowd's report
-    page is written. With --parties, reports are encrypted for an analyzer and sent to a relay. With
-    --web, you answer in the browser and watch the others fill your crowd, until Ctrl-C. The seed
-    decides who answers what; the flips are random each time.
+    page is written. With --parties, reports are encrypted for an analyzer and sent to a relay, or
+    split into secret shares for a leader and a helper. With --web, you answer in the browser and
+    watch the others fill your crowd, until Ctrl-C. The seed decides who answers what; the flips are
+    random each time.
     """
     from shoal.planning.plan import plan
 
@@ -63,7 +68,9 @@ def demo(
     if parties and web:
         raise InputError("--parties and --web are two demonstrations; name one of them.")
     if parties:
-        return _parties(users, seed, as_json)
+        return (_parties if deployment == "relay" else _shares)(users, seed, as_json)
+    if deployment != "relay":
+        raise InputError("--deployment needs --parties.")
     made = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
     if not web:
         return _collector(made, seed, report, as_json)
@@ -278,6 +285,69 @@ def show_parties(shown: TwoParties) -> out.Pieces:
         " as long as the relay does not tell it who sent which report. Here one operator runs both"
         f" and sees each report: only the local epsilon of {text_up(plan.local_epsilon, 3)} holds."
         f" A count is off by {text_near(certify(plan).sigma, 3)} people (one sigma)."
+    )
+
+
+def _shares(users: int, seed: int, as_json: bool) -> out.Result:
+    """Send shares of simulated devices' reports to a leader and a helper, and collect the sums."""
+    from shoal.lab.parties_demo import demonstrate_shares
+
+    if not as_json:
+        begin = (
+            "A leader, a helper and an analyst start on this machine, as three processes, set up"
+            f" with shoal parties setup --both --role leader ({ONE_OPERATOR}). In production, each"
+            f" runs on a machine of an organization of its own. {users:,} devices flip their bits,"
+            " split each report into two random shares with a proof, encrypt one for the leader"
+            " and one for the helper, and send both to the leader ..."
+        )
+        out.show([_rule("1. Three parties"), begin])
+    with out.progress("devices send", users) as advance:
+        shown = demonstrate_shares(SURVEY, users, seed=seed, progress=advance)
+    more = {"plan": shown.plan.id, "request_bytes": len(shown.request)}
+    document = shown.estimates | more | {"before_complete": shown.early}
+    return out.Result(document, show_shares(shown))
+
+
+def show_shares(shown: SharedCrowd) -> out.Pieces:
+    from shoal.planning.certificate import certify, check_promise
+
+    plan, users = shown.plan, shown.plan.reports_needed
+    label, row = next(iter(next(iter(shown.estimates["questions"].values())).items()))
+    share = shown.request[-_SHOWN_BYTES:].hex(" ", 2)
+    yield _rule("2. The view of each party")
+    rows = [
+        ("who sent", f"the address of each of {users:,} devices", "the leader", "the leader"),
+        (
+            "received",
+            f"{users:,} uploads of {len(shown.request):,} bytes, all equally long",
+            "the other share of each report, from the leader",
+            "two sums for the whole crowd",
+        ),
+        (
+            "can read",
+            f"one share, random bytes: {share} ...",
+            "one share, random bytes",
+            f"the counts of bits, from which {label} is estimated at {round(row['count']):,}",
+        ),
+        ("whether a report is well-formed", "yes, by the proof", "yes, by the proof", "no"),
+        ("who gave which answer", "no", "no", "no"),
+    ]
+    views = out.table(["", "the leader", "the helper", "the analyst"], rows, left=4)
+    for column, ratio in zip(views.columns, (2, 3, 3, 3), strict=True):
+        column.ratio = ratio
+    yield views
+    yield (
+        f"With one report missing, the analyst's console was asked for the estimates and answered"
+        f" {shown.early}: a batch has exactly one crowd, and is collected once."
+    )
+    yield _rule("3. The crowd")
+    yield out.table(["", "truth", "estimate", "low", "high"], _estimate_rows([shown.estimates]))
+    yield (
+        f"\n{check_promise(plan).in_words}. With separate operators it holds against the analyst"
+        " and either of leader and helper together, as long as the other one is honest. Here one"
+        " operator runs all and can put every report together: only the local epsilon of"
+        f" {text_up(plan.local_epsilon, 3)} holds. A count is off by"
+        f" {text_near(certify(plan).sigma, 3)} people (one sigma)."
     )
 
 

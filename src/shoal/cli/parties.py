@@ -157,8 +157,8 @@ def _show(agreements: list[Agreement], *first: str) -> list[out.Plain]:
     if last.missing:
         who = " and of the ".join(last.missing)
         lines += [
-            f"\nNext: give the public file to the operator of the {who}, and read",
-            "them the fingerprint by telephone. When you have their public file:",
+            f"\nNext: give the public file to the operator of the {who},",
+            "and read them the fingerprint by telephone. When you have their public file:",
             f"shoal parties setup --data {last.folder} --other FILE",
         ]
     else:

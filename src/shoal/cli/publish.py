@@ -159,8 +159,8 @@ def site(
     It is the site that `shoal serve --public-results` serves, as files with relative links, for
     GitHub Pages or any web server. The releases come from tallies with their plans, or from a
     collector. Run it again with all releases to add some: pages of a release that were written stay
-    as they are, and those of a release that is no longer given are removed. Files that it did not
-    write are not touched.
+    as they are, and those of a release that is no longer given, or no longer public, are removed.
+    Files that it did not write are not touched.
     """
     from shoal.reports.site import check_public, read_manifest, site_pages, write_pages
 
@@ -183,11 +183,15 @@ def site(
     pages = site_pages(releases, url) | {".nojekyll": lambda: b""}
     change = write_pages(output, pages, {one.key: one.day for one in releases})
     document = {"index": str(output / "index.html"), "releases": len(releases), **vars(change)}
-    text = (
+    lines = [
         f"{len(releases)} release{'s' * (len(releases) != 1)}: {len(change.written)} files written,"
-        f" {len(change.removed)} removed\nwritten to {output / 'index.html'}"
-    )
-    return out.Result(document, text)
+        f" {len(change.removed)} removed",
+        f"written to {output / 'index.html'}",
+    ]
+    if not releases:
+        lines.append("No plan of the collector is public and has a release, so the site is empty.")
+        lines.append("To make a plan public, use the console or shoal collector public.")
+    return out.Result(document, "\n".join(lines))
 
 
 def _today() -> str:
@@ -219,11 +223,6 @@ def _of_collector(console: ConsoleClient) -> Iterator[SiteRelease]:
     from shoal.reports.site import SiteRelease
 
     public = [one["id"] for one in console.ask("GET", "/v1/plans")["plans"] if one["public"]]
-    if not public:
-        raise InputError(
-            "no plan of the collector is public; make one public in the console, or with shoal"
-            " collector public."
-        )
     for plan_id in public:
         path = f"/v1/plans/{plan_id}"
         plan = Plan.from_json(console.ask("GET", path)["plan"])

@@ -6,11 +6,11 @@ import ast
 import importlib
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -18,9 +18,11 @@ from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import arg, opt
 from shoal.device.telemetry import Telemetry
+from shoal.device.telemetry.describe import Terms
 from shoal.errors import AnswerError, InputError, ShoalError, require
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Date, Number, Question, Text
+from shoal.support.checks import is_loopback
 
 if TYPE_CHECKING:
     from shoal.device.telemetry.log import LoggedRequest
@@ -148,69 +150,31 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
     """Send one report of a tool's telemetry to a collector that exists for this only."""
     from shoal.device.telemetry import commands
     from shoal.device.telemetry.consent import Consent
-    from shoal.device.telemetry.describe import Terms
-    from shoal.device.telemetry.past import windows_until_report
-    from shoal.device.telemetry.worker import TelemetryWorker
     from shoal.lab.demo import running_collector
     from shoal.lab.services import scratch_folder
+    from shoal.lab.tool_users import ToolUser
 
-    terms = Terms.read(subject.agreement())
-    plan, tool = terms.plan, subject.tool
+    plan = Terms.read(subject.agreement()).plan
     if plan.parties is not None:
-        raise InputError("this plan needs a relay and an analyzer; see shoal demo --parties.")
+        needed = " and the ".join(plan.parties.origins)
+        raise InputError(f"this plan needs the {needed}, and the trial has one collector.")
     recorded = _given(plan, answers) if answers else _made_up(plan, recorded=True)
     with scratch_folder() as folder, running_collector(folder, plan) as urls:
-        # Ages are reported at once, everything else when its windows are over.
-        passed = 0 if plan.survey.has_ages else windows_until_report(plan) * terms.window
-        moment = [time.time() - passed]
-
-        def run() -> Telemetry:
-            return Telemetry(
-                tool,
-                plan=plan,
-                to=urls["public"],
-                limit=terms.limit,
-                why=subject.why,
-                translations=subject.translations,
-                environ=os.environ | dict.fromkeys(_silenced(tool), ""),
-                folder=str(folder / "person"),
-                clock=lambda: moment[0],
-            )
-
-        def work(run_of_tool: Telemetry) -> None:
-            for agreed in (folder / "person").glob("*/agreed"):
-                environ, clock = run_of_tool.environ, run_of_tool.clock
-                worker = TelemetryWorker(
-                    tool, folder / "person", agreed.parent.name, environ, clock
-                )
-                worker.work()
-
-        first = run()
+        user = ToolUser(subject, urls["public"], folder / "person")
+        first = user.run()
         consent = Consent(first, sys.stdout)
         prompt = f"{consent.text()}\n\n{consent.details()}"
-        first.turn_on()
-        tried = run()
-        for arm in plan.survey.arms:
-            tried.arm(arm.name)
-        tried.record(**recorded)
-        moment[0] += passed
-        work(run())
-        sent = commands.requests(run())
-        work(run())
-        last = run()
-        again = len(commands.requests(last)) - len(sent)
+        user.use(recorded)
+        sent = user.requests()
+        user.send()
+        last = user.run()
+        again = len(user.requests()) - len(sent)
         if not sent:
             raise ShoalError(f"nothing was sent: {last.problem or first.problem}")
         shown = commands.show(last)
         (status,) = (one for one in commands.status(last).splitlines() if "Reports: " in one)
-        return _Trial(tool, plan, prompt, recorded, sent, shown, status, again, last.problem)
-
-
-def _silenced(tool: str) -> Iterator[str]:
-    """Yield the variables that turn telemetry off: here a person asked to see it."""
-    from shoal.device.telemetry.environment import CI_VARIABLES, switch_name
-
-    yield from (*CI_VARIABLES, "DO_NOT_TRACK", switch_name(tool))
+        tool, problem = subject.tool, last.problem
+        return _Trial(tool, plan, prompt, recorded, sent, shown, status, again, problem)
 
 
 def _given(plan: Plan, answers: tuple[str, ...]) -> dict[str, Any]:
@@ -239,6 +203,46 @@ def _example(question: Question) -> object:
     if isinstance(question, Date):
         return "2026-01-01"
     return "example" if isinstance(question, Text) else question.labels[0]
+
+
+@cli.command(
+    "shoal telemetry simulate mytool.cli:telemetry \\\n    --collector http://127.0.0.1:8400",
+    group=telemetry,
+)
+def simulate(
+    source: _Source,
+    collector: str = opt("Public address of the collector, on this machine.", "URL"),
+    people: int | None = opt(
+        "How many people.  [default: the plan's crowd]", "N", type=click.IntRange(1, 1_000_000)
+    ),
+    seed: int = opt("Seed of the simulated answers.", default=2017),
+) -> out.Result:
+    """Let simulated people use a tool, and send their reports to a collector.
+
+    Each of them says yes, uses the tool, and sends one report when the window is over, with the
+    code that real users run. The seed decides who answers what; the flips are random each time.
+    A collector cannot tell these reports from real ones, so it must run on this machine: give it a
+    folder that you delete afterwards.
+    """
+    from shoal.lab.tool_users import send_crowd
+
+    host = urlsplit(collector).hostname
+    if host is None or not is_loopback(host):
+        raise InputError(
+            f"--collector must be an address of this machine, such as http://127.0.0.1:8400, got"
+            f" {collector!r}: simulated reports would be counted as those of people."
+        )
+    subject = source.load()
+    plan = Terms.read(subject.agreement()).plan
+    if people is None:
+        if plan.crowd_size is None:
+            raise InputError("the plan has no crowd; say how many people, with --people.")
+        people = plan.reports_needed
+    with out.progress("people send", people) as advance:
+        send_crowd(subject, collector, people, seed=seed, progress=advance)
+    document = {"tool": subject.tool, "plan": plan.id, "to": collector, "people": people}
+    text = f"{people:,} simulated people used {subject.tool}. Each sent a report to {collector}."
+    return out.Result(document, text)
 
 
 @cli.command("shoal telemetry docs mytool.cli:telemetry", group=telemetry)
@@ -279,7 +283,6 @@ def docs(
 def _facts(subject: Telemetry) -> TelemetryFacts:
     """Collect what the documents say: the device's own sentences, and a worked example."""
     from shoal.device.telemetry.describe import (
-        Terms,
         asked_in_words,
         odds_factor,
         often,
@@ -342,7 +345,6 @@ def _worked_example(plan: Plan) -> WorkedExample:
 
 def _in_code(source: str, subject: Telemetry) -> Iterator[str]:
     """Yield what a tool's code records otherwise than the plan asks, one sentence each."""
-    from shoal.device.telemetry.describe import Terms
     from shoal.device.telemetry.worker import check_answers
 
     module, _, name = source.partition(":")

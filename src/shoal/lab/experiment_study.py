@@ -164,8 +164,8 @@ def experiment_study(
     >>> done = experiment_study(
     ...     repetitions=200, people=[2000], shares=[0.1], statistics=["difference"], seed=1
     ... )
-    >>> [(one.view, round(one.width, 1)) for one in done.cases]
-    [('counts', 2.0), ('reports', 5.2)]
+    >>> [(one.view, one.effect > 0, round(one.width, 1)) for one in done.cases[::2]]
+    [('counts', False, 1.3), ('reports', False, 3.5)]
     """
     check_integer("repetitions", repetitions, lowest=2, highest=10**7)
     check_integer("looks", looks, lowest=1, highest=10_000)

@@ -1,8 +1,7 @@
-"""Two parties on one machine: a relay, an analyzer, thousands of devices, and their views.
+"""Parties on one machine, thousands of devices, and the view of each party.
 
-Relay and analyzer are those of `shoal relay` and `shoal analyzer`, each in a process of its own,
-with a folder that `shoal parties setup --both` made. Every device encrypts its report for the
-analyzer and sends it to the relay.
+The parties are a relay and an analyzer, or a leader, a helper and an analyst. Each is the service
+of its command in a process of its own, with a folder that `shoal parties setup --both` made.
 """
 
 from __future__ import annotations
@@ -59,50 +58,116 @@ def demonstrate_parties(
     survey: Survey, users: int, *, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> TwoParties:
     """Plan for counts with two parties, collect one crowd through them, and look at it."""
-    addresses = {role: f"127.0.0.1:{free_port()}" for role in ("relay", "analyzer")}
-    urls = {role: f"http://{address}" for role, address in addresses.items()}
-    relay_url, analyzer_url = urls.values()
-    plan = make_plan(
-        survey,
-        crowd_size=users,
-        epsilon="1",
-        delta="1e-6",
-        view="counts",
-        relay=relay_url,
-        analyzer=analyzer_url,
-    )
-    people = list(made_up_people(survey, plan.reports_needed, seed))
-    with scratch_folder() as data, devices_folder() as devices:
-        words = ["parties", "setup", "--both", "--data", str(data), "--json"]
-        made = json.loads(run_command(*words, *(f"--url={url}" for url in urls.values())))
-        signing_key = made["analyzer"]["own"]["signing_key"]
-        plan_file = data / "plan.json"
-        plan.write(plan_file)
-        relay, analyzer = (
-            [role, "--public", address, "--console", "127.0.0.1:0", str(plan_file)]
-            for role, address in addresses.items()
-        )
+    stage = _Stage(survey, users, "relay", "analyzer")
+    with scratch_folder() as data:
+        keys = stage.set_up(data)
+        analyzer = stage.words("analyzer", "--honest", "all")
         with (
-            running("analyzer", [*analyzer, "--honest", "all"], data / "analyzer") as read,
-            running("relay", relay, data / "relay") as relayed,
+            running("analyzer", analyzer, data / "analyzer") as read,
+            running("relay", stage.words("relay"), data / "relay") as relayed,
         ):
-            _wait_for(relayed["public"], f"/v1/plans/{plan.id}/crowd-key?window=0", "")
-            sent: list[bytes] = []
-            guard = Lock()
-
-            def send(answer: Answer, folder: Path, over: Event) -> None:
-                transport = _Watched(relayed["public"], signing_key, sent, guard)
-                send_one(plan.id, answer, transport, folder, over, one_operator=True)
-
-            *most, last = people
-            send_all(most, send, devices, progress)
+            _wait_for(relayed["public"], f"/v1/plans/{stage.plan.id}/crowd-key?window=0", "")
             token = (data / "analyzer" / "admin-token").read_text("utf-8").strip()
-            crowd = f"/v1/plans/{plan.id}/crowds/1/estimates"
-            early, _ = console_get(read["console"], crowd, token)
+            reader = (read["console"], token)
+            story = stage.play(relayed["public"], keys["analyzer"], reader, seed, progress)
+    return TwoParties(stage.plan, *story)
+
+
+@dataclass(frozen=True)
+class SharedCrowd:
+    """One crowd that went through a leader and a helper to an analyst.
+
+    `request` is what the leader received from one device, `early` the status that the analyst's
+    console answered about the crowd while it was one report short.
+    """
+
+    plan: Plan
+    estimates: dict[str, Any]
+    request: bytes
+    early: int
+
+
+def demonstrate_shares(
+    survey: Survey, users: int, *, seed: int, progress: Callable[[int], None] = lambda done: None
+) -> SharedCrowd:
+    """Plan for a leader and a helper, collect one crowd from them, and look at it."""
+    stage = _Stage(survey, users, "leader", "helper", window="1w")
+    with scratch_folder() as data:
+        keys = stage.set_up(data, "--role", "leader", analyst="http://127.0.0.1:1")
+        collect = [*("collect", "--honest", "all", "--console", "127.0.0.1:0"), str(stage.file)]
+        with (
+            running("helper", stage.words("helper"), data / "helper"),
+            running("leader", stage.words("leader"), data / "leader") as led,
+            running("analyst", [*collect, "--collect-seconds", "1"], data / "analyst") as read,
+        ):
+            token = (data / "analyst" / "admin-token").read_text("utf-8").strip()
+            story = stage.play(
+                led["public"], keys["leader"], (read["console"], token), seed, progress
+            )
+    return SharedCrowd(stage.plan, *story)
+
+
+class _Stage:
+    """A plan for two parties on free ports of this machine, and what happens with it."""
+
+    def __init__(self, survey: Survey, users: int, first: str, second: str, **more: Any) -> None:
+        self._addresses = {role: f"127.0.0.1:{free_port()}" for role in (first, second)}
+        self._urls = {role: f"http://{address}" for role, address in self._addresses.items()}
+        self.plan = make_plan(
+            survey,
+            crowd_size=users,
+            epsilon="1",
+            delta="1e-6",
+            view="counts",
+            **more | self._urls,
+        )
+        self.file = Path()
+
+    def set_up(self, data: Path, *options: str, **others: str) -> dict[str, str]:
+        """Set up the parties' folders and write the plan; return the parties' signing keys."""
+        urls = [f"--url={url}" for url in (self._urls | others).values()]
+        words = ["parties", "setup", "--both", *options, "--data", str(data), "--json"]
+        made = json.loads(run_command(*words, *urls))
+        self.file = data / "plan.json"
+        self.plan.write(self.file)
+        return {role: made[role]["own"]["signing_key"] for role in self._urls}
+
+    def words(self, role: str, *more: str) -> list[str]:
+        """Return the command of a party."""
+        address = ("--public", self._addresses[role], "--console", "127.0.0.1:0")
+        return [role, *address, *more, str(self.file)]
+
+    def play(
+        self,
+        url: str,
+        key: str,
+        reader: tuple[str, str],
+        seed: int,
+        progress: Callable[[int], None],
+    ) -> tuple[dict[str, Any], bytes, int]:
+        """Let all devices send to a party, and read the crowd at a console with a token.
+
+        Returns the estimates beside the truth, the first request, and the status of an answer
+        about the crowd while it was one report short.
+        """
+        people = list(made_up_people(self.plan.survey, self.plan.reports_needed, seed))
+        sent: list[bytes] = []
+        guard = Lock()
+
+        def send(answer: Answer, folder: Path, over: Event) -> None:
+            transport = _Watched(url, key, sent, guard)
+            send_one(self.plan.id, answer, transport, folder, over, one_operator=True)
+
+        console, token = reader
+        crowd = f"/v1/plans/{self.plan.id}/crowds/1/estimates"
+        *most, last = people
+        with devices_folder() as devices:
+            send_all(most, send, devices, progress)
+            early, _ = console_get(console, crowd, token)
             send(last, devices / "last", Event())
             progress(1)
-            estimates = _wait_for(read["console"], crowd, token)
-    return TwoParties(plan, with_truth(estimates, people), sent[0], early)
+            estimates = _wait_for(console, crowd, token)
+        return with_truth(estimates, people), sent[0], early
 
 
 def _wait_for(url: str, path: str, token: str) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def dap_noise(
     if reason is None and neighbours == "add-remove":
         reason = "their theorem is about replace: the number of reports is public."
     if reason is None:
-        flips = _Flips(numbers, size, ones, batch, max_weight)
+        flips = _ClientFlips(numbers, size, ones, batch, max_weight)
         clients = flips.for_eps0(eps0, wanted) if eps0 is not None else flips.for_(epsilon, wanted)
     elif eps0 is not None:
         raise InputError(f"with eps0= clients flip bits, but {reason}")
@@ -266,7 +266,7 @@ def _check_parameters(vdaf: Vdaf, given: dict[str, int | None]) -> None:
 
 
 @dataclass(frozen=True)
-class _Flips:
+class _ClientFlips:
     """The flips of a batch of vectors with at most `ones` ones, two of which differ in so many."""
 
     differing: int

@@ -111,7 +111,7 @@ def plan_with_memory(
             " a cohort that a device keeps splits the crowd. Plan text without memory."
         )
     relayed, shared = (relay, analyzer, messages), (leader, helper, max_weight)
-    deployed = Deployment.of(survey, view, relayed, shared)
+    deployed = Deployment.of(survey, view, relayed, shared, window)
     left = deployed.left(float(delta_text))
     least = Fraction(deployed.bound.q(crowd_size, float(epsilon_text), left))
     q2 = _rounded_up(exact_fraction((1 - (1 - 2 * float(least)) ** share) / 2))
@@ -128,8 +128,7 @@ def plan_with_memory(
         memory = Memory(candidate, q2)
         if candidate.is_blind or memory.q.is_blind:
             break
-        layers = {"window": window, "memory": memory}
-        plan = deployed.draft(memory.q, crowd_size, epsilon_text, delta_text, **layers)
+        plan = deployed.draft(memory.q, crowd_size, epsilon_text, delta_text, memory=memory)
         if shortfall(plan) <= 0:
             check_strength(plan, accept_weak_promise)
             return plan

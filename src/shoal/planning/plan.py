@@ -150,7 +150,7 @@ def plan(
             raise InputError(f"{name} is part of a {kind} promise, not of a {promise} one.")
     check_one_of("promise", promise, PROMISES)
     relayed, shared = (relay, analyzer, messages), (leader, helper, max_weight)
-    deployed = Deployment.of(survey, view, relayed, shared)
+    deployed = Deployment.of(survey, view, relayed, shared, window)
     if promise == "proven":
         draft = _proven(deployed, flip, crowd_size, texts, _floor(survey, flip, local_epsilon))
     elif view != "reports" or local_epsilon is not None:
@@ -240,12 +240,15 @@ class Deployment:
     view: View
     parties: Parties | Aggregators | None
     max_weight: int | None
+    window: int | None = None
 
     @classmethod
-    def of(cls, survey: Survey, view: View, relayed: Wish, shared: Wish) -> Deployment:
+    def of(
+        cls, survey: Survey, view: View, relayed: Wish, shared: Wish, window: int | None
+    ) -> Deployment:
         check_one_of("view", view, VIEWS)
         if relayed == shared == _NO_PARTIES:
-            return cls(survey, view, None, None)
+            return cls(survey, view, None, None, window)
         if _NO_PARTIES not in (relayed, shared):
             raise InputError("give a relay and an analyzer, or a leader and a helper, not both.")
         kind: type[Parties | Aggregators] = Parties if shared == _NO_PARTIES else Aggregators
@@ -262,9 +265,11 @@ class Deployment:
                 if kind is Aggregators
                 else "with view reports a report is one message; messages are for counts."
             )
+        if kind is Aggregators and window is None and not survey.retention:
+            raise InputError("a leader and a helper need window=, such as '1w'.")
         if limit is not None:
             check_integer(most, limit, lowest=1, highest=survey.bits)
-        return cls(survey, view, kind(one, other), limit)
+        return cls(survey, view, kind(one, other), limit, window)
 
     @property
     def _chooses_weight(self) -> bool:
@@ -296,8 +301,16 @@ class Deployment:
         parties = self.parties
         if parties is not None and weight is not None:
             parties = parties.with_limit(weight)
-        promise = Promise("proven", epsilon, delta)
-        return Plan(self.survey, q, promise, crowd, view=self.view, parties=parties, **more)
+        return Plan(
+            self.survey,
+            q,
+            Promise("proven", epsilon, delta),
+            crowd,
+            window=self.window,
+            view=self.view,
+            parties=parties,
+            **more,
+        )
 
 
 def _local(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
@@ -440,6 +453,7 @@ def _checked(draft: Plan) -> Plan:
         delta=draft.promise.delta,
         eta=draft.promise.eta,
         promise=kind,
+        window=draft.window,
         view=draft.view,
         accept_weak_promise=True,
         **origins,

@@ -210,7 +210,7 @@ def _aggregators(certificate: Certificate, epsilon: float, proven: float) -> lis
     return [
         Observer("collector", counts, epsilon, proven, "theorem", f"{batch}. {prio3}"),
         _shared("leader", "who sends, when, and one of two shares of each report", alone),
-        _shared("helper", "the other share of each report, not who sent it", alone),
+        _shared("helper", "the other share of each report, and who fetches its keys, when", alone),
         Observer("aggregator + collector (OAMC)", pooled, epsilon, proven, "theorem", pool),
         _with_fakes(certificate, epsilon, "aggregator + collector + clients (OAMC)", pooled),
         _alone(

@@ -299,6 +299,11 @@ class Plan(Displayed):
         if isinstance(self.parties, Aggregators):
             if self.view == "reports":
                 raise PlanError("a leader and a helper need view counts: nobody sees a report.")
+            if self.window is None and not self.survey.retention:
+                raise PlanError(
+                    "a plan with a leader and a helper needs a window, such as a week: their keys,"
+                    " and which reports they have counted, are forgotten with it."
+                )
             if self.parties.max_weight > self.bits:
                 raise PlanError(f"max_weight of a report of {self.bits} bits is at most that.")
         elif self.view == "reports" and self.messages != 1:

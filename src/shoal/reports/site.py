@@ -373,8 +373,10 @@ class _Badge(NamedTuple):
             told = f"{self.name}: {value}"
         else:
             row = estimates["questions"][self.question.name][self.option]
-            value = count_text(row, estimates["reports"])
-            told = f"{self.name}: {value} of {estimates['reports']:,} {unit}"
+            value, told = count_text(row, estimates["reports"]), f"{self.name}: not known"
+            if value != "not known":
+                value = f"{value} of {estimates['reports']:,}"
+                told = f"{self.name}: {value} {unit}"
         value += f" ({SIMULATED})" if estimates["simulated"] else ""
         level = f"{estimates['level'] * 100:.6g} %"
         return badge(self.name, value, f"{told} ({heading}, {release.label}, interval at {level})")

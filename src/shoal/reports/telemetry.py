@@ -18,7 +18,7 @@ from shoal.errors import InputError
 from shoal.planning.certificate import certify
 from shoal.planning.threats import single_report, what_holds
 from shoal.protocol.flip_probability import EXACT, local_epsilon
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Aggregators, Plan
 from shoal.reports.page import environment
 from shoal.reports.protection import observer_rows
 from shoal.support.files import write_text
@@ -71,8 +71,18 @@ class TelemetryFacts:
     example: WorkedExample
 
     @property
-    def host(self) -> str:
-        return self.to.partition("://")[2].partition("/")[0]
+    def aggregators(self) -> Aggregators | None:
+        """The leader and the helper of the plan, if it has them."""
+        return self.plan.parties if isinstance(self.plan.parties, Aggregators) else None
+
+    @property
+    def recipients(self) -> list[str]:
+        """The addresses that reports, or shares of them, go to."""
+        return [self.to] if self.aggregators is None else [*self.aggregators.origins.values()]
+
+    @property
+    def hosts(self) -> list[str]:
+        return [one.partition("://")[2].partition("/")[0] for one in self.recipients]
 
     @property
     def q(self) -> str:
@@ -120,6 +130,7 @@ class TelemetryFacts:
     def label(self) -> list[tuple[str, str]]:
         """The rows of the privacy label."""
         plan = self.plan
+        sees = "the operator sees" if len(self.hosts) == 1 else "the operators of both see"
         reports = "" if self.max_reports is None else f"at most {self.max_reports:,} reports; "
         total = (
             "no limit: the local epsilons of all reports add up"
@@ -135,7 +146,7 @@ class TelemetryFacts:
         return [
             ("Consent", "off until you say yes; off in CI and with DO_NOT_TRACK=1"),
             ("Questions", ", ".join(name for name, _ in self.asked)),
-            ("Sent", f"{self.often}, {plan.bits} bits, to {self.host}"),
+            ("Sent", f"{self.often}, {plan.bits} bits, to {' and '.join(self.hosts)}"),
             ("Noise", f"your device flips each bit with probability {self.q}"),
             (
                 "One report",
@@ -144,7 +155,7 @@ class TelemetryFacts:
             ),
             *([] if self.warning is None else [("Warning", self.warning)]),
             ("All reports", total),
-            ("Identifiers", "none; the operator sees network addresses"),
+            ("Identifiers", f"none; {sees} network addresses"),
             ("Published", published),
             ("Stop", f"{self.tool} telemetry off"),
         ]
@@ -206,6 +217,8 @@ def conditions(facts: TelemetryFacts) -> Iterator[Condition]:
         + (
             "The collector sees each report with a network address"
             if plan.parties is None
+            else "A leader and a helper that collude see each report with a network address"
+            if facts.aggregators is not None
             else "A relay and an analyzer that collude see each report with a network address"
         )
         + f"; against that, only the local epsilon of {facts.epsilon} holds.",
@@ -239,7 +252,7 @@ def conditions(facts: TelemetryFacts) -> Iterator[Condition]:
     yield Condition(
         "Recommended: data are kept for at most 25 months, and the periods are reviewed.",
         yours,
-        "The collector keeps no reports; releases are kept for as long as you decide.",
+        "No report is kept once it is counted; releases are kept for as long as you decide.",
     )
     yield Condition(
         "A person can object easily.",

@@ -95,7 +95,7 @@ EXPECTED: list[tuple[Message, str]] = [
     ),
     (COLLECTION, COLLECTION_HEX),
     (
-        dap.CollectionJobResp(1000, dap.Interval(16595440, 1), CIPHERTEXT, CIPHERTEXT),
+        dap.CollectionJobResp(1000, dap.TimeInterval(16595440, 1), CIPHERTEXT, CIPHERTEXT),
         f"00000000000003e8 0000000000fd39f0 0000000000000001 {CIPHERTEXT_HEX} {CIPHERTEXT_HEX}",
     ),
     (

@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from shoal.device.randomize import pack_reports
+from shoal.device.sharing import share_report
+from shoal.device.vectors import SyntheticVector
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import ReportFault, UploadErrors, UploadRequest
+from shoal.protocol.wire import split_batch
 from shoal.server.leader import service as leader_service
 from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
 from tests.server.postgres_help import needs_postgres, the_server
@@ -208,6 +212,20 @@ def test_what_a_leader_says_about_reports_that_it_does_not_take(tmp_path: Path):
         assert [one.id for one in found] == names
         answer = await parties.upload(UploadRequest((report, report)).to_bytes())
         assert answer.json()["type"] == "urn:ietf:params:ppm:dap:error:invalidMessage"
+
+    told(story, tmp_path)
+
+
+def test_a_report_whose_id_begins_like_json_is_taken(tmp_path: Path):
+    window = int(NOW // WEEK)
+
+    async def story(parties: Parties) -> None:
+        leader, helper = await parties.keys()
+        while True:
+            packed = pack_reports(PLAN, SyntheticVector(3, PLAN.bits), window=window).to_bytes()
+            if split_batch(PLAN, packed).content[:1] == b"{":
+                break
+        await parties.deliver([share_report(PLAN, packed, leader, helper)])
 
     told(story, tmp_path)
 

@@ -35,7 +35,8 @@ from tests.server.privacy_help import address_of
 from tests.server.store_help import DAY, NOON, Clock, counted_by_hand, make_plan, told, upload
 
 DAILY = PLANS["whole, daily"]
-SHARED = replace(COUNTS, parties=Aggregators("https://leader.example", "https://helper.example", 5))
+AGGREGATORS = Aggregators("https://leader.example", "https://helper.example", 5)
+SHARED = replace(COUNTS, parties=AGGREGATORS, window=DAY)
 TODAY = int(NOON // DAY)
 
 

@@ -217,8 +217,8 @@ class TestKeys:
         shared = Aggregators("https://leader.example", "https://helper.example", 4)
 
         async def live(world: RelayWorld) -> None:
-            with pytest.raises(PlanError, match="helper are experimental"):
-                await world.relay.publish(replace(PIECES, parties=shared))
+            with pytest.raises(PlanError, match="use shoal leader"):
+                await world.relay.publish(replace(PIECES, parties=shared, window=604_800))
 
         in_relay(live, tmp_path, FakeAnalyzer())
 

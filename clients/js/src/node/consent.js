@@ -97,7 +97,7 @@ export const details = ({ tool, to, limit }, read, words) => {
     fill(words.odds, { factor, epsilon }),
     plan.memory ? fill(words.memory, { factor }) : words.several,
     ...(limit && !plan.memory ? [fill(words.limit, { limit })] : []),
-    fill(words.to, { to }),
+    plan.parties ? fill(words.shares, plan.parties) : fill(words.to, { to }),
     fill(words.control, { tool, switch: switchName(tool) }),
   ];
 };

@@ -20,7 +20,7 @@ import { costs, readTerms } from "./worker.js";
  * @typedef {object} Options
  * @property {string} tool the tool's name: of its folder, its messages and the variable MYTOOL_TELEMETRY
  * @property {string | URL | object} plan the plan that the tool ships: a file, or its document
- * @property {string} to the collector: `https://host[:port][/path]`
+ * @property {string} to the collector: `https://host[:port][/path]`; or the plan's leader
  * @property {number | string} [limit] the largest local epsilon that the device reveals, of one report,
  *   and of all reports of a plan without memory together; a plan whose promise is local needs none
  * @property {string} [why] one sentence of yours: what you need the numbers for
@@ -48,6 +48,9 @@ export const openTelemetry = async ({
   const text =
     typeof plan == "string" || plan instanceof URL ? readFileSync(plan, "utf8") : JSON.stringify(plan);
   const { read } = await readTerms(text, `${limit}`);
+  const [{ parties }] = read;
+  if (parties && to != parties.leader)
+    throw new ShoalError(`the plan's reports go to its leader: to must be ${parties.leader}, got ${to}.`);
   return new Telemetry({ tool, to, limit: `${limit}`, why, mayAsk, environ, now }, text, read, folder ?? stateFolder(tool, environ));
 };
 
@@ -277,7 +280,7 @@ export class Telemetry {
     sayNo(home);
     for (const folder of agreements(home)) {
       for (const name of names(folder))
-        if (/^(events|taken)\./.test(name)) rmSync(join(folder, name), { force: true });
+        if (/^(events|taken|shares)\./.test(name)) rmSync(join(folder, name), { force: true });
       for (const window of windowsOf(folder, "report.")) {
         const { state, epsilon } = JSON.parse(readText(join(folder, `report.${window}`)) ?? "{}");
         if (state == "waiting" || state == "new")

@@ -20,6 +20,7 @@ import { fileURLToPath } from "node:url";
 
 import { encode, folded, strip } from "../answers.js";
 import { canonical, hex, little, sha256, ShoalError } from "../bytes.js";
+import { dap } from "../dap.js";
 import { moreKinds } from "../kinds.js";
 import { readPlan } from "../plan.js";
 import { below, draw, fairBytes, randomize } from "../random.js";
@@ -35,9 +36,12 @@ import { claim, dueAt, keptAnswers, pastOf } from "./past.js";
 Object.assign(kinds, moreKinds);
 
 /** @typedef {Awaited<ReturnType<typeof readPlan>>} ReadPlan */
-/** @typedef {{state: string, epsilon: number, id?: string, row?: string, due?: number, tries?: number, reason?: string}} Report */
+/** @typedef {{state: string, epsilon: number, id?: string, row?: string, due?: number, tries?: number, shared?: number, reason?: string}} Report */
 
 const DAY = 86_400;
+/** How often a report is split into shares at most: anew if a leader has another key by now. */
+const MAX_SHARED = 3;
+const MAX_REPLY = 65_536;
 
 /**
  * @typedef {object} Place
@@ -74,7 +78,10 @@ export const readTerms = async (text, limit) => {
     throw new ShoalError(
       `the ${reports} reports of a device reveal a local epsilon of ${(reports * plan.localEpsilon).toFixed(4)}, above the limit of ${limit}.`,
     );
-  if (plan.parties) throw new ShoalError("telemetry in Node.js does not encrypt; use a plan without a relay.");
+  if (plan.parties?.relay)
+    throw new ShoalError("telemetry in Node.js sends nothing to a relay; use a plan with a collector, or with a leader and a helper.");
+  if (plan.parties?.one_operator)
+    throw new ShoalError("one operator runs the plan's leader and helper, and can put every report together.");
   // Without a limit each report is within the local promise, and nobody limits their sum.
   return { read, most: limit === "" ? Infinity : +limit * (1 + 2 ** -50) };
 };
@@ -204,7 +211,9 @@ const makeRow = async ({ home }, [plan, , q1, q2, blocks, bits], answers) => {
     derived ? derived(Buffer.from(`rounding ${start}`), 8) : draw(8);
   let vector = await encode(plan.survey, [blocks, bits], answers, cohort, rounding);
   if (derived) vector = randomize(vector, bits, q1, derived(vector, fairBytes(bits, q1)));
-  return Buffer.concat([little(cohort, plan.cohorts ? 2 : 0), randomize(vector, bits, q2)]);
+  vector = randomize(vector, bits, q2);
+  const row = Buffer.concat([little(cohort, plan.cohorts ? 2 : 0), vector]);
+  return plan.parties ? dap.parts(plan, vector, row)[0] : row;
 };
 
 /**
@@ -214,14 +223,17 @@ const makeRow = async ({ home }, [plan, , q1, q2, blocks, bits], answers) => {
  * @type {(place: Place, read: ReadPlan, most: number, window: number, to: string,
  *   permitted: () => boolean) => Promise<number>}
  */
-const send = async (place, [plan, planBytes], most, window, to, permitted) => {
+const send = async (place, read, most, window, to, permitted) => {
   const name = `report.${window}`;
   /** @type {Report} */
   const one = JSON.parse(readText(join(place.folder, name)) ?? '{"state": "sent"}');
-  const length = /** @type {number} */ (plan.window);
+  const length = /** @type {number} */ (read[0].window);
   const now = place.now();
+  const store = () => storeFile(place.folder, name, JSON.stringify(one));
   const settle = (/** @type {string} */ state, epsilon = one.epsilon) => {
     storeFile(place.folder, name, JSON.stringify({ state, epsilon }));
+    for (let number = 0; number < MAX_SHARED; number++)
+      rmSync(join(place.folder, `shares.${window}.${number}`), { force: true });
     return Infinity;
   };
   if (one.state == "new") {
@@ -240,36 +252,101 @@ const send = async (place, [plan, planBytes], most, window, to, permitted) => {
   if (due > now && due <= now + 2 * DAY) return due; // further ahead: set by a wrong clock
   one.due = now + 1 + below(Math.min(30 * 2 ** Math.min(tries, 10), DAY / 4));
   one.tries = tries + 1;
-  storeFile(place.folder, name, JSON.stringify(one));
+  store();
   if (!permitted()) return one.due;
-  const body = packReport(planBytes, unhex(one.id), window, unhex(one.row));
-  const address = `${to}/v1/plans/${hex(planBytes)}/reports`;
-  const { status, wait } = await post(address, body);
-  const logged = { at: Math.floor(now), to: address, body: hex(body), status };
-  appendFileSync(join(place.home, "log.jsonl"), JSON.stringify(logged) + "\n", { mode: 0o600 });
+  const { status, wait, reason } = await upload(place, read, window, to, one, permitted).catch((error) => ({
+    status: 0,
+    wait: 0,
+    reason: error instanceof ShoalError ? error.message : NOTHING,
+  }));
   if (status == 202) return settle("sent");
+  if (status == 412 && (one.shared = (one.shared ?? 0) + 1) >= MAX_SHARED) return settle("expired");
   one.due += wait;
-  one.reason = status ? `the collector responded ${status}` : "no response";
-  storeFile(place.folder, name, JSON.stringify(one));
+  one.reason = reason;
+  store();
   return one.due;
 };
 
 /**
- * One request, with no header that names the program; status 0 is no answer.
+ * Send a report, log it, and return its status, how long to wait, and why it waits.
  *
- * @type {(address: string, body: Uint8Array) => Promise<{status: number, wait: number}>}
+ * @type {(place: Place, read: ReadPlan, window: number, to: string, one: Report,
+ *   permitted: () => boolean) => Promise<{status: number, wait: number, reason: string}>}
  */
-const post = (address, body) =>
-  new Promise((resolve) => {
-    const nothing = () => resolve({ status: 0, wait: 0 });
-    const headers = { "Content-Type": "application/vnd.shoal.reports", "Content-Length": body.length };
+const upload = async (place, read, window, to, one, permitted) => {
+  const [{ parties }, planBytes] = read;
+  const plain = `${to}/v1/plans/${hex(planBytes)}`;
+  const [address, type] = parties ? dap.upload(plain, planBytes) : [`${plain}/reports`, "vnd.shoal.reports"];
+  const body = parties
+    ? await shares(place, read, window, one)
+    : packReport(planBytes, unhex(one.id), window, unhex(one.row));
+  if ("status" in body) return outcome(body.status, body);
+  if (!permitted()) return outcome(0);
+  const reply = await request(address, body, type).catch(() => undefined);
+  const status = reply ? await (parties ? dap.status(reply) : reply.status) : 0;
+  const logged = { at: Math.floor(place.now()), to: address, body: hex(body), status };
+  appendFileSync(join(place.home, "log.jsonl"), JSON.stringify(logged) + "\n", { mode: 0o600 });
+  return outcome(status, reply);
+};
+
+const NOTHING = "no response";
+
+/** @type {(status: number, reply?: Response) => {status: number, wait: number, reason: string}} */
+const outcome = (status, reply) => ({
+  status,
+  wait: Math.min(Math.max(Number(reply?.headers.get("Retry-After")) || 0, 0), DAY),
+  reason: status ? `the collector responded ${status}` : NOTHING,
+});
+
+/**
+ * The encrypted shares of a report: the same bytes every time, whichever process stored them first.
+ * A response that is no key is returned itself.
+ *
+ * @type {(place: Place, read: ReadPlan, window: number, one: Report) => Promise<Uint8Array<ArrayBuffer> | Response>}
+ */
+const shares = async ({ folder }, [plan, planBytes, , , , bits], window, one) => {
+  const name = `shares.${window}.${one.shared ?? 0}`;
+  if (!existsSync(join(folder, name))) {
+    const report = { id: unhex(one.id), window, parts: [unhex(one.row)] };
+    const made = await dap.pack(request, async () => "", "", planBytes, report, plan, bits);
+    if ("status" in made) return made;
+    createFile(folder, name, hex(made));
+  }
+  return unhex(readText(join(folder, name)));
+};
+
+/**
+ * One request, with no header that names the program.
+ *
+ * @type {import("../client.js").Request}
+ */
+const request = (address, body, type) =>
+  new Promise((resolve, reject) => {
+    const headers = body ? { "Content-Type": `application/${type}`, "Content-Length": body.length } : {};
+    const options = { method: body ? "POST" : "GET", headers, signal: AbortSignal.timeout(1e4) };
     const { request } = address.startsWith("https:") ? https : http;
-    request(address, { method: "POST", headers, signal: AbortSignal.timeout(1e4) }, (reply) => {
-      const wait = Math.min(Math.max(Number(reply.headers["retry-after"]) || 0, 0), DAY);
-      reply.resume();
-      resolve({ status: reply.statusCode ?? 0, wait });
+    request(address, options, async (reply) => {
+      try {
+        /** @type {Buffer[]} */
+        const parts = [];
+        for await (const part of reply)
+          if (parts.reduce((sum, { length }) => sum + length, part.length) <= MAX_REPLY) parts.push(part);
+          else throw new Error("the response is too large");
+        const known = ["content-type", "retry-after"].flatMap((header) =>
+          header in reply.headers ? [[header, `${reply.headers[header]}`]] : [],
+        );
+        const content = Buffer.concat(parts);
+        resolve(
+          new Response(content.length ? content : null, {
+            status: reply.statusCode,
+            headers: /** @type {[string, string][]} */ (known),
+          }),
+        );
+      } catch (error) {
+        reject(error);
+      }
     })
-      .on("error", nothing)
+      .on("error", reject)
       .end(body);
   });
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -118,11 +119,9 @@ class HttpTransport:
 
     def fetch_hpke_keys(self, endpoint: str) -> bytes:
         """Return the keys of an aggregator of DAP, from the aggregator itself."""
-        origin, path = parse_address(endpoint)
-        plain = self._origin.scheme == "http"
-        there = HttpTransport(
-            str(origin), timeout=self._timeout, context=self._context, allow_plain=plain
-        )
+        there = copy(self)  # with the same log, if requests are logged
+        there._origin, path = _checked_address(endpoint, self._origin.scheme == "http")
+        there._peer, there._path, there._public_key = there._origin, "", None
         return there._fetch("list of keys", f"{path}hpke_config")
 
     def _fetch_signed(self, what: str, plan_id: str, name: str) -> bytes:

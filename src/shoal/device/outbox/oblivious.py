@@ -75,6 +75,10 @@ class ObliviousTransport(HttpTransport):
         """Refuse: the relay of such a plan hides the sender already, and a fetch would not."""
         raise InputError("a plan with a relay and an analyzer is not sent by Oblivious HTTP.")
 
+    def fetch_hpke_keys(self, endpoint: str) -> Any:
+        """Refuse: a leader takes no requests through an oblivious relay."""
+        raise InputError("a plan with a leader and a helper is not sent by Oblivious HTTP.")
+
     def _fetch(self, what: str, path: str) -> bytes:
         """Fetch documents from the collector itself."""
         return self._direct._fetch(what, path)

@@ -24,9 +24,9 @@ MAX_WAIT = 24 * 3600.0
 """For how long a collector may tell a device to wait."""
 
 MAX_CROWDS = 3
-"""For how many crowds a report is encrypted at most. A dishonest relay can include each
-ciphertext in the release of its crowd, so this is how many releases can contain the report."""
-_TOO_LATE = f"{MAX_CROWDS} crowds in turn were complete before it arrived"
+"""For how many crowds a report is encrypted, or split into shares, at most. A dishonest relay can
+include each ciphertext in the release of its crowd, so this is how many releases can contain it."""
+_TOO_LATE = f"it was encrypted for {MAX_CROWDS} keys in turn, each too old when it arrived"
 
 KEPT_ASIDE = 30 * 86_400
 """For how many seconds a refused report is kept where the plan has no window."""
@@ -36,7 +36,7 @@ ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 412, 425, 429}
 again; no other 4xx may."""
 
 KEY_CHANGED = 412
-"""The report was encrypted for another crowd than the one that is open now."""
+"""The report was encrypted for a key that is not in use any more, such as that of another crowd."""
 
 REFUSALS = {
     400: "it does not match the plan",
@@ -72,7 +72,8 @@ class Transport(Posting, Protocol):
     - `kept_open()`, a context that gives a `Posting` for the reports that are sent in one go;
     - `pinned_key` and `fetch_certificate(plan_id)`, for certificates signed with that key;
     - `fetch_crowd_key(plan_id, window)`, where it leads to a relay: the signed key document of a
-      window's open crowd.
+      window's open crowd;
+    - `fetch_hpke_keys(endpoint)`, where it leads to a leader: the keys of an aggregator.
     """
 
     def fetch_plan(self, plan_id: str) -> bytes:

@@ -15,7 +15,7 @@ from shoal.device.outbox.plan_policy import check_plan, check_promise
 from shoal.device.telemetry.words import Words, english
 from shoal.errors import InputError, PlanError, PrivacyRefusal, ReportError, require
 from shoal.protocol.flip_probability import EXACT, local_epsilon
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.questions import MISSING, OTHER, Question
 from shoal.protocol.survey import Arm, Flags, Funnel, Number, Retention, RetentionOnce, Text, YesNo
 from shoal.protocol.wire import ID_BYTES, MAGIC, row_bytes, split_batch
@@ -39,6 +39,8 @@ def terms_in_words(terms: Terms, words: Words | None = None) -> list[str]:
         q=probability(plan),
     )
     to = words["to"].format(to=terms.to)
+    if isinstance(plan.parties, Aggregators):
+        to = words["shares"].format(leader=plan.parties.leader, helper=plan.parties.helper)
     return [words["asked"], *asked, sent, *revealed_in_words(terms, words), to]
 
 

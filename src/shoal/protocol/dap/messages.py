@@ -6,10 +6,10 @@ bytes. Reading is strict: what is not exactly one message is a `ReportError`, wh
 
 The names of messages and fields are those of the draft.
 
->>> interval = Interval(5, 1)
+>>> interval = TimeInterval(5, 1)
 >>> interval.to_bytes().hex()
 '00000000000000050000000000000001'
->>> Interval.from_bytes(interval.to_bytes()) == interval
+>>> TimeInterval.from_bytes(interval.to_bytes()) == interval
 True
 """
 
@@ -93,7 +93,7 @@ class Encoding(Protocol[V]):
 
 
 @dataclass(frozen=True)
-class Number:
+class WholeNumber:
     """A whole number of `size` bytes."""
 
     size: int
@@ -106,7 +106,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Choice:
+class OneOf:
     """One of the members of an enumeration, in one byte."""
 
     members: type[IntEnum]
@@ -227,10 +227,10 @@ class _Nested(Generic[M]):
         return self.kind.read(reader)
 
 
-Byte = Annotated[int, Number(1)]
-Short = Annotated[int, Number(2)]
-Word = Annotated[int, Number(4)]
-Long = Annotated[int, Number(8)]
+Byte = Annotated[int, WholeNumber(1)]
+Short = Annotated[int, WholeNumber(2)]
+Word = Annotated[int, WholeNumber(4)]
+Long = Annotated[int, WholeNumber(8)]
 ReportId = Annotated[bytes, Fixed(ID_BYTES)]
 TaskId = Annotated[bytes, Fixed(TASK_ID_BYTES)]
 BatchId = Annotated[bytes, Fixed(BATCH_ID_BYTES)]
@@ -238,12 +238,12 @@ Bytes = Annotated[bytes, Opaque(4)]
 SomeBytes = Annotated[bytes, Opaque(4, least=1)]
 ShortBytes = Annotated[bytes, Opaque(2)]
 SomeShortBytes = Annotated[bytes, Opaque(2, least=1)]
-Mode = Annotated[BatchMode, Choice(BatchMode)]
-Fault = Annotated[ReportFault, Choice(ReportFault)]
+Mode = Annotated[BatchMode, OneOf(BatchMode)]
+Fault = Annotated[ReportFault, OneOf(ReportFault)]
 
 
 @dataclass(frozen=True)
-class Interval(Message):
+class TimeInterval(Message):
     """A half-open interval, in units of the task's time precision."""
 
     start: Long
@@ -419,12 +419,12 @@ class VerifyResp(Message):
     @classmethod
     def read(cls, reader: Reader) -> VerifyResp:
         report_id = reader.take(ID_BYTES)
-        kind = Choice(VerifyRespType).read(reader)
+        kind = OneOf(VerifyRespType).read(reader)
         if kind == VerifyRespType.CONTINUE:
             return cls(report_id, Opaque(4, least=1).read(reader))
         if kind == VerifyRespType.FINISH:
             return cls(report_id)
-        return cls(report_id, report_error=ReportFault(Choice(ReportFault).read(reader)))
+        return cls(report_id, report_error=ReportFault(OneOf(ReportFault).read(reader)))
 
 
 @dataclass(frozen=True)
@@ -454,7 +454,7 @@ class CollectionJobReq(Message):
 class CollectionJobResp(Message):
     media_type = "collection-job-resp"
     report_count: Long
-    interval: Interval
+    interval: TimeInterval
     leader_encrypted_agg_share: HpkeCiphertext
     helper_encrypted_agg_share: HpkeCiphertext
 

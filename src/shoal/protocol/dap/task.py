@@ -89,8 +89,7 @@ class Task:
     def __init__(self, plan: Plan) -> None:
         if not isinstance(plan.parties, Aggregators):
             raise PlanError("the plan has no leader and no helper.")
-        if plan.window is None:
-            raise PlanError("a plan with a leader and a helper needs a window.")
+        assert plan.window is not None
         self.plan, self.id = plan, bytes.fromhex(plan.id)
         self.context = VERSION + self.id
         weight = plan.parties.max_weight

@@ -140,6 +140,8 @@ class DapEndpoint:
     async def _keys(self, request: DapRequest, receive: Receive) -> DapResponse:
         """Give out the keys of open windows, that of this window first."""
         opened = self.task(request)
+        if not opened.keys:  # it is closed, or its windows have not begun since a restore
+            raise Refusal(dap.UNRECOGNIZED_TASK)
         window = opened.task.plan.window
         assert window is not None
         now = int(self._service.clock() // window)

@@ -42,7 +42,7 @@ _HEAD = struct.Struct(f">Q{CHECKSUM_BYTES}s")
 
 
 @dataclass
-class Batch:
+class BatchRecord:
     """A batch that is not collected yet, with its aggregate share."""
 
     number: int
@@ -160,11 +160,13 @@ class AggregatorPlan(WindowedPlan):
 
     # Batches
 
-    def batch(self, batch_id: bytes) -> Batch | None:
+    def batch(self, batch_id: bytes) -> BatchRecord | None:
         """Return a batch by its name; of one that has ended only that it was."""
         return self._batch("batch = ?", batch_id)
 
-    def open_batch(self, window: int, time: OpenWindows, batch_id: bytes | None = None) -> Batch:
+    def open_batch(
+        self, window: int, time: OpenWindows, batch_id: bytes | None = None
+    ) -> BatchRecord:
         """Return the batch that reports of a window go to, or begin one."""
         if batch_id is None:
             found = self._batch("window = ? AND state = 'open'", window)
@@ -175,7 +177,7 @@ class AggregatorPlan(WindowedPlan):
         ).fetchone()
         name = SystemBits().draw(BATCH_ID_BYTES) if batch_id is None else batch_id
         share = self.task.prio3.aggregate([])
-        batch = Batch(last + 1, name, window, "open", 0, bytes(CHECKSUM_BYTES), share)
+        batch = BatchRecord(last + 1, name, window, "open", 0, bytes(CHECKSUM_BYTES), share)
         # The deadline must not run before people are asked.
         day = max(time.day, window * (self.plan.window or 0) // DAY)
         self._keys.draw(self.plan.id, "crowd", batch.number)
@@ -185,14 +187,14 @@ class AggregatorPlan(WindowedPlan):
         )
         return batch
 
-    def full_batch(self) -> Batch | None:
+    def full_batch(self) -> BatchRecord | None:
         """Return the oldest batch that has all its reports and is not being collected."""
         return self._batch(
             "state = 'full' AND number NOT IN (SELECT batch FROM collections"
             " WHERE batch IS NOT NULL)"
         )
 
-    def _batch(self, where: str, *values: object) -> Batch | None:
+    def _batch(self, where: str, *values: object) -> BatchRecord | None:
         row = self._connection.execute(
             "SELECT number, batch, window, state, content FROM batches"  # noqa: S608  fixed
             f" WHERE plan = ? AND {where} ORDER BY number LIMIT 1",
@@ -202,24 +204,26 @@ class AggregatorPlan(WindowedPlan):
             return None
         number, name, window, state, content = row
         if content is None:
-            return Batch(number, bytes(name), window, state, 0, b"", b"")
+            return BatchRecord(number, bytes(name), window, state, 0, b"", b"")
         key = self._keys.key(self.plan.id, "crowd", number)
         if key is None:
             raise StorageError("the key of a batch is missing; restore a backup.")
         opened = decrypt(key, bytes(content), self._about(number))
         reports, checksum = _HEAD.unpack_from(opened)
-        return Batch(number, bytes(name), window, state, reports, checksum, opened[_HEAD.size :])
+        return BatchRecord(
+            number, bytes(name), window, state, reports, checksum, opened[_HEAD.size :]
+        )
 
     def _about(self, number: int) -> str:
         return f"{self.plan.id} batch {number}"
 
-    def _encrypted(self, batch: Batch) -> bytes:
+    def _encrypted(self, batch: BatchRecord) -> bytes:
         key = self._keys.key(self.plan.id, "crowd", batch.number)
         assert key is not None
         content = _HEAD.pack(batch.reports, batch.checksum) + batch.share
         return encrypt(key, (content, self._about(batch.number)))[0]
 
-    def commit(self, batch: Batch, ids: Sequence[bytes], shares: Sequence[bytes]) -> None:
+    def commit(self, batch: BatchRecord, ids: Sequence[bytes], shares: Sequence[bytes]) -> None:
         """Add the output shares of reports to an open batch, which has room for them."""
         assert batch.state == "open"
         assert batch.reports + len(ids) <= self.plan.reports_needed

@@ -49,6 +49,7 @@ class Aggregator(Party):
     console: App
     store: AggregatorStore
     role: ClassVar[Role]
+    crowd_columns, has_pages = None, False
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from shoal.server.storage.windows import IncompleteCrowd, OpenWindows
 
 
 class OpenTask(NamedTuple):
-    """A task that takes reports, with the keys of its windows."""
+    """A published task, with the keys of its open windows; a closed one has none."""
 
     task: Task
     keys: dict[int, SecretKey]
@@ -103,20 +103,24 @@ class AggregatorStore:
         self._connection.execute("UPDATE plans SET state = ? WHERE id = ?", (state, plan.plan.id))
         self._plans.forget(plan.plan.id)
 
-    def _published(self) -> list[AggregatorPlan]:
-        """Return the plans that take reports, in the order in which all processes open them."""
+    def _published(self, *, closed: bool = False) -> list[AggregatorPlan]:
+        """Return the plans that take reports, in the order in which all processes open them.
+
+        With `closed`, also those that took some: their full batches are still collected.
+        """
         rows = self._connection.execute(
-            "SELECT id FROM plans WHERE state = 'published' ORDER BY id"
+            "SELECT id FROM plans WHERE state = 'published' OR state = 'closed' AND ? ORDER BY id",
+            (closed,),
         ).fetchall()
         found = (self._plans.get(plan_id) for (plan_id,) in rows)
         return [plan for plan in found if plan is not None]
 
     def open_tasks(self) -> dict[str, OpenTask]:
-        """Return the tasks that take reports, by the plan's id, with the keys of open windows."""
+        """Return the published tasks by the plan's id, with the keys of open windows."""
 
         def work() -> dict[str, OpenTask]:
             return {plan.plan.id: OpenTask(plan.task, self._keys(plan)) for plan in
-                    self._published()}  # fmt: skip
+                    self._published(closed=True)}  # fmt: skip
 
         return self.database.read("read the keys of windows", work)
 
@@ -134,7 +138,7 @@ class AggregatorStore:
         tell(changes, self._released, self._discarded)
 
     def _sweep(self) -> list[CrowdChange]:
-        plans = self._published()
+        plans = self._published(closed=True)
         return sweep_plans(self.database, plans, self._clock, self._deadline_days)
 
     def batches(self, plan_id: str) -> list[dict[str, object]]:

@@ -68,6 +68,8 @@ class Collecting:
         response, plan = CollectionJobResp.from_bytes(content), self.plan
         if response.report_count != plan.reports_needed or response.interval.duration != 1:
             raise ReportError("the batch is not one crowd of one window.")
+        if response.interval.start >= 1 << 32:
+            raise ReportError("the window of the batch is not one of this time.")
         shares = [
             self._task.open_aggregate_share(role, self._key, NEXT_BATCH, share)
             for role, share in (

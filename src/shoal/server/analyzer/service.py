@@ -22,9 +22,9 @@ from shoal.server.core.http import App
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
-from shoal.server.core.public import RESULTS, make_public, with_results
+from shoal.server.core.public import make_public, with_results
 from shoal.server.core.service import Party
-from shoal.server.core.settings import AnalyzerSettings
+from shoal.server.core.settings import RESULTS, AnalyzerSettings
 from shoal.server.core.tokens import Token
 from shoal.server.storage.records import Declaration
 from shoal.server.storage.windows import IncompleteCrowd

@@ -28,9 +28,9 @@ from shoal.server.core.ingest import Committer, Lookups
 from shoal.server.core.listeners import Listeners, bind, leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Send
-from shoal.server.core.public import RESULTS, PublicEndpoint, make_public, with_results
+from shoal.server.core.public import PublicEndpoint, make_public, with_results
 from shoal.server.core.service import Party
-from shoal.server.core.settings import Settings
+from shoal.server.core.settings import RESULTS, Settings
 from shoal.server.core.tokens import bearer_token
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import OBLIVIOUS_FILE, SIGNING_FILE

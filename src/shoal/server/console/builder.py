@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypedDict
 from shoal.errors import SurveyError
 from shoal.protocol.questions import MISSING, OTHER, PERIODS
 from shoal.protocol.survey import KINDS, Cross, Flags, Survey, Text
+from shoal.support.checks import seconds
 
 MAX_QUESTIONS = 100
 """Questions and crosses that a form may have."""
@@ -60,6 +61,18 @@ def _pairs(text: str) -> dict[str, int | str]:
     return {"length": _whole(length), **letters}
 
 
+def _time_text(length: int | str) -> str:
+    """Return a length of time as people write it.
+
+    >>> _time_text(604_800), _time_text(5400)
+    ('1w', '5400')
+    """
+    for unit in ("w", "d", "h"):
+        if isinstance(length, int) and length % (size := seconds(f"1{unit}")) == 0:
+            return f"{length // size}{unit}"
+    return str(length)
+
+
 FIELDS: Mapping[str, Field] = {
     "name": Field("Name", help="in data and tables"),
     "title": Field("Title", help="shown in place of the name"),
@@ -80,7 +93,7 @@ FIELDS: Mapping[str, Field] = {
         write=lambda weights: ", ".join(map(str, weights)),
     ),
     "periods": Field("Periods", help="after the first one", read=_whole),
-    "period": Field("Length of a period", help="such as 1w"),
+    "period": Field("Length of a period", help="such as 1d or 1w", write=_time_text),
     "design": Field("Reported", "choice", "at each age, or once", choices=("age", "once")),
     "at_most": Field("At most", help="how many options a person may choose", read=_whole),
     "bits": Field("Bits", help="of the Bloom filter, such as 256", read=_whole),

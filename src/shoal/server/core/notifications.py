@@ -179,8 +179,12 @@ class Mail:
         message["From"], message["To"] = self._from, ", ".join(self._to)
         message["Date"], message["Auto-Submitted"] = formatdate(), "auto-generated"
         message["Message-ID"] = f"<{notice.id}@{self._from.partition('@')[2]}>"
-        lines = [f"{name}: {value}" for name, value in facts.items()]
-        message.set_content("\n".join([document["text"], "", *lines, ""]))
+        where = [facts.pop("url"), ""] if facts.get("url") else []
+        lines = [
+            f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
+            for name, value in facts.items()
+        ]
+        message.set_content("\n".join([document["text"], "", *where, *lines, ""]))
         with self._connected() as server:
             if server.send_message(message):
                 LOG.warning("the mail server refused some addresses for notifications")

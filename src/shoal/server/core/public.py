@@ -34,6 +34,7 @@ from shoal.server.core.openapi import (
     signed_response,
 )
 from shoal.server.core.problems import Problem, Send
+from shoal.server.core.settings import RESULTS
 from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import PlanRecord, ReleaseLine
 
@@ -128,8 +129,6 @@ def make_public(administration: PublishedPlans, endpoint: PublicEndpoint) -> App
     return public_app(endpoint, documents, administration.refused, administration.origins)
 
 
-RESULTS = "results"
-"""The folder of the public results, and the first part of their addresses."""
 _SHORTLY = b"public, max-age=300"
 _FOR_EVER = b"public, max-age=31536000, immutable"
 _RESULT = re.compile(r"/results((?:/[a-z0-9-]{1,80}){0,4})(/|/[a-z0-9-]{1,80}\.[a-z]{1,5})?")

@@ -20,6 +20,8 @@ from shoal.support.disk import Disk
 from shoal.support.files import first_line, read_json
 
 _PREFIX = "SHOAL_"
+RESULTS = "results"
+"""The folder of the public results, and the first part of their addresses."""
 PUBLIC_RESULTS = "Serve the releases of plans that were made public, at /results/."
 _OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
 """Variables of other commands."""
@@ -233,7 +235,11 @@ class AggregatorSettings(ServiceSettings):
 class HelperSettings(AggregatorSettings):
     """Settings of a helper."""
 
-    public: str = setting("127.0.0.1:8430", "Address for the leader: host:port.", is_address=True)
+    public: str = setting(
+        "127.0.0.1:8430",
+        "Address for the leader, and for the keys of devices: host:port.",
+        is_address=True,
+    )
     console: str = setting(
         "127.0.0.1:8431", "Address of the console (API and metrics): host:port.", is_address=True
     )

@@ -15,7 +15,7 @@ from shoal.errors import ShoalError
 from shoal.server.core.clock import STEP
 from shoal.server.core.notifications import SMTP_PASSWORD, WEBHOOK_SECRET
 from shoal.server.doctor import Finding, Verdict, fail, ok, warn
-from shoal.server.storage.database import NAME, SqlConnection
+from shoal.server.storage.database import NAME, SqlConnection, read_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import EXCHANGE_FILE, OBLIVIOUS_FILE, SIGNING_FILE, Signer
 from shoal.server.storage.records import Records
@@ -149,14 +149,21 @@ def public_key(folder: Path) -> str | None:
 
 def registered_relays(folder: Path) -> int | None:
     """Return how many relays may forward to an analyzer; None if the data are not one's."""
+    if role_of(folder) != "analyzer":
+        return None
+    query = "SELECT count(*) FROM tokens WHERE role = 'relay' AND key IS NOT NULL"
+    with suppress(sqlite3.Error), closing(_read_only(folder / NAME)) as database:
+        return int(database.execute(query).fetchone()[0])
+    return None
+
+
+def role_of(folder: Path) -> str | None:
+    """Return the role that the data in a folder name; a collector's name none."""
     path = folder / NAME
     with suppress(OSError, sqlite3.Error):
         if path.exists() and _is_own(path):
             with closing(_read_only(path)) as database:
-                role = database.execute("SELECT value FROM facts WHERE name = 'role'").fetchone()
-                query = "SELECT count(*) FROM tokens WHERE role = 'relay' AND key IS NOT NULL"
-                if role == ("analyzer",):
-                    return int(database.execute(query).fetchone()[0])
+                return read_fact(database, "role")
     return None
 
 

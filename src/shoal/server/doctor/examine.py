@@ -14,8 +14,14 @@ from shoal.protocol.plan import ONE_OPERATOR
 from shoal.server.core.agreement import read_agreement
 from shoal.server.core.notifications import WEBHOOK_SECRET, try_channels
 from shoal.server.core.settings import (
+    RESULTS,
+    AnalystSettings,
     AnalyzerSettings,
+    HelperSettings,
+    LeaderSettings,
     RelaySettings,
+    SenderLimits,
+    ServiceSettings,
     Settings,
     address,
     own_url,
@@ -23,19 +29,17 @@ from shoal.server.core.settings import (
     setting_of,
 )
 from shoal.server.doctor import Finding, fail, ok, warn
-from shoal.server.doctor.data_folder import check_folder, public_key, registered_relays
-from shoal.server.doctor.probes import check_console, check_public
+from shoal.server.doctor.data_folder import check_folder, public_key, registered_relays, role_of
+from shoal.server.doctor.probes import check_console, check_public, check_results
 from shoal.server.doctor.proxies import check_proxy
 from shoal.server.relay.schema import RELAY
-from shoal.server.storage.database import NAME, SqlConnection
+from shoal.server.storage.database import NAME, SqlConnection, read_fact
 from shoal.server.storage.schema import application_of, schema_name
 from shoal.support.checks import is_loopback
 from shoal.support.files import first_line
 
 _WRITTEN = 1_767_225_600
 """The beginning of 2026, when this was written: no clock that is right shows less."""
-
-AnySettings = Settings | AnalyzerSettings | RelaySettings
 
 _CLOCK_SLACK = 300
 
@@ -69,18 +73,21 @@ def examine(
     findings += check_folder(folder, settings.min_free_megabytes, database_url)
     findings.append(_clock(folder, clock()))
     findings += _addresses(settings, url, bool(proxies))
-    if not isinstance(settings, AnalyzerSettings):
+    if isinstance(settings, SenderLimits):
         findings.append(_limits(settings, bool(proxies)))
-    if isinstance(settings, (AnalyzerSettings, RelaySettings)):
+    if not isinstance(settings, Settings):
         findings.append(_parties(folder, registered_relays(folder)))
     findings += _notifications(settings, folder)
     for path in proxies:
         findings += check_proxy(path)
-    configured = {"public": own_url(settings.public), "console": own_url(settings.console)}
+    configured = {name: own_url(where) for name, where in _listeners(settings).items()}
     running = configured | read_addresses(folder)
     # A relay's address shows the keys of its analyzer.
     key = None if isinstance(settings, RelaySettings) else public_key(folder)
-    findings += check_public(url or running["public"], key, clock)
+    if "public" in configured:
+        findings += check_public(url or running["public"], key, clock)
+    if (folder / RESULTS).is_dir():  # it is there if, and only if, they are served
+        findings.append(check_results(url or running["public"]))
     findings += check_console(console_url or running["console"])
     return findings
 
@@ -91,50 +98,69 @@ def _file(folder: Path, config: Path | None) -> Path | None:
     return config
 
 
-def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bool:
-    """Whether the settings name a database that holds the data of relays."""
+def _listeners(settings: ServiceSettings) -> dict[str, str]:
+    """Return the addresses that a service listens at; an analyst has only a console."""
+    names = ("public", "console")
+    return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+
+
+def _role_in_database(environment: Mapping[str, str], file: Path | None) -> str | None:
+    """Return whose data the database has that the settings name, if they name one."""
     with suppress(ShoalError):  # reported when the settings and the database are read
         url = setting_of("database", environment, file)
         if isinstance(url, str) and url:
             from shoal.server.storage.postgres_connection import PostgresConnection
 
             with closing[SqlConnection](PostgresConnection(url)) as database:
-                return schema_name(database) == RELAY.name
-    return False
+                name = schema_name(database)
+                return RELAY.name if name == RELAY.name else read_fact(database, "role")
+    return None
 
 
-def read_settings(folder: Path, config: Path | None, environment: Mapping[str, str]) -> AnySettings:
-    """Read the settings of the service whose data are in a folder or in its database."""
-    return _table(folder, config, environment).read(environment, _file(folder, config))
-
-
-def _table(
+def read_settings(
     folder: Path, config: Path | None, environment: Mapping[str, str]
-) -> type[Settings] | type[AnalyzerSettings] | type[RelaySettings]:
-    if registered_relays(folder) is not None:
-        return AnalyzerSettings
-    is_relay = application_of(folder / NAME) == RELAY.application
-    is_relay = is_relay or _database_is_relays(environment, _file(folder, config))
-    return RelaySettings if is_relay else Settings
+) -> ServiceSettings:
+    """Read the settings of the service whose data are in a folder or in its database."""
+    role = _role(folder, config, environment)
+    return _TABLES[role].read(environment, _file(folder, config))
+
+
+_TABLES: dict[str, type[ServiceSettings]] = {
+    "collector": Settings,
+    "relay": RelaySettings,
+    "analyzer": AnalyzerSettings,
+    "leader": LeaderSettings,
+    "helper": HelperSettings,
+    "analyst": AnalystSettings,
+}
+_COMMANDS = {"collector": "serve", "analyst": "collect"}
+"""The command of a service that has not its role's name."""
+
+
+def _role(folder: Path, config: Path | None, environment: Mapping[str, str]) -> str:
+    if application_of(folder / NAME) == RELAY.application:
+        return RELAY.name
+    found = role_of(folder) or _role_in_database(environment, _file(folder, config))
+    return found if found in _TABLES else "collector"
 
 
 def _settings(
     folder: Path, config: Path | None, environment: Mapping[str, str]
-) -> tuple[AnySettings, list[Finding]]:
+) -> tuple[ServiceSettings, list[Finding]]:
     try:
         settings = read_settings(folder, config, environment)
     except InputError as error:
         sentence = f"The settings cannot be read: {first_line(error)}."
-        table = _table(folder, config, environment)
-        command = {Settings: "serve", RelaySettings: "relay"}.get(table, "analyzer")
-        return table(), [fail("settings", sentence, f"Fix the settings; see shoal {command} -h.")]
-    if not isinstance(settings, RelaySettings) and settings.allow_unproven:
+        role = _role(folder, config, environment)
+        way_out = f"Fix the settings; see shoal {_COMMANDS.get(role, role)} -h."
+        return _TABLES[role](), [fail("settings", sentence, way_out)]
+    if getattr(settings, "allow_unproven", False):
         sentence = "Plans whose promise is not proven are accepted (allow_unproven)."
         return settings, [warn("settings", sentence, "Use allow_unproven for trials only.")]
     return settings, [ok("settings", "The settings can be read.")]
 
 
-def _notifications(settings: AnySettings, folder: Path) -> Iterator[Finding]:
+def _notifications(settings: ServiceSettings, folder: Path) -> Iterator[Finding]:
     way_out = f"Fix it, then send a notice: shoal collector notify {folder}"
     if settings.notify_webhook and not (folder / WEBHOOK_SECRET).exists():
         sentence = f"There is no {WEBHOOK_SECRET} in {folder}."
@@ -169,10 +195,9 @@ def _day(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
-def _addresses(settings: AnySettings, url: str | None, with_proxy: bool) -> Iterator[Finding]:
+def _addresses(settings: ServiceSettings, url: str | None, with_proxy: bool) -> Iterator[Finding]:
     behind = with_proxy or (url or "").startswith("https://")
-    for name in ("public", "console"):
-        where = getattr(settings, name)
+    for name, where in _listeners(settings).items():
         host, check = address(where)[0], f"{name} address"
         if is_loopback(host):
             yield ok(check, f"{where} is only reachable from this machine.")
@@ -184,7 +209,7 @@ def _addresses(settings: AnySettings, url: str | None, with_proxy: bool) -> Iter
             yield fail(check, f"{where} can be reached from outside, without TLS.", way_out)
 
 
-def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Finding:
+def _limits(settings: SenderLimits, with_proxy: bool) -> Finding:
     """Check the limits that keep one sender from filling a crowd alone."""
     needs_token = isinstance(settings, Settings) and settings.ingest == "token"
     who = "Only apps and relays with a token" if needs_token else "Anyone"

@@ -69,6 +69,18 @@ def check_public(url: str, key: str | None, clock: Callable[[], float]) -> Itera
         yield fail("console", sentence, "Let the proxy forward the public listener only.")
 
 
+def check_results(url: str) -> Finding:
+    """Check that everybody can read the public results at the address that devices use."""
+    try:
+        status = _ask(url, "/results/").status
+    except (OSError, HTTPException) as error:
+        return _silent("public results", url, error, "--url")
+    if status != 200:
+        sentence = f"The public results are not at {url}/results/: the response was {status}."
+        return warn("public results", sentence, "Let the proxy forward /results/ too.")
+    return ok("public results", f"Everybody can read them at {url}/results/.")
+
+
 def check_console(url: str) -> Iterator[Finding]:
     split = _split(url)
     try:

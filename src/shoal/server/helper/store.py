@@ -16,7 +16,7 @@ from shoal.protocol.dap.messages import (
     VerifyResp,
 )
 from shoal.server.aggregation import problems
-from shoal.server.aggregation.plan import AggregatorPlan, Batch
+from shoal.server.aggregation.plan import AggregatorPlan, BatchRecord
 from shoal.server.aggregation.store import AggregatorStore
 from shoal.server.core.problems import Problem
 
@@ -68,7 +68,7 @@ class HelperStore(AggregatorStore):
 
     def _batch_for(
         self, plan: AggregatorPlan, batch_id: bytes, reports: Sequence[Verified]
-    ) -> Batch | Problem:
+    ) -> BatchRecord | Problem:
         """Return the batch of a job, which holds reports of one window; a new one begins it."""
         found = plan.batch(batch_id)
         if found is not None:
@@ -80,7 +80,7 @@ class HelperStore(AggregatorStore):
         return plan.open_batch(windows.pop(), time, batch_id)
 
     def _commit(
-        self, plan: AggregatorPlan, batch: Batch, reports: Sequence[Verified]
+        self, plan: AggregatorPlan, batch: BatchRecord, reports: Sequence[Verified]
     ) -> list[VerifyResp]:
         """Commit the valid, new reports of the batch's window, as far as there is room."""
         time = self._time(plan)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -52,7 +53,15 @@ _PAUSE = 20.0
 _RETRY_AFTER = 30
 """Seconds after which a collector is told to ask again."""
 
+_NEVER = ("batchInvalid", "batchOverlap", "batchMismatch", "invalidBatchSize")
+"""Refusals of a helper that does not have a batch as the leader has it, and never will."""
+
 M = TypeVar("M", bound=Message)
+W = TypeVar("W", Job, Collection)
+
+
+class _BatchRefusedError(TransportError):
+    """The helper will never give out its share of a batch."""
 
 
 class Leader(Aggregator):
@@ -79,6 +88,8 @@ class Leader(Aggregator):
         self._new_helper = helpers or (lambda origin: HttpPeer(origin, timeout))
         self._helpers: dict[str, Peer] = {}
         self._work = asyncio.Event()
+        self._resting: set[str] = set()
+        """Plans that wait for a while, because their last piece of work failed."""
 
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
@@ -131,33 +142,59 @@ class Leader(Aggregator):
             try:
                 while await self._aggregate_some():
                     pass
-            except (TransportError, ReportError) as error:
-                LOG.warning("the helper does not answer: %s", error)
-                asyncio.get_running_loop().call_later(_PAUSE, self._work.set)
             except Exception as error:
                 LOG.error("reports were not verified; they are tried again", exc_info=error)
-                asyncio.get_running_loop().call_later(_PAUSE, self._work.set)
+                self._loop.call_later(_PAUSE, self._work.set)
 
     async def _aggregate_some(self) -> bool:
         """Do what can be done now; return whether there was anything."""
         store, in_store = self.store, self.service.on_store_thread
-        jobs = await in_store(store.jobs)
-        for job in jobs:
-            verified = await self._helper_thread.run(self._ask_to_verify, job)
-            await in_store(store.finish_job, job, verified)
-        begun = 0
+        done = 0
+        for job in await in_store(store.jobs):
+            done += await self._attempt(job.plan_id, self._finish_job, job)
         for pending in await in_store(store.pending, self.settings.job_reports):
             started = await self.service.compute(self._start, pending)
             if started is not None:
                 await in_store(store.begin_job, pending, started)
-                begun += len(pending.reports)
-        due = await in_store(store.due, NEXT_BATCH)
-        for one in due:
+                done += len(pending.reports)
+        for one in await in_store(store.due, NEXT_BATCH):
+            done += await self._attempt(one.plan_id, self._finish_collection, one)
+        return done > 0
+
+    async def _attempt(self, plan_id: str, work: Callable[[W], Awaitable[None]], about: W) -> bool:
+        """Work on a plan with the helper; after a failure the plan rests, and others go on."""
+        if plan_id in self._resting:
+            return False
+        facts = {"facts": {"plan": plan_id}}
+        try:
+            await work(about)
+            return True
+        except (TransportError, ReportError, VdafError) as error:
+            LOG.warning("the helper did not do its part: %s", error, extra=facts)
+        except Exception as error:
+            LOG.error("work with the helper failed; it is tried again", exc_info=error, extra=facts)
+        self._resting.add(plan_id)
+        self._loop.call_later(_PAUSE, self._go_on, plan_id)
+        return False
+
+    def _go_on(self, plan_id: str) -> None:
+        self._resting.discard(plan_id)
+        self._work.set()
+
+    async def _finish_job(self, job: Job) -> None:
+        verified = await self._helper_thread.run(self._ask_to_verify, job)
+        await self.service.on_store_thread(self.store.finish_job, job, verified)
+
+    async def _finish_collection(self, one: Collection) -> None:
+        in_store = self.service.on_store_thread
+        try:
             share = await self._helper_thread.run(self._ask_for_share, one)
-            await in_store(
-                store.finish_collection, one, share.encrypted_aggregate_share, self.collector
-            )
-        return bool(jobs or begun or due)
+        except _BatchRefusedError as error:
+            LOG.error("a batch is lost: %s", error, extra={"facts": {"plan": one.plan_id}})
+            await in_store(self.store.discard_batch, one)
+        else:
+            sealed = share.encrypted_aggregate_share
+            await in_store(self.store.finish_collection, one, sealed, self.collector)
 
     def _start(self, pending: Pending) -> dict[int, VerifyInit] | None:
         """Begin to verify reports; those that cannot be are left out. None if the window ended."""
@@ -269,7 +306,11 @@ class Leader(Aggregator):
             "POST", f"/dap/{task}/tasks/{task}/{resource}", content, headers
         )
         if reply.status != 200:
-            raise TransportError(f"the helper answered {reply.status}.")
+            kind = re.search(rb'"urn:ietf:params:ppm:dap:error:(\w+)"', reply.content)
+            fault = kind[1].decode() if kind else ""
+            refused = resource == "aggregate_shares" and fault in _NEVER
+            sentence = f"the helper answered {reply.status}{f' ({fault})' if fault else ''}."
+            raise (_BatchRefusedError if refused else TransportError)(sentence)
         words = [word.strip() for word in reply.headers.get("content-type", "").split(";")]
         if words != [MEDIA_TYPE, f"message={answer.media_type}"]:
             raise TransportError("the helper answered with something else.")

@@ -22,17 +22,18 @@ from shoal.protocol.dap.messages import (
     Extension,
     HpkeCiphertext,
     HpkeConfig,
-    Interval,
     Report,
     Role,
+    TimeInterval,
     VerifyInit,
 )
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.aggregation import problems as dap
-from shoal.server.aggregation.plan import AggregatorPlan, Batch, Upload
+from shoal.server.aggregation.plan import AggregatorPlan, BatchRecord, Upload
 from shoal.server.aggregation.store import AggregatorStore
 from shoal.server.core.problems import Problem
 from shoal.server.storage.store import CrowdChange, accept_by_plan, tell
+from shoal.server.storage.windows import IncompleteCrowd
 
 
 class Pending(NamedTuple):
@@ -79,7 +80,8 @@ class LeaderStore(AggregatorStore):
             for plan in self._published():
                 rows = self._connection.execute(
                     "SELECT DISTINCT window FROM uploads WHERE plan = ? AND job IS NULL"
-                    " AND NOT EXISTS (SELECT 1 FROM jobs WHERE plan = ?)",
+                    " AND window NOT IN (SELECT batches.window FROM jobs"
+                    " JOIN batches ON jobs.batch = batches.number WHERE jobs.plan = ?)",
                     (plan.plan.id, plan.plan.id),
                 ).fetchall()
                 for (window,) in sorted(rows):
@@ -235,7 +237,7 @@ class LeaderStore(AggregatorStore):
 
         return self.database.run("read collection jobs", work)
 
-    def _batch_for(self, plan: AggregatorPlan, name: bytes) -> Batch | None:
+    def _batch_for(self, plan: AggregatorPlan, name: bytes) -> BatchRecord | None:
         row = self._connection.execute(
             "SELECT batches.batch FROM collections JOIN batches ON collections.batch = number"
             " WHERE name = ?",
@@ -251,6 +253,20 @@ class LeaderStore(AggregatorStore):
         )
         return batch
 
+    def discard_batch(self, one: Collection) -> None:
+        """Discard a full batch that the helper does not have; its collection job takes the next."""
+
+        def work() -> list[CrowdChange]:
+            plan = self._plans.get(one.plan_id)
+            batch = None if plan is None else plan.batch(one.request.batch_selector.config)
+            if plan is None or batch is None or batch.state != "full":
+                return []
+            plan.end(batch.number, "discarded")
+            return [CrowdChange(plan.plan, (), [IncompleteCrowd(batch.number, 100)])]
+
+        changes = self.database.run("discard a batch", work, new_key=True, scrub=True)
+        tell(changes, self._released, self._discarded)
+
     def finish_collection(
         self, one: Collection, helper_share: HpkeCiphertext, collector: HpkeConfig
     ) -> None:
@@ -264,7 +280,7 @@ class LeaderStore(AggregatorStore):
             own = plan.task.seal_aggregate_share(
                 Role.LEADER, collector, one.request.collection_job_req, batch.share
             )
-            interval = Interval(batch.window, 1)
+            interval = TimeInterval(batch.window, 1)
             result = CollectionJobResp(batch.reports, interval, own, helper_share).to_bytes()
             self._connection.execute(
                 "UPDATE collections SET response = ? WHERE name = ?", (result, one.name)

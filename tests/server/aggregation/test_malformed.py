@@ -1,0 +1,128 @@
+"""Malformed requests and devices that lie: refused by both aggregators, and never counted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from shoal.device import sharing
+from shoal.protocol.dap import messages as dap
+from shoal.protocol.dap.messages import UploadRequest
+from shoal.protocol.dap.task import NEXT_BATCH, Task
+from shoal.protocol.vdaf import MultihotCountVec, Prio3
+from shoal.server.leader import service as leader_service
+from tests.server.aggregation.test_batches import collected, told
+from tests.server.aggregation.test_helper import BATCH, RogueLeader
+from tests.server.aggregation.world import PLAN, Parties, ask, some_vectors, sums
+
+REQUESTS = int(os.environ.get("SHOAL_MALFORMED", "10000"))
+
+
+def changed(body: bytes, chance: random.Random, fixed: bytes = b"") -> bytes:
+    """Return a body with some bytes flipped, cut off, inserted or repeated, but not `fixed`."""
+    held = range(at, at + len(fixed)) if fixed and (at := body.find(fixed)) >= 0 else range(0)
+    while True:
+        place = chance.randrange(len(body))
+        if place in held:
+            continue
+        kind = chance.randrange(5)
+        if kind == 0:
+            return body[:place]
+        if kind == 1:
+            return body[:place] + chance.randbytes(chance.randrange(1, 40)) + body[place:]
+        if kind == 2:
+            return chance.randbytes(chance.randrange(2000))
+        flipped = bytearray(body)
+        flipped[place] ^= 1 << chance.randrange(8)
+        return bytes(flipped)
+
+
+@pytest.mark.slow
+def test_malformed_requests_are_refused_and_not_counted(tmp_path: Path):
+    """A stranger, a leader and an analyst send what is almost right: 2xx or 4xx, never 5xx."""
+    chance, vectors = random.Random(18), some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        rogue = RogueLeader(parties)
+        uploads = await parties.reports(some_vectors(40, seed=5))
+        inits = await rogue.inits(some_vectors(10, seed=6))
+        jobs = [rogue.job([one], BATCH) for one in inits]
+        share = dap.AggregateShareReq(
+            NEXT_BATCH, dap.BatchSelector(dap.BatchMode.LEADER_SELECTED, BATCH), 20, bytes(32)
+        ).to_bytes()
+        to_helper = f"Bearer {parties.leader.agreement.token('helper')}"
+        to_leader = f"Bearer {parties.analyst._token}"
+        leader, helper, base = parties.leader.public, parties.helper.public, rogue.task.task.path
+        kinds: Sequence[tuple[object, str, type[dap.Message], Callable[[], bytes], str]] = [
+            (leader, "reports", UploadRequest, lambda: changed(chance.choice(uploads), chance), ""),
+            (helper, "aggregation_jobs", dap.AggregationJobInitReq,
+             lambda: changed(chance.choice(jobs), chance, BATCH), to_helper),
+            (helper, "aggregate_shares", dap.AggregateShareReq,
+             lambda: changed(share, chance), to_helper),
+            (leader, "collection_jobs", dap.CollectionJobReq,
+             lambda: changed(NEXT_BATCH.to_bytes(), chance), to_leader),
+        ]  # fmt: skip
+        statuses: dict[int, int] = {}
+        for _ in range(REQUESTS):
+            app, resource, kind, make, token = kinds[chance.choice((0, 0, 0, 1, 1, 1, 2, 3))]
+            headers = {"content-type": kind.content_type(), "authorization": token}
+            path, method = f"/dap/{base}/tasks/{base}/{resource}", "POST"
+            if chance.random() < 0.1:
+                path = path[:-3] + chance.choice(("%00", "/../", "//", "/A", "s/" + "A" * 43))
+            if chance.random() < 0.05:
+                method = chance.choice(("GET", "PUT", "DELETE", "PATCH", "HEAD"))
+            if chance.random() < 0.05:
+                headers["content-type"] = chance.choice(("", ";;", "application/ppm-dap"))
+            answer = await ask(app, method, path, make(), headers)
+            status = answer.status_code
+            if status == 503:  # the machine is busy
+                await asyncio.sleep(0.1)
+                continue
+            assert 200 <= status < 300 or 400 <= status < 500, (path, status, answer.text)
+            statuses[status] = statuses.get(status, 0) + 1
+        assert statuses.keys() >= {200, 400, 404, 405, 415}, statuses
+        assert sum(statuses.values()) > 0.9 * REQUESTS
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path, job_reports=50)
+
+
+class Liar(MultihotCountVec):
+    """Encodes a vector as it likes: an entry that is 2, or a weight that is too small."""
+
+    lie: tuple[int, ...] = ()
+
+    def encode(self, measurement: Sequence[int]) -> bytes:
+        return self.field.vector(self.lie)
+
+
+@pytest.mark.parametrize(
+    "lie", [(2, 0, 0, 0, 0, 1, 0), (1, 1, 1, 1, 1, 0, 0), (0, 0, 0, 0, 0, 0, 2)]
+)
+def test_a_device_that_lies_about_bits_or_weight_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: tuple[int, ...]
+):
+    monkeypatch.setattr(leader_service, "_PAUSE", 0.01)
+    vectors, task = some_vectors(20), Task(PLAN)
+    circuit = Liar(PLAN.bits, 4, task.prio3.circuit.gadget.arity // 2)
+    assert len(circuit.field.vector(lie)) == len(task.prio3.circuit.encode([0] * 4))
+    circuit.lie = lie
+    task.prio3 = Prio3(circuit)
+
+    async def story(parties: Parties) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(sharing, "task_of", lambda plan: task)
+            lies = await parties.reports([0] * 5)
+        await parties.deliver(lies)  # the leader cannot tell before it asks the helper
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)

@@ -12,7 +12,8 @@ On the device
     for each answer and sends the report until it is accepted. `Telemetry` adds consent.
 From reports to results
     `tally` counts reports into a `Tally`, `estimate` turns it into `Estimates`, and `publish`
-    makes a page. `simulate` runs a plan on simulated people.
+    makes a page. `simulate` runs a plan on simulated people, and
+    `simulate_windows` on people who come back or leave.
 Errors
     Every error is a `ShoalError`; a `PrivacyRefusal` says that privacy would not hold.
 
@@ -37,6 +38,7 @@ _HOMES = {
         "device.telemetry": ("Telemetry",),
         "errors": ("PrivacyRefusal", "ShoalError"),
         "lab.simulation": ("simulate",),
+        "lab.windows": ("simulate_windows",),
         "planning.certificate": ("Certificate",),
         "planning.plan": ("plan",),
         "protocol.plan": ("Plan",),
@@ -68,6 +70,7 @@ if TYPE_CHECKING:  # type checkers do not see the table above
     from shoal.errors import PrivacyRefusal as PrivacyRefusal
     from shoal.errors import ShoalError as ShoalError
     from shoal.lab.simulation import simulate as simulate
+    from shoal.lab.windows import simulate_windows as simulate_windows
     from shoal.planning.certificate import Certificate as Certificate
     from shoal.planning.plan import plan as plan
     from shoal.protocol.plan import Plan as Plan

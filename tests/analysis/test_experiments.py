@@ -195,6 +195,11 @@ class TestMonitoring:
         assert found.to_arrow().num_rows == 24
         assert len(found.to_json()["looks"]) == 3
 
+    def test_the_same_release_twice_is_refused(self) -> None:
+        plan, tally, *_ = crowd()
+        with pytest.raises(InputError, match="releases 1 and 2 are the same"):
+            monitor(plan, [tally, tally])
+
     def test_no_release_is_refused(self) -> None:
         plan, *_ = crowd()
         with pytest.raises(InputError, match="at least one"):

@@ -114,6 +114,33 @@ def test_retention_of_weeks(said: Said) -> None:
     assert "Q=OPTION" in said("retention", "w.json", "w1.json", "--group", "age", code=2)
 
 
+def test_simulated_windows(said: Said) -> None:
+    said("plan", "weekly.toml", "--q", "0.02", "--promise", "local", "-o", "w.json")
+    words = ["simulate", "w.json", "--users", "2000", "--windows", "4", "--leave", "50%"]
+    words += ["--pause", "0", "--seed", "1"]
+    shown = said(*words, "-o", "week.json")
+    assert "truth" in shown
+    assert "tallies written to week1.json ... week4.json" in shown
+    document = json.loads(said(*words, "--level", "0.999", "--json"))
+    for point, expected in zip(document["points"], (0.5, 0.25), strict=True):
+        assert point["truth"] == pytest.approx(expected, abs=0.03)
+        assert point["low"] <= point["truth"] <= point["high"]
+    files = [f"week{number}.json" for number in range(1, 5)]
+    curve = json.loads(said("retention", "w.json", *files, "--target", "crowd", "--json"))
+    values = [[point["value"] for point in one["points"]] for one in (curve, document)]
+    assert values[0] == values[1]
+    for wrong, sentence in {
+        "--windows 2": "say with --users",
+        "--users 9 --windows 0": "--windows must be between 1",
+        "--users 9 --leave 0.1": "need --windows",
+        "--users 9 --windows 2 --leave x": "--leave is a share",
+        "--users 9 --windows 2 --pause 2": "leave and pause are probabilities",
+        "--users 9 --windows 2 --leave a=0.1": "by arm need one arm question",
+        "--users 9 --windows 2 --repeat 3": "--windows goes with",
+    }.items():
+        assert sentence in said("simulate", "w.json", *wrong.split(), code=2)
+
+
 def test_study(said: Said) -> None:
     small = ("--repetitions", "20", "--crowds", "2000", "--shares", "0.1", "--views", "counts")
     words = ("study", *small)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo
+from shoal import Choice, Date, Flags, Number, Plan, Survey, Text, YesNo
 from shoal.device.encode import answer_bits
 from shoal.protocol.encryption import DUMMY, decrypt_message, encryption_info, split_encrypted
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
-from shoal.protocol.wire import split_batch
+from shoal.protocol.survey import Arm, Funnel
+from shoal.protocol.wire import row_bytes, split_batch
 from tests.axe import obstacles
 from tests.clients.js_help import CLIENT, NPM, run
 from tests.clients.test_aggregators import ANSWER as WORDY
@@ -417,6 +418,53 @@ def test_a_ready_form(
         }
         set_bits = {bit for bit in range(ASKED.bits) if row >> bit & 1}
         assert set_bits == set(answer_bits(ASKED, given, cohort))
+
+
+PAST = Survey(
+    "setup",
+    (
+        Arm("start", ("list", "tour")),
+        Funnel("steps", ("installed", "signed in"), title="How far did you get?"),
+        Date("visit", "weekday", missing="option"),
+    ),
+).cross("start", "steps")
+
+
+@pytest.mark.parametrize("sources", ["address", "minified"])
+def test_a_form_asks_no_person_for_the_arm(
+    context: BrowserContext, sources: str, request: pytest.FixtureRequest
+) -> None:
+    """The page answers for its arm; people are asked for dates and steps."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE)
+    server = Pretended(Plan(PAST, FlipProbability(1, 44), Promise("local", "1000")))
+    page = request.getfixturevalue(sources)
+    with web.served(server.handler()) as collector:
+        shipped = settings(server, collector.rstrip("/"), limit=1000)
+        tab = context.new_page()
+        tab.goto(page)
+        tab.wait_for_function("window.ready")
+        tab.evaluate("(settings) => add_form(settings, {})", shipped)
+        expect(tab.get_by_role("alert")).to_have_text(
+            "the page has to answer question start itself."
+        )
+        tab.goto(page)
+        tab.wait_for_function("window.ready")
+        tab.evaluate("(settings) => add_form(settings, { start: 'tour' })", shipped)
+        form = tab.locator("shoal-survey form")
+        expect(form.get_by_role("radio")).to_have_count(2)
+        expect(form.get_by_text("tour")).to_have_count(0)
+        assert obstacles(tab) == []
+        form.get_by_role("group", name="How far did you get?").get_by_label("signed in").check()
+        form.get_by_label("visit").fill("2026-03-31")
+        form.get_by_role("button").click()
+        expect(form.get_by_role("status")).to_contain_text("Your report was sent.")
+    (body,) = server.posts
+    row = int.from_bytes(body[-row_bytes(PAST.bits) :], "little")
+    given = {"start": "tour", "steps": "signed in", "visit": "2026-03-31"}
+    set_bits = {bit for bit in range(PAST.bits) if row >> bit & 1}
+    assert set_bits == set(answer_bits(PAST, given, None))
 
 
 def test_a_form_says_why_it_cannot_be_shown(context: BrowserContext, address: str) -> None:

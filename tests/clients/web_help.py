@@ -26,9 +26,11 @@ window.open_shared = async (settings) => {
   const { dap } = await import("/dap%(end)s");
   window.survey = shoal({ dap, ...settings });
 };
-window.add_form = async (settings) => {
-  await import("/form%(end)s");
+window.add_form = async (settings, answers) => {
+  const { kinds } = await import("/form%(end)s");
+  if (answers) Object.assign(kinds, (await import("/kinds%(end)s")).moreKinds);
   const form = document.createElement("shoal-survey");
+  Object.assign(form.answers, answers);
   for (const [name, value] of Object.entries(settings)) form.setAttribute(name, value);
   document.querySelector("main").append(form);
 };

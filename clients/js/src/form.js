@@ -5,8 +5,9 @@
  * It needs nothing but the plan: what is asked, and the words for it, come from there.
  */
 
-import { ERROR } from "./bytes.js";
+import { ERROR, must } from "./bytes.js";
 import { shoal } from "./client.js";
+import { kinds } from "./survey.js";
 
 /** @typedef {import("./survey.js").Question} Question */
 
@@ -55,6 +56,12 @@ const pick = (type, name, value, label, required = false) =>
 const MISSING = "\0missing";
 const OTHER = "\0other";
 
+/** Whether a question is a group of boxes or buttons; a date has labels, but people give a day. */
+const grouped = (/** @type {Question} */ { kind, options }) => kind == "yes/no" || (options && kind != "date");
+
+/** What a device answers from its own past, so that nobody is asked; people may know a funnel's step. */
+const byDevice = (/** @type {Question} */ { past }) => past && past != "funnel";
+
 /**
  * The inputs of a question.
  *
@@ -64,7 +71,7 @@ const OTHER = "\0other";
  */
 const inputs = (question, name) => {
   const { kind, options, titles, missing, other, low, high, unit } = question;
-  if (options ?? kind == "yes/no") {
+  if (grouped(question)) {
     const many = kind == "flags";
     const words = options ?? ["yes", "no"];
     /** @type {[string, string][]} */
@@ -81,7 +88,9 @@ const inputs = (question, name) => {
   const input =
     kind == "number"
       ? { type: "number", step: "any", min: low ?? false, max: high ?? false, required: !missing }
-      : { type: "text" };
+      : kind == "date"
+        ? { type: "date", required: !missing }
+        : { type: "text" };
   return [element("input", { name, id: name, ...input }), ...(unit ? [" ", unit] : [])];
 };
 
@@ -103,6 +112,9 @@ const told = () => element("p", { role: "status" });
 export class ShoalSurvey extends HTMLElement {
   /** Passed on to `shoal`; a page sets `relay` or `store` here before it adds the element. */
   options = {};
+
+  /** Answers that the page gives itself, such as `{ onboarding: "tour" }` for the arm that it shows. */
+  answers = {};
 
   async connectedCallback() {
     const status = told();
@@ -134,18 +146,23 @@ export class ShoalSurvey extends HTMLElement {
 /**
  * @param {import("./plan.js").Plan} plan
  * @param {ReturnType<typeof shoal>} client
- * @param {HTMLElement} host gets the event `shoal-answer`
+ * @param {ShoalSurvey} host gets the event `shoal-answer`
  */
 const form = ({ survey }, client, host) => {
   const { title, text } = /** @type {any} */ (survey);
   const status = told();
-  const asked = survey.questions.filter(({ kind }) => kind != "cross");
+  const given = /** @type {Record<string, any>} */ (host.answers);
+  const known = survey.questions
+    .filter(({ kind }) => kind != "cross")
+    .map((question) => kinds[question.kind]?.(question) ?? question);
+  const asked = known.filter((question) => !byDevice(question) && !(question.name in given));
+  const unknown = known.find((question) => byDevice(question) && !(question.name in given));
+  must(!unknown, `the page has to answer question ${unknown?.name} itself.`);
   const fields = asked.map((question, place) => {
-    const { title, text, name, kind } = /** @type {any} */ (question);
+    const { title, text, name } = /** @type {any} */ (question);
     const id = `shoal-${place}`;
-    const grouped = question.options ?? kind == "yes/no";
     const words = text ?? title ?? name;
-    return grouped
+    return grouped(question)
       ? element("fieldset", {}, element("legend", {}, words), ...inputs(question, id))
       : element("p", {}, element("label", { for: id }, words), " ", ...inputs(question, id));
   });
@@ -168,7 +185,7 @@ const form = ({ survey }, client, host) => {
       const answers = Object.fromEntries(
         asked.map((question, place) => [question.name, answerOf(question, data.getAll(`shoal-${place}`))]),
       );
-      const { isNew } = await client.answer(answers);
+      const { isNew } = await client.answer({ ...answers, ...given });
       const tickets = await client.send();
       const state = tickets.at(-1)?.state == "sent" ? "sent" : "waiting";
       status.textContent = sentences[isNew ? state : "again"];

@@ -24,7 +24,15 @@ from scipy.stats import chi2
 from shoal.analysis.association_tables import CrossedTable, side_of
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.estimates import Estimates, estimate
-from shoal.analysis.ratios import Array, GroupTable, GroupValue, Pair, anytime_factor, p_value
+from shoal.analysis.ratios import (
+    Array,
+    GroupTable,
+    GroupValue,
+    Pair,
+    anytime_factor,
+    p_value,
+    shown_ends,
+)
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
@@ -40,6 +48,9 @@ if TYPE_CHECKING:
 
 SUSPICIOUS = 0.001
 """A sample-ratio p-value below this means that the arms should not be compared."""
+
+_LEAST_P = 1e-299
+"""Smaller p-values are shown as this one: doubles end there."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +108,9 @@ class SampleRatio:
 
     @property
     def in_words(self) -> str:
-        shares = ", ".join(f"{share:.2%}" for share in self.found)
+        shares = ", ".join(_percent(min(max(share, 0.0), 1.0)) for share in self.found)
         text = f"Sample ratio: the arms have {shares} of the people (p-value"
-        text += f" {text_up(self.p_value, 3)})."
+        text += f" {text_up(max(self.p_value, _LEAST_P), 3)})."
         if self.suspicious:
             text += (
                 " Devices do not draw arms like that: an arm changes who reports, or does not"
@@ -267,19 +278,18 @@ class Experiment(Displayed, TableExport):
 
 def _outcome_sections(outcome: Outcome, whole: Experiment) -> tuple[Section, Section]:
     """Return the arms of an outcome, and the differences and ratios of arms to control."""
-    kind, write = ("mean", text_near) if outcome.option is None else ("share", _percent)
+    kind, write = ("mean", _number) if outcome.option is None else ("share", _percent)
     arms = [
-        (one.arm, f"{max(one.people, 0):,.0f}", *map(write, (one.value, one.low, one.high)))
+        (one.arm, f"{max(one.people, 0):,.0f}", *map(write, shown_ends(one)))
         for one in outcome.arms
     ]
     times = 1 if outcome.option is None else 100
     effects = []
     for one in outcome.effects:
-        ends = one.difference.value, one.difference.low, one.difference.high
-        points = [f"{times * end:+.3g}" for end in ends]
+        points = [_signed(times * end, 3) for end in shown_ends(one.difference)]
         ratio = ["", "", ""]
         if one.ratio is not None:
-            ratio = [_times(end) for end in (one.ratio.value, one.ratio.low, one.ratio.high)]
+            ratio = [_times(end) for end in shown_ends(one.ratio)]
         p_values = text_up(one.p_value, 2), text_up(one.adjusted_p, 2)
         effects.append((one.arm, *points, *ratio, *p_values))
     minus = f"minus {whole.question.control}"
@@ -291,6 +301,14 @@ def _outcome_sections(outcome: Outcome, whole: Experiment) -> tuple[Section, Sec
 
 def _percent(share: float) -> str:
     return "?" if math.isnan(share) else f"{share:z.2%}"
+
+
+def _number(mean: float) -> str:
+    return "?" if math.isnan(mean) else text_near(mean)
+
+
+def _signed(difference: float, digits: int) -> str:
+    return "?" if math.isnan(difference) else f"{difference:+.{digits}g}"
 
 
 def _times(ratio: float) -> str:
@@ -447,9 +465,11 @@ class Monitoring(Displayed, TableExport):
         return self.looks[-1]
 
     def _headline(self) -> str:
+        releases = f"{len(self.looks)} release{'s' * (len(self.looks) > 1)}"
         return (
-            f"{self.latest.question.name}: {len(self.looks)} releases, confidence sequence at"
+            f"{self.latest.question.name}: {releases}, confidence sequence at"
             f" {self.latest.level:.6g} for the population (asymptotic)"
+            + (", simulated" if self.latest.estimates.tally.simulated else "")
         )
 
     def _sections(self) -> list[Section]:
@@ -465,7 +485,7 @@ class Monitoring(Displayed, TableExport):
                 for number, look in enumerate(self.looks, 1):
                     one = look.outcomes[place].effects[which].difference
                     times = 100 if outcome.option is not None else 1
-                    numbers = (f"{times * end:+.4g}" for end in (one.value, one.low, one.high))
+                    numbers = (_signed(times * end, 4) for end in shown_ends(one))
                     count = f"{look.estimates.tally.reports:,}"
                     rows.append((f"{number}", count, *numbers, "yes" if one.differs else ""))
                 unit = ", in points" if outcome.option is not None else ""
@@ -504,7 +524,7 @@ def monitor(
     `tallies` are the releases in their order, each a complete crowd of other people. All of them
     are pooled after each release. You may look after every one and stop when you like: the chance
     that any interval ever misses is at most 1 - level (asymptotic, see `ratios.anytime_factor`).
-    Plans in which the same devices return are refused.
+    Plans in which the same devices return are refused, and so is the same release twice.
     """
     check_level(level)
     question = arm_of(plan.survey, arm)
@@ -512,7 +532,11 @@ def monitor(
     if not tallies:
         raise InputError("monitoring needs at least one release.")
     looks, pooled = [], None
-    for release in tallies:
+    seen: dict[tuple[object, bytes], int] = {}
+    for number, release in enumerate(tallies, 1):
+        first = seen.setdefault((release.crowds, release.by_bit.tobytes()), number)
+        if first != number:
+            raise InputError(f"releases {first} and {number} are the same; give each once.")
         estimate(plan, release)  # each is complete by itself
         pooled = release if pooled is None else pooled + release
         different = pooled.of_different_people() if len(pooled.crowds) > 1 else pooled

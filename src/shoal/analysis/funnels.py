@@ -19,7 +19,7 @@ import numpy as np
 from shoal.analysis.contrasts import Combination, total
 from shoal.analysis.estimates import Estimates, estimate
 from shoal.analysis.intervals import Target
-from shoal.analysis.ratios import Array, GroupTable, GroupValue, no_spread
+from shoal.analysis.ratios import Array, GroupTable, GroupValue, no_spread, shown_ends
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
@@ -110,9 +110,9 @@ class FunnelResult(Displayed, TableExport):
             ends = f"{math.floor(one.reached.low):,}", f"{math.ceil(one.reached.high):,}"
             parts = ["", "", ""]
             if (went := one.conversion) is not None:
-                value = "?" if math.isnan(went.value) else f"{went.value:z.2%}"
-                parts = [value, f"{went.low:.2%}", f"{went.high:.2%}"]
-            rows.append((one.step, f"{one.reached.value:z,.0f}", *ends, *parts))
+                shares = shown_ends(went)
+                parts = ["?" if math.isnan(share) else f"{share:.2%}" for share in shares]
+            rows.append((one.step, f"{max(one.reached.value, 0.0):,.0f}", *ends, *parts))
         return [Section(heads, rows)]
 
     def _remarks(self) -> list[str]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,24 @@ _FAR = 10.0
 """Limits further out than this many times the range of values are taken for none."""
 _HALVINGS = 44
 _MAX_FACTOR = 37.0  # where the normal distribution has nothing left in doubles
+
+
+class _Shown(Protocol):
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def shown_ends(one: _Shown) -> tuple[float, float, float]:
+    """Return the value that people are shown, and its limits.
+
+    Flips may move an unbiased value out of what is possible, such as below 0. Only there is it
+    outside of its interval, which holds possible values alone, so the nearest of them is shown.
+    """
+    return min(max(one.value, one.low), one.high), one.low, one.high
 
 
 def no_spread(value: Array, factor: float) -> Array:

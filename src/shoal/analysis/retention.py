@@ -26,7 +26,7 @@ import numpy as np
 from shoal.analysis.cross_tables import cross_named
 from shoal.analysis.estimates import Estimates, estimate
 from shoal.analysis.intervals import Target
-from shoal.analysis.ratios import Array, GroupValue, no_spread, share_spread
+from shoal.analysis.ratios import Array, GroupValue, no_spread, share_spread, shown_ends
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
@@ -141,7 +141,7 @@ class RetentionCurve(Displayed, TableExport):
         among = "" if self.group is None else f", {self.group[0]} is {self.group[1]}"
         kind = "exact" if self.question.design == "once" else "approximate"
         return (
-            f"{self.question.name}: retention over {self.question.periods} periods{among},"
+            f"{self.question.name}: retention over {_periods(self.question)}{among},"
             f" intervals at {self.level:.6g} for all at once, for the {self.target} ({kind})"
             + (", simulated" if self.simulated else "")
         )
@@ -151,17 +151,17 @@ class RetentionCurve(Displayed, TableExport):
         return [Section(heads, [self._row(one) for one in self.points])]
 
     def _row(self, one: RetentionPoint) -> tuple[str, ...]:
-        shares = (one.value, one.low, one.high)
-        texts = ["?" if math.isnan(share) else f"{share:z.2%}" for share in shares]
+        texts = ["?" if math.isnan(share) else f"{share:.2%}" for share in shown_ends(one)]
         people = (f"{max(count, 0.0):,.0f}" for count in (one.started, one.active))
         return str(one.period), *people, *texts
 
     def _remarks(self) -> list[str]:
-        if (one := self.activity) is None:
+        if (one := self.activity) is None or math.isnan(one.value):
             return []
+        value, low, high = shown_ends(one)
         return [
-            f"Of the people who started in the {self.question.periods} periods before the latest"
-            f" one, {one.value:.1%} are active in it ({one.low:.1%} to {one.high:.1%})."
+            f"Of the people who started in the {_periods(self.question)} before the latest one,"
+            f" {value:.1%} are active in it ({low:.1%} to {high:.1%})."
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -183,6 +183,10 @@ class RetentionCurve(Displayed, TableExport):
     def to_arrow(self) -> pa.Table:
         """Return the curve as an Arrow table, a row for each period."""
         return arrow_rows([], [one.to_json() for one in self.points], level=self.level)
+
+
+def _periods(question: Retention | RetentionOnce) -> str:
+    return f"{question.periods} period{'s' * (question.periods > 1)}"
 
 
 @takes(plan=Plan)

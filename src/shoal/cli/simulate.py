@@ -13,6 +13,7 @@ from shoal.cli import output as out
 from shoal.cli.options import opt
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
+from shoal.support.checks import decimal_text
 from shoal.support.rounding import text_near
 from shoal.support.table_format import TableFormat
 
@@ -64,12 +65,33 @@ class _Study:
     plot: Path | None = cli.PLOT
 
 
+@dataclass(frozen=True)
+class _Windows:
+    windows: int | None = opt(
+        "For a retention question: simulate W windows, with --users new people in each.", "W"
+    )
+    leave: str | None = opt(
+        "With --windows: the share that leaves for good before each later one, of all or by arm"
+        " (A=S,B=S).  [default: 0.3]",
+        "S",
+    )
+    pause: str | None = opt(
+        "With --windows: the share inactive in a window alone.  [default: 0.1]", "S"
+    )
+
+    def shares(self) -> dict[str, Any]:
+        """Return the shares that are given: one of all people, or one of each arm."""
+        given = {"leave": self.leave, "pause": self.pause}
+        return {name: _shares(name, text) for name, text in given.items() if text is not None}
+
+
 @cli.command("shoal simulate plan.json --users 10000")
 def simulate(
     *,
     plan: Plan = cli.PLAN,
     people: _People,
     study: _Study,
+    over: _Windows,
     through: Literal["distribution", "reports"] | None = opt(
         "Draw counts from their exact distribution, or make every report.  [default:"
         " distribution with --repeat or text, else reports]"
@@ -83,7 +105,18 @@ def simulate(
 
     The truth is shown beside each estimate. With --repeat the same people report again and again,
     and you see the bias, sigma against theory, and how often each kind of interval holds the truth.
+    With --windows people start, come back and leave for good, and -o week.json writes a tally of
+    each window: week1.json, week2.json, ...
     """
+    if over.windows is not None:
+        alone = (study.repeat, study.vary, study.plot, people.answers, people.texts, people.zipf)
+        if any(one is not None for one in (*alone, through)) or interval != "exact":
+            raise InputError(
+                "--windows goes with --users, --leave, --pause, --seed, --level, --target and -o."
+            )
+        return _simulate_windows(plan, people, over, level, target, output)
+    if over.shares():
+        raise InputError("--leave and --pause need --windows.")
     if study.repeat is None and (study.vary or study.plot):
         raise InputError("--vary and --plot are for a study; give --repeat too.")
     if study.repeat is not None and (people.texts or output):
@@ -110,6 +143,39 @@ def simulate(
     document = run.to_json(level, interval)
     written = out.written(output, "tally written to")
     return out.Result(document, chain(_show(document, plan.survey.name), written))
+
+
+def _shares(name: str, text: str) -> float | dict[str, float]:
+    try:
+        if "=" not in text:
+            return float(decimal_text(text))
+        parts = (one.rpartition("=") for one in text.split(","))
+        return {arm.strip(): float(decimal_text(share)) for arm, _, share in parts}
+    except InputError as error:
+        raise InputError(f"--{name} is a share, or A=S,B=S by arm: {error}") from error
+
+
+def _simulate_windows(
+    plan: Plan, people: _People, over: _Windows, level: float, target: Any, output: Path | None
+) -> out.Result:
+    from shoal.lab.windows import simulate_windows
+
+    if people.users is None:
+        raise InputError("say with --users how many people start in each window.")
+    run = simulate_windows(
+        plan,
+        new_users=people.users,
+        windows=over.windows or 0,
+        **over.shares(),
+        seed=people.seed,
+        level=level,
+        target=target,
+    )
+    lines = [str(run)]
+    if output is not None:
+        files = run.write(output)
+        lines.append(f"tallies written to {files[0]} ... {files[-1]}")
+    return out.Result(run.to_json(), "\n\n".join(lines))
 
 
 def _show(document: dict[str, Any], title: str) -> out.Pieces:

@@ -204,10 +204,11 @@ def draw_cohorts(survey: Survey, count: int, generator: np.random.Generator) -> 
 def chances_of(question: Question) -> NDArray[np.float64]:
     """How likely each option is: falling off like 1 / rank, one half for the first of many.
 
-    Arms have their weights.
+    Arms have their weights; one person in ten has none, where that is an option.
     """
-    if isinstance(question, Arm) and question.missing is None:
-        return np.array(question.shares)
+    if isinstance(question, Arm):
+        none = [] if question.missing is None else [0.1]
+        return np.array([share * (1 - sum(none)) for share in question.shares] + none)
     weights = 1 / np.arange(1, question.bits + 1)
     return np.asarray(weights / weights.sum() if question.takes_one else weights / 2)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.analysis.intervals import Target
+from shoal.analysis.retention import RetentionCurve, retention
 from shoal.analysis.tally import Tally, Tallying
 from shoal.device.arrays.encode import set_cells
 from shoal.device.arrays.randomize import Original, pack
@@ -18,27 +23,62 @@ from shoal.lab.populations import draw_answers
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Retention, Survey, Text
 from shoal.support.checks import check_integer, check_number, takes
+from shoal.support.results import Displayed, Section
 
 Shares = float | Mapping[str, float]
 """A probability, the same for all or by the arm that a device drew."""
 
 
-@dataclass(frozen=True, eq=False)
-class SimulatedWindows:
+@dataclass(frozen=True, eq=False, repr=False)
+class SimulatedWindows(Displayed):
     """One tally for each window, and how many devices truly were active at each age.
+
+    It shows `curve`, which the tallies tell, with the truth beside each estimate.
 
     `active` has a row for the window in which devices began and a column for their age; it is -1
     where that window is not simulated.
     """
 
-    plan: Plan
+    curve: RetentionCurve
     tallies: tuple[Tally, ...]
     active: NDArray[np.int64]
 
     def true_retention(self, age: int) -> float:
-        """Return the share of devices that were active at an age, of all that could have been."""
+        """Return the share of devices that were active at an age, of all that could have been.
+
+        It is not a number if nobody could have been.
+        """
         known = self.active[:, age] >= 0
+        if not known.any():
+            return math.nan
         return float(self.active[known, age].sum() / self.active[known, 0].sum())
+
+    def _headline(self) -> str:
+        return f"{self.curve._headline()}, beside the truth"
+
+    def _sections(self) -> list[Section]:
+        (table,) = self.curve._sections()
+        truths = (self.true_retention(one.period) for one in self.curve.points)
+        rows = [
+            (row[0], "?" if math.isnan(truth) else f"{truth:.2%}", *row[1:])
+            for row, truth in zip(table.rows, truths, strict=True)
+        ]
+        return [Section((table.heads[0], "truth", *table.heads[1:]), rows)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the curve as JSON values, with `truth` beside each point; reports by window."""
+        document = self.curve.to_json()
+        for point in document["points"]:
+            truth = self.true_retention(point["period"])
+            point["truth"] = None if math.isnan(truth) else truth
+        return document | {"reports": [one.reports for one in self.tallies]}
+
+    def write(self, path: Path) -> list[Path]:
+        """Write each tally; `path` `week.json` names the files `week1.json`, `week2.json`, ..."""
+        paths = [path.with_stem(f"{path.stem}{one}") for one in range(1, len(self.tallies) + 1)]
+        for file, tally in zip(paths, self.tallies, strict=True):
+            tally.write(file)
+        return paths
 
 
 @takes(plan=Plan)
@@ -50,6 +90,8 @@ def simulate_windows(
     leave: Shares = 0.3,
     pause: Shares = 0.1,
     seed: int | None = None,
+    level: float = 0.95,
+    target: Target = "crowd",
 ) -> SimulatedWindows:
     """Simulate the reports of every window of a plan that asks for ages.
 
@@ -92,7 +134,9 @@ def simulate_windows(
                 original = Original(pack(vectors), survey.bits, None)
                 reports = flip(plan, original, random_bits=noise)
                 tallying[begin + age].add(reports.rows, simulated=True)
-    return SimulatedWindows(plan, tuple(one.result() for one in tallying), active)
+    tallies = tuple(one.result() for one in tallying)
+    curve = retention(plan, tallies, level=level, target=target)
+    return SimulatedWindows(curve, tallies, active)
 
 
 def _ages_of(survey: Survey) -> Retention:

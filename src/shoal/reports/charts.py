@@ -426,11 +426,13 @@ def trend_chart(
     crowds: Sequence[str],
     width: int,
     shown: Mapping[str, str] | None = None,
+    over: str = "crowd",
     **given: Any,
 ) -> Markup:
     """Return a panel for each option: its share in each crowd, on one scale, with intervals.
 
-    `shown` is what people read in place of labels, if it is something else.
+    `shown` is what people read in place of labels, if it is something else. `over` says what the
+    shares follow, if they are not of crowds.
     """
     words = shown or {label: label for label in options}
     end = _end_of_scale(max(row["high"] for rows in options.values() for row in rows))
@@ -478,7 +480,7 @@ def trend_chart(
         f" {percent(rows[-1]['constrained'])}"
         for name, rows in options.items()
     )
-    title = f"{question}: shares over {len(crowds)} crowds"
+    title = f"{question}: shares over {len(crowds)} {over}{'s' * (len(crowds) != 1)}"
     return picture(width, top + 12, title, described, *drawn, **given)
 
 

@@ -52,7 +52,7 @@ def _outcome(
             words[arm],
             [
                 whole_number(max(row["people"], 0.0)),
-                _known(row["value"], write),
+                _inside(row, write),
                 _range(row, write),
             ],
         )
@@ -61,8 +61,8 @@ def _outcome(
     effects = []
     for arm, row in outcome["effects"].items():
         apart, ratio = row["difference"], row["ratio"]
-        cells = [_known(apart["value"], points), _range(apart, points)]
-        cells += ["", ""] if ratio is None else [_known(ratio["value"], _times), _factors(ratio)]
+        cells = [_inside(apart, points), _range(apart, points)]
+        cells += ["", ""] if ratio is None else [_inside(ratio, _times), _factors(ratio)]
         p_values = [text_up(row[key], 2) for key in ("p_value", "adjusted_p")]
         effects.append(TableRow(words[arm], [*cells, *p_values]))
     kind, unit = ("mean", "difference") if is_mean else ("share", "points")
@@ -71,7 +71,7 @@ def _outcome(
     if not is_mean and outcome["option"] not in (question.name, "yes"):
         heading += f": {outcome['option']}"
     rows = {
-        arm: row["difference"] | {"difference": row["difference"]["value"]}
+        arm: row["difference"] | {"difference": _possible(row["difference"])}
         for arm, row in outcome["effects"].items()
         if row["difference"]["value"] is not None
     }
@@ -98,8 +98,14 @@ def _outcome(
     }
 
 
-def _known(number: float | None, write: Callable[[float], str]) -> str:
-    return "?" if number is None else write(number)
+def _inside(row: Mapping[str, Any], write: Callable[[float], str]) -> str:
+    return "?" if row["value"] is None else write(_possible(row))
+
+
+def _possible(row: Mapping[str, Any]) -> float:
+    """Return the value, or the end of its interval if flips moved it beyond what is possible."""
+    value, low = float(row["value"]), float(row["low"])
+    return max(value, low) if row["high"] is None else min(max(value, low), float(row["high"]))
 
 
 def _signed(number: float) -> str:
@@ -129,7 +135,7 @@ def funnel_part(funnel: Funnel, document: Mapping[str, Any]) -> dict[str, Any]:
         parts = ["", ""]
         if went is not None:
             parts = [
-                _known(went["value"], percent),
+                _inside(went, percent),
                 _DASH.join(percent(went[end]) for end in ("low", "high")),
             ]
         count = whole_number(max(reached["value"], 0.0))
@@ -152,35 +158,38 @@ def retention_section(
 ) -> dict[str, Any]:
     """Return the retention curves of everybody and of groups, by their names."""
     first = next(iter(curves.values()))
-    periods = [str(one["period"]) for one in first["points"]]
-    drawn = {
-        name: [
-            {
-                "constrained": min(max(one["value"] or 0.0, 0.0), 1.0),
-                "low": one["low"],
-                "high": one["high"],
-            }
-            for one in curve["points"]
-        ]
-        for name, curve in curves.items()
-    }
+    periods = [f"after {one['period']}" for one in first["points"]]
+    known = [place for place, one in enumerate(first["points"]) if one["value"] is not None]
+    drawn = {}
+    for name, curve in curves.items():
+        points = [curve["points"][place] for place in known]
+        if points and all(one["value"] is not None for one in points):
+            drawn[name] = [one | {"constrained": _possible(one)} for one in points]
+    charts = []
+    if drawn:
+        named = [periods[place] for place in known]
+        charts = width_charts(
+            lambda width, **given: trend_chart(
+                heading, drawn, named, width, over="period", **given
+            ),
+            id,
+        )
     rows = [
         TableRow(
             name,
             [
-                Cell(_known(one["value"], percent), _DASH.join(map(percent, _ends(one))))
+                Cell(_inside(one, percent), _DASH.join(map(percent, _ends(one))))
                 for one in curve["points"]
             ],
         )
         for name, curve in curves.items()
     ]
     activity = first["activity"]
-    rolling = "" if activity is None else (
-        f" Of the people who started in the {len(periods)} periods before the latest one,"
-        f" {percent(activity['value'])} are active in it"
+    rolling = "" if activity is None or activity["value"] is None else (
+        f" Of the people who started in the {len(periods)} period{'s' * (len(periods) > 1)}"
+        f" before the latest one, {_inside(activity, percent)} are active in it"
         f" ({_DASH.join(map(percent, _ends(activity)))})."
     )  # fmt: skip
-    named = [f"after {period}" for period in periods]
     return {
         "id": id,
         "heading": f"{heading}: who comes back",
@@ -191,10 +200,8 @@ def retention_section(
         " who left count as not active. With a probability of about"
         f" {level_in_words(first)}, all intervals of everybody\u2019s curve contain the true parts"
         f" at once, and so do those of all groups of a question.{rolling}",
-        "charts": width_charts(
-            lambda width, **given: trend_chart(heading, drawn, named, width, **given), id
-        ),
-        "table": Matrix(f"{heading}: parts in percent, with intervals", ("", *named), rows),
+        "charts": charts,
+        "table": Matrix(f"{heading}: parts in percent, with intervals", ("", *periods), rows),
     }
 
 

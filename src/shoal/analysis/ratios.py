@@ -5,8 +5,9 @@ unbiased counts. If its true value is v, T(v) = top - v whole has mean zero, and
 known: that of the flips, exactly, from the covariance of the two counts, and that of who was
 drawn from the population, n v (1 - v) for a share among n people. The interval holds every v with
 ``abs(T(v)) <= factor * sigma(v)``: Fieller's (1954), with Wilson's (1927) variance at the value
-tested, so that a share of 0 or 100 % is covered too. It is approximate: normal, for many reports. Where the
-whole is not told apart from nobody, there is no limit, and the interval is all possible values.
+tested, so that a share of 0 or 100 % is covered too. It is approximate: normal, for many reports.
+Where the whole is not told apart from nobody, there is no limit, and the interval is all possible
+values.
 
 A difference or a ratio of two such values is made from the deviations of their own intervals and
 the correlation of their flips (Zou and Donner 2008, MOVER; for the ratio Donner and Zou 2012).

@@ -90,6 +90,7 @@ class TestExperiment:
         assert (effect.high - effect.low) / 2 / norm.ppf(0.975) == pytest.approx(welch, rel=0.05)
         assert effect.value == pytest.approx(groups[0].mean() - groups[1].mean(), abs=4 * welch)
 
+    @pytest.mark.slow
     def test_shows_itself_everywhere(self) -> None:
         plan, tally, _ = crowd()
         found = experiment(plan, tally, "start")
@@ -177,6 +178,7 @@ class TestSampleRatio:
 
 
 class TestMonitoring:
+    @pytest.mark.slow
     def test_each_look_pools_what_came_before(self) -> None:
         plan, *_ = crowd()
         tallies = [crowd(seed)[1].named(f"release {seed}") for seed in (1, 2, 3)]
@@ -209,6 +211,7 @@ class TestMonitoring:
 class TestPower:
     SURVEY = shoal.Survey("s", (Arm("arm", ("a", "b")), shoal.YesNo("done"))).cross("arm", "done")
 
+    @pytest.mark.slow
     def test_open_answers_need_what_textbooks_say(self) -> None:
         needed = people_to_detect(self.SURVEY, 0.02, epsilon=1, delta="1e-6", share=0.1)
         sigmas = norm.ppf(0.975) + norm.ppf(0.8)
@@ -217,6 +220,7 @@ class TestPower:
         sizes = [needed.open, needed.counts, needed.reports, needed.local]
         assert sizes == sorted(one or 0 for one in sizes)
 
+    @pytest.mark.slow
     def test_the_crowd_needed_detects_just_that(self) -> None:
         needed = people_to_detect(self.SURVEY, 0.02, epsilon=1, delta="1e-6")
         assert needed.counts is not None
@@ -246,6 +250,7 @@ class TestPower:
         low, _ = noisy.difference_limits(float(norm.ppf(0.975)))
         assert abs(np.mean(low > 0) - 0.8) < 6 * math.sqrt(0.16 / 4_000)
 
+    @pytest.mark.slow
     def test_more_comparisons_need_more_people(self) -> None:
         one = people_to_detect(self.SURVEY, 0.05, epsilon=1, delta="1e-6")
         several = people_to_detect(SURVEY, 0.05, epsilon=1, delta="1e-6")

@@ -67,6 +67,7 @@ def write_answers(name: str, rows: list[dict[str, Any]]) -> None:
     Path(name).write_text("\n".join(lines) + "\n", "utf-8")
 
 
+@pytest.mark.slow
 def test_from_a_plan_to_a_comparison(said: Said) -> None:
     plain = said("plan", "tool.toml", "--detect", "5", *PROMISE, "--weekly", "1000", "-o", "p.json")
     needed = people_to_detect(Survey.from_toml(Path("tool.toml")), 0.05, epsilon=1, delta="1e-6")
@@ -141,6 +142,7 @@ def test_simulated_windows(said: Said) -> None:
         assert sentence in said("simulate", "w.json", *wrong.split(), code=2)
 
 
+@pytest.mark.slow
 def test_study(said: Said) -> None:
     small = ("--repetitions", "20", "--crowds", "2000", "--shares", "0.1", "--views", "counts")
     words = ("study", *small)

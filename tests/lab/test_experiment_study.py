@@ -19,6 +19,7 @@ from shoal.lab.experiment_study import (
 )
 
 
+@pytest.mark.slow
 def test_repeats_exactly_and_shows_itself() -> None:
     wanted: dict[str, Any] = {
         "repetitions": 50,

@@ -36,6 +36,7 @@ def test_people_who_leave_are_in_the_curve(agreed: Plan):
     assert curve.points[2].high < 0.6
 
 
+@pytest.mark.slow
 def test_unbiased(agreed: Plan):
     """The mean error of 30 runs is within 5 of its standard deviations; seeded."""
     errors = []
@@ -97,6 +98,7 @@ def test_a_value_that_flips_moved_below_zero_is_shown_as_zero(agreed: Plan):
 
 
 @pytest.mark.parametrize("missing", [None, "option"])
+@pytest.mark.slow
 def test_simulated_people_draw_arms_by_their_weights(missing: Literal["option"] | None):
     """The sample-ratio check stays silent; seeded."""
     arm = Arm("start", ("control", "tour", "video"), (2, 1, 1), missing)

@@ -157,6 +157,7 @@ class TestObservers:
         assert EXPERIMENTAL in document["assumptions"]
         assert any("Against leader and helper together" in one for one in document["assumptions"])
 
+    @pytest.mark.slow
     def test_diff(self, sparse: Plan):
         relayed, alone = plan(ONE_OF_MANY, **WISH, **TWO), replace(sparse, parties=None)
         assert plan_diff(sparse, alone).kind == "forbidden"

@@ -30,6 +30,7 @@ DRAFT = {
 @pytest.mark.parametrize(
     ("epsilon", "most"), [(".317", 24.7), (".906", 9.95), ("1.528", 6.73)], ids=str
 )
+@pytest.mark.slow
 def test_the_tables_of_the_draft(epsilon: str, most: float):
     noise = dap_noise("multihotcountvec", epsilon=epsilon, **ONE_HOT)
     theirs, eps0, one, both = DRAFT[epsilon]
@@ -43,6 +44,7 @@ def test_the_tables_of_the_draft(epsilon: str, most: float):
     assert gaussian.sigma_if_both_add == pytest.approx(both, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_flips_are_those_of_a_certificate():
     """A second way to the same numbers: the certificate of a survey of one question."""
     noise = dap_noise("multihotcountvec", length=20, batch=3000, epsilon=1, delta="1e-6").clients

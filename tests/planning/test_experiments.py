@@ -31,6 +31,7 @@ def test_ages_compose_all_reports_of_a_device(aged: Plan):
     assert 1 < of_all.epsilon <= 3.0001
 
 
+@pytest.mark.slow
 def test_one_report_needs_no_composition():
     once = made(ARM, YesNo("finished"))
     assert "reader of all releases" not in [one.who for one in observers(once.certificate(), 1.0)]
@@ -45,6 +46,7 @@ def test_a_year_has_as_many_reports_as_a_device_makes(aged: Plan):
     assert found["all reports of one answer"].epsilon == 3 * found["one report"].epsilon
 
 
+@pytest.mark.slow
 def test_what_no_epsilon_covers_is_said(aged: Plan):
     said = " ".join(aged.certificate().assumptions)
     assert "No epsilon covers when a device reports" in said

@@ -141,6 +141,7 @@ async def test_only_releases_are_shown_and_nothing_of_an_open_crowd(world: World
 
 
 @with_world(**ON)
+@pytest.mark.slow
 async def test_what_is_served_is_the_publication(world: World) -> None:
     await shown(world, FLAGS_PLAN, 2)
     content = world.collector.store.release(FLAGS_PLAN.id, 2)
@@ -337,6 +338,7 @@ async def test_hostile_names_are_harmless(world: World) -> None:
     assert page.text.count("<style>") == 1
 
 
+@pytest.mark.slow
 def test_a_release_is_dated_by_its_last_report(tmp_path: Path) -> None:
     clock = Clock()
 

@@ -122,7 +122,7 @@ def plan(
     >>> plan(survey, **wish, **two).parties.messages
     5
     >>> dap = {"leader": "https://leader.example", "helper": "https://helper.example"}
-    >>> plan(survey, **wish, **dap).parties.max_weight
+    >>> plan(survey, **wish, **dap, window="1w").parties.max_weight
     5
     """
     flip = None if q is None else FlipProbability.at_least(q)

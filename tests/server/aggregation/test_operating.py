@@ -57,6 +57,7 @@ def save(folder: Path, role: str, clock: Callable[[], float] = lambda: NOW) -> N
 
 
 @pytest.mark.parametrize("role", ["leader", "helper"])
+@pytest.mark.slow
 def test_a_restored_aggregator_counts_no_report_again(tmp_path: Path, role: str):
     """A batch was full when the backup was made; its reports must not be in a later one."""
     now, vectors = [NOW], some_vectors(20)

@@ -108,7 +108,8 @@ class TestPlanning:
 
     @pytest.mark.slow
     def test_with_memory(self):
-        agreed = plan_with_memory(ONE_OF_MANY, **WISH, **DAP, releases=4)
+        wish = {name: value for name, value in WISH.items() if name != "window"}
+        agreed = plan_with_memory(ONE_OF_MANY, **wish, **DAP, horizon="weekly for 3 weeks")
         assert isinstance(agreed.parties, Aggregators)
         assert check_promise(agreed).holds
 

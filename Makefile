@@ -12,9 +12,9 @@ LOWEST := tests/protocol tests/device/test_randomize.py tests/device/test_memory
 demo: .venv/.ready
 	$(BIN)/shoal demo
 
-# Under five minutes. `make test-all` adds kills, browsers, demos, databases, Spark, and large crowds.
+# Under five minutes; a file stays in one process, which shares its fixtures. `make test-all` adds kills, browsers, demos, databases, Spark, and large crowds.
 test: .venv/.ready-dev
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 test-all: .venv/.ready-spark
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)

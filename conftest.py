@@ -3,8 +3,9 @@
 Only the source is replaced, and only in this process: a test of the source itself is marked
 `real_random`, and a process that a test starts draws from the system as always.
 
-Hypothesis measures no time, so that no test fails because the machine is busy. With `--no-skips`,
-as in continuous integration, a test that would be skipped fails.
+Hypothesis measures no time, so that no test fails because the machine is busy, and tries half as
+many examples in the fast tests. With `--no-skips`, as in continuous integration, a test that would
+be skipped fails.
 """
 
 from __future__ import annotations
@@ -24,12 +25,43 @@ from shoal.protocol import random_bits
 settings.register_profile(
     "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("fast", settings.get_profile("patient"), max_examples=50)
 settings.load_profile("patient")
+
+SLOW_EXAMPLES = {
+    "shoal.analysis.power.people_to_detect",
+    "shoal.lab.experiment_study.experiment_study",
+    "shoal.planning.bounds.bound_of",
+    "shoal.planning.costs.compare",
+    "shoal.planning.costs.people_needed",
+    "shoal.planning.costs.survey_costs",
+    "shoal.planning.dap_noise.dap_noise",
+    "shoal.planning.guarantees.guarantees_over_time",
+    "shoal.planning.plan.plan",
+    "shoal.planning.text_size.suggest_text_size",
+    "shoal.reports.plots.crowds.plot_views",
+    "shoal.theory.accounting",
+}
+"""Docstrings whose examples take seconds."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--no-skips`."""
     parser.addoption("--no-skips", action="store_true", help="fail tests that would be skipped")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples in the fast tests, before any test is imported."""
+    if config.option.markexpr == "not slow":
+        settings.load_profile("fast")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the examples that take long."""
+    for item in items:
+        if item.name in SLOW_EXAMPLES:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,6 +21,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 CLIENT = ("shoal.js", "src/*.js")
 """The files of `clients/js` that a web page needs; they are copied below `shoal/lab/web_demo`."""
 
+VERIFIER = "tools/verify_certificate.py"
+"""It runs by itself, and `shoal.theory.rigorous` calls it: a wheel has it beside that module."""
 
 OLDEST_GLIBC = 17
 """Every Linux that Python 3.11 runs on has glibc 2.17 or newer, or another C library."""
@@ -55,6 +57,9 @@ class WheelHook(BuildHookInterface):
             for path in (found for pattern in CLIENT for found in scripts.glob(pattern)):
                 where = Path("shoal/lab/web_demo/client", path.relative_to(scripts))
                 build_data["force_include"][str(path)] = str(where)
+            build_data["force_include"][str(Path(self.root, VERIFIER))] = (
+                f"shoal/theory/{Path(VERIFIER).name}"
+            )
         library = (support if editable else Path(self._folder.name)) / "_kernels.so"
         problem = compile_kernels(library)
         if problem is not None:

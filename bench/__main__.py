@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from bench import (
+    accounting,
     aggregating,
     answer_times,
     attacks,
@@ -57,6 +58,7 @@ SECTIONS = {
     "device": device.measure,
     "telemetry": telemetry.measure,
     "javascript": javascript.measure,
+    "accounting": accounting.measure,
 }
 """Each section, in the order of the page: a function from Options to a Table."""
 
@@ -73,6 +75,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.report:
         report()
+        accounting.report()
         return
     rounds = arguments.rounds or (2 if arguments.quick else 15)
     if rounds < 1:
@@ -84,7 +87,11 @@ def main() -> None:
         print(f"\n{name}")
         tables[name] = SECTIONS[name](options)
         print("\n" + markdown({"rounds": rounds, **asdict(tables[name])}))
-    if not arguments.quick:
+    if arguments.quick:
+        return
+    if "accounting" in tables:  # numbers that do not depend on the machine, on a page of their own
+        accounting.save(tables.pop("accounting"))
+    if tables:
         save(tables, options, list(SECTIONS))
 
 

@@ -16,7 +16,7 @@ from shoal.device.outbox import HttpTransport
 from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report, upload_path
 from shoal.device.vectors import SyntheticVector
-from shoal.lab.services import free_port, run_command, running
+from shoal.lab.demo import free_port, run_command, running
 from shoal.protocol.dap.messages import HpkeConfigList, Role, UploadRequest
 from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey, Task
 from shoal.protocol.flip_probability import FlipProbability

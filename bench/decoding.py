@@ -25,7 +25,7 @@ from scipy import sparse, stats
 from bench.measuring import Options, Table
 from shoal import Plan, Survey, Tally, Text, plan
 from shoal.analysis.text import decode
-from shoal.analysis.text.design import hash_table
+from shoal.analysis.text.least_squares import hash_table
 from shoal.analysis.text.results import DecodedTexts
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.lab.tally_distributions import simulate_texts

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from bench.measuring import LIMIT, Options, Table
 from bench.tallying import flags_plan
+from shoal.device.arrays.files import VectorWriter
 from shoal.device.arrays.randomize import Original
-from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip
 from shoal.protocol.flip_probability import FlipProbability

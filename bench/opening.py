@@ -1,4 +1,4 @@
-"""The analyzer: sealed messages received, opened and counted a second, beside what HPKE allows."""
+"""The analyzer: encrypted reports received, opened and counted a second, beside HPKE's limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from bench.measuring import LIMIT, Options, Table
 from shoal import Flags, Plan, Survey
 from shoal.protocol.encryption import (
-    DUMMY,
     Chunk,
     CrowdKey,
     content_bytes,
@@ -46,40 +45,32 @@ class _Crowd(NamedTuple):
 
 
 def measure(options: Options) -> Table:
-    """Measure whole reports and reports of 40 fragments, and the opens alone."""
-    rows = [*_rows("whole reports", 1, options), *_rows("40 fragments each", 40, options)]
+    """Measure opening and counting, and the opens alone."""
     return Table(
         "Opening crowds at the analyzer",
-        ["candidate", "messages/s", "reports/s", "core hours for a million reports"],
-        rows,
-        "A crowd of 80,000 messages of 40-bit reports. Receiving is a chunk that is written to the"
+        ["candidate", "reports/s", "core hours for a million reports"],
+        [*_rows(options)],
+        "A crowd of 80,000 reports of 40 bits. Receiving is a chunk that is written to the"
         " disk, synced and noted, without HTTP and signature. Opening includes the start of the"
         " processes, the search for messages that arrived twice, and the tally.",
-        [
-            "A message takes one HPKE open, whatever is in it. So a million devices a day that send"
-            " 40 fragments each take 40 times the work of whole reports, and this table says how"
-            " many cores that is.",
-        ],
     )
 
 
-def _rows(name: str, fragments: int, options: Options) -> Iterator[list[object]]:
+def _rows(options: Options) -> Iterator[list[object]]:
     with tempfile.TemporaryDirectory() as scratch, closing(AnalyzerStore(Path(scratch))) as store:
-        crowd = _crowd(store, _plan(options.size(80_000) // fragments, fragments))
+        crowd = _crowd(store, _plan(options.size(80_000)))
         received = _spent(lambda: _receive(store, crowd))
         whole = store.next_complete()
         assert whole is not None
         ways: dict[str, Callable[[], object]] = {
-            f"**Shoal**, {name}, one process": (
-                lambda: decrypt_crowd(whole, store.scratch, 1, Stop())
-            ),
-            f"**Shoal**, {name}, {CORES} processes": (
+            "**Shoal**, one process": lambda: decrypt_crowd(whole, store.scratch, 1, Stop()),
+            f"**Shoal**, {CORES} processes": (
                 lambda: decrypt_crowd(whole, store.scratch, CORES, Stop())
             ),
-            f"{LIMIT}{name}, HPKE opens on one core, nothing counted": (
+            f"{LIMIT}HPKE opens on one core, nothing counted": (
                 lambda: _open(whole, crowd.messages)
             ),
-        }  # fmt: skip
+        }
         never = _Spent(float("inf"), float("inf"))
         best = dict.fromkeys(ways, never)
         for number in range(options.rounds):
@@ -88,23 +79,20 @@ def _rows(name: str, fragments: int, options: Options) -> Iterator[list[object]]
             print(f"\r  round {number + 1} of {options.rounds}", end="", flush=True)
         print()
     total = len(crowd.messages)
-    yield _row(f"**Shoal**, {name}, received", total, received, fragments)
+    yield _row("**Shoal**, received", total, received)
     for way in ways:
-        yield _row(way, total, best[way], fragments)
+        yield _row(way, total, best[way])
 
 
-def _row(name: str, messages: int, spent: _Spent, each: int) -> list[object]:
-    hours = 1e6 * each / messages * spent.processor / 3600
-    return [name, messages / spent.seconds, messages / each / spent.seconds, hours]
+def _row(name: str, reports: int, spent: _Spent) -> list[object]:
+    return [name, reports / spent.seconds, 1e6 / reports * spent.processor / 3600]
 
 
-def _plan(reports: int, fragments: int) -> Plan:
+def _plan(reports: int) -> Plan:
     survey = Survey("load", (Flags("answer", tuple(map(str, range(40)))),))
-    parties = Parties("https://relay.example", "https://analyzer.example", fragments)
-    promise = Promise("local", "99") if fragments == 1 else Promise("proven", "99", delta="1e-6")
-    view = "reports" if fragments == 1 else "counts"
+    parties = Parties("https://relay.example", "https://analyzer.example")
     q = FlipProbability.at_least(0.25)
-    return Plan(survey, q, promise, reports, view=view, parties=parties)  # type: ignore[arg-type]
+    return Plan(survey, q, Promise("local", "99"), reports, parties=parties)
 
 
 def _crowd(store: AnalyzerStore, plan: Plan) -> _Crowd:
@@ -115,20 +103,12 @@ def _crowd(store: AnalyzerStore, plan: Plan) -> _Crowd:
     assert isinstance(document, bytes)
     key = CrowdKey.from_bytes(document)
     public, info = public_key_of(key.public_key), encryption_info(plan, 0)
-    total = plan.reports_needed * plan.messages
-    ends = [DUMMY, *range(40)]
-    tails = [
-        SystemBits().draw(content_bytes(plan) - 16)
-        if plan.view == "reports"
-        else ends[number % 41].to_bytes(4, "little")
-        for number in range(total)
-    ]
-    messages = [encrypt_message(SystemBits().draw(16) + tail, public, info) for tail in tails]
+    total, size = plan.reports_needed, content_bytes(plan)
+    messages = [encrypt_message(SystemBits().draw(size), public, info) for _ in range(total)]
     count = -(-total // CHUNK)
     parts = [b"".join(messages[start : start + CHUNK]) for start in range(0, total, CHUNK)]
     chunks = [
-        Chunk(plan.id, 0, key.digest, number, count, total, part)
-        for number, part in enumerate(parts)
+        Chunk(plan.id, 0, key.digest, number, count, part) for number, part in enumerate(parts)
     ]
     assert len(messages[0]) == message_bytes(plan)
     return _Crowd(plan, messages, chunks)

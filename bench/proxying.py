@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shoal.lab.services import free_port
+from shoal.lab.demo import free_port
 
 DEPLOYED = Path(__file__).parent.parent / "deploy" / "nginx.conf"
 

@@ -1,4 +1,4 @@
-"""The relay under load: durable sealed reports a second, whole and in 40 messages."""
+"""The relay under load: durable encrypted reports a second."""
 
 from __future__ import annotations
 
@@ -47,30 +47,25 @@ sys.exit(main())
 
 
 def measure(options: Options) -> Table:
-    """Measure single sealed reports, and the limits in the same rounds."""
-    plans = {"whole": _plan(1), "in 40 messages": _plan(40)}
+    """Measure single encrypted reports, and the limits in the same rounds."""
+    plan = _plan()
     requests = options.size(20_000)
     best: dict[str, tuple[float, float, float, int]] = {}
-    with tempfile.TemporaryDirectory() as scratch, _analyzer(*plans.values()) as url:
+    with tempfile.TemporaryDirectory() as scratch, _analyzer(plan) as url:
         folder = Path(scratch)
-        files = []
-        for name, plan in plans.items():
-            files.append(folder / f"{len(name)}.json")
-            plan.write(files[-1])
+        plan.write(folder / "plan.json")
         command = [sys.executable, "-c", _RELAY.format(url=url), "relay"]
         command += ["--data", str(folder / "data"), "--public", "127.0.0.1:0"]
         command += ["--console", "127.0.0.1:0"]
         command += ["--json", "--min-free-megabytes", "0", "--max-share-percent", "100"]
-        command += map(str, files)
+        command.append(str(folder / "plan.json"))
         with running(command) as ours, running([sys.executable, "-c", _ECHO]) as echo:
-            keys = {name: _key(ours.port, plan) for name, plan in plans.items()}
+            key, path = _key(ours.port, plan), f"/v1/plans/{plan.id}/encrypted"
             for _ in range(options.rounds):
-                for name, plan in plans.items():
-                    bodies = [_body(plan, keys[name]) for _ in range(requests)]
-                    path = f"/v1/plans/{plan.id}/encrypted"
-                    _run(best, f"**Shoal**, a report {name}", ours.port, path, bodies)
-                    _run(best, f"{LIMIT}Starlette echo, a report {name}, nothing stored", echo.port,
-                         "/echo", bodies)  # fmt: skip
+                bodies = [_body(plan, key) for _ in range(requests)]
+                _run(best, "**Shoal**", ours.port, path, bodies)
+                name = f"{LIMIT}Starlette echo, nothing stored"
+                _run(best, name, echo.port, "/echo", bodies)
                 best["fsync"] = max(best.get("fsync", (0.0, 0.0, 0.0, 0)), _fsyncs(folder))
     disk = best.pop("fsync")
     rows: list[list[object]] = [
@@ -79,7 +74,7 @@ def measure(options: Options) -> Table:
     rows.append([LIMIT + "4 KiB written and on the disk", disk[0], 4096, 1000 * disk[1],
                  1000 * disk[2]])  # fmt: skip
     return Table(
-        "Relaying sealed reports of 40 bits",
+        "Relaying encrypted reports of 40 bits",
         ["candidate", "reports/s", "bytes", "p50 ms", "p99 ms"],
         rows,
         "A relay on one core; 64 senders at a time, a report a request, over loopback. It answers"
@@ -87,19 +82,18 @@ def measure(options: Options) -> Table:
     )
 
 
-def _plan(messages: int) -> Plan:
+def _plan() -> Plan:
     return Plan(
-        Survey(f"load {messages}", (Flags("answer", tuple(map(str, range(40)))),)),
+        Survey("load", (Flags("answer", tuple(map(str, range(40)))),)),
         FlipProbability(1, 2),
-        Promise("proven", "99", delta="1e-6") if messages > 1 else Promise("local", "99"),
+        Promise("local", "99"),
         crowd_size=CROWD,
-        view="counts" if messages > 1 else "reports",
-        parties=Parties("https://relay.example", "https://analyzer.example", messages),
+        parties=Parties("https://relay.example", "https://analyzer.example"),
     )
 
 
 def _body(plan: Plan, key: CrowdKey) -> bytes:
-    """Return a request's body with noise for messages: the relay cannot tell the difference."""
+    """Return a request's body with noise for a message: the relay cannot tell the difference."""
     length = encrypted_report_bytes(plan)
     return EncryptedReports(plan.id, 0, key.digest, length, os.urandom(length)).to_bytes()
 

@@ -16,7 +16,9 @@ from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
 from bench.measuring import Candidate, Options, Table, best_times
 from bench.without_kernels import R, without_kernels
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.vdaf import AggregatorInput, MultihotCountVec, PingPong, Prio3, field, xof
+from shoal.protocol.vdaf import field
+from shoal.protocol.vdaf.circuits import MultihotCountVec
+from shoal.protocol.vdaf.prio3 import AggregatorInput, PingPong, Prio3
 
 _CLIENT = Path(__file__).parent.parent / "clients" / "js" / "src" / "prio3.js"
 _RANDOM = "random elements"
@@ -142,7 +144,7 @@ def _repeat(run: Callable[[], object], times: int) -> None:
 
 
 def _plainly(run: Callable[[], R]) -> Callable[[], R]:
-    return without_kernels(field, without_kernels(xof, run))
+    return without_kernels(field, run)
 
 
 def _leaks(options: Options) -> str:

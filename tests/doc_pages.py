@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from shoal.device.telemetry.environment import CI_VARIABLES
-from shoal.lab.services import free_port
+from shoal.device.telemetry.state import CI_VARIABLES
+from shoal.lab.demo import free_port
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(

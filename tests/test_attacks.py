@@ -91,6 +91,7 @@ class TestDifferencing:
         assert agreed.local_epsilon > 2 * float(agreed.promise.epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [averaging, linking, differencing])
 def test_they_run_and_draw(module, tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")

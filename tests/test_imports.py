@@ -148,7 +148,7 @@ class TestDevice:
         assert {name for name in loaded if name.startswith("shoal.")} == {
             "shoal.device",
             "shoal.device.telemetry",
-            *(f"shoal.device.telemetry.{name}" for name in ("environment", "state", "telemetry")),
+            *(f"shoal.device.telemetry.{name}" for name in ("state", "telemetry")),
         }
         assert not loaded & {"dataclasses", "argparse", "pathlib", "typing", "hashlib", "decimal"}
 

@@ -63,6 +63,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestWheel:
+    @pytest.mark.slow
     def test_it_has_every_source_and_the_web_client(self, wheel: Path):
         sources = {
             path.relative_to(ROOT / "src").as_posix()
@@ -73,7 +74,10 @@ class TestWheel:
         client = {f"{CLIENT}/shoal.js"} | {
             f"{CLIENT}/src/{path.name}" for path in (scripts / "src").glob("*.js")
         }
-        assert files_of(wheel) - {"shoal/support/_kernels.so"} == sources | client
+        verifier = "shoal/theory/verify_certificate.py"
+        assert files_of(wheel) - {"shoal/support/_kernels.so"} == sources | client | {verifier}
+        tool = ROOT / "tools" / "verify_certificate.py"
+        assert ZipFile(wheel).read(verifier) == tool.read_bytes()
         for name in client:
             installed = ZipFile(wheel).read(name)
             assert installed == (scripts / name.removeprefix(f"{CLIENT}/")).read_bytes()
@@ -107,6 +111,7 @@ class TestWheel:
         assert built.name.endswith("-py3-none-any.whl")
         assert "shoal/support/_kernels.so" not in files_of(built)
 
+    @pytest.mark.slow
     def test_the_source_distribution_builds_the_same_wheel(self, wheel: Path, tmp_path: Path):
         with tarfile.open(build(tmp_path / "dist", "sdist")) as packed:
             packed.extractall(tmp_path / "unpacked", filter="data")

@@ -37,8 +37,7 @@ _HOMES = {
         "device.randomize": ("randomize",),
         "device.telemetry": ("Telemetry",),
         "errors": ("PrivacyRefusal", "ShoalError"),
-        "lab.simulation": ("simulate",),
-        "lab.windows": ("simulate_windows",),
+        "lab.simulation": ("simulate", "simulate_windows"),
         "planning.certificate": ("Certificate",),
         "planning.plan": ("plan",),
         "protocol.plan": ("Plan",),
@@ -70,7 +69,7 @@ if TYPE_CHECKING:  # type checkers do not see the table above
     from shoal.errors import PrivacyRefusal as PrivacyRefusal
     from shoal.errors import ShoalError as ShoalError
     from shoal.lab.simulation import simulate as simulate
-    from shoal.lab.windows import simulate_windows as simulate_windows
+    from shoal.lab.simulation import simulate_windows as simulate_windows
     from shoal.planning.certificate import Certificate as Certificate
     from shoal.planning.plan import plan as plan
     from shoal.protocol.plan import Plan as Plan

@@ -98,6 +98,7 @@ _EXTRAS = {
     "postgres": ("psycopg",),
     "curator": ("opendp",),
     "plots": ("matplotlib",),
+    "rigorous": ("flint",),
     "spark": ("pyspark",),
     "encryption": ("cryptography", "pyhpke"),
 }

@@ -219,6 +219,32 @@ def homogeneous(rng: random.Random) -> Iterator[Claim]:
         yield at_least(high, Fraction(max(floor, 0.0)), f"proven, {where}")
 
 
+def several_flags(rng: random.Random) -> Iterator[Claim]:
+    """Three to five flags in crowds for which the promise adapts its blankets."""
+    world = worlds.flags(rng.choice([3, 3, 4, 5]))
+    exact = world.bits == 3 and rng.random() < 0.5
+    size = rng.choice([10, 13, 16, 20]) if exact else rng.choice([30, 60, 120, 250, 600])
+    q = Fraction(rng.randint(12, 100), 256)
+    epsilon = rng.uniform(0.02, 0.5) * world.bits * math.log((1 - q) / q)
+    found = certify(world.survey, q=q, crowd_size=size).proven(epsilon)
+    high, (_, lam) = found.delta.high, oracle.lam_between(epsilon)
+    where = f"{found.method}, flags {world.bits}, N={size}, q={q}, epsilon={epsilon!r}"
+    if exact:
+        # Two opposite answers: how many reports have each number of ones tells all.
+        no, yes = (oracle.ones_of(x, world.bits, q) for x in (0, 2**world.bits - 1))
+        for ones in {0, size - 1, rng.randrange(size)}:
+            rest = oracle.crowd([yes] * ones + [no] * (size - 1 - ones))
+            one, other = oracle.together(rest, yes), oracle.together(rest, no)
+            truth = max(oracle.delta(one, other, lam), oracle.delta(other, one, lam))
+            yield at_least(high, truth, f"proven, {ones} of the others opposite, {where}")
+        return
+    r = rng.randint(1, world.bits)
+    a = rng.randint(0, r)
+    for crowd in ((world.bits, 0, 0), (0, world.bits, 0), (0, r, 0), (a, r - a, world.bits - r)):
+        floor = oracle.homogeneous_floor(*crowd, size, float(q), math.exp(epsilon))
+        yield at_least(high, Fraction(max(floor, 0.0)), f"proven, {crowd}, {where}")
+
+
 def group(rng: random.Random) -> Iterator[Claim]:
     """Several reports of one person in one release."""
     world = worlds.one_bit() if rng.random() < 0.7 else worlds.any_world(rng, 2)

@@ -24,7 +24,7 @@ from shoal.device.vectors import OriginalVector
 from shoal.planning.memory import parse_horizon, releases_in_a_year
 from shoal.planning.plan_diff import plan_diff
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import Memory, Parties, Promise
+from shoal.protocol.plan import Aggregators, Memory, Parties, Promise
 from shoal.support.disk import Disk
 
 from . import oracle, worlds
@@ -67,13 +67,8 @@ class Draft:
     def plan(self) -> Plan:
         """The plan with these fields."""
         promise = Promise("local", "999")
-        parties = None
         if self.crowd is not None:
             promise = Promise("proven", self.epsilon, delta=self.delta)
-            messages = 1 if self.view == "reports" else self.world.bits
-            if self.parties:
-                ends = ("https://relay.example", "https://analyzer.example")
-                parties = Parties(*ends, messages)
         layers = [FlipProbability.of_fraction(q) for q in (self.q1, self.q2) if q]
         return Plan(
             self.world.survey,
@@ -85,8 +80,18 @@ class Draft:
             memory=Memory(*layers) if self.q1 else None,
             honest_fraction=self.honest,
             view=self.view,
-            parties=parties,
+            parties=self._parties() if self.has_parties else None,
         )
+
+    @property
+    def has_parties(self) -> bool:
+        """Whether there are two parties; those of counts need a window."""
+        fits = self.view == "reports" or self.window is not None
+        return self.parties and self.crowd is not None and fits
+
+    def _parties(self) -> Parties | Aggregators:
+        ends = ("https://first.example", "https://second.example")
+        return Parties(*ends) if self.view == "reports" else Aggregators(*ends, self.world.bits)
 
     def costs(self, raised: bool = False) -> dict[str, tuple[Fraction, Fraction]]:
         """Lower and upper ends of what is revealed without a crowd, from the definitions.
@@ -145,7 +150,7 @@ def weaker_fields(old: Draft, new: Draft) -> list[str]:
             "epsilon": Fraction(new.epsilon) > Fraction(old.epsilon),
             "delta": Fraction(new.delta) > Fraction(old.delta),
             "view": (old.view, new.view) == ("reports", "counts"),
-            "parties": old.parties and not new.parties,
+            "parties": old.has_parties and not new.has_parties,
         }
     return [name for name, less in found.items() if less]
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from . import counts, crowds, edits, larger, plans, rows, times, views
+from . import channels, counts, crowds, edits, larger, plans, rows, times, views
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
     "one bit": (crowds.one_bit, 200),
     "small world": (crowds.small_world, 200),
     "homogeneous crowd": (crowds.homogeneous, 150),
+    "flags in whole reports": (crowds.several_flags, 12),
     "counts of a crowd": (views.counts, 30),
     "several reports": (crowds.group, 190),
     "colluders": (crowds.colluders, 160),
     "text with cohorts": (crowds.cohorts, 164),
-    "reports in pieces": (views.dropped, 40),
+    "dropped bits": (views.dropped, 40),
     "moments of the ratio": (crowds.moments, 50),
     "composition": (times.composition, 10),
     "releases of one person": (times.releases_of_one, 30),
@@ -37,6 +38,9 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "screening": (counts.honest_crowds, 40),
     "curator": (counts.curator, 16),
     "row-wise reading": (rows.replaced_row, 40),
+    "shuffled channel": (channels.shuffled_reports, 140),
+    "aggregated channel": (channels.summed_reports, 26),
+    "channels together": (channels.together, 2),
 }
 """The function that makes up a case, and the share of this kind among `judging.CASES`."""
 

@@ -19,7 +19,7 @@ from .judging import Claim, at_least
 RISE = 1e-3
 """By which part a bound may rise with the crowd: it is computed to about that."""
 
-RELAY = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+SHARED = {"leader": "https://leader.example", "helper": "https://helper.example", "window": 604_800}
 
 
 def small(rng: random.Random) -> Iterator[Claim]:
@@ -55,7 +55,7 @@ def planned(rng: random.Random) -> Iterator[Claim]:
     }
     survey = any_survey(rng)
     if view == "counts" and survey.cohorts in (None, 1) and rng.random() < 0.5:
-        wish |= RELAY
+        wish |= SHARED
     try:
         agreed = plan(survey, crowd_size=size, view=view, **wish)
     except PrivacyRefusal:

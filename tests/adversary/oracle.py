@@ -89,13 +89,22 @@ def person(answers: Answers, bits: int, q: Fraction, key: Key, q1: Fraction = Fr
     return law
 
 
-def in_pieces(x: int, bits: int, q: Fraction, messages: int) -> Law:
-    """Law of the bits that one person's messages name: all set ones, or some of them at random."""
-    every = math.lcm(*(math.comb(ones, messages) for ones in range(messages, bits + 1)))
+def ones_of(x: int, bits: int, q: Fraction) -> Law:
+    """Law of the number of ones in a report about x, counted for each number."""
+    law: Law = {}
+    for vector, weight in enumerate(flips(x, bits, q)):
+        outcome = 1 << DIGIT * (vector.bit_count() - 1) if vector else 0
+        law[outcome] = law.get(outcome, 0) + weight
+    return law
+
+
+def truncated(x: int, bits: int, q: Fraction, weight: int) -> Law:
+    """Law of the bits that one person's report counts: all set ones, or some of them at random."""
+    every = math.lcm(*(math.comb(ones, weight) for ones in range(weight, bits + 1)))
     law: Law = {}
     for vector, weight in enumerate(flips(x, bits, q)):
         set_bits = [place for place in range(bits) if vector >> place & 1]
-        ways = list(itertools.combinations(set_bits, min(messages, len(set_bits))))
+        ways = list(itertools.combinations(set_bits, min(weight, len(set_bits))))
         for way in ways:
             outcome = sum(1 << DIGIT * place for place in way)
             law[outcome] = law.get(outcome, 0) + weight * every // len(ways)

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from shoal import Choice, Flags, Number, Survey, YesNo
 from shoal.curator.columns import Predicate, read_columns, table_in_memory
 from shoal.curator.noise import count_sensitivity, histogram_sensitivity
-from shoal.device.arrays.answer_files import read_answers
+from shoal.device.arrays.files import read_answers
 from shoal.device.encode import encode
 from shoal.support.table_format import TableFormat
 

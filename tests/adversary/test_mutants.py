@@ -30,7 +30,7 @@ from .kinds import KINDS
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
-MOST = 120
+MOST = 400
 """How many cases a mutant may survive."""
 
 
@@ -193,6 +193,9 @@ BY_KIND: dict[str, dict[str, Mutate]] = {
             Plan, "reports_needed", lambda self, _: self.crowd_size
         ),
     },
+    "flags in whole reports": {
+        "four times the crowd": proven(lambda real, d, n, *rest: real(d, 4 * n, *rest)),
+    },
     "counts of a crowd": {
         "one bit less that differs, counts": proven_counts(
             lambda real, d, *rest: real(d - 1, *rest)
@@ -212,8 +215,8 @@ BY_KIND: dict[str, dict[str, Mutate]] = {
     "several reports": {
         "group privacy without its factor": changed(certificates, "group_factor", lambda *_: 1.0)
     },
-    "reports in pieces": {
-        "messages too few for the largest original": changed(
+    "dropped bits": {
+        "too small a weight for the largest original": changed(
             bounds.Overflow, "chance", lambda real, self, q: real(replace(self, max_set=0), q)
         )
     },

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shoal import Choice, Survey
 from shoal.curator import Curator, Predicate
 from shoal.curator.columns import read_columns
-from shoal.device.arrays.answer_files import read_answers
+from shoal.device.arrays.files import read_answers
 from shoal.support.table_format import TableFormat
 from tests.strategies import bounded
 
@@ -85,8 +85,8 @@ def test_rows_are_read_alone_wherever_blocks_of_a_file_meet(monkeypatch, tmp_pat
     for size in (1 << 20, *range(1, 24)):
         monkeypatch.setattr(csv_rows, "_BLOCK", size)
         (tmp_path / "x.csv").write_bytes(b"f,n\n" + b"\n".join(lines * 3))
-        read = list(csv_rows.read_csv(tmp_path / "x.csv", ["f", "n"], TableFormat()))
-        found = [cell for one in read for cell in zip(*one.columns.values(), strict=True)]
+        read = list(csv_rows.read_csv(csv_rows.TableSource(tmp_path / "x.csv", ["f", "n"])))
+        found = [row for one in read for row in zip(*one.table.to_pydict().values(), strict=True)]
         assert len(found) == 3 * len(lines)
         whole = whole or found
         assert found == whole

@@ -120,7 +120,9 @@ class TestIndependence:
             rejected += associate(made, counts, *asked).independence.p_value < 0.05
         assert binom.ppf(5e-5, runs, 0.05) <= rejected <= binom.isf(5e-5, runs, 0.05)
 
-    @pytest.mark.parametrize("q", ["0.01", "0.05", "0.3"])
+    @pytest.mark.parametrize(
+        "q", ["0.05", *(pytest.param(q, marks=pytest.mark.slow) for q in ("0.01", "0.3"))]
+    )
     def test_level_of_two_options_in_a_small_crowd(self, q: str):
         """By the exact law of all reported tables; chi-square does not hold its level."""
         n, made = 12, plan(Survey("two", (Flags("f", ("a", "b")),)), q=q)

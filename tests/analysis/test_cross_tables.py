@@ -116,7 +116,14 @@ def _has(person: dict[str, Any], name: str, category: str) -> bool:
 class TestIndependence:
     UNEVEN = np.outer([0.7, 0.28, 0.02], [0.6, 0.3, 0.09, 0.01])
 
-    @pytest.mark.parametrize(("q", "crowd"), [("0.01", 2000), ("0.2", 1000), ("0.0005", 20_000)])
+    @pytest.mark.parametrize(
+        ("q", "crowd"),
+        [
+            ("0.01", 2000),
+            pytest.param("0.2", 1000, marks=pytest.mark.slow),
+            pytest.param("0.0005", 20_000, marks=pytest.mark.slow),
+        ],
+    )
     def test_size(self, q: str, crowd: int):
         """Some cells expect less than one person; rejections at 5 % are binomial.
 
@@ -133,6 +140,7 @@ class TestIndependence:
         rejected = sum(p < 0.05 for p in p_values)
         assert binom.ppf(5e-5, runs, 0.05) <= rejected <= binom.isf(5e-5, runs, 0.05)
 
+    @pytest.mark.slow
     def test_power_is_as_stated(self):
         """An excess that is said to be seen 4 times of 5, in 250 crowds; false alarm 1e-4."""
         agreed, crowd, runs = plan_of(ASKED.cross("age", "brand")), 4000, 250
@@ -235,7 +243,9 @@ class TestShares:
             inside += (part := part_of(row[0], row[1:])).low <= 0.5 <= part.high
         assert inside >= binom.ppf(1e-4, runs, 0.95)
 
-    @pytest.mark.parametrize("q", ["0.01", "0.1", "0.3"])
+    @pytest.mark.parametrize(
+        "q", ["0.1", *(pytest.param(q, marks=pytest.mark.slow) for q in ("0.01", "0.3"))]
+    )
     @pytest.mark.parametrize("target", ["crowd", "population"])
     def test_small_rows_are_covered(self, target: Target, q: str):
         """Of 300 tables for each row of few people: false alarm 1e-10 a case."""

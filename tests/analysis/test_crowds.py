@@ -263,6 +263,7 @@ def crowds_of(made: Plan, count: int) -> Tally:
 class TestPromise:
     """What is published for a sum of the same people is not below what an attack reaches."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("count", "reached"), [(2, 2.7e-5), (12, 0.0209), (52, 0.22)])
     def test_one_flag(self, count: int, reached: float):
         made = agreed()

@@ -191,7 +191,13 @@ class TestExactCrowd:
     def test_coverage_of_fifty(self, q: float, level: float):
         assert coverage(50, q, level).min() >= level - 1e-12
 
-    @pytest.mark.parametrize(("q", "level"), [*((q, 0.95) for q in QS), (0.25, 0.8), (0.351, 0.99)])
+    @pytest.mark.parametrize(
+        ("q", "level"),
+        [
+            *(pytest.param(q, 0.95, marks=pytest.mark.slow) for q in QS),
+            *((0.25, 0.8), (0.351, 0.99)),
+        ],
+    )
     def test_coverage_of_a_thousand(self, q: float, level: float):
         covered = coverage(1000, q, level)
         assert covered.min() >= level - 1e-12

@@ -311,6 +311,7 @@ def test_mutated_pipelines_are_convicted(mutant):
     assert question(PIPELINES[mutant]).convicted
 
 
+@pytest.mark.slow
 def test_a_noiseless_pipeline_refutes_its_delta():
     verdict = question(lambda original: release(original.rows))
     assert verdict.delta_refuted > 0.5

@@ -25,8 +25,8 @@ from shoal.batch import spark as engine
 from shoal.batch import tally_files as counting
 from shoal.batch.tables import tally_table
 from shoal.batch.tally_files import tally_files
+from shoal.device.arrays.files import VectorWriter
 from shoal.device.arrays.randomize import Original
-from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.randomize import flip
 from shoal.errors import AnswerError, InputError, ReportError
 from shoal.protocol.wire import Synthetic

@@ -46,8 +46,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 class TestAFolder:
-    @pytest.mark.parametrize("form", ["parquet", "arrow", "rows"])
-    @pytest.mark.parametrize("processes", [1, 2])
+    @pytest.mark.parametrize(
+        ("processes", "form"), [(1, "parquet"), (1, "arrow"), (1, "rows"), (2, "parquet")]
+    )
     def test_each_answer_becomes_a_report(
         self, form: str, processes: int, answers: Path, folder: Path, monkeypatch
     ):

@@ -123,7 +123,7 @@ class TestRandomizeAndTally:
         assert tally_table(seen, reader).by_set_bits is None
 
     def test_simulated_reports_stay_marked(self):
-        from shoal.device.arrays.report_files import column_of, report_schema
+        from shoal.device.arrays.files import column_of, report_schema
 
         rows = np.zeros((3, 1), np.uint8)
         table = pa.table([column_of(rows)], schema=report_schema(PLAN, simulated=True))

@@ -18,8 +18,8 @@ from shoal import Flags, Survey, Tally, Text, plan, tally
 from shoal.batch import tally_files as batch
 from shoal.batch.jobs import work_on
 from shoal.batch.tally_files import tally_files
+from shoal.device.arrays.files import VectorWriter
 from shoal.device.arrays.randomize import Original
-from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode
 from shoal.device.randomize import flip, pack_reports

@@ -15,12 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal import Choice, Date, Flags, Number, Survey, estimate, plan
-from shoal.analysis.tally import Tally
+from shoal import Choice, Date, Flags, Number, Survey, plan
 from shoal.cli import run
-from shoal.device.arrays.answer_files import read_answers
+from shoal.device.arrays.files import read_answers
 from shoal.device.arrays.infer_survey import infer_survey
-from shoal.protocol.plan import Plan
 from shoal.support.table_format import TableFormat
 from tests import messy_tables as messy
 
@@ -120,33 +118,6 @@ def test_excel_files_that_are_none(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert run(["survey", "from", str(tmp_path / "x.xlsx")]) == 2
     assert "needs openpyxl: pip install 'shoal[analysis]'" in capsys.readouterr().err
-
-
-def test_four_commands_to_a_page(tmp_path: Path, monkeypatch, capsys):
-    """The whole way; the estimates are near the truth of the table."""
-    monkeypatch.chdir(tmp_path)
-    rows = messy.table(3000, messy.german, 6)
-    messy.write_csv(Path("export.csv"), rows, ";", "windows-1252")
-    commands = [
-        "survey from export.csv --dates weekday -o survey.toml",
-        "plan survey.toml --crowd 3000 --epsilon 8 --delta 1e-6 -o plan.json",
-        "randomize plan.json export.csv --table-format survey.toml -o reports.parquet",
-        "publish plan.json reports.parquet -o report.html",
-    ]
-    for command in commands:
-        assert run(command.split()) == 0, capsys.readouterr().err
-    page = Path("report.html").read_text("utf-8")
-    assert "Monatslohn" in page
-    assert "epsilon 8" in page
-    assert run("tally plan.json reports.parquet -o tally.json".split()) == 0
-    asked = Plan.read("plan.json")
-    estimates = estimate(asked, Tally.read(Path("tally.json"), asked))
-    people = [dict(zip(rows[0], row, strict=True)) for row in rows[1:-1] if any(row)]
-    assert len(people) == 3000
-    for tool in messy.TOOLS:
-        truth = sum(tool in person["Werkzeuge"].split(" | ") for person in people)
-        found = estimates["Werkzeuge"][tool]
-        assert abs(found.count - truth) < 6.5 * found.sigma  # false alarm below 1e-9
 
 
 def test_problems_of_all_columns_in_one_run(tmp_path: Path, monkeypatch, capsys):

@@ -12,6 +12,7 @@ import pytest
 CROWD = ["--flags", "3", "--crowd", "100", "--epsilon", "1", "--delta", "1e-3"]
 SERVE = ["serve", "--data", "x", "--honest", "all"]
 PLOT = ["plan", *CROWD, "--plot", "x.png"]
+AUDIT = ["audit", "--flags", "3", "--q", "0.2", "--crowd", "100", "--epsilon", "1", "--rigorous"]
 RELAY = ["relay", "--data", "x"]
 AGREED = """
 from shoal import Flags, Plan, Survey, randomize
@@ -36,9 +37,14 @@ def without(libraries: str, code: str, folder: Path) -> subprocess.CompletedProc
     ("libraries", "words", "extra"),
     [
         ("click rich", ["plan", *CROWD], "click: pip install 'shoal[cli]'"),
-        ("rich", ["plan", *CROWD], "rich: pip install 'shoal[cli]'"),
+        pytest.param(
+            *("rich", ["plan", *CROWD], "rich: pip install 'shoal[cli]'"), marks=pytest.mark.slow
+        ),
         ("numpy scipy", ["plan", *CROWD], "numpy: pip install 'shoal[analysis]'"),
-        ("matplotlib", PLOT, "matplotlib: pip install 'shoal[plots]'"),
+        pytest.param(
+            *("matplotlib", PLOT, "matplotlib: pip install 'shoal[plots]'"), marks=pytest.mark.slow
+        ),
+        ("flint", AUDIT, "flint: pip install 'shoal[rigorous]'"),
         ("starlette", SERVE, "starlette: pip install 'shoal[server]'"),
         ("starlette", ["demo"], "starlette: pip install 'shoal[server]'"),
         ("httptools", RELAY, "httptools: pip install 'shoal[server]'"),
@@ -64,25 +70,31 @@ def test_the_version_needs_no_library(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("libraries", "code", "extra"),
+    ("libraries", "calls"),
     [
-        ("numpy", "import shoal; shoal.estimate", "shoal.estimate needs numpy"),
-        ("numpy", "import shoal.text", "shoal.text needs numpy"),
-        ("numpy", "import shoal.compare", "shoal.compare needs numpy"),
-        ("numpy", "import shoal.audit", "shoal.audit needs numpy"),
-        ("jinja2", "import shoal.reports", "shoal.reports needs jinja2"),
-        ("starlette", "from shoal.server import serve", "shoal.server.serve needs starlette"),
-        ("numpy", f"{AGREED}agreed.certificate()", "a certificate needs numpy"),
-        ("scipy", f"{AGREED}agreed.certificate()", "a certificate needs scipy"),
-        ("numpy", f"{AGREED}{RANDOMIZE}", "encoding a table of answers needs numpy"),
-        ("pyarrow", f"{AGREED}{RANDOMIZE}", "encoding a table of answers needs pyarrow"),
+        (
+            "numpy",
+            {
+                "import shoal; shoal.estimate": "shoal.estimate needs numpy",
+                "import shoal.text": "shoal.text needs numpy",
+                "import shoal.compare": "shoal.compare needs numpy",
+                "import shoal.audit": "shoal.audit needs numpy",
+                f"{AGREED}agreed.certificate()": "a certificate needs numpy",
+                f"{AGREED}{RANDOMIZE}": "encoding a table of answers needs numpy",
+            },
+        ),
+        ("jinja2", {"import shoal.reports": "shoal.reports needs jinja2"}),
+        ("starlette", {"from shoal.server import serve": "shoal.server.serve needs starlette"}),
+        ("scipy", {f"{AGREED}agreed.certificate()": "a certificate needs scipy"}),
+        ("pyarrow", {f"{AGREED}{RANDOMIZE}": "encoding a table of answers needs pyarrow"}),
     ],
 )
-def test_python_names_the_extra(libraries: str, code: str, extra: str, tmp_path: Path):
-    catch = (
-        f"try:\n{indent(code, '    ')}\nexcept ModuleNotFoundError as error:\n    caught = error\n"
-    )
-    catch += "from shoal.errors import InputError\nassert isinstance(caught, InputError)\n"
-    done = without(libraries, catch + "print(caught)", tmp_path)
+def test_python_names_the_extra(libraries: str, calls: dict[str, str], tmp_path: Path):
+    script = "from shoal.errors import InputError\n"
+    for code in calls:
+        script += f"try:\n{indent(code, '    ')}\nexcept InputError as error:\n"
+        script += "    assert isinstance(error, ModuleNotFoundError)\n    print(error)\n"
+    done = without(libraries, script, tmp_path)
     assert done.stderr == ""
-    assert done.stdout.startswith(f"{extra}: pip install 'shoal[")
+    for line, extra in zip(done.stdout.splitlines(), calls.values(), strict=True):
+        assert line.startswith(f"{extra}: pip install 'shoal[")

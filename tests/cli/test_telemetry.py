@@ -15,8 +15,7 @@ from shoal import Choice, Date, Flags, Number, Plan, Survey, Text, YesNo, plan
 from shoal.cli import run
 from shoal.device.encode import encode, set_bits
 from shoal.device.telemetry.worker import check_answers
-from shoal.lab.demo import running_collector
-from shoal.lab.services import console_get
+from shoal.lab.demo import console_get, running_collector
 from shoal.lab.tool_users import made_up_answers
 from shoal.protocol.survey import Arm, Funnel
 from shoal.protocol.wire import split_batch
@@ -159,23 +158,20 @@ class TestDocs:
         assert tool.docs("--check") == 0
         assert "code, plan and privacy agree" in capsys.readouterr().out
 
-    @pytest.mark.parametrize(
-        ("change", "told"),
-        [
+    def test_what_differs(self, tool: Tool, capsys):
+        tool.write()
+        assert tool.docs() == 0
+        for change, told in (
             ({"limit": "30"}, "+- No report is made that would raise"),
             ({"plan": "other.json"}, "Computed from the plan"),
             ({"code": TOOL.replace("command=", "comand=")}, "question 'comand' is not asked"),
             ({"code": TOOL.replace('"count"', '"cuont"')}, "is not one of its options"),
             ({"code": TOOL.replace(".count(runs", ".count(platform")}, "'runs' of the plan"),
-        ],
-    )
-    def test_what_differs(self, tool: Tool, capsys, change: dict[str, str], told: str):
-        tool.write()
-        assert tool.docs() == 0
-        tool.write(**change)
-        capsys.readouterr()
-        assert tool.docs("--check") == 2
-        assert told in capsys.readouterr().out
+        ):
+            tool.write(**change)
+            capsys.readouterr()
+            assert tool.docs("--check") == 2
+            assert told in capsys.readouterr().out
         assert tool.docs("--check", "--json") == 2
         assert told in " ".join(json.loads(capsys.readouterr().out)["differences"])
 
@@ -185,6 +181,7 @@ class TestDocs:
         assert "line 5: question 'comand' is not asked" in capsys.readouterr().err
         assert not (tool.folder / "privacy").exists()
 
+    @pytest.mark.slow
     def test_of_a_plan_alone(self, tmp_path: Path, capsys):
         words = ["telemetry", "docs", PLAN_FILE, "--limit", "60", "-o", str(tmp_path)]
         assert run(words) == 2

@@ -67,10 +67,15 @@ def test_what_is_done_soon_shows_nothing(monkeypatch: pytest.MonkeyPatch):
     ("words", "line"),
     [
         ("plan --flags 2 --crowd 100 --epsilon 1 --delta 1e-3", "computing the promise ..."),
-        ("plan over-time --flags 2 --releases 2 --crowd 100 --epsilon 1 --delta 1e-3",
-         "computing the promise ..."),
+        pytest.param(
+            "plan over-time --flags 2 --releases 2 --crowd 100 --epsilon 1 --delta 1e-3",
+            "computing the promise ...", marks=pytest.mark.slow,
+        ),
         ("audit --flags 2 --crowd 100 --q 0.2 --epsilon 1", "computing the promise ..."),
-        ("compare --flags 2 --crowd 100 --epsilon 1 --delta 1e-3", "comparing ..."),
+        pytest.param(
+            "compare --flags 2 --crowd 100 --epsilon 1 --delta 1e-3", "comparing ...",
+            marks=pytest.mark.slow,
+        ),
     ],
 )  # fmt: skip
 def test_commands_show_it(

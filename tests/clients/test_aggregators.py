@@ -9,7 +9,6 @@ import base64
 import json
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ import numpy as np
 import pytest
 
 from shoal import Plan
-from shoal.lab.services import free_port
+from shoal.lab.demo import free_port
 from shoal.protocol.dap.messages import HpkeConfigList
 from shoal.protocol.dap.task import SecretKey
 from shoal.protocol.plan import Aggregators, Promise
@@ -255,23 +254,9 @@ def test_kills_leave_one_report_and_one_version_of_its_shares(
         deployment = Deployment(tmp_path, (port, port))
         for number, tool in enumerate(tools(deployment.file) * 4):
             person = Person(tool, tmp_path / str(number), deployment.leader)
-            person.home.mkdir()
-            person.use_last_week()
             before = len(Taking.bodies)
-            for _ in range(8):
-                workers = [person.worker(), person.worker()]
-                # Node.js takes longer to start than Go.
-                time.sleep(chance.random() * (0.06 if tool.is_go else 0.4))
-                for worker in workers:
-                    worker.send_signal(signal.SIGKILL)
-                    worker.wait()
-                person.make_due()
-            for _ in range(40):
-                if person.is_sent():
-                    break
-                assert person.worker().wait(PATIENCE) == 0
-                person.make_due()
-            assert [one["state"] for one in person.reports()] == ["sent"]
+            longest = 0.06 if tool.is_go else 0.4  # Node.js takes longer to start than Go.
+            person.send_between_kills(chance.random() * longest for _ in range(8))
             assert len(set(Taking.bodies[before:])) == 1
             left = {path.name for path in person.folder.rglob("*") if path.is_file()}
             assert not any(name.startswith("shares.") for name in left)

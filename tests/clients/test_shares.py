@@ -14,8 +14,8 @@ from shoal.device.sharing import task_of
 from shoal.protocol.dap.messages import HpkeConfigList, Report, Role, UploadRequest
 from shoal.protocol.dap.task import SecretKey
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import Aggregators, Promise
-from shoal.protocol.vdaf import AggregatorInput
+from shoal.protocol.plan import Aggregators, Promise, ShareNoise
+from shoal.protocol.vdaf.prio3 import AggregatorInput
 from shoal.protocol.wire import row_bytes
 from tests.clients.go_help import drive
 from tests.clients.js_help import needs_node, run_driver
@@ -97,7 +97,10 @@ def cases(count: int, seed: int) -> list[Case]:
             view="counts",
             honest_fraction=chance.choice(FRACTIONS),
             parties=Aggregators(
-                "https://l.example:8443", "https://h.example", chance.randint(1, bits)
+                "https://l.example:8443",
+                "https://h.example",
+                chance.randint(1, bits),
+                noise=chance.choice((None, ShareNoise("laplace", "2.5"))),
             ),
         )
         window = chance.choice((255, 256, 2955, 500_000))

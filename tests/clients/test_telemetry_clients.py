@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from shoal import Plan
 from shoal.audit import inspect_randomizer
 from shoal.device.telemetry import Telemetry, consent, state
-from shoal.device.telemetry.environment import CI_VARIABLES
+from shoal.device.telemetry.state import CI_VARIABLES
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.wire import split_batch
 from tests.clients.go_help import CLIENT, GO, drive, go
@@ -192,6 +192,24 @@ class Person:
             return subprocess.Popen(self.tool.worker, env=environ)
         return subprocess.Popen([*self.tool.worker, *words], env=self.environ)
 
+    def send_between_kills(self, moments: Iterator[float]) -> None:
+        """Report last week; two workers at a time are killed at each moment, then one may end."""
+        self.home.mkdir()
+        self.use_last_week()
+        for moment in moments:
+            workers = [self.worker(), self.worker()]
+            time.sleep(moment)
+            for worker in workers:
+                worker.send_signal(signal.SIGKILL)
+                worker.wait()
+            self.make_due()
+        for _ in range(40):
+            if self.is_sent():
+                break
+            assert self.worker().wait(PATIENCE) == 0
+            self.make_due()
+        assert [one["state"] for one in self.reports()] == ["sent"]
+
 
 def test_a_report_reaches_the_collector(wordy: Tool, tmp_path: Path) -> None:
     with served(tmp_path / "c", Plan.read(EXAMPLE)) as collector:
@@ -253,24 +271,10 @@ def test_kills_leave_one_report_per_window(wordy: Tool, tmp_path: Path) -> None:
     chance = random.Random(11)
     with collecting() as to:
         for home in range(8):
-            person = Person(wordy, tmp_path / str(home), to)
-            person.home.mkdir()
-            person.use_last_week()
             before = len(Collecting.bodies)
-            for _ in range(12):
-                workers = [person.worker(), person.worker()]
-                # Node.js takes longer to start than Go.
-                time.sleep(chance.random() * (0.03 if wordy.is_go else 0.25))
-                for worker in workers:
-                    worker.send_signal(signal.SIGKILL)
-                    worker.wait()
-                person.make_due()
-            for _ in range(40):
-                if person.is_sent():
-                    break
-                assert person.worker().wait(PATIENCE) == 0
-                person.make_due()
-            assert [one["state"] for one in person.reports()] == ["sent"]
+            longest = 0.03 if wordy.is_go else 0.25  # Node.js takes longer to start than Go.
+            moments = (chance.random() * longest for _ in range(12))
+            Person(wordy, tmp_path / str(home), to).send_between_kills(moments)
             sent = set(Collecting.bodies[before:])
             assert len(sent) == 1
             batch = split_batch(Plan.read(EXAMPLE), sent.pop())

@@ -518,6 +518,7 @@ class TestBudget:
                 other.spend("0.7", neighbours="replace")
         assert {p.name for p in tmp_path.iterdir()} == {"b.json", "b.json.lock", "link.json"}
 
+    @pytest.mark.slow
     def test_processes_cannot_overspend(self, tmp_path: Path):
         """Three processes try a hundred times a tenth each: ten succeed, in all."""
         path = tmp_path / "b.json"
@@ -678,7 +679,7 @@ class TestPredicates:
             Predicate.parse(text).rows(self.PEOPLE)
 
     @given(st.text(alphabet="ab=<>!'\" 1.eand\t\n\\;()or", max_size=30) | st.text(max_size=60))
-    @settings(max_examples=400)
+    @settings(max_examples=150)
     def test_fuzz(self, text: str):
         """Any text parses, to something that reads back the same, or is an InputError."""
         try:

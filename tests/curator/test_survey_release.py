@@ -197,7 +197,7 @@ class TestReading:
         found = count_table(self.SURVEY, path, written)
         return [found.rows, *found.counts]
 
-    @pytest.mark.parametrize("skip_blank", [False, True])
+    @pytest.mark.parametrize("skip_blank", [False, pytest.param(True, marks=pytest.mark.slow)])
     def test_lines(self, tmp_path: Path, skip_blank: bool):
         path = tmp_path / "table.csv"
         lines = [*map(",".join, itertools.product(self.CELLS, ("", "a", "x;y"))), ""]
@@ -570,8 +570,15 @@ class TestBudget:
 
 
 class TestIntervals:
-    @pytest.mark.parametrize("relation", RELATIONS)
-    @pytest.mark.parametrize("delta", [None, "1e-3"])
+    @pytest.mark.parametrize(
+        ("delta", "relation"),
+        [
+            (None, "replace"),
+            ("1e-3", "add-remove"),
+            pytest.param(None, "add-remove", marks=pytest.mark.slow),
+            pytest.param("1e-3", "replace", marks=pytest.mark.slow),
+        ],
+    )
     def test_cover(self, relation: Neighbours, delta: str | None, monkeypatch: pytest.MonkeyPatch):
         """Seeded: 250 releases at 90 %; a true 90 % is below 84.5 % once in 500 times."""
         survey = Survey(

@@ -1,9 +1,9 @@
 """Make `client_vectors.json`: what every client computes alike, by routes that do not use Shoal.
 
 The package `rfc8785` writes canonical JSON; flips come from comparing fractions, bit by bit;
-encrypted
-messages from RFC 9180 step by step, checked here against the RFC's own example (A.1.1); set bits
-were written down by hand; local epsilons are mpmath's. `docs/clients.md` says what each part is.
+encrypted messages from RFC 9180 step by step, checked here against the RFC's own example (A.1.1);
+surveys, answers and set bits under `encodings` are written there by hand; local epsilons are
+mpmath's. `docs/clients.md` says what each part is.
 Run from the repository: ``python tests/data/generate_client_vectors.py``.
 """
 
@@ -50,126 +50,6 @@ def canonical() -> list[Json]:
     ]
 
 
-COLOURS = {"kind": "choice", "name": "colour", "options": ["red", "Straße", "new york"]}
-PETS = {"kind": "flags", "name": "pets", "options": ["cat", "dog", "fish"]}
-
-MONTH = {"by": "month", "kind": "date", "name": "day"}
-WEEKDAY = {"by": "weekday", "kind": "date", "missing": "option", "name": "day"}
-ISO_WEEK = {"by": "week", "kind": "date", "name": "day"}
-ARM = {"arms": ["control", "tour", "video"], "kind": "arm", "name": "start", "weights": [2, 1, 1]}
-FUNNEL = {"kind": "funnel", "missing": "option", "name": "setup", "steps": ["installed", "invited"]}
-AGES = {"design": "age", "kind": "retention", "name": "weeks", "period": 604800, "periods": 4}
-ONCE = {"design": "once", "kind": "retention", "name": "weeks", "period": 604800, "periods": 4}
-
-ENCODINGS: list[tuple[str, list[Json], Json, list[int] | None]] = [
-    # what it shows, questions, answers, the bits that are set (None: not an answer)
-    ("a month", [MONTH], {"day": "2026-03-31"}, [2]),
-    ("a month of a day with a time", [MONTH], {"day": " 2026-12-31T23:59:59"}, [11]),
-    ("a weekday", [WEEKDAY], {"day": "2026-11-18"}, [2]),
-    ("a Sunday", [WEEKDAY], {"day": "2024-02-29T00:00"}, [3]),
-    ("no day", [WEEKDAY], {"day": None}, [7]),
-    ("the first week of a year", [ISO_WEEK], {"day": "2024-12-30"}, [0]),
-    ("the last week of a year", [ISO_WEEK], {"day": "2027-01-03"}, [52]),
-    ("a week in the middle", [ISO_WEEK], {"day": "2026-11-18"}, [46]),
-    ("a day that is none", [MONTH], {"day": "2026-02-30"}, None),
-    ("a month that is none", [MONTH], {"day": "2026-13-01"}, None),
-    ("a text that is no day", [MONTH], {"day": "March"}, None),
-    ("an arm", [ARM], {"start": "video"}, [2]),
-    ("an arm that is none", [ARM], {"start": "other"}, None),
-    ("no arm", [ARM], {}, None),
-    ("a step", [FUNNEL], {"setup": "invited"}, [1]),
-    ("no step", [FUNNEL], {"setup": None}, [2]),
-    ("an age", [AGES], {"weeks": "3"}, [3]),
-    ("an age as a number", [AGES], {"weeks": 0}, [0]),
-    ("an age that is not asked for", [AGES], {"weeks": 5}, None),
-    ("active periods", [ONCE], {"weeks": ["1", "4"]}, [0, 3]),
-    ("no active period", [ONCE], {"weeks": []}, []),
-    ("an arm by age", [ARM, AGES, {"kind": "cross", "name": "c", "questions": ["start", "weeks"]}],
-     {"start": "tour", "weeks": "2"}, [1, 5, 15]),
-    ("an arm by a period", [ARM, ONCE,
-     {"kind": "cross", "name": "c", "questions": ["start", "weeks=2"]}],
-     {"start": "tour", "weeks": "2;3"}, [1, 4, 5, 9]),
-    ("yes sets the bit", [{"kind": "yes/no", "name": "q"}], {"q": True}, [0]),
-    ("no sets nothing", [{"kind": "yes/no", "name": "q"}], {"q": "No "}, []),
-    ("1 and 0 are yes and no", [{"kind": "yes/no", "name": "q"}], {"q": 1}, [0]),
-    ("2 is neither", [{"kind": "yes/no", "name": "q"}], {"q": 2}, None),
-    ("yes of three", [{"kind": "yes/no", "missing": "option", "name": "q"}], {"q": "TRUE"}, [0]),
-    ("no of three", [{"kind": "yes/no", "missing": "option", "name": "q"}], {"q": False}, [1]),
-    ("missing of three", [{"kind": "yes/no", "missing": "option", "name": "q"}], {}, [2]),
-    ("missing undeclared", [{"kind": "yes/no", "name": "q"}], {"q": ""}, None),
-    ("flags as a list", [PETS], {"pets": ["fish", "cat"]}, [0, 2]),
-    ("flags as text", [PETS], {"pets": " dog;fish "}, [1, 2]),
-    ("no flag", [PETS], {"pets": []}, []),
-    ("an empty text is no flag", [PETS], {"pets": "\u3000"}, []),
-    ("flags cannot be left out", [PETS], {}, None),
-    ("a flag twice", [PETS], {"pets": ["cat", "cat "]}, None),
-    ("a flag that is none", [PETS], {"pets": ["cow"]}, None),
-    ("a flag is no yes", [PETS], {"pets": True}, None),
-    ("a list within a list", [PETS], {"pets": [["cat"]]}, None),
-    ("flags up to the most", [{**PETS, "kind": "flags", "at_most": 2}],
-     {"pets": ["dog", "cat"]}, [0, 1]),
-    ("flags above the most", [{**PETS, "kind": "flags", "at_most": 1}],
-     {"pets": ["dog", "cat"]}, None),
-    ("a choice", [COLOURS], {"colour": "Straße"}, [1]),
-    ("case counts", [COLOURS], {"colour": "Red"}, None),
-    ("blanks at the ends do not", [COLOURS], {"colour": "\u0085\u001cred\u00a0"}, [0]),
-    ("but this is no blank", [COLOURS], {"colour": "\ufeffred"}, None),
-    ("folded case", [{**COLOURS, "fold": True}], {"colour": "STRASSE"}, [1]),
-    ("folded blanks", [{**COLOURS, "fold": True}], {"colour": " New \u2003\n York"}, [2]),
-    ("a code", [{"kind": "choice", "name": "c", "options": ["7", "08"]}], {"c": 7}, [0]),
-    ("a code with a zero", [{"kind": "choice", "name": "c", "options": ["7", "08"]}],
-     {"c": 8}, None),
-    ("anything else is other", [{**COLOURS, "other": True}], {"colour": "blue"}, [3]),
-    ("true is no option's name", [{**COLOURS, "other": True}], {"colour": True}, None),
-    ("missing after other", [{**COLOURS, "missing": "option", "other": True}],
-     {"colour": None}, [4]),
-    ("normal form C", [{"kind": "choice", "name": "c", "options": ["caf\u00e9", "x"]}],
-     {"c": "cafe\u0301"}, [0]),
-    ("below the first edge", [{"edges": ["-1.5", "10"], "kind": "number", "name": "n"}],
-     {"n": -2}, [0]),
-    ("an edge is above", [{"edges": ["-1.5", "10"], "kind": "number", "name": "n"}],
-     {"n": " -1.5 "}, [1]),
-    ("a number as text", [{"edges": ["-1.5", "10"], "kind": "number", "name": "n"}],
-     {"n": "1e1"}, [2]),
-    ("a number that is missing",
-     [{"edges": ["0"], "kind": "number", "missing": "option", "name": "n"}], {"n": " "}, [2]),
-    ("not a number", [{"edges": ["0"], "kind": "number", "name": "n"}], {"n": "0x1"}, None),
-    ("not finite", [{"edges": ["0"], "kind": "number", "name": "n"}], {"n": "1e999"}, None),
-    ("not a list", [{"edges": ["0"], "kind": "number", "name": "n"}], {"n": [1]}, None),
-    ("grouped digits", [{"edges": ["0"], "kind": "number", "name": "n"}], {"n": "1_0"}, None),
-    ("a point of a grid",
-     [{"high": "1", "kind": "number", "low": "-1", "name": "n", "points": 5}], {"n": "0.5"}, [3]),
-    ("beyond a grid",
-     [{"high": "1", "kind": "number", "low": "-1", "name": "n", "points": 5}], {"n": 7}, [4]),
-    ("missing from a grid",
-     [{"high": "3", "kind": "number", "low": "1", "missing": "option", "name": "n", "points": 3}],
-     {"n": ""}, [3]),
-    ("a question that is not asked", [PETS], {"pets": [], "x": 1}, None),
-    ("blocks follow each other", [PETS, COLOURS, {"kind": "yes/no", "name": "q"}],
-     {"pets": ["dog"], "colour": "new york", "q": "yes"}, [1, 5, 6]),
-    ("a cross of a choice and a number",
-     [COLOURS, {"edges": ["18", "65"], "kind": "number", "name": "age"},
-      {"kind": "cross", "name": "both", "questions": ["colour", "age"]}],
-     {"colour": "Straße", "age": 70}, [1, 5, 6 + 1 * 3 + 2]),
-    ("a cross of a flag and a yes/no",
-     [PETS, {"kind": "yes/no", "name": "q"},
-      {"kind": "cross", "name": "both", "questions": ["pets=dog", "q"]}],
-     {"pets": ["dog"], "q": "no"}, [1, 4 + 1]),
-    ("a cross is not answered",
-     [PETS, {"kind": "yes/no", "name": "q"},
-      {"kind": "cross", "name": "both", "questions": ["pets=dog", "q"]}],
-     {"pets": [], "q": True, "both": "x"}, None),
-    ("a cross with a missing answer",
-     [{"kind": "yes/no", "missing": "option", "name": "q"}, COLOURS,
-      {"kind": "cross", "name": "both", "questions": ["q", "colour"]}],
-     {"colour": "red"}, [2, 3, 6 + 2 * 3 + 0]),
-    ("a name with an equals sign is a name first",
-     [{"kind": "yes/no", "name": "pets=dog"}, PETS,
-      {"kind": "cross", "name": "both", "questions": ["pets=dog", "pets=cat"]}],
-     {"pets=dog": True, "pets": ["dog"]}, [0, 2, 4 + 0 * 2 + 1]),
-]  # fmt: skip
-
-
 def sizes(questions: list[Json]) -> int:
     """Return how many bits a survey of the kinds above has."""
     total = 0
@@ -197,17 +77,9 @@ def sizes(questions: list[Json]) -> int:
     return total
 
 
-def encodings() -> list[Json]:
-    return [
-        {
-            "shows": shows,
-            "survey": {"name": "vectors", "questions": questions},
-            "answers": answers,
-            "bits": sizes(questions),
-            "set": places,
-        }
-        for shows, questions, answers, places in ENCODINGS
-    ]
+def encodings(cases: list[Json]) -> list[Json]:
+    """Count the bits; the set bits were written by hand, null where there is no answer."""
+    return [case | {"bits": sizes(case["survey"]["questions"])} for case in cases]
 
 
 def pair_bits() -> list[Json]:
@@ -299,29 +171,6 @@ def wire() -> list[Json]:
                 "cohort": cohort,
                 "row": row.hex(),
                 "batch": batch.hex(),
-            }
-        )
-    return cases
-
-
-def fragments() -> list[Json]:
-    cases = []
-    for positions, messages in (([0, 3, 17], 5), ([], 2), ([65535], 1)):
-        ids = stream(f"ids {messages}", 16 * messages)
-        draws = [
-            int.from_bytes(stream(f"draw {messages} {i}", 7), "little") for i in range(messages)
-        ]
-        every = [*positions, *([2**32 - 1] * (messages - len(positions)))]
-        for i, drawn in enumerate(draws):
-            other = i + drawn % (messages - i)
-            every[i], every[other] = every[other], every[i]
-        contents = [ids[16 * i :][:16] + struct.pack("<I", one) for i, one in enumerate(every)]
-        cases.append(
-            {
-                "positions": positions,
-                "messages": messages,
-                "random": (ids + b"".join(struct.pack("<Q", one) for one in draws)).hex(),
-                "contents": [content.hex() for content in contents],
             }
         )
     return cases
@@ -429,19 +278,18 @@ def local_epsilons() -> list[Json]:
 
 
 def main() -> None:
+    path = Path(__file__).with_name("client_vectors.json")
     document = {
         "canonical": canonical(),
-        "encodings": encodings(),
+        "encodings": encodings(json.loads(path.read_text("utf-8"))["encodings"]),
         "pairs": pair_bits(),
         "randomizer": randomizer(),
         "below": below(),
         "wire": wire(),
-        "fragments": fragments(),
         "encryption": encryption(),
         "signatures": signatures(),
         "local_epsilons": local_epsilons(),
     }
-    path = Path(__file__).with_name("client_vectors.json")
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 

@@ -8,11 +8,9 @@ from shoal import Flags, Plan, Survey
 from shoal.device.outbox import PostResult
 from shoal.device.outbox.retry import KEY_CHANGED
 from shoal.protocol.encryption import (
-    DUMMY,
     CrowdKey,
     decrypt_message,
     encryption_info,
-    message_bytes,
     split_encrypted,
 )
 from shoal.protocol.flip_probability import FlipProbability
@@ -24,14 +22,6 @@ from tests.faults import Faults
 SURVEY = Survey("browser", (Flags("features", tuple(f"f{i}" for i in range(64))),))
 PARTIES = Parties("https://relay.example", "https://analyzer.example")
 WHOLE = Plan(SURVEY, FlipProbability(3, 3), Promise("local", "40"), 1000, parties=PARTIES)
-COUNTS = Plan(
-    SURVEY,
-    FlipProbability(1, 6),
-    Promise("proven", "1", delta="1e-6"),
-    1000,
-    view="counts",
-    parties=Parties(PARTIES.relay, PARTIES.analyzer, messages=64),
-)
 
 
 class Relay:
@@ -44,7 +34,7 @@ class Relay:
         self.plan, self.script = plan, list(script)
         self.crowd, self.private = 0, X25519PrivateKey.generate()
         self.posted: list[bytes] = []
-        self.accepted: dict[bytes, list[bytes]] = {}
+        self.accepted: dict[bytes, bytes] = {}
         self.asked = 0
         self.faults = Faults()
         self.next_crowd()
@@ -78,21 +68,13 @@ class Relay:
             public = self.private.public_key().public_bytes_raw()
             if reports.key != CrowdKey(plan_id, 0, 1, public).digest:
                 return PostResult(KEY_CHANGED)
-            length = message_bytes(self.plan)
             info = encryption_info(self.plan, reports.window)
-            places = range(ID_BYTES, reports.length, length)
-            messages = [reports.content[place : place + length] for place in places]
-            assert len(messages) == self.plan.messages
-            self.accepted[report_id] = [
-                decrypt_message(one, self.private, info) for one in messages
-            ]
+            message = reports.content[ID_BYTES:]
+            self.accepted[report_id] = decrypt_message(message, self.private, info)
         self.faults.step("after post")
         return PostResult(202)
 
 
-def vector(plan: Plan, contents: list[bytes]) -> int:
-    """The bits that the messages of one report hold together."""
-    if plan.view == "reports":
-        return int.from_bytes(contents[0][ID_BYTES:], "little")
-    positions = [int.from_bytes(content[ID_BYTES:], "little") for content in contents]
-    return sum(1 << place for place in positions if place != DUMMY)
+def vector(content: bytes) -> int:
+    """The bits of a report, from the content of its message."""
+    return int.from_bytes(content[ID_BYTES:], "little")

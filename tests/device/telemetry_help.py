@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal import Choice, Flags, Number, Plan, Survey
 from shoal.device.telemetry import Telemetry, commands
-from shoal.device.telemetry.environment import CI_VARIABLES
+from shoal.device.telemetry.state import CI_VARIABLES
 from shoal.device.telemetry.worker import TelemetryWorker
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise

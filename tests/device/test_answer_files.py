@@ -34,9 +34,8 @@ from shoal import (
     tally,
 )
 from shoal.analysis.report_files import Batch, read_reports
-from shoal.device.arrays.answer_files import read_answers
+from shoal.device.arrays.files import VectorWriter, read_answers
 from shoal.device.arrays.randomize import Original, pack
-from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode
 from shoal.device.randomize import flip, pack_reports

@@ -218,6 +218,7 @@ class TestOncePerAnswer:
         assert wrong == []
         assert steps > 40
 
+    @pytest.mark.slow
     @POWER
     @pytest.mark.parametrize("script", SCRIPTS)
     def test_one_version_arrives_whatever_the_collector_says(
@@ -465,6 +466,7 @@ class UnsyncedMemory(FaultyDisk):
         self.replace(path.with_name(scratch), path)
 
 
+@pytest.mark.slow
 class TestTheTestsCanFail:
     @pytest.mark.parametrize(
         ("disk", "power"), [(NoFolderSync, True), (NoFileSync, True), (NotAtomic, False)]
@@ -472,7 +474,6 @@ class TestTheTestsCanFail:
     def test_on_another_disk(self, tmp_path, disk, power, permanent):
         assert crash_everywhere(tmp_path, permanent, power, make=disk)[1]
 
-    @pytest.mark.slow
     @POWER
     def test_a_memory_that_does_not_sync(self, tmp_path, power, permanent):
         """Kills undo nothing."""

@@ -12,8 +12,8 @@ import pytest
 
 from shoal import Choice, Date, Survey
 from shoal.cli import run
-from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.column_kinds import propose_question
+from shoal.device.arrays.files import read_answers
 from shoal.device.arrays.infer_survey import infer_survey
 from shoal.errors import InputError
 from shoal.support.table_format import TableFormat

@@ -29,7 +29,7 @@ from shoal.protocol.dap.messages import (
 from shoal.protocol.dap.task import SecretKey, Undecryptable
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Parties, Promise
-from shoal.protocol.vdaf import AggregatorInput
+from shoal.protocol.vdaf.prio3 import AggregatorInput
 from shoal.protocol.wire import ID_BYTES, SHARED_MAGIC, split_batch
 from shoal.support.files import canonical_json
 from tests.device.outbox_help import ANSWER, Server, box, reply, stored_record
@@ -289,7 +289,7 @@ class TestResponses:
         ("fault", "status"),
         [
             (ReportFault.REPORT_REPLAYED, 202),
-            (ReportFault.BATCH_COLLECTED, 202),
+            (ReportFault.BATCH_COLLECTED, 410),
             (ReportFault.OUTDATED_CONFIG, 412),
             (ReportFault.HPKE_UNKNOWN_CONFIG_ID, 412),
             (ReportFault.REPORT_TOO_EARLY, 425),
@@ -397,5 +397,6 @@ class TestTelemetry:
 
 def test_a_plan_with_a_relay_is_not_shared():
     assert not isinstance(PLAN.parties, Parties)
+    parties = Parties("https://r.example", "https://a.example")
     with pytest.raises(InputError, match="no leader"):
-        task_of(replace(PLAN, parties=Parties("https://r.example", "https://a.example", 1)))
+        task_of(replace(PLAN, view="reports", parties=parties))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.device.telemetry.consent import Consent, is_yes
-from shoal.device.telemetry.words import (
+from shoal.device.telemetry.describe import (
     catalogue,
     english,
     language_of,

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,7 @@ from shoal import Choice, Flags, Survey
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.lab import counterexamples as module
-from shoal.lab.counterexamples import Searching, proven_eta, search_counterexamples
+from shoal.lab.counterexamples import Search, Searching, proven_eta
 from shoal.theory import homogeneous, mixed_crowds
 from shoal.theory.configurations import (
     Configuration,
@@ -51,6 +52,12 @@ def flags_survey(bits: int) -> Survey:
 
 def choice_survey(options: int) -> Survey:
     return Survey("choice", (Choice("c", tuple(f"o{i}" for i in range(options))),))
+
+
+def search_counterexamples(
+    survey: Survey, *, progress: Callable[[int], None] | None = None, **options: Any
+) -> Search:
+    return Searching(survey, **options).run(progress)
 
 
 TWO_FLAGS: dict[str, Any] = {"crowd_size": 10, "q": "0.1", "epsilon": math.log(9)}

@@ -8,20 +8,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal import Plan, ShoalError, plan
 from shoal.analysis.count_table import unpack
 from shoal.cli import output
-from shoal.cli.demo import SURVEY, show_parties, show_shares
+from shoal.cli.demo import SURVEY, show_parties
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import PostResult
 from shoal.errors import InputError
 from shoal.lab import demo as module
 from shoal.lab.demo import count_again, demonstrate
-from shoal.lab.parties_demo import demonstrate_parties, demonstrate_shares
+from shoal.lab.parties_demo import demonstrate_relay, demonstrate_shares
 from shoal.lab.populations import populate
+from shoal.protocol.encryption import encrypted_batch_bytes
 
 pytestmark = pytest.mark.slow
 USERS = 150
@@ -109,15 +111,25 @@ class TestDemonstrate:
 
 @pytest.mark.slow
 class TestParties:
-    def test_a_crowd_through_a_relay_and_an_analyzer(
-        self, at: Path, capsys: pytest.CaptureFixture[str]
+    @pytest.mark.parametrize(
+        ("demonstration", "early", "party"),
+        [(demonstrate_relay, 409, "the analyzer"), (demonstrate_shares, 404, "the helper")],
+    )
+    def test_a_crowd_through_two_parties(
+        self,
+        at: Path,
+        capsys: pytest.CaptureFixture[str],
+        demonstration: Any,
+        early: int,
+        party: str,
     ):
         """By Hoeffding as above: false alarm at most 2.1e-13 for the 8 counts together."""
-        shown = demonstrate_parties(SURVEY, 100, seed=3)
-        assert shown.early == 409
+        shown = demonstration(SURVEY, 100, seed=3)
+        assert shown.early == early
         assert shown.estimates["reports"] == 100
-        assert shown.messages == 100 * SURVEY.bits
-        assert len(shown.request) == shown.request_bytes
+        if demonstration is demonstrate_relay:
+            assert shown.plan.view == "reports"
+            assert len(shown.request) == encrypted_batch_bytes(shown.plan, 1)
         reach = 4 * 100**0.5 / (1 - 2 * float(shown.plan.q))
         for options in shown.estimates["questions"].values():
             for row in options.values():
@@ -125,24 +137,7 @@ class TestParties:
         assert left_behind(at) == []
         output.show(show_parties(shown))
         said = capsys.readouterr().out
-        assert "the analyzer" in said
-        assert max(map(len, said.splitlines())) <= 80
-
-    def test_a_crowd_through_a_leader_and_a_helper(
-        self, at: Path, capsys: pytest.CaptureFixture[str]
-    ):
-        """By Hoeffding as above: false alarm at most 2.1e-13 for the 8 counts together."""
-        shown = demonstrate_shares(SURVEY, 100, seed=3)
-        assert shown.early == 404
-        assert shown.estimates["reports"] == 100
-        reach = 4 * 100**0.5 / (1 - 2 * float(shown.plan.q))
-        for options in shown.estimates["questions"].values():
-            for row in options.values():
-                assert abs(row["count"] - row["truth"]) < reach
-        assert left_behind(at) == []
-        output.show(show_shares(shown))
-        said = capsys.readouterr().out
-        assert "the helper" in said
+        assert party in said
         assert max(map(len, said.splitlines())) <= 80
 
 

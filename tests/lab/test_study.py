@@ -75,6 +75,7 @@ class TestViewCounts:
         view="counts",
     )
 
+    @pytest.mark.slow
     def test_two_thousand_crowds(self):
         """All bits together measure sigma within 0.3 %, and 3 % is ten times that."""
         found = study(self.PLAN, users=self.PEOPLE, repetitions=2000, seed=1)
@@ -98,6 +99,7 @@ class TestViewCounts:
             run = simulate(self.PLAN, users=2000, seed=1, through=through)
             assert run.estimates.tally.view == "counts"
 
+    @pytest.mark.slow
     def test_other_epsilons_have_the_same_view(self):
         asked = Survey("s", (Flags("f", ("a", "b")),))
         small = plan(asked, crowd_size=1000, epsilon=1, delta="1e-6", view="counts")
@@ -235,6 +237,7 @@ class TestGrid:
         truth = [bit.truth for bit in found.points[0].bits]
         assert truth == simulate(PLAN, users=3000, seed=5).truth.tolist()
 
+    @pytest.mark.slow
     def test_epsilon_plans_anew_with_the_same_promise(self):
         one = Survey("s", (Flags("f", ("a",)),))
         for old in (
@@ -308,6 +311,7 @@ class TestRefusals:
 
 
 class TestPicture:
+    @pytest.mark.slow
     def test_it_says_what_it_shows(self, by_q: Study, by_users: Study, tmp_path: Path):
         matplotlib = pytest.importorskip("matplotlib")
         from matplotlib.backends.backend_agg import FigureCanvasAgg

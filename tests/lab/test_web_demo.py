@@ -21,10 +21,9 @@ from shoal.cli import run
 from shoal.cli.demo import SURVEY
 from shoal.device.outbox import HttpTransport
 from shoal.errors import InputError
-from shoal.lab import demo
+from shoal.lab import demo, web_demo
 from shoal.lab.demo import Answer, made_up_people, send_one
-from shoal.lab.web_demo import people, web_demonstration
-from shoal.lab.web_demo.people import client_files
+from shoal.lab.web_demo import client_files, web_demonstration
 from tests.axe import obstacles
 from tests.server.console_help import browser
 from tests.server.test_browser import watched
@@ -252,7 +251,7 @@ def test_people_who_do_not_get_through(
     def refused(*about: object, **more: object) -> None:
         raise ShoalError("a device's report is waiting: it was not accepted.")
 
-    monkeypatch.setattr("shoal.lab.web_demo.people.send_one", refused)
+    monkeypatch.setattr("shoal.lab.web_demo.send_one", refused)
     with web_demonstration(agreed, seed=SEED) as address:
         ask(address, "/seat?visitor=me", "POST", PAGE)
         ask(address, "/begin?visitor=me", "POST", PAGE)
@@ -268,14 +267,14 @@ def test_the_client_is_found_where_shoal_is_installed(
     checkout = client_files()
     assert "shoal.js" in checkout
     assert "src/plan.js" in checkout
-    monkeypatch.setattr(people, "_CHECKOUT", tmp_path / "nowhere")
+    monkeypatch.setattr(web_demo, "_CHECKOUT", tmp_path / "nowhere")
     with pytest.raises(InputError, match="not installed here"):
         client_files()
     installed = tmp_path / "client"
     for name, content in checkout.items():
         (installed / name).parent.mkdir(parents=True, exist_ok=True)
         (installed / name).write_bytes(content)
-    monkeypatch.setattr(people, "_INSTALLED", installed)
+    monkeypatch.setattr(web_demo, "_INSTALLED", installed)
     assert client_files() == checkout
 
 

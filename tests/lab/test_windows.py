@@ -12,7 +12,7 @@ from shoal import Plan, Survey, Tally, YesNo, plan, simulate
 from shoal.analysis.experiments import experiment
 from shoal.analysis.retention import retention
 from shoal.errors import InputError
-from shoal.lab.windows import simulate_windows
+from shoal.lab.simulation import simulate_windows
 from shoal.protocol.survey import Arm, Retention
 
 SURVEY = Survey(

@@ -33,6 +33,7 @@ FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
 TWO = Survey("browser", (Flags("features", ("a", "b")),))
 WISH: dict[str, Any] = {"crowd_size": 10_000, "epsilon": 1, "delta": "1e-6", "view": "counts"}
 AGREED = plan(FIVE, **WISH)
+SLOW = pytest.mark.slow
 
 
 def answer(capsys, words):
@@ -45,13 +46,19 @@ def answer(capsys, words):
     ("domain", "crowd", "epsilon", "delta", "reference", "attack", "differing"),
     [
         ("--flags 5", 10_000, "1", "1e-6", 0.00996, 0.00993, 5),
-        ("--flags 5", 5_000, "0.6931471805599453", "0.005", 0.00871, 0.00846, 5),
-        ("--choice 100", 10_000, "0.6931471805599453", "1e-6", 0.00869, 0.00868, 2),
-        ("--flags 40", 10**7, "2", "1e-6", 2.092e-5, 2.062e-5, 40),
+        pytest.param(
+            *("--flags 5", 5_000, "0.6931471805599453", "0.005", 0.00871, 0.00846, 5),
+            marks=SLOW,
+        ),
+        pytest.param(
+            *("--choice 100", 10_000, "0.6931471805599453", "1e-6", 0.00869, 0.00868, 2),
+            marks=SLOW,
+        ),
+        pytest.param(*("--flags 40", 10**7, "2", "1e-6", 2.092e-5, 2.062e-5, 40), marks=SLOW),
     ],
 )
 def test_reference_values(capsys, domain, crowd, epsilon, delta, reference, attack, differing):
-    """Lower is better, but never below the attack."""
+    """Two other programs agreed to 1 %; lower is better, but never below the attack."""
     words = f"plan {domain} --crowd {crowd} --epsilon {epsilon} --delta {delta} --view counts"
     words += " --accept-weak-promise"
     code, document = answer(capsys, words)
@@ -65,13 +72,17 @@ def test_reference_values(capsys, domain, crowd, epsilon, delta, reference, atta
     assert document["other_view"]["view"] == "reports"
     assert document["other_view"]["q"] > 5 * q
     low, high = document["certificate"]["proven"]["delta"]
-    assert 0 < low <= high <= float(delta)
+    assert 0.8 * float(delta) < low <= high <= float(delta)
 
 
 class TestAnyOneUnknown:
     @pytest.mark.parametrize(
         ("unknown", "low", "high"),
-        [("crowd_size", 9_800, 10_050), ("epsilon", 0.99, 1), ("delta", 8e-7, 1e-6)],
+        [
+            pytest.param("crowd_size", 9_800, 10_050, marks=SLOW),
+            ("epsilon", 0.99, 1),
+            ("delta", 8e-7, 1e-6),
+        ],
     )
     def test_it_is_solved_for(self, unknown: str, low: float, high: float):
         agreed = plan(FIVE, q="0.01", **{**WISH, unknown: None})
@@ -103,12 +114,16 @@ class TestTheFloorOfOneReport:
             plan(FIVE, epsilon=1, promise="local", **{name: options[name]})
 
 
-RELAYED: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+SHARED: dict[str, Any] = {
+    "leader": "https://leader.example",
+    "helper": "https://helper.example",
+    "window": 604_800,
+}
 
 
 def test_a_cohort_may_be_small_in_any_release():
     """The best cohort to count on, found by trying all: its chance is paid for in each release."""
-    bound, q, epsilon, crowd = CountsBound(1, cohorts=2, releases=5), 0.2, 2.0, 80
+    bound, q, epsilon, crowd = CountsBound(1, cohorts=2, releases=5), 0.2, 2.0, 30
     best = min(
         proven_counts(5, size, q, epsilon) + 5 * chance_of_fewer(crowd, 2, size)
         for size in range(1, crowd + 1)
@@ -125,16 +140,16 @@ class TestLargerCrowds:
             # a cohort that is counted on must be the best one, not the first that will do
             ((Flags("f", ("a", "b")), Text("t", 64, 1, 2)), 73, "4", "1e-9", {}),
             ((Text("t", 32, 2, 4),), 400, "2", "1e-6", {}),
-            # what does not fit into the messages costs more with each person
-            ((Text("t", 16, 1, 1), Text("u", 16, 2, 1)), 1595, "1", "1e-9", RELAYED),
+            # what does not fit into the weight costs more with each person
+            ((Text("t", 16, 1, 1), Text("u", 16, 2, 1)), 1595, "1", "1e-9", SHARED),
             (
                 (Choice("c", tuple("abcd")), Choice("d", tuple("efghijklmn"))),
                 2427,
                 "1",
                 "1e-9",
-                RELAYED,
+                SHARED,
             ),
-            ((Choice("c", ("a", "b")), Text("t", 32, 1, 1)), 17, "0.1", "5.26e-10", RELAYED),
+            ((Choice("c", ("a", "b")), Text("t", 32, 1, 1)), 17, "0.1", "5.26e-10", SHARED),
         ],
     )
     @pytest.mark.slow
@@ -327,6 +342,7 @@ class TestManyReleases:
 class TestCohorts:
     WORDS = Survey("words", (Text("word", bits=32, hashes=2, cohorts=4),))
 
+    @pytest.mark.slow
     def test_the_smallest_cohort_is_the_crowd(self):
         agreed = plan(self.WORDS, **WISH)
         assert compute_promise(agreed).holds
@@ -336,7 +352,9 @@ class TestCohorts:
         # a cohort of a fourth of the people, which is too large half of the time
         assert proven_counts(4, 2_500, q, 1.0) < 0.9e-6
 
-    @pytest.mark.parametrize("missing", ["epsilon", "delta", "crowd_size"])
+    @pytest.mark.parametrize(
+        "missing", ["delta", *(pytest.param(one, marks=SLOW) for one in ("epsilon", "crowd_size"))]
+    )
     def test_any_one_unknown(self, missing):
         wish = {**WISH, "q": "0.1", "crowd_size": 4_000}
         del wish[missing]

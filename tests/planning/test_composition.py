@@ -1,6 +1,5 @@
 """Composition: valid, never worse than addition, and right where the answer is known."""
 
-import json
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.cli import run
 from shoal.errors import InputError
 from shoal.planning import composition
 from shoal.planning.certificate import certify
@@ -42,7 +40,7 @@ class Gaussian:
             value = float(above - mpmath.exp(e) * mpmath.ncdf(-0.5 / s - e * s))
         return Bracket(max(value, 0.0) / 2, max(value, 0.0))
 
-    def epsilon(self, *, delta):
+    def epsilon(self, *, delta, rough=False):
         low, high = 0.0, 50.0
         while high - low > 1e-9:
             middle = (low + high) / 2
@@ -50,7 +48,9 @@ class Gaussian:
         return high
 
 
-@pytest.mark.parametrize(("sigma", "releases"), [(5.0, 30), (1e4, 10**6)])
+@pytest.mark.parametrize(
+    ("sigma", "releases"), [(5.0, 30), pytest.param(1e4, 10**6, marks=pytest.mark.slow)]
+)
 def test_gaussian_composes_to_a_gaussian(sigma: float, releases: int):
     """Gaussian releases are one with sigma / sqrt(releases), exactly: ours is above, and close."""
     together = Composition(Gaussian(sigma), releases)  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def test_dp_accounting_agrees_where_its_round_off_is_harmless(survey, q, crowd):
     pmf = pytest.importorskip("dp_accounting.pld.pld_pmf")
     losses = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     certificate = certify(survey, q=q, crowd_size=crowd)
-    step = certificate.epsilon(delta=1e-14) / 400
+    step = certificate.epsilon(delta=1e-14, rough=True) / 400
     places = np.arange(401)
     high = np.array([certificate.delta(epsilon=i * step, rtol=1e-3).high for i in places])
     lower = -np.expm1(-places[1:] * step) + np.exp(-places[1:] * step) * high[1:]
@@ -153,12 +153,14 @@ def test_each_release_has_its_part_of_delta():
     assert 0.1 < exact <= min(together.epsilon(delta=0.3), together.basic_epsilon(delta=0.3))
 
 
+@pytest.mark.slow
 def test_thirty_releases_at_less_than_half_of_addition():
     plan = shoal.plan(FLAGS, crowd_size=100_000, epsilon="1", delta="1e-6")
     together = certify(plan).compose(30)
     assert 2 * together.epsilon(delta=1e-5) <= together.basic_epsilon(delta=1e-5)
 
 
+@pytest.mark.slow
 def test_delta_and_epsilon_invert_each_other_and_grow_with_releases():
     certificate = certify(FLAGS, q="0.2147", crowd_size=10_000)
     epsilons = [certificate.compose(k).epsilon(delta=1e-5) for k in (1, 2, 5, 20)]
@@ -210,15 +212,6 @@ def test_the_factor_of_group_privacy_is_rounded_up():
             for epsilon in np.geomspace(1e-9, 600.0, 300).tolist():
                 exact = mpmath.expm1(epsilon) / mpmath.expm1(mpmath.mpf(epsilon) / size)
                 assert exact <= group_factor(epsilon, size) <= exact * (1 + 1e-12)
-
-
-@pytest.mark.slow
-def test_command_line(tmp_path, capsys):
-    shoal.plan(FLAGS, crowd_size=10_000, epsilon="1", delta="1e-6").write(tmp_path / "plan.json")
-    assert run(["audit", str(tmp_path / "plan.json"), "--releases", "30", "--json"]) == 0
-    together = json.loads(capsys.readouterr().out)["composition"]
-    assert together["releases"] == 30
-    assert together["epsilon"] < together["basic_epsilon"]
 
 
 def test_ends_and_what_is_beyond():

@@ -51,14 +51,14 @@ def test_flips_are_those_of_a_certificate():
     assert noise is not None
     survey = Survey("s", (Choice("c", tuple(f"o{j}" for j in range(20))),))
     certificate = certify(
-        survey, q=Fraction(noise.q), crowd_size=3000, view="counts", messages=noise.max_weight
+        survey, q=Fraction(noise.q), crowd_size=3000, view="counts", max_weight=noise.max_weight
     )
     assert certificate.delta(epsilon=1.0).high == pytest.approx(noise.delta, rel=1e-9)
     assert 0.9e-6 < noise.delta <= 1e-6
     assert noise.dropped_delta <= 1e-8
     assert noise.local_epsilon >= certificate.local_epsilon
-    pieces = certificate.to_json(epsilon=1.0)["pieces"]
-    assert pieces["price"] == pytest.approx(noise.dropped_delta, rel=1e-3)
+    dropped = certificate.to_json(epsilon=1.0)["dropped"]
+    assert dropped["price"] == pytest.approx(noise.dropped_delta, rel=1e-3)
 
 
 def test_eps0_and_epsilon_are_inverses():
@@ -144,6 +144,7 @@ def test_who_can_flip():
     assert "DAP tells the collector how many reports" in str(added).replace("\n ", "")
 
 
+@pytest.mark.slow
 def test_a_weight_that_is_too_small():
     with pytest.raises(PrivacyRefusal, match="max_weight must be larger"):
         dap_noise("multihotcountvec", epsilon=".906", max_weight=3, **ONE_HOT)

@@ -17,7 +17,7 @@ from shoal.device.encode import encode
 from shoal.device.memory import DeviceMemory
 from shoal.planning.plan_diff import STRENGTH, plan_diff
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import Memory, Parties, Promise
+from shoal.protocol.plan import Aggregators, Memory, Parties, Promise
 from shoal.protocol.survey import Question
 from tests.strategies import bounded, plans
 
@@ -352,7 +352,8 @@ class TestGuarantees:
         (year,) = [one for one in diff.changes if one.covers == "a year of releases"]
         assert year.weaker
         assert "(8,785 instead of 1)" in year.words
-        assert 300 < year.new.epsilon < 400
+        # of many releases each is bounded by one blanket, at a q that adapted blankets allow
+        assert 470 < year.new.epsilon < 490
         assert year.new.kind == "proven"
         assert any("ever more" in reason for reason in diff.reasons)
 
@@ -376,7 +377,7 @@ class TestGuarantees:
         assert diff.kind == "forbidden"
         collector = (
             "The collector sees each report as it arrives."
-            " The guarantee against it is epsilon 6.486 (local)."
+            " The guarantee against it is epsilon 6.839 (local)."
         )
         assert collector in diff.reasons
         back = plan_diff(one, two)
@@ -384,15 +385,23 @@ class TestGuarantees:
         assert any(reason.startswith("The relay sees who sends") for reason in back.reasons)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("parties", [Parties(*ORIGINS, 8), None], ids=["relay", "collector"])
-    def test_fewer_messages_drop_bits_and_cost_delta(self, parties: Parties | None):
+    @pytest.mark.parametrize("shared", [True, False], ids=["leader", "collector"])
+    def test_a_smaller_weight_drops_bits_and_costs_delta(self, shared: bool):
         survey = Survey("browser", (Flags("f", tuple("abcdefgh")),))
+        promise = Promise("proven", "1", "1e-4")
+        all_set, some = (Aggregators(*ORIGINS, most) for most in (8, 4))
         old = Plan(
-            survey, Q, Promise("proven", "1", "1e-4"), 10_000, view="counts", parties=parties
+            survey,
+            Q,
+            promise,
+            10_000,
+            view="counts",
+            parties=all_set if shared else None,
+            window=604_800,
         )
-        fewer = replace(old, parties=Parties(*ORIGINS, 4))
+        fewer = replace(old, parties=some)
         assert kind(old, fewer) == "forbidden"
-        assert kind(fewer, replace(old, parties=Parties(*ORIGINS, 8))) == "new plan"
+        assert kind(fewer, replace(old, parties=all_set)) == "new plan"
 
     @pytest.mark.slow
     def test_no_smaller_q_hides_behind_words_that_move(self):
@@ -403,6 +412,7 @@ class TestGuarantees:
         assert kind(PLAN, lower) == "forbidden"
         assert kind(lower, PLAN) == "new plan"
 
+    @pytest.mark.slow
     def test_a_declaration(self):
         old, new = planned(5), planned(5, window=3600)
         declared = plan_diff(old, new, accept_weak_promise=True)

@@ -47,7 +47,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.promise import read_certificate
 from shoal.reports import Publication
-from shoal.server.console.pages import promise_in_words
+from shoal.server.console.views import promise_in_words
 from shoal.server.core import administration as publication
 from shoal.server.core.settings import Settings
 from shoal.server.storage.records import PlanRecord
@@ -216,7 +216,10 @@ class TestCommands:
         monkeypatch.chdir(tmp_path)
         return tmp_path
 
-    @pytest.mark.parametrize("case", ["q", "reports", "three-sigma"])
+    @pytest.mark.parametrize(
+        "case",
+        ["q", *(pytest.param(one, marks=pytest.mark.slow) for one in ("reports", "three-sigma"))],
+    )
     def test_every_command_refuses(self, at: Path, capsys: pytest.CaptureFixture[str], case: str):
         broken = BROKEN[case]
         broken.write("p.json")

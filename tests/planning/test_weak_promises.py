@@ -105,6 +105,7 @@ class TestPlanning:
 
 
 class TestShown:
+    @pytest.mark.slow
     def test_certificate_and_comparison(self):
         made = plan(SURVEY, **WEAK, accept_weak_promise=True)
         certificate = made.certificate()
@@ -126,6 +127,7 @@ class TestShown:
         plan(SURVEY, **EXPOSED, accept_weak_promise=True).write(tmp_path / "plan.json")
         assert "fully exposed" in Plan.read(tmp_path / "plan.json").warnings[0]
 
+    @pytest.mark.slow
     def test_the_planner_of_the_console(self):
         survey = SURVEY.to_toml()
         shown = prospect(PlanRequest(survey=survey, crowd=1000, epsilon="1", delta="1e-5"))
@@ -149,14 +151,3 @@ class TestCommands:
         assert said.err == ""
         assert run([*self.WORDS, "1e-5", "--json"]) == 0
         assert len(json.loads(capsys.readouterr().out)["warnings"]) == 1
-
-    def test_audit(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-        path = str(tmp_path / "plan.json")
-        assert run([*self.WORDS, "0.001", "--accept-weak-promise", "-o", path]) == 0
-        capsys.readouterr()
-        assert run(["audit", path]) == 0
-        assert "Warning: delta 0.001 allows 1 of" in capsys.readouterr().out
-
-    def test_the_papers_are_exempt(self, capsys: pytest.CaptureFixture[str]):
-        """They promise delta = 0.005 for 1,000 people and more."""
-        assert run(["paper", "--json"]) == 0

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
 
-from shoal import Choice, Flags, Plan, Survey
+from shoal import Choice, Flags, Plan, Survey, Text
 from shoal.errors import InputError, ReportError
 from shoal.protocol.encryption import (
-    DUMMY,
     KEY_BYTES,
     OVERHEAD,
     Chunk,
@@ -29,9 +28,7 @@ from shoal.protocol.encryption import (
     encryption_info,
     key_digest,
     message_bytes,
-    pack_fragments,
     public_key_of,
-    set_positions,
     split_chunk,
     split_encrypted,
 )
@@ -42,16 +39,16 @@ from tests.server.analyzer.relay_help import PLANS, contents_of
 from tests.server.store_help import upload
 
 PROVEN = Promise("proven", "1", delta="1e-6")
-PARTIES = Parties("https://relay.example", "https://analyzer.example", messages=6)
+PARTIES = Parties("https://relay.example", "https://analyzer.example")
 SURVEY = Survey("b", (Flags("f", ("a", "b", "c")), Choice("c", ("x", "y", "z"))))
-COUNTS = Plan(SURVEY, FlipProbability(1, 3), PROVEN, 1000, view="counts", parties=PARTIES)
-WHOLE = replace(COUNTS, view="reports", parties=replace(PARTIES, messages=1))
+WHOLE = Plan(SURVEY, FlipProbability(1, 3), PROVEN, 1000, parties=PARTIES)
+TEXT = replace(WHOLE, survey=Survey("t", (Text("t", bits=20, hashes=2, cohorts=7),)), cohorts=None)
 PRIVATE = X25519PrivateKey.from_private_bytes(bytes(range(32)))
-KEY = CrowdKey(COUNTS.id, 0, 1, PRIVATE.public_key().public_bytes_raw())
+KEY = CrowdKey(WHOLE.id, 0, 1, PRIVATE.public_key().public_bytes_raw())
 
 
 class TestMessages:
-    @pytest.mark.parametrize("plan", [COUNTS, WHOLE], ids=["counts", "whole"])
+    @pytest.mark.parametrize("plan", [WHOLE, TEXT], ids=["flags", "text"])
     def test_only_the_key_opens_and_only_as_what_it_was_sealed_for(self, plan: Plan):
         info = encryption_info(plan, 7)
         content = bytes(content_bytes(plan))
@@ -63,14 +60,14 @@ class TestMessages:
             (other, info),
             (PRIVATE, encryption_info(plan, 8)),
             (PRIVATE, encryption_info(replace(plan, window=3600), 7)),
-            (PRIVATE, encryption_info(COUNTS if plan is WHOLE else WHOLE, 7)),
+            (PRIVATE, encryption_info(TEXT if plan is WHOLE else WHOLE, 7)),
             (PRIVATE, b""),
         ):
             with pytest.raises(ReportError, match="not encrypted for"):
                 decrypt_message(message, key, about)
 
     def test_every_message_has_its_own_encapsulation(self):
-        info = encryption_info(COUNTS, 0)
+        info = encryption_info(WHOLE, 0)
         sealed = {
             encrypt_message(b"same", PRIVATE.public_key(), info)[:KEY_BYTES] for _ in range(9)
         }
@@ -79,40 +76,16 @@ class TestMessages:
     @given(st.binary(max_size=120))
     def test_anything_else_is_refused(self, noise: bytes):
         with pytest.raises(ReportError):
-            decrypt_message(noise, PRIVATE, encryption_info(COUNTS, 0))
+            decrypt_message(noise, PRIVATE, encryption_info(WHOLE, 0))
         with pytest.raises(InputError, match="32 bytes"):
             public_key_of(noise[:31])
 
     def test_info_has_no_ambiguity(self):
         about = {
-            encryption_info(plan, window) for plan in (COUNTS, WHOLE) for window in (0, 1, 2**31)
+            encryption_info(plan, window) for plan in (WHOLE, TEXT) for window in (0, 1, 2**31)
         }
         assert len(about) == 6
         assert len({len(one) for one in about}) == 1
-
-
-class TestFragments:
-    def test_positions_and_dummies_in_random_order(self):
-        contents = list(pack_fragments([1, 4], 6, SystemBits()))
-        assert {len(one) for one in contents} == {content_bytes(COUNTS)}
-        positions = [int.from_bytes(one[16:], "little") for one in contents]
-        assert sorted(positions) == [1, 4, DUMMY, DUMMY, DUMMY, DUMMY]
-        assert len({one[:16] for one in contents}) == 6
-
-    def test_every_order_comes(self):
-        seen = {
-            tuple(int.from_bytes(one[16:], "little") for one in pack_fragments([0, 1], 2, bits))
-            for bits in [SystemBits()] * 64  # all the same with 2^-63
-        }
-        assert seen == {(0, 1), (1, 0)}
-
-    def test_too_many_bits(self):
-        with pytest.raises(ReportError, match="do not fit"):
-            list(pack_fragments([1, 2, 3], 2, SystemBits()))
-
-    @given(st.integers(0, 2**70))
-    def test_set_positions(self, value: int):
-        assert sum(1 << place for place in set_positions(value)) == value
 
 
 class TestKeyDocument:
@@ -150,7 +123,7 @@ class TestWire:
         length = encrypted_report_bytes(plan)
         return EncryptedReports(plan.id, 5, KEY.digest, length, bytes(count * length))
 
-    @pytest.mark.parametrize("plan", [COUNTS, WHOLE], ids=["counts", "whole"])
+    @pytest.mark.parametrize("plan", [WHOLE, TEXT], ids=["flags", "text"])
     def test_reports(self, plan: Plan):
         reports = self.sealed(plan, 3)
         content = reports.to_bytes()
@@ -159,7 +132,7 @@ class TestWire:
         assert len(reports) == len(reports.ids) == 3
 
     def test_reports_that_are_none(self):
-        content = self.sealed(COUNTS, 2).to_bytes()
+        content = self.sealed(WHOLE, 2).to_bytes()
         for wrong in (
             content[:-1],
             content + b"\0",
@@ -170,15 +143,15 @@ class TestWire:
             content[:75] + (2**32 - 1).to_bytes(4, "little") + content[79:],
         ):
             with pytest.raises(ReportError):
-                split_encrypted(COUNTS, wrong)
+                split_encrypted(WHOLE, wrong)
         with pytest.raises(ReportError, match="another plan"):
-            split_encrypted(WHOLE, content)
+            split_encrypted(TEXT, content)
 
     def test_chunks(self):
-        chunk = Chunk(COUNTS.id, 5, KEY.digest, 1, 3, 6000, bytes(10 * message_bytes(COUNTS)))
+        chunk = Chunk(WHOLE.id, 5, KEY.digest, 1, 3, bytes(10 * message_bytes(WHOLE)))
         content = chunk.to_bytes()
         assert len(content) == chunk_header_bytes() + len(chunk.content)
-        assert split_chunk(COUNTS, content) == chunk
+        assert split_chunk(WHOLE, content) == chunk
         for wrong in (
             content[:-1],
             content[:40],
@@ -187,7 +160,7 @@ class TestWire:
             replace(chunk, plan_id="00" * 32).to_bytes(),
         ):
             with pytest.raises(ReportError):
-                split_chunk(COUNTS, wrong)
+                split_chunk(WHOLE, wrong)
 
 
 SUITE = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.AES128_GCM)
@@ -199,7 +172,7 @@ def test_each_library_opens_what_the_other_sealed(plan):
     key = X25519PrivateKey.from_private_bytes(SystemBits().draw(32))
     ours, theirs = key.public_key(), KEMKey.from_pyca_cryptography_key(key.public_key())
     info = encryption_info(plan, 0)
-    for content in contents_of(plan, upload(plan, 3, 1)):
+    for content in contents_of(upload(plan, 3, 1)):
         message = encrypt_message(content, public_key_of(ours.public_bytes_raw()), info)
         assert len(message) == message_bytes(plan) == len(content) + OVERHEAD
         secret = KEMKey.from_pyca_cryptography_key(key)

@@ -144,10 +144,10 @@ class TestObliviousHttp:
     def test_lists_of_keys(self):
         key = GatewayKey(SECRET, 7).configuration
         other_suite = HEX("0029") + HEX("010010") + bytes(38)
-        assert KeyConfiguration.from_list(other_suite + key.to_list()) == key
+        assert KeyConfiguration.read_list(other_suite + key.to_list())[0] == key
         for bad in (b"", b"\0", HEX("0029") + bytes(10), other_suite, key.to_list()[:-1]):
             with pytest.raises(InputError):
-                KeyConfiguration.from_list(bad)
+                KeyConfiguration.read_list(bad)[0]
 
     @given(st.binary(max_size=120))
     @bounded(100)
@@ -160,7 +160,7 @@ class TestObliviousHttp:
         with pytest.raises(ReportError):
             exchange.decrypt(content)
         with contextlib.suppress(InputError):
-            KeyConfiguration.from_list(content)
+            KeyConfiguration.read_list(content)[0]
 
     def test_every_message_is_new_and_a_response_is_for_one_request(self):
         gateway = GatewayKey(SECRET, 1)

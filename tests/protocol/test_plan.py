@@ -25,6 +25,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import (
     PROMISES,
     VIEWS,
+    Aggregators,
     Fragments,
     Memory,
     Parties,
@@ -42,6 +43,7 @@ SURVEY = Survey("s", (Flags("f", ("a", "b")), Choice("c", ("x", "y", "z"))))
 QUARTER = FlipProbability(1, 2)
 LOCAL = Promise("local", "9")
 PARTIES = Parties("https://relay.example", "https://analyzer.example")
+SHARED = Aggregators("https://leader.example", "https://helper.example", 2)
 
 
 def test_the_names_that_are_checked_are_those_of_the_types() -> None:
@@ -148,7 +150,6 @@ class TestParties:
         plan = Plan(SURVEY, QUARTER, LOCAL, 1000, parties=PARTIES)
         assert plan.to_json()["parties"] == {
             "analyzer": "https://analyzer.example",
-            "messages": 1,
             "one_operator": False,
             "relay": "https://relay.example",
         }
@@ -169,7 +170,7 @@ class TestParties:
         with pytest.raises(PlanError, match="analyzer must be an origin"):
             Parties("https://relay.example:8443", origin)
         parties = {"relay": origin, "analyzer": "https://a.b"}
-        parties |= {"messages": 1, "one_operator": False}
+        parties |= {"one_operator": False}
         with pytest.raises(PlanError, match="relay must be an origin"):
             Plan.from_json(DOCUMENT | {"parties": parties})
 
@@ -185,17 +186,22 @@ class TestParties:
         assert Parties("http://[::1]:1", "http://[::1]:2").one_operator
         assert not PARTIES.one_operator
 
-    @pytest.mark.parametrize("messages", [0, 2**16 + 1, True, "1", 1.0])
-    def test_messages_are_a_number(self, messages: Any):
-        with pytest.raises(PlanError, match="messages"):
-            replace(PARTIES, messages=messages)
+    @pytest.mark.parametrize("weight", [0, 2**16 + 1, True, "1", 1.0])
+    def test_the_weight_is_a_number(self, weight: Any):
+        with pytest.raises(PlanError, match="max_weight"):
+            Aggregators("https://leader.example", "https://helper.example", weight)
 
     @pytest.mark.parametrize(
         ("change", "why"),
         [
-            ({"crowd_size": None, "promise": LOCAL, "view": "reports"}, "needs a crowd_size"),
-            ({"view": "reports"}, "one message"),
-            ({"parties": replace(PARTIES, messages=SURVEY.bits + 1)}, "at most"),
+            (
+                {"crowd_size": None, "promise": LOCAL, "view": "reports", "parties": PARTIES},
+                "needs a crowd_size",
+            ),
+            ({"view": "reports"}, "need view counts"),
+            ({"parties": PARTIES}, "view must be reports with a relay and an analyzer"),
+            ({"parties": replace(SHARED, max_weight=SURVEY.bits + 1)}, "at most"),
+            ({"window": None}, "needs a window"),
             ({"cohorts": 2}, "one cohort"),
             ({"joint": ((("f", "a"), ("f", "b")),)}, "cross the questions in the survey instead"),
             ({"view": "bits"}, "view must be one of"),
@@ -204,8 +210,7 @@ class TestParties:
     )
     def test_what_does_not_fit_the_view(self, change: dict[str, Any], why: str):
         proven = Promise("proven", "9", delta="1e-6")
-        several = replace(PARTIES, messages=2)
-        plan = Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=several)
+        plan = Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=SHARED, window=604_800)
         assert plan.fragments == Fragments(5, 4)
         assert replace(plan, cohorts=1)
         with pytest.raises(PlanError, match=why):

@@ -36,7 +36,7 @@ def test_the_example_has_the_experiment_and_the_curves(
     finishes, stays = example["FINISHES"], example["STAYS"]
     for said in ("Finished the setup", "Each arm minus list", "Holm", "Sample ratio", "simulated"):
         assert said in setup
-    found = re.search(r"tour \+[\d.]+ \+([\d.]+) to \+([\d.]+)", setup)
+    found = re.search(r"tour \+[\d.]+ \+([\d.]+) \+([\d.]+)", setup)
     assert found is not None
     low, high = map(float, found.groups())
     assert 0 < low <= 100 * (finishes[1] - finishes[0]) <= high

@@ -91,4 +91,4 @@ def test_paper_shows_what_is_folded(folder: Path):
         height = "document.querySelector('section details').offsetHeight"
         assert page.evaluate(height) < 100
         page.emulate_media(media="print")
-        assert page.evaluate(height) > 300
+        assert page.evaluate(height) > 200

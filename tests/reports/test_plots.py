@@ -4,7 +4,9 @@ import itertools
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,27 +40,39 @@ def five_plan():
     return plan(FIVE, crowd_size=10_000, epsilon=1, delta="1e-6")
 
 
-def pictures(five_plan):
-    certificate = certify(FIVE, q="0.1778", crowd_size=5000)
-    small = certify(ONE, q="0.25", crowd_size=10)
-    sites = certify(SITES, q="0.0748", crowd_size=10_000)
-    yield "privacy", plot_privacy(five_plan, points=12)
-    yield "privacy, one bit", plot_privacy(small, epsilon=0.5, points=12)
-    yield "privacy, sites", plot_privacy(sites, epsilon=0.6931, points=12)
-    yield "ratio", plot_ratio(five_plan)
-    yield "ratio, SDP's row", plot_ratio(certificate, epsilon=math.log(2))
-    yield "precision", plot_precision(five_plan)
-    yield "precision, close", plot_precision(certify(FIVE, q="0.4", crowd_size=300), epsilon=1)
-    yield "precision, low", plot_precision(sites, epsilon=3)
-    yield "noise", plot_noise(FIVE, epsilon=1, delta=1e-6, crowd_sizes=SIZES)
-    yield "noise, sites", plot_noise(SITES, epsilon=0.5, delta=1e-8, crowd_sizes=SIZES)
-    yield "bounds", plot_bounds(FIVE, epsilon=1, delta=1e-6, crowd_sizes=SIZES)
-    yield "bounds, sites", plot_bounds(SITES, epsilon=1, delta=1e-6, crowd_sizes=SIZES)
+SDP = partial(certify, FIVE, q="0.1778", crowd_size=5000)
+SMALL = partial(certify, ONE, q="0.25", crowd_size=10)
+MANY = partial(certify, SITES, q="0.0748", crowd_size=10_000)
+CLOSE = partial(certify, FIVE, q="0.4", crowd_size=300)
+DRAWN = {
+    "privacy": lambda five_plan: plot_privacy(five_plan, points=12),
+    "privacy, one bit": lambda _: plot_privacy(SMALL(), epsilon=0.5, points=12),
+    "privacy, sites": lambda _: plot_privacy(MANY(), epsilon=0.6931, points=12),
+    "ratio": plot_ratio,
+    "ratio, SDP's row": lambda _: plot_ratio(SDP(), epsilon=math.log(2)),
+    "precision": plot_precision,
+    "precision, close": lambda _: plot_precision(CLOSE(), epsilon=1),
+    "precision, low": lambda _: plot_precision(MANY(), epsilon=3),
+    "noise": lambda _: plot_noise(FIVE, epsilon=1, delta=1e-6, crowd_sizes=SIZES),
+    "noise, sites": lambda _: plot_noise(SITES, epsilon=0.5, delta=1e-8, crowd_sizes=SIZES),
+    "bounds": lambda _: plot_bounds(FIVE, epsilon=1, delta=1e-6, crowd_sizes=SIZES),
+    "bounds, sites": lambda _: plot_bounds(SITES, epsilon=1, delta=1e-6, crowd_sizes=SIZES),
+}
+
+
+class LazyPictures(dict[str, Any]):
+    """Draws a picture when it is first looked at."""
+
+    def __init__(self, five_plan):
+        self.five_plan = five_plan
+
+    def __missing__(self, name):
+        return self.setdefault(name, DRAWN[name](self.five_plan))
 
 
 @pytest.fixture(scope="module")
 def figures(five_plan):
-    return dict(pictures(five_plan))
+    return LazyPictures(five_plan)
 
 
 def texts(figure):
@@ -74,7 +88,8 @@ def words(figure):
 def test_no_texts_overlap_or_leave_the_paper(figures):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    for name, figure in figures.items():
+    for name in DRAWN:
+        figure = figures[name]
         axes = figure.axes[0]
         assert min(len(axes.get_xlabel()), len(axes.get_ylabel())) > 15, name
         canvas = FigureCanvasAgg(figure)
@@ -95,6 +110,7 @@ def test_no_texts_overlap_or_leave_the_paper(figures):
                 assert not one.overlaps(other), (name, first, second)
 
 
+@pytest.mark.slow
 def test_lines_differ_without_colour(figures):
     for name in ("noise", "bounds"):
         styles = {
@@ -132,6 +148,7 @@ def test_precision_marks_both_q(figures, five_plan):
     assert "without a crowd (local): q = 0.45017" in text
 
 
+@pytest.mark.slow
 def test_noise_shows_the_four_promises(figures):
     text = words(figures["noise"])
     for name in ("local", "proven", "attack", "three-sigma"):
@@ -141,11 +158,11 @@ def test_noise_shows_the_four_promises(figures):
     assert (proven <= local).all()
 
 
-def test_bounds_are_ordered(figures):
-    for name in ("bounds", "bounds, sites"):
-        lines = [line.get_ydata() for line in figures[name].axes[0].lines]
-        for weaker, stronger in itertools.pairwise(lines):
-            assert (stronger <= weaker * (1 + 2e-3)).all()
+@pytest.mark.parametrize("name", ["bounds", pytest.param("bounds, sites", marks=pytest.mark.slow)])
+def test_bounds_are_ordered(figures, name):
+    lines = [line.get_ydata() for line in figures[name].axes[0].lines]
+    for weaker, stronger in itertools.pairwise(lines):
+        assert (stronger <= weaker * (1 + 2e-3)).all()
 
 
 @pytest.mark.parametrize("domain", [(flags(5),), (choice(9),), (at_most(2, 6),)])
@@ -186,6 +203,7 @@ def test_other_suffixes_are_refused(figures, tmp_path, name):
         save(figures["precision"], tmp_path / "no such folder" / "picture.png")
 
 
+@pytest.mark.slow
 def test_nothing_global_changes():
     """In a process of its own, since other tests draw with pyplot."""
     drawing = (

@@ -34,11 +34,11 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.survey import Text
 from shoal.reports import Publication, publish
-from shoal.reports.charts import chart, page_layout
+from shoal.reports.charts import bar_chart
 from shoal.reports.formatting import Figures
-from shoal.reports.notebook import notebook_html
 from shoal.reports.page import environment
 from shoal.reports.protection import facts
+from shoal.reports.publication import notebook_html
 from shoal.reports.svg import element, text_width, wrapped
 from tests.strategies import bounded, labels
 
@@ -229,10 +229,8 @@ class TestPage:
                 row for options in document["estimates"]["questions"].values()
                 for row in options.values()
             ]  # fmt: skip
-            values = [float(given["value"] or "") for tag, given in page.elements if tag == "data"]
-            assert values == [row[name] for row in rows for name in NUMBERS]
             shown = [text for row in rows for text in Figures.of(row, made.estimates.tally.reports)]
-            assert page.said("data") == shown
+            assert page.said("td")[: len(shown)] == shown
 
     def test_the_json_is_that_of_the_estimates(self, real: Publication):
         document = real.to_json()
@@ -290,7 +288,7 @@ class TestPage:
         assert tags.count("h1") == tags.count("main") == 1
         # The unbiased estimates of each question, and the observers.
         assert tags.count("caption") == tags.count("table") == 4 + 1
-        assert tags.count("desc") == 2 * (4 + 4)  # shares and estimates, wide and narrow
+        assert tags.count("desc") == 2 * 4  # shares, wide and narrow
         assert ("html", {"lang": "en"}) in page.elements
 
     def test_a_text_question_is_named_and_left_to_decoding(self):
@@ -345,6 +343,7 @@ class TestPromises:
         assert "At least 3,000 reports are released together" in " ".join(more)
         assert "Exactly" not in " ".join(more)
 
+    @pytest.mark.slow
     def test_several_reports_of_a_person_are_counted(self):
         # Two reports of a person take twice the epsilon and more delta.
         agreed = replace(PLAN, max_reports_per_person=2, promise=Promise("proven", "2", "1e-5"))
@@ -378,50 +377,15 @@ class TestPromises:
 
 
 class TestCharts:
-    def test_marks_stand_where_the_numbers_are(self, local: Publication):
-        numbers = local.to_json()["estimates"]
-        for width in (768, 328):
-            layout = page_layout(numbers, width)
-            page = Reader(chart(SURVEY["features"], numbers, layout, name="c"))
-            rows = numbers["questions"]["features"].values()
-            dots = [float(given["cx"] or "") for tag, given in page.elements if tag == "circle"]
-            assert dots == [layout.x(row["share"]) for row in rows]
-            zero, one = layout.x(0), layout.x(1)
-            for dot, row in zip(dots, rows, strict=True):
-                assert (dot - zero) / (one - zero) == pytest.approx(row["share"], abs=1e-3)
-            texts = page.said("text")
-            for label, row in numbers["questions"]["features"].items():
-                shown = Figures.of(row, 500)
-                assert {label, shown.people, shown.share} <= set(texts)
-            assert texts.index("sync") < texts.index("vpn") < texts.index("reader")
-
     def test_all_of_it_is_in_the_picture(self, local: Publication):
         numbers = local.to_json()["estimates"]
         for width in (768, 328):
             for question in SURVEY:
-                drawn = chart(question, numbers, page_layout(numbers, width), name="c")
+                drawn = bar_chart(question, numbers, width, name="c")
                 page = Reader(drawn)
                 for tag, given in page.elements:
                     for name in ("x", "x1", "x2", "cx"):
                         assert 0 <= float(given.get(name) or 0) <= width, tag
-
-    def test_below_nobody_is_shown_and_not_cut_off_silently(self):
-        noisy = plan(Survey("s", (Flags("f", ("a", "b", "c")),)), q="0.45")
-        ones = np.array([0, 25, 50])
-        table = Tally(noisy.id, 50, ones, np.array([0, 25, 25, 0]))
-        made = publish(noisy, table, interval="normal")
-        numbers = made.to_json()["estimates"]
-        layout = page_layout(numbers, 768)
-        assert layout.scale == (-0.25, 1.25)
-        page = Reader(chart(noisy.survey["f"], numbers, layout, name="c"))
-        tags = [tag for tag, _ in page.elements]
-        assert tags.count("rect") == 2 + 3  # both shades, three bars
-        assert tags.count("polygon") == 2  # 0 and 50 of 50 ones are far beyond
-        assert tags.count("circle") == 1
-        assert tags.count("polyline") >= 4  # bars that go on
-        assert "below 0 or above 100 %" in made.to_html()
-        assert numbers["questions"]["f"]["a"]["count"] == pytest.approx(-225, abs=0.1)
-        assert "−225" in page.said("text")
 
     def test_what_does_not_fit_the_plan_is_marked(self):
         odd = plan(Survey("s", (Flags("f", ("a",)),)), q="0.3")
@@ -675,6 +639,6 @@ class TestBrowser:
         scroll, beyond, charts, intruders, title, name = json.loads(unescape(found))
         assert scroll <= width
         assert beyond == 0
-        assert charts == 3 + 8  # the key; shares and estimates of each question, wide and narrow
+        assert charts == 4  # the shares of each question
         assert intruders == 0
         assert title == name == HOSTILE[0]

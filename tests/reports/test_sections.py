@@ -184,7 +184,7 @@ class TestSections:
         agreed = plan(asked, q="0.49")
         made = publish(agreed, counted(agreed, 3))
         document, found = made.to_json(), sections.question_sections(asked, made.to_json())
-        wide = found[0]["share_charts"][0]
+        wide = found[0]["charts"][0]
         assert wide.count("not known, interval from 0\u202f% to 100\u202f%") == 4
         assert wide.count('width="0.5"') == 2
         cells = [cell for row in found[2]["slices"][0]["matrix"].rows for cell in row.cells[:-1]]
@@ -198,7 +198,7 @@ class TestSections:
         [section] = sections.question_sections(
             agreed.survey, publish(agreed, counted(agreed, 2000)).to_json()
         )
-        for drawn in section["share_charts"]:
+        for drawn in section["charts"]:
             words = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
             assert words.count("(missing)") == 1
             assert any("below 0" in one or one == "below" for one in words)

@@ -22,6 +22,7 @@ from shoal.errors import InputError, TallyError
 from shoal.planning.certificate import certify
 from shoal.planning.guarantees import guarantees_over_time
 from shoal.protocol.plan import Promise
+from shoal.reports.formatting import slug
 from shoal.reports.protection import promise_of_releases
 from shoal.reports.publication import publish
 from shoal.reports.site import (
@@ -32,7 +33,6 @@ from shoal.reports.site import (
     check_public,
     is_immutable,
     site_pages,
-    slug,
     write_pages,
 )
 from tests.reports.test_publication import HOSTILE, Reader, counted
@@ -320,6 +320,7 @@ class TestFolders:
             write_pages(tmp_path, site_pages(THREE))
         assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
 
+    @pytest.mark.slow
     def test_an_interrupted_site_is_completed(self, tmp_path: Path):
         def fail() -> bytes:
             raise KeyboardInterrupt

@@ -21,7 +21,7 @@ from shoal.analysis.report_files import Batch
 from shoal.protocol.plan import Plan
 from tests.server.store_help import chosen, together, upload
 
-LONGEST = 60.0
+LONGEST = 300.0
 """Seconds that anything here may take before it counts as hanging."""
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from shoal.lab.services import free_port
+from shoal.lab.demo import free_port
 from shoal.protocol.plan import Plan
 from shoal.server.storage.key_file import Signer
 from tests.server.store_help import Clock
 
 _FOLDERS = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
-LONGEST = 60.0
+LONGEST = 300.0
 
 
 def _missing() -> str:

@@ -26,7 +26,7 @@ from shoal.analysis.report_files import Batch
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.wire import Reports
-from shoal.reports.site import slug
+from shoal.reports.formatting import slug
 from shoal.server import Collector, Settings
 from shoal.server.core.observability import log_to
 from shoal.server.core.tokens import Role, Token

@@ -211,7 +211,7 @@ def file_keys(store: Store) -> Keyring:
     connection = store.database.connection
     if not store.database.is_shared:
         return Keyring(connection, FileKey(store.folder, connection))
-    from shoal.server.storage.ratchet import Ratchet
+    from shoal.server.storage.postgres import Ratchet
 
     root = Ratchet(store.folder, connection)
     root.follow()

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from shoal import Choice, Date, Flags, Number, Survey, Text, YesNo
 from shoal.protocol.survey import KINDS, Pairs
-from shoal.server.console import views
+from shoal.server.console import forms
 from shoal.server.console.builder import (
     FIELDS,
     Draft,
@@ -68,7 +68,7 @@ def surveys_of_documents() -> list[Survey]:
 
 def on_page(draft: Draft, toml: str = "") -> str:
     request = Request({"type": "http", "state": {"token": Token.new("viewer", "v")}})
-    return bytes(views._builder_page(request, draft, toml).body).decode()
+    return bytes(forms._builder_page(request, draft, toml).body).decode()
 
 
 class Fields(Elements):

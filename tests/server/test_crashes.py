@@ -334,43 +334,35 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
 
 
 class TestStorageInProcess:
-    def test_full_and_then_not(self, tmp_path: Path):
+    @pytest.mark.parametrize(
+        ("broken", "mended", "answer"),
+        [
+            ("max_page_count = {0}", "max_page_count = {1}", (507, "storage-full")),
+            ("query_only = ON", "query_only = OFF", (503, "storage-unavailable")),
+        ],
+    )
+    def test_full_or_read_only_and_then_not(
+        self, tmp_path: Path, broken: str, mended: str, answer: tuple[int, str]
+    ):
         made = [upload(WIDE, 700, seed) for seed in range(10)]
 
         async def story(collector: Collector, post: Post, execute: Execute) -> None:
-            assert await post(made[0]) == (202, "")
-            ((pages,),) = await execute("PRAGMA page_count")
-            await execute(f"PRAGMA max_page_count = {pages}")
-            before = await collector.service.in_store(content, collector.store.database.connection)
-            for _ in range(3):
-                assert await post(made[1]) == (507, "storage-full")
-            assert (
-                await collector.service.in_store(content, collector.store.database.connection)
-                == before
-            )
-            await execute(f"PRAGMA max_page_count = {pages + 1000}")
-            for batch in made:
-                assert await post(batch) == (202, "")
+            async def stored() -> Any:
+                return await collector.service.in_store(
+                    content, collector.store.database.connection
+                )
 
-        in_process(tmp_path, story)
-        check_total(tmp_path, WIDE, made)
-
-    def test_read_only_and_then_not(self, tmp_path: Path):
-        made = [upload(WIDE, 50, seed) for seed in range(4)]
-
-        async def story(collector: Collector, post: Post, execute: Execute) -> None:
             assert await post(made[0]) == (202, "")
             assert await collector.service.obstacle() is None
-            before = await collector.service.in_store(content, collector.store.database.connection)
-            await execute("PRAGMA query_only = ON")
-            for batch in made:
-                assert await post(batch) == (503, "storage-unavailable")
-            assert await collector.service.obstacle() is not None
-            assert (
-                await collector.service.in_store(content, collector.store.database.connection)
-                == before
-            )
-            await execute("PRAGMA query_only = OFF")
+            ((pages,),) = await execute("PRAGMA page_count")
+            before = await stored()
+            await execute(f"PRAGMA {broken.format(pages)}")
+            for _ in range(3):
+                assert await post(made[1]) == answer
+            if answer == (503, "storage-unavailable"):
+                assert await collector.service.obstacle() is not None
+            assert await stored() == before
+            await execute(f"PRAGMA {mended.format(pages, pages + 1000)}")
             assert await collector.service.obstacle() is None
             for batch in made:
                 assert await post(batch) == (202, "")

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.server.aggregation.schema import AGGREGATOR
 from shoal.server.relay.schema import RELAY
-from shoal.server.storage.schema import COLLECTOR, SHARED_POSTGRES, SHARED_TABLES, Schema
+from shoal.server.storage.schema import COLLECTOR, Schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "data-model.md"
 Tables = dict[str, list[str]]
@@ -55,8 +55,3 @@ def made(schema: Schema) -> Tables:
 def test_every_table_and_column_is_documented(schema: Schema, sections: tuple[str, ...]) -> None:
     assert documented(*sections) == made(schema)
     assert len(made(schema)) > 10
-
-
-def test_shared_tables_are_in_both() -> None:
-    names = set(re.findall(r"CREATE TABLE (\w+)", SHARED_TABLES + SHARED_POSTGRES))
-    assert set(documented("Every service")) == names

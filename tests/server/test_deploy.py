@@ -30,7 +30,7 @@ from shoal.cli.services import relay as relay_command
 from shoal.cli.services import serve as serve_command
 from shoal.device.outbox import HttpTransport, Outbox
 from shoal.device.outbox.oblivious import ObliviousTransport
-from shoal.lab.services import free_port
+from shoal.lab.demo import free_port
 from shoal.protocol.oblivious import KEYS_TYPE, KeyConfiguration
 from shoal.server.doctor.examine import examine
 from shoal.server.doctor.proxies import check_proxy
@@ -119,6 +119,7 @@ class TestContainers:
         assert len(installing) == 4
         assert all("--require-hashes" in one or "--no-index" in one for one in installing)
 
+    @pytest.mark.slow
     def test_the_wheel_can_be_built_from_what_docker_sends(self, tmp_path: Path):
         """The context has all that the package is built from, and little else."""
         lines = (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
@@ -326,6 +327,7 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield one
 
 
+@pytest.mark.slow
 @pytest.mark.system
 class TestRealProxies:
     @pytest.mark.parametrize("chunked", [False, True])
@@ -473,6 +475,7 @@ class TestRealProxies:
                 assert [one for one in of_proxy if one.verdict != "ok"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")
 def test_an_oblivious_relay_has_one_copy_of_the_key(tmp_path: Path):
     """A collector that forbids caching and has a key for each fetch gets no second fetch."""
@@ -510,6 +513,7 @@ def test_an_oblivious_relay_has_one_copy_of_the_key(tmp_path: Path):
     assert CANARY not in str(fetches)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")
 def test_reports_go_through_an_oblivious_relay(tmp_path: Path):
     agreed = small_plan()

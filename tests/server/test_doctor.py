@@ -354,7 +354,7 @@ class TestAnswers:
 
     def test_in_the_open(self, data: Path, monkeypatch: pytest.MonkeyPatch):
         """http to another machine fails whether or not anybody answers there."""
-        monkeypatch.setattr("shoal.server.doctor.probes._TIMEOUT", 0.01)
+        monkeypatch.setattr("shoal.server.doctor.examine._TIMEOUT", 0.01)
         found = findings_of(data, url="http://192.0.2.1", console_url="http://192.0.2.1")
         assert "are sent without encryption" in found["TLS"].sentence
         assert found["console listener"].verdict == "fail"

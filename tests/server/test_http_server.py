@@ -168,6 +168,7 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(echo, get()).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_an_idle_connection_with_an_unread_response_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -337,6 +338,7 @@ def test_whoever_is_slow_makes_room(name: str, small: Server) -> None:
     assert_still_serving(small)
 
 
+@pytest.mark.slow
 def test_pipelined_requests_of_a_connection_that_is_gone_are_no_failures(tmp_path: Path) -> None:
     """The first is still being answered when the connection ends; an alert counts failures."""
     with serving(tmp_path, FLAGS_PLAN, log_level="debug") as server:

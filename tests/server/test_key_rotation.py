@@ -18,7 +18,7 @@ import pytest
 
 from shoal.device.outbox import HttpTransport
 from shoal.errors import TransportError
-from shoal.lab.services import console_get, run_command
+from shoal.lab.demo import console_get, run_command
 from shoal.protocol.plan import Parties as RelayAndAnalyzer
 from tests.server.test_two_parties import CROWD, LONGEST, Devices, Parties, planned
 
@@ -52,7 +52,7 @@ def signers_at_relay(parties: Parties) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.real_random
 def test_the_analyzer_s_key_changes_under_load(tmp_path: Path):
-    agreed, relay, analyzer = planned("reports")
+    agreed, relay, analyzer = planned()
     crowds = 3
     with Parties(tmp_path, agreed, relay, analyzer) as parties:
         assert isinstance(agreed.parties, RelayAndAnalyzer)

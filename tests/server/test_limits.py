@@ -91,6 +91,7 @@ class TestSizes:
         assert await ask(relay, reports(SMALL, 999).to_json()) == 202
         assert await ask(relay, b"{" + b" " * (64 << 10)) == 413
 
+    @pytest.mark.slow
     def test_a_body_that_is_too_large_is_not_waited_for(self, tmp_path: Path):
         """The token is looked at first; without a relay's, no byte of a large body is read."""
         with serving(tmp_path, LARGE, **NARROW) as server:
@@ -127,6 +128,7 @@ class TestSizes:
 
 
 class TestConnections:
+    @pytest.mark.slow
     def test_one_fills_no_more_than_its_share(self, tmp_path: Path):
         """It ends, in order, with the report that fills its share; the next one begins anew."""
         with serving(tmp_path, SMALL, **NARROW) as server:
@@ -163,6 +165,7 @@ class TestRates:
         assert allowance.take(1)
         assert Allowance(0).take(10**9)
 
+    @pytest.mark.slow
     def test_whoever_spends_is_refused_and_nobody_else(self, tmp_path: Path):
         """A relay's large batch, and a connection that sends too fast, against all others."""
         with serving(tmp_path, LARGE, **NARROW, reports_per_second=1) as server:

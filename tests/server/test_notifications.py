@@ -216,7 +216,7 @@ class TestReleases:
 
     def test_an_analyzer_tells_too(self, tmp_path: Path, hook: Received):
         plan = beside.WHOLE
-        contents = beside.contents_of(plan, upload(plan, 20, 1))
+        contents = beside.contents_of(upload(plan, 20, 1))
 
         async def story(relay: beside.FakeRelay) -> None:
             key = await relay.crowd_key(plan)

@@ -6,9 +6,12 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+
 from tests.server.serving_help import served, small_plan
 
 
+@pytest.mark.slow
 def test_every_file_is_the_owners_alone(tmp_path: Path):
     before = os.umask(0o000)
     try:

@@ -63,6 +63,7 @@ def test_its_numbers_are_those_of_the_functions() -> None:
     assert power["least"] == pytest.approx(power["most"])  # equal cells
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -98,16 +99,21 @@ async def test_what_cannot_be_planned(change: dict[str, str], words: str, world:
     assert "<textarea" in answer.text  # what was typed is still there
 
 
+@pytest.mark.slow
 def test_window_honest_part_deployment_and_a_weak_promise() -> None:
     """What the form asks for is the plan that the function makes."""
     origins: Any = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
     fields = FIELDS | {"window": "7d", "honest": "0.8", "deployment": "relay", **origins}
+    fields |= {"view": "reports"}
     survey = Survey.from_toml(EXAMPLE)
-    wish: Any = {"crowd_size": 2000, "epsilon": "4", "delta": "1e-6", "view": "counts"}
+    wish: Any = {"crowd_size": 2000, "epsilon": "4", "delta": "1e-6"}
     agreed = plan(survey, **wish, window="7d", honest_fraction="0.8", **origins)
     found = prospect(check_request(form_request(fields)))
     assert Plan.from_json(found["plan"]) == agreed
     assert found["reports_needed"] == agreed.reports_needed == 2500
+    with pytest.raises(PlanRequestError, match="view must be reports with a relay") as counts:
+        prospect(check_request(form_request(fields | {"view": "counts"})))
+    assert counts.value.parameter == "view"
     one = prospect(check_request(form_request(fields | {"deployment": "collector"})))
     assert Plan.from_json(one["plan"]).parties is None
     weak = FIELDS | {"delta": "0.01"}

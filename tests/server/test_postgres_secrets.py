@@ -209,9 +209,9 @@ class TestLostState:
             store_in(url, tmp_path / "first")
 
     def test_a_key_too_old_to_follow(self, url: str, tmp_path: Path, monkeypatch):
-        from shoal.server.storage import ratchet
+        from shoal.server.storage import postgres
 
-        monkeypatch.setattr(ratchet, "KEPT", 5)
+        monkeypatch.setattr(postgres, "KEPT", 5)
         first = store_in(url, tmp_path / "first", FLAGS)
         behind = second_folder(tmp_path / "first")
         for _ in range(4):

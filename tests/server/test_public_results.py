@@ -17,9 +17,9 @@ import pytest
 
 from shoal import Choice, Flags, Plan, Survey, plan
 from shoal.cli import run
-from shoal.reports.site import slug
+from shoal.reports.formatting import slug
 from shoal.server import Analyzer, AnalyzerSettings
-from shoal.server.console import handlers
+from shoal.server.console.app import report_page
 from tests.axe import obstacles
 from tests.reports.test_publication import HOSTILE
 from tests.server.console_help import browser, every_kind, reports
@@ -152,7 +152,7 @@ async def test_what_is_served_is_the_publication(world: World) -> None:
     for path in (f"{RESULTS}latest.json", f"{release(FLAGS_PLAN, 2)}estimates.json"):
         answer = await get(world, path)
         assert answer.headers["content-type"] == "application/json"
-        page = handlers.report_page(FLAGS_PLAN, content)
+        page = report_page(FLAGS_PLAN, content)
         (block,) = re.findall(r'id="publication">(.*?)</script>', page)
         assert json.loads(block) == answer.json()
         assert page == told.text

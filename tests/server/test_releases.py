@@ -224,6 +224,7 @@ def test_every_json_answer_has_a_shape() -> None:
     assert json_ones - own == set(response_schemas())
 
 
+@pytest.mark.slow
 @told(in_world)
 async def test_answers_have_the_shape_they_are_said_to_have(world: World) -> None:
     """Of a survey with a question of every kind, and of crowds in every state."""

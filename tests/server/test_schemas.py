@@ -75,7 +75,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
     """A relay and an analyzer that know each other."""
-    with Parties(tmp_path_factory.mktemp("parties"), *planned("counts")) as running:
+    with Parties(tmp_path_factory.mktemp("parties"), *planned()) as running:
         relay, key = running.relay.ready, f"/v1/plans/{running.plan.id}/crowd-key"
         for url in (f"{relay['public']}{key}", f"{relay['console']}/readyz"):
             wait_for(lambda url=url: httpx.get(url).status_code == 200)

@@ -167,7 +167,7 @@ class TestSealing:
                 assert sum(one.startswith(f"INSERT INTO {table} ") for one in done) == 1
         assert store.database.execute("SELECT count(*) FROM crowds").fetchone() == (3,)
 
-    @pytest.mark.parametrize("count", [50, 99, 100, 101, 777])
+    @pytest.mark.parametrize("count", [99, 100, 777])
     def test_several_crowds_in_one_upload(self, plan: Plan, count: int, tmp_path: Path):
         store = published(tmp_path, plan)
         needed = plan.reports_needed
@@ -502,7 +502,7 @@ class TestDeadline:
         store.sweep()
         assert not any(numbers in data_bytes(tmp_path) for numbers in counts)
 
-    @pytest.mark.parametrize("count", range(0, 50, 7))
+    @pytest.mark.parametrize("count", [0, 4, 5, 49])
     def test_progress_rounds_down(self, count: int, tmp_path: Path):
         store = published(tmp_path, FLAGS)
         if count:

@@ -92,6 +92,7 @@ def test_a_running_collector_takes_the_token_at_once(running: Served):
     assert status(running, secret) == 401
 
 
+@pytest.mark.slow
 def test_a_token_of_a_stopped_collector_holds_after_a_start(stopped: Path):
     with open_token_admin(stopped) as admin:
         _, secret = admin.make(Token.new("viewer", "a viewer", expires=date(2099, 1, 1)))

@@ -103,6 +103,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [LONG_PLAN, LONG_COUNTS], ids=lambda p: p.view)
 def test_nothing_of_a_sender_or_a_report_stays(plan: Plan, tmp_path: Path) -> None:
     """Searched for after an upload, while the crowd is open, after it was sealed, and at the end.
@@ -144,6 +145,7 @@ def check_remains(server: Server, plan: Plan) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_search_would_find_a_report(server: Server) -> None:
     """The signing key, the token's file and the plan are found by the same search."""
     key = (server.folder / "signing-key").read_bytes().strip()

@@ -26,7 +26,7 @@ from shoal import Choice, Flags, Outbox, Plan, Survey, plan
 from shoal.device.outbox import HttpTransport
 from shoal.device.outbox.queue import Record
 from shoal.errors import ShoalError
-from shoal.lab.services import console_get, free_port, run_command
+from shoal.lab.demo import console_get, free_port, run_command
 from shoal.protocol.plan import Parties as RelayAndAnalyzer
 from shoal.protocol.wire import ID_BYTES, split_batch
 from tests.faults import QuickDisk
@@ -43,7 +43,7 @@ SURVEY = Survey(
 CROWD, CROWDS = 100, max(2, KILLS // 20)
 
 
-def planned(view: Any) -> tuple[Plan, int, int]:
+def planned() -> tuple[Plan, int, int]:
     """A plan with free ports for both parties."""
     relay, analyzer = free_port(), free_port()
     agreed = plan(
@@ -51,7 +51,6 @@ def planned(view: Any) -> tuple[Plan, int, int]:
         crowd_size=CROWD,
         epsilon="4",
         delta="1e-4",
-        view=view,
         relay=f"http://127.0.0.1:{relay}",
         analyzer=f"http://localhost:{analyzer}",  # another host, as far as names tell
     )
@@ -225,10 +224,9 @@ class Devices:
 
 @pytest.mark.slow
 @pytest.mark.real_random
-@pytest.mark.parametrize("view", ["reports", "counts"])
-def test_every_bit_arrives_once_whoever_is_killed(view: str, tmp_path: Path):
-    agreed, relay, analyzer = planned(view)
-    chance = random.Random(view)
+def test_every_bit_arrives_once_whoever_is_killed(tmp_path: Path):
+    agreed, relay, analyzer = planned()
+    chance = random.Random("reports")
     with Parties(tmp_path, agreed, relay, analyzer) as parties:
         devices = Devices(tmp_path / "devices", parties, CROWD * CROWDS)
         allowed = CROWD * CROWDS // (KILLS + 1)
@@ -271,10 +269,9 @@ def replace_relay(parties: Parties, *options: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", ["folder", pytest.param("database", marks=needs_postgres)])
-@pytest.mark.parametrize("view", ["reports", "counts"])
-def test_a_relay_is_replaced_as_documented(view: str, data: str, tmp_path: Path):
+def test_a_relay_is_replaced_as_documented(data: str, tmp_path: Path):
     """A relay with new data and keys takes its place: every report counts."""
-    agreed, relay, analyzer = planned(view)
+    agreed, relay, analyzer = planned()
     options = [("--database", the_server().new_database()) for _ in range(2)] * (data == "database")
     with Parties(tmp_path, agreed, relay, analyzer) as parties:
         if options:
@@ -295,7 +292,7 @@ def test_a_relay_is_replaced_as_documented(view: str, data: str, tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_relay_whose_deadline_does_not_fit_does_not_start(tmp_path: Path):
-    agreed, relay, analyzer = planned("reports")
+    agreed, relay, analyzer = planned()
     with Parties(tmp_path, agreed, relay, analyzer) as parties:
         parties.relay.end(signal.SIGTERM)
         with pytest.raises(

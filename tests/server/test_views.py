@@ -18,7 +18,7 @@ from shoal.planning.certificate import certify
 from shoal.planning.threats import observers, what_holds
 from shoal.reports.formatting import option_shares, window_in_words
 from shoal.server.console import console, views
-from shoal.server.console.pages import expected_in_words
+from shoal.server.console.views import expected_in_words
 from shoal.server.core.problems import STORAGE_FULL
 from shoal.server.storage.records import CrowdRecord, Declaration
 from tests.server.privacy_help import (

@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from shoal import Survey, YesNo, plan
+from shoal import Survey
 from shoal.errors import InputError, PlanError, SurveyError
-from shoal.protocol.plan import Plan
 from shoal.support.checks import (
     check_decimal,
     check_decimal_text,
@@ -108,15 +107,3 @@ def test_lengths_of_time(text, length):
 def test_what_is_no_length_of_time(text):
     with pytest.raises(InputError):
         seconds(text)
-
-
-def test_python_and_commands_agree(tmp_path):
-    survey = Survey("s", (YesNo("x"),))
-    ways = [
-        plan(survey, crowd_size=1000, epsilon="1", delta="1e-6", window=86_400),
-        plan(survey, crowd_size=1000, epsilon=1.0, delta=1e-6, window="1d"),
-        plan(survey, crowd_size=1000, epsilon="1.0", delta=".000001", window="24h"),
-        plan(survey, crowd_size=1000, epsilon="100%", delta="0.0001%", window="1 day"),
-    ]
-    assert len({one.id for one in ways}) == 1
-    assert isinstance(ways[0], Plan)

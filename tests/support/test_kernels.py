@@ -147,6 +147,7 @@ class TestTally:
         assert by_bit == [count] * (8 * width)
         assert by_set_bits == [0] * (8 * width) + [count]
 
+    @pytest.mark.slow
     @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to guard a page")
     def test_nothing_is_read_behind_the_rows(self):
         """The rows end where a page ends that nobody may read behind: a process would be killed."""
@@ -178,6 +179,7 @@ class TestTally:
 
 
 class TestLoading:
+    @pytest.mark.slow
     def test_a_library_of_another_source_is_not_used(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):

@@ -10,7 +10,7 @@ import pytest
 from shoal import Survey
 from shoal.errors import InputError, SurveyError
 from shoal.support import csv_rows
-from shoal.support.csv_rows import MAX_LINE, read_csv
+from shoal.support.csv_rows import MAX_LINE, TableSource, read_csv
 from shoal.support.table_files import read_table
 from shoal.support.table_format import TableFormat
 
@@ -78,8 +78,8 @@ def test_markers_of_missing_values():
 def test_a_line_that_is_too_long_is_one_invalid_row(tmp_path: Path):
     path = tmp_path / "x.csv"
     path.write_bytes(b"a\n1\n" + b"x" * (MAX_LINE + 1) + b"\n2\n" + b"x" * MAX_LINE + b"\n3\n")
-    read = list(read_csv(path, ["a"], TableFormat()))
-    cells = [cell for one in read for cell in one.columns["a"]]
+    read = list(read_csv(TableSource(path, ["a"])))
+    cells = [cell for one in read for cell in one.table.column("a").to_pylist()]
     assert [cell[:2] for cell in cells] == ["1", "", "2", "xx", "3"]
     problems = [problem.why for one in read for problem in one.problems]
     assert problems == [f"is longer than {MAX_LINE:,} characters"]

@@ -2,7 +2,7 @@
 
 `collections_worst` starts from people and their coins. `product_worst` uses that counts of bits are
 independent and that a crowd matters only through the number of ones of each bit; the first is the
-check on the second.
+check on the second. `release` starts from any matrix of probabilities.
 """
 
 import functools
@@ -139,3 +139,54 @@ def product_worst(d: int, N: int, q: Fraction, lam: float) -> float:
             one, two = np.outer(one, up).ravel(), np.outer(two, down).ravel()
         worst = max(worst, float(np.maximum(one - lam * two, 0.0).sum()))
     return worst
+
+
+Outcomes = dict[tuple[int, ...], Fraction]
+
+
+def release(rows, shown, crowd) -> Outcomes:
+    """The distribution of a release: report v adds ``shown[v]`` to it."""
+    found: Outcomes = {(0,) * len(shown[0]): Fraction(1)}
+    for answer in crowd:
+        after: Outcomes = {}
+        for seen, weight in found.items():
+            for report, chance in enumerate(rows[answer]):
+                if chance:
+                    key = tuple(map(int.__add__, seen, shown[report]))
+                    after[key] = after.get(key, Fraction(0)) + weight * chance
+        found = after
+    return found
+
+
+def histogram_cells(reports: int) -> list[tuple[int, ...]]:
+    """What whole reports show: one more in a cell."""
+    return [tuple(int(v == cell) for cell in range(reports)) for v in range(reports)]
+
+
+def bits_of_reports(bits: int) -> list[tuple[int, ...]]:
+    """What reports of so many bits show if their bits are summed."""
+    return [tuple(v >> j & 1 for j in range(bits)) for v in range(2**bits)]
+
+
+def outcome_delta(first: Outcomes, second: Outcomes, lam: Fraction) -> Fraction:
+    """The hockey stick of two releases."""
+    gaps = (chance - lam * second.get(key, Fraction(0)) for key, chance in first.items())
+    return sum((gap for gap in gaps if gap > 0), Fraction(0))
+
+
+def neighbouring_releases(rows, shown, n: int) -> list[tuple[Outcomes, Outcomes]]:
+    """Every pair of neighbours: the releases with x' and with x, among all others."""
+    found: list[tuple[Outcomes, Outcomes]] = []
+    for others in itertools.combinations_with_replacement(range(len(rows)), n - 1):
+        releases = [release(rows, shown, (*others, answer)) for answer in range(len(rows))]
+        found += itertools.permutations(releases, 2)
+    return found
+
+
+def side_by_side(first: Outcomes, second: Outcomes) -> Outcomes:
+    """Two independent releases."""
+    return {
+        (*one, *two): chance * other
+        for one, chance in first.items()
+        for two, other in second.items()
+    }

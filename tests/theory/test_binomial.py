@@ -12,9 +12,9 @@ import pytest
 from shoal.theory.binomial import (
     best_crowd,
     chance_of_fewer,
-    min_messages,
     overflow_chance,
     smallest_cohort,
+    smallest_weight,
     truncation_price,
 )
 
@@ -92,9 +92,9 @@ def test_more_people_are_worth_no_less(cohorts):
     assert all(b <= a * 1.001 for a, b in itertools.pairwise(sums))
 
 
-def exact_tail(bits: int, ones: int, messages: int, q: Fraction) -> Fraction:
+def exact_tail(bits: int, ones: int, weight: int, q: Fraction) -> Fraction:
     """P[more than so many set bits] of an original with so many ones, bit by bit."""
-    return sum(count_law(ones, bits - ones, q)[messages + 1 :], Fraction(0))
+    return sum(count_law(ones, bits - ones, q)[weight + 1 :], Fraction(0))
 
 
 CASES = [
@@ -108,19 +108,19 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("bits", "ones", "messages", "q"), CASES)
-def test_the_tail_is_just_above_the_exact_one(bits: int, ones: int, messages: int, q: Fraction):
-    exact = exact_tail(bits, ones, messages, q)
-    bound = overflow_chance(bits, ones, messages, float(q))
+@pytest.mark.parametrize(("bits", "ones", "weight", "q"), CASES)
+def test_the_tail_is_just_above_the_exact_one(bits: int, ones: int, weight: int, q: Fraction):
+    exact = exact_tail(bits, ones, weight, q)
+    bound = overflow_chance(bits, ones, weight, float(q))
     assert exact <= bound <= float(exact) * (1 + 1e-11) + 1e-280
 
 
 @pytest.mark.parametrize("q", [Fraction(1, 100), Fraction(1, 5), Fraction(1, 2)])
 def test_no_original_overflows_more_often_than_the_largest(q: Fraction):
     """Of a question with at most 3 of 7, one with exactly 1 of 4, and two flags: at most 6 set."""
-    for messages in range(1, 13):
-        largest = overflow_chance(13, 6, messages, float(q))
-        assert all(exact_tail(13, ones, messages, q) <= largest for ones in range(1, 7))
+    for weight in range(1, 13):
+        largest = overflow_chance(13, 6, weight, float(q))
+        assert all(exact_tail(13, ones, weight, q) <= largest for ones in range(1, 7))
 
 
 def test_every_device_on_both_sides_is_paid_for():
@@ -131,19 +131,19 @@ def test_every_device_on_both_sides_is_paid_for():
     assert truncation_price(0.0, 10**12, 800.0) == 0.0
 
 
-def test_all_bits_fit_into_as_many_messages():
+def test_nothing_is_dropped_where_all_bits_may_be_set():
     assert overflow_chance(5, 5, 5, 0.4) == 0.0
-    assert min_messages(5, 5, 0.001, 100, 1.0, 1e-9) == 5
+    assert smallest_weight(5, 5, 0.001, 100, 1.0, 1e-9) == 5
 
 
-def test_the_fewest_messages_are_the_fewest():
+def test_the_smallest_weight_is_the_smallest():
     for budget in (1e-3, 1e-8, 1e-20):
-        messages = min_messages(100, 1, 0.00869, 10_000, 1.0, budget)
+        weight = smallest_weight(100, 1, 0.00869, 10_000, 1.0, budget)
 
-        def price(count: int) -> float:
-            return truncation_price(overflow_chance(100, 1, count, 0.00869), 10_000, 1.0)
+        def price(limit: int) -> float:
+            return truncation_price(overflow_chance(100, 1, limit, 0.00869), 10_000, 1.0)
 
-        assert price(messages) <= budget < price(messages - 1)
+        assert price(weight) <= budget < price(weight - 1)
 
 
 @pytest.mark.parametrize("bad", [(5, 6, 1, 0.1), (5, 1, 0, 0.1), (5, 1, 1, 0.0), (5, 1, 1, 0.6)])

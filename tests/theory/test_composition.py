@@ -143,7 +143,7 @@ class TestErrorTerms:
 
     def test_round_off_of_the_transform(self, monkeypatch):
         exact = truth(self.losses, 4, 0.05)
-        honest = composition._power
+        honest = composition.mass_of_sum
 
         for shift in (-1e-3, 1e-3):
 
@@ -151,7 +151,7 @@ class TestErrorTerms:
                 values, error = honest(*arguments)
                 return values + shift, error + 1e-3
 
-            monkeypatch.setattr(composition, "_power", spoiled)
+            monkeypatch.setattr(composition, "mass_of_sum", spoiled)
             bracket = composed_delta(self.losses, 4, 0.05)
             assert bracket.low <= exact <= bracket.high
 
@@ -159,7 +159,8 @@ class TestErrorTerms:
     def test_round_off_of_the_weights(self, sign, monkeypatch):
         """Floats of six digits, and tilted masses that are wrong by what these allow."""
 
-        def exact_power(node, mass, d, length):
+        def exact_power(parts, length):
+            ((node, mass, d),) = parts
             assert d == 1
             return np.bincount(np.mod(node, length), weights=mass, minlength=length), 0.0
 
@@ -171,7 +172,7 @@ class TestErrorTerms:
             tilt = honest(*arguments)
             return tilt._replace(mass=tilt.mass * (1 + sign * 40e-6))
 
-        monkeypatch.setattr(composition, "_power", exact_power)
+        monkeypatch.setattr(composition, "mass_of_sum", exact_power)
         monkeypatch.setattr(composition, "_tilt", spoiled)
         monkeypatch.setattr(composition, "UNIT", 1e-6)
         bracket = composed_delta(losses, 1, 0.0)
@@ -198,7 +199,7 @@ class TestErrorTerms:
         for i, j in itertools.product(range(64), repeat=2):
             exact[i + j] += parts[i] * parts[j]
         for length in (128, 135, 154, 256):
-            values, error = composition._power(node, mass, 2, length)
+            values, error = composition.mass_of_sum([(node, mass, 2)], length)
             wrapped = [sum(exact[j] for j in range(i, 256, length)) for i in range(length)]
             worst = max(abs(Fraction(v) - x) for v, x in zip(values.tolist(), wrapped, strict=True))
             assert worst <= error < 1e-13

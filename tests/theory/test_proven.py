@@ -92,22 +92,19 @@ def test_the_worst_pair_of_the_blanket_is_the_one_that_is_used(domain):
         assert exact * (1 - 1e-12) <= bracket.high
 
 
-def test_loose_form_is_an_upper_bound(monkeypatch):
-    domain = (at_most(2, 5),)
-    tight = blanket_delta(domain, 50, 0.3, 0.5)
-    monkeypatch.setattr(blanket, "_MAX_CLASSES", 0)
-    loose = blanket_delta(domain, 50, 0.3, 0.5)
-    assert tight.high <= loose.high
-    assert loose.high < 3 * tight.high
-
-
-def test_merged_atoms_are_an_upper_bound(monkeypatch):
-    domain = (flags(6), choice(4), choice(5), choice(6))
-    fine = blanket_delta(domain, 10_000, 0.3, 0.5)
-    monkeypatch.setattr(blanket, "_MAX_ATOMS", 60)
-    coarse = blanket_delta(domain, 10_000, 0.3, 0.5)
-    assert fine.low <= coarse.high
-    assert coarse.high < 2 * fine.high
+@pytest.mark.parametrize(
+    ("domain", "N", "limit", "most", "factor"),
+    [
+        ((at_most(2, 5),), 50, "_MAX_CLASSES", 0, 3),
+        ((flags(6), choice(4), choice(5), choice(6)), 10_000, "_MAX_ATOMS", 60, 2),
+    ],
+    ids=["loose form", "merged atoms"],
+)
+def test_a_coarser_form_is_an_upper_bound(domain, N, limit, most, factor, monkeypatch):
+    fine = blanket_delta(domain, N, 0.3, 0.5)
+    monkeypatch.setattr(blanket, limit, most)
+    coarse = blanket_delta(domain, N, 0.3, 0.5)
+    assert fine.high <= coarse.high < factor * fine.high
 
 
 def random_cell(rng):
@@ -147,7 +144,9 @@ def test_random_grid(block):
 
 def test_which_bound_is_used():
     assert proven_delta((flags(1),), 1000, 0.0119, math.log(2)).method == "exact over m"
-    assert proven_delta((flags(5),), 5000, 0.2102, math.log(2)).method == "blanket"
+    assert proven_delta((flags(5),), 5000, 0.2102, math.log(2)).method == "adapted blankets"
+    assert proven_delta((flags(5),), 5000, 0.2102, math.log(2), 1e-3).method == "blanket"
+    assert proven_delta((flags(2),), 5000, 0.2102, math.log(2)).method == "blanket"
     assert proven_delta((flags(5),), 5000, 0.47, math.log(2)) == ((0.0, 0.0), "local")
     assert proven_delta((flags(5),), 1, 0.2, math.log(2)).method == "local"
 
@@ -177,15 +176,21 @@ TABLE = [
 ]
 
 
+def blanket_or_exact(domain, N, q, epsilon):
+    if domain == (flags(1),):
+        return proven_delta(domain, N, q, epsilon).delta
+    return blanket_delta(domain, N, q, epsilon)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("domain", "N", "epsilon", "target", "proven", "attacked"), TABLE)
 def test_the_table(domain, N, epsilon, target, proven, attacked):
-    answer = proven_q(domain, N, epsilon, target)
+    answer = proven_q(domain, N, epsilon, target, quick=True)
     assert abs(answer.value - proven) < 1e-4
     assert answer.at.high <= target < answer.at.high * 1.002
     # certified where it is used, and failing just below
-    assert proven_delta(domain, N, answer.value, epsilon).delta.high <= target
-    assert proven_delta(domain, N, answer.value * 0.999, epsilon).delta.low > target
+    assert blanket_or_exact(domain, N, answer.value, epsilon).high <= target
+    assert blanket_or_exact(domain, N, answer.value * 0.999, epsilon).low > target
     below = attack_q(domain, N, epsilon, target)
     assert abs(below.value - attacked) < 1e-4
     assert below.value <= answer.value
@@ -213,11 +218,11 @@ def test_round_trips():
     domain = (flags(5),)
     answer = proven_q(domain, 5000, LN2, 0.005)
     epsilon = proven_epsilon(domain, 5000, answer.value, 0.005)
-    assert epsilon.value == pytest.approx(LN2, rel=1e-4)
-    assert epsilon.at.high <= 0.005
+    assert epsilon.value == pytest.approx(LN2, rel=5e-3)
+    assert epsilon.at.high <= 0.005 < 1.03 * epsilon.at.high
     crowd = proven_crowd(domain, answer.value, LN2, 0.005)
-    assert crowd.value == pytest.approx(5000, rel=1e-3)
-    assert crowd.at.high <= 0.005
+    assert crowd.value == pytest.approx(5000, rel=1e-2)
+    assert crowd.at.high <= 0.005 < 1.03 * crowd.at.high
 
 
 def test_epsilon_at_its_ends():
@@ -251,7 +256,7 @@ WRONG_GUESSES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG_GUESSES.values(), ids=WRONG_GUESSES)
-@pytest.mark.parametrize("domain", [(flags(5),), (choice(4), at_most(2, 6))], ids=["flags", "two"])
+@pytest.mark.parametrize("domain", [(flags(7),), (choice(4), at_most(2, 6))], ids=["flags", "two"])
 def test_a_wrong_guess_costs_time_only(domain, wrong, monkeypatch):
     """Whatever the guess is, the answer keeps the promise, and hardly less would."""
     for name in ("normal_guess", "gaussian_delta"):
@@ -276,16 +281,17 @@ def test_wide_surveys_take_few_brackets(domain, monkeypatch):
 
     def counting(*given):
         asked.append(given)
-        return proven_delta(*given)
+        return quick(*given)
 
-    monkeypatch.setattr(proven, "proven_delta", counting)
+    quick = proven._quick_delta
+    monkeypatch.setattr(proven, "_quick_delta", counting)
     n, target = 10**6, 1e-6
     q = proven_q(domain, n, 1.0, target).value
     crowd = proven_crowd(domain, q, 1.0, target).value
     epsilon = proven_epsilon(domain, n, q, target).value
     assert crowd == pytest.approx(n, rel=2e-3)
     assert epsilon == pytest.approx(1.0, rel=2e-3)
-    assert len(asked) <= 45
+    assert 0 < len(asked) <= 45
 
 
 @pytest.mark.slow

@@ -112,6 +112,7 @@ def test_what_is_left_out_is_not_worse(domain, n, q, epsilon):
     assert found.eta.low <= max(bracket.high for bracket in every.values())
 
 
+@pytest.mark.slow
 def test_wide_domains_say_that_not_all_was_compared():
     found = sufficient_eta((flags(40),), 10**7, 0.351, 2.0)
     assert not found.exhaustive

@@ -18,15 +18,15 @@ import { packReport } from "./wire.js";
  * @typedef {object} Encryption
  * @property {(plan: Plan, key?: string) => unknown} origin where the reports of a plan go, if this
  *   is its encryption
- * @property {(plan: Plan, vector: Bytes, row: Bytes) => Bytes[]} parts of a report that is stored
+ * @property {(plan: Plan, vector: Bytes, row: Bytes) => Bytes} kept what is stored of a report
  * @property {(request: Request, signed: (reply: Response) => Promise<string>, address: string,
- *   planId: Bytes, report: Parts, plan: Plan, bits: number) => Promise<Bytes | Response>} pack the body of an
+ *   planId: Bytes, report: Row, plan: Plan, bits: number) => Promise<Bytes | Response>} pack the body of an
  *   upload, with keys that are fetched now; or a response that is no key
  * @property {(address: string, planId: Bytes) => [address: string, type: string]} upload where a body goes, and
  *   its media type
  * @property {(reply: Response) => number | Promise<number>} status of an upload, as a collector's
  * @typedef {(address: string, body?: Bytes, type?: string) => Promise<Response>} Request
- * @typedef {{id: Bytes, window: number, parts: Bytes[]}} Parts
+ * @typedef {{id: Bytes, window: number, row: Bytes}} Row
  */
 
 /**
@@ -41,12 +41,11 @@ import { packReport } from "./wire.js";
  */
 
 /**
- * A report that waits: its parts, each of which a relay gets in a message of its own, and, where a
- * plan has two parties, the body of the request once it is made. When it is settled, all that is
- * forgotten.
+ * A report that waits: its bits, and, where a plan has two parties, the body of the request once it
+ * is made. When it is settled, all that is forgotten.
  *
  * @typedef {Ticket & {to: string, due: number, tries: number, ends: number, id: Bytes,
- *   parts: Bytes[], body?: Bytes, crowds?: number}} Waiting
+ *   row: Bytes, body?: Bytes, crowds?: number}} Waiting
  * @typedef {{text?: string, key?: string, reports: Record<number | string, Waiting>}} Kept
  */
 
@@ -238,10 +237,10 @@ export const shoal = ({
    * @type {(slot: string, report: Waiting) => Promise<Partial<Ticket>>}
    */
   const post = async (slot, report) => {
-    const { id, window, parts } = report;
+    const { id, window, row } = report;
     const [plan, planBytes, , , , bits] = await agreed();
     // The same bytes every time; where there are two parties, those that are stored.
-    let body = plan.parties ? report.body : packReport(planBytes, id, window, parts[0]);
+    let body = plan.parties ? report.body : packReport(planBytes, id, window, row);
     let { crowds = 0 } = report;
     const two = plan.parties && /** @type {Encryption} */ (dap);
     let status = 0;
@@ -320,7 +319,7 @@ export const shoal = ({
             // The collector takes reports of this window and the one before.
             ends: length ? (window + 2) * length : now + 30 * DAY,
             id: draw(16),
-            parts: parties ? /** @type {Encryption} */ (dap).parts(plan, vector, row) : [row],
+            row: parties ? /** @type {Encryption} */ (dap).kept(plan, vector, row) : row,
           };
       });
       return { ...ticket, isNew };

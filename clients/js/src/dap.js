@@ -104,10 +104,10 @@ const keyOf = (list, window) => {
  * @param {Plan} plan
  * @param {Bytes} planId
  * @param {number} bits of a report
- * @param {{id: Bytes, window: number, parts: Bytes[]}} report
+ * @param {{id: Bytes, window: number, row: Bytes}} report
  * @param {Bytes[]} lists
  */
-export const packShares = async (plan, planId, bits, { id, window, parts: [row] }, lists) => {
+export const packShares = async (plan, planId, bits, { id, window, row }, lists) => {
   const keys = lists.map((list) => keyOf(list, window));
   const set = Array.from({ length: bits }, (_, place) => (row[place >> 3] >> (place & 7)) & 1);
   const weight = /** @type {any} */ (plan.parties).max_weight;
@@ -131,7 +131,7 @@ export const dap = {
   origin: ({ parties, window, view }) => view == "counts" && window && parties?.leader,
 
   // Of more set bits than agreed, a random part is dropped.
-  parts: ({ parties }, vector) => {
+  kept: ({ parties }, vector) => {
     const { max_weight: most } = /** @type {any} */ (parties);
     const places = [];
     for (let place = 0; place < 8 * vector.length; place++)
@@ -140,7 +140,7 @@ export const dap = {
       const [dropped] = places.splice(below(places.length), 1);
       vector[dropped >> 3] ^= 1 << (dropped & 7);
     }
-    return [vector];
+    return vector;
   },
 
   pack: async (request, signed, address, planId, report, plan, bits) => {

@@ -12,8 +12,8 @@ import { layout } from "./survey.js";
  * @typedef {{cohorts: number | null, crowd_size: number | null, max_reports_per_person: number,
  *   memory: {q1: number[], q2: number[]} | null,
  *   honest_fraction: string | null,
- *   parties: {one_operator: boolean, relay?: string, analyzer?: string, messages?: number,
- *     leader?: string, helper?: string, max_weight?: number} | null,
+ *   parties: {one_operator: boolean, relay?: string, analyzer?: string, leader?: string,
+ *      helper?: string, max_weight?: number} | null,
  *   promise: {kind: string, epsilon: string, delta: string | null, eta: string | null},
  *   q: number[], survey: import("./survey.js").Survey, version: number, view: string,
  *   window: number | null}} Plan
@@ -46,7 +46,7 @@ export const readPlan = async (text, id, limit) => {
       (plan.window ?? 3600) >= 3600 &&
       plan.cohorts === cohorts &&
       !(memory && cohorts) &&
-      (!parties || (parties.messages ?? parties.max_weight) <= (plan.view == "counts" && (cohorts ?? 1) < 2 ? bits : 1)),
+      (!parties?.leader || /** @type {number} */ (parties.max_weight) <= ((cohorts ?? 1) < 2 ? bits : 0)),
     "the plan exceeds our bounds.",
   );
   // d ln((1 - q) / q). With log1p no digits are lost near q = 1/2; the last of 16 may be wrong, and

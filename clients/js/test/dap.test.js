@@ -108,6 +108,17 @@ test("without a key of this window nothing is sent", async (t) => {
   assert.equal((await client.send())[0].state, "sent");
 });
 
+test("which bits are dropped is uniform", () => {
+  const [reports, counts] = [400, [0, 0, 0, 0, 0]];
+  for (let report = 0; report < reports; report++) {
+    const [kept] = dap.kept(/** @type {any} */ ({ parties: { max_weight: 2 } }), Uint8Array.of(31), Uint8Array.of());
+    counts.forEach((_, place) => (counts[place] += (kept >> place) & 1));
+  }
+  assert.equal(counts.reduce((sum, one) => sum + one), 2 * reports);
+  // Each is kept in two of five; 6.8 standard deviations for five counts: a false alarm has 1e-10.
+  for (const count of counts) assert.ok(Math.abs(count - 0.4 * reports) < 6.8 * (reports * 0.24) ** 0.5);
+});
+
 test("what the plan does not say is refused", async () => {
   const both = await aggregators([taken]);
   await assert.rejects(both.open({ dap: undefined }).plan(), /needs dap.js/);

@@ -6,8 +6,8 @@
  * JSON list of plans, keys and rows, and writes what would be sent to a relay; `share` reads a plan,
  * a window, a row and the keys of leader and helper on each line, and writes the uploads; `people` reads the
  * options of a client and a list of answers, lets a client of its own send each, and writes the
- * bits that each had to send and what became of it; `speed ROUNDS` reads a survey with a plan's q,
- * a key and a number of messages, and writes how many reports a second are made and encrypted.
+ * bits that each had to send and what became of it; `speed ROUNDS` reads a survey with a plan's q
+ * and a key, and writes how many reports a second are made and encrypted.
  */
 
 import { once } from "node:events";
@@ -20,7 +20,7 @@ import { moreKinds } from "../kinds.js";
 import { kinds, layout } from "../src/survey.js";
 import { shoal } from "../shoal.js";
 import { dap, packShares } from "../src/dap.js";
-import { fragments, packMessages, packEncrypted, relay } from "../src/relay.js";
+import { packEncrypted, relay } from "../src/relay.js";
 import { readPlan } from "../src/plan.js";
 import { memoryStore, unhex } from "./help.js";
 
@@ -57,10 +57,8 @@ async function randomizeRows([bits, numerator, digits]) {
 
 async function encryptReports() {
   const encrypted = [];
-  for (const { plan, window, key, row, messages } of JSON.parse((await everything()).toString())) {
-    const parts = messages ? fragments(unhex(row), messages) : [unhex(row)];
-    encrypted.push(hex(await packEncrypted(unhex(plan), draw(16), window, decoded(key), packMessages(parts))));
-  }
+  for (const { plan, window, key, row } of JSON.parse((await everything()).toString()))
+    encrypted.push(hex(await packEncrypted(unhex(plan), draw(16), window, decoded(key), unhex(row))));
   process.stdout.write(JSON.stringify(encrypted));
 }
 
@@ -68,19 +66,17 @@ async function shareReports() {
   for await (const line of createInterface({ input: process.stdin })) {
     const { plan: document, id, window, row, leader, helper } = JSON.parse(line);
     const [plan, planId, , , , bits] = await readPlan(JSON.stringify(document), id, Infinity);
-    const report = { id: draw(16), window, parts: dap.parts(plan, unhex(row), unhex(row)) };
+    const report = { id: draw(16), window, row: dap.kept(plan, unhex(row), unhex(row)) };
     const made = await packShares(plan, planId, bits, report, [unhex(leader), unhex(helper)]);
     process.stdout.write(hex(made) + "\n");
   }
 }
 
-/** The places of the set bits of what waits in a store: of a whole report, or of its fragments. */
-function placesOf({ parts }, isCut) {
-  const [whole] = parts;
-  const cut = isCut ? parts : fragments(whole, 8 * whole.length);
-  const positions = cut.map((part) => new Uint32Array(part.buffer)[0]);
-  return positions.filter((position) => position < 2 ** 32 - 1);
-}
+/** The places of the set bits of a report that waits in a store. */
+const placesOf = ({ row }) =>
+  Array.from({ length: 8 * row.length }, (_, place) => place).filter(
+    (place) => (row[place >> 3] >> (place & 7)) & 1,
+  );
 
 async function bePeople() {
   const { options, answers } = JSON.parse((await everything()).toString());
@@ -90,8 +86,7 @@ async function bePeople() {
     const client = shoal({ ...options, ...(options.dap ? { dap } : { relay }), store });
     await client.answer(answer);
     const { reports } = await store(options.plan, (kept) => kept);
-    const { parties, view } = await client.plan();
-    const places = placesOf(reports[0], parties?.relay && view == "counts");
+    const places = placesOf(reports[0]);
     const [{ state, reason }] = await client.send();
     told.push([places, state, reason ?? null]);
   }
@@ -99,7 +94,7 @@ async function bePeople() {
 }
 
 async function measureSpeed([rounds]) {
-  const { survey, answer, q, key, messages } = JSON.parse((await everything()).toString());
+  const { survey, answer, q, key } = JSON.parse((await everything()).toString());
   const places = layout(survey);
   const [, bits] = places;
   const plan = draw(32);
@@ -109,12 +104,9 @@ async function measureSpeed([rounds]) {
     return (1e3 * rounds) / (performance.now() - start);
   };
   const make = async () => randomize(await encode(survey, places, answer, 0), bits, q);
-  const encryptWhole = async () =>
-    packEncrypted(plan, draw(16), 0, decoded(key), packMessages([await make()]));
-  const encryptBits = async () =>
-    packEncrypted(plan, draw(16), 0, decoded(key), packMessages(fragments(await make(), messages)));
-  for (const work of [make, encryptWhole, encryptBits]) await work();
-  const speeds = [await timed(make), await timed(encryptWhole), await timed(encryptBits)];
+  const encrypted = async () => packEncrypted(plan, draw(16), 0, decoded(key), await make());
+  for (const work of [make, encrypted]) await work();
+  const speeds = [await timed(make), await timed(encrypted)];
   process.stdout.write(JSON.stringify(speeds));
 }
 

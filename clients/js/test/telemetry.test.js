@@ -128,7 +128,7 @@ test("what can never be sent is an error", async () => {
     [{ plan: { ...good.plan, window: null } }, /window/],
     [{ plan: { ...good.plan, window: 60 } }, /bounds/],
     [{ plan: { ...good.plan, version: 9 } }, /version 9/],
-    [{ plan: { ...good.plan, parties: { relay: "https://r", analyzer: "https://a", messages: 1 } } }, /relay/],
+    [{ plan: { ...good.plan, parties: { relay: "https://r", analyzer: "https://a" } } }, /relay/],
     [{ plan: sharedPlan("https://l.example", "https://h.example") }, /to must be https:\/\/l.example/],
     [{ plan: sharedPlan("https://l.example", "https://l.example:1", true) }, /one operator/],
   ])

@@ -11,7 +11,7 @@ import { encrypt } from "../src/encryption.js";
 import { isSigned } from "../src/signatures.js";
 import { moreKinds } from "../kinds.js";
 import { kinds, layout } from "../src/survey.js";
-import { encryptionInfo, fragments, packMessages } from "../src/relay.js";
+import { encryptionInfo } from "../src/relay.js";
 import { packReport } from "../src/wire.js";
 import { rowOf, unhex, vectors, withRandom, withSubtle } from "./help.js";
 
@@ -88,15 +88,6 @@ test("the wire form of a report", () => {
   for (const { plan, id, window, cohort, row, batch } of shared.wire) {
     const rest = cohort == null ? unhex(row) : join(little(cohort, 2), unhex(row));
     assert.equal(hex(packReport(unhex(plan), unhex(id), window, rest)), batch);
-  }
-});
-
-test("the fragments of a report", () => {
-  for (const { positions, messages, random, contents } of shared.fragments) {
-    // Positions of a row that is long enough; what stands for no bit is beyond it.
-    const row = rowOf(65536, positions);
-    const made = withRandom(random, () => packMessages(fragments(row, messages)));
-    assert.deepEqual(made.map(hex), contents);
   }
 });
 

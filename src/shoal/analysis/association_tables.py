@@ -23,10 +23,10 @@ from shoal.analysis.independence import Independence, InteractionTest, Matrix
 from shoal.analysis.joint import MAX_JOINT_BITS, Counts
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, TallyError
+from shoal.planning.share_noise import sigma_in
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import CrossSide
 from shoal.protocol.survey import Cross, Survey, Text, YesNo
-from shoal.theory.randomized_response import count_sigma
 
 MAX_CELLS = 2048  # of a table: its covariance has as many rows and columns
 _MAX_STEPS = 5000
@@ -413,7 +413,7 @@ class CrossedTable:
         design = TableDesign(added, (len(self.first.positions), len(self.second.positions)))
         sums = np.concatenate([self._counts(list(side.positions)) for side in sides])
         table = design.combine(cells.reshape(-1), sums, self.tally.reports)
-        variance = count_sigma(self.tally.reports, float(self.plan.q)) ** 2  # of one bit's count
+        variance = sigma_in(self.plan, self.tally.reports) ** 2  # of one bit's count
         return table.reshape(cells.shape), variance * design.covariance
 
     @property

@@ -186,8 +186,8 @@ def _limits(ones: int, like: Estimate, options: int = 1) -> Limits:
     """
     n, q = like.reports, float(like.q)
     if like.target == "crowd":
-        return Limits(ones, options * n, q)
-    return Limits(ones, n, q, "population", n * (options - 1), q)
+        return Limits(ones, options * n, q, noise=like.noise.times(options))
+    return Limits(ones, n, q, "population", n * (options - 1), q, like.noise.times(options))
 
 
 def _total_limits(estimates: Sequence[Estimate]) -> list[Limits]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from shoal.analysis.independence import InteractionTest
 from shoal.analysis.intervals import Target
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
+from shoal.planning.share_noise import sigma_in
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross, Survey
 from shoal.support.checks import check_level, did_you_mean, listed, takes
@@ -35,27 +36,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Cell = TypeVar("Cell")
+
 _MAX_COLUMNS = 12
 """Columns of a matrix that are shown; data frames have them all."""
 _MAX_SLICES = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CrossTable(Displayed, TableExport):
-    """The cells of crossed questions: ``table["young", "new"]`` is the estimate of one.
+class CellTable(Generic[Cell]):
+    """The cells of crossed questions: ``table["young", "new"]`` is the count of one.
 
     `questions` are their names and `values` their categories; `cells` has an axis for each.
     `given` is empty, or for a slice the answers that all its people have.
     """
 
-    estimates: Estimates
-    cross: Cross
     questions: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
     given: Mapping[str, str]
     cells: NDArray[np.object_]
 
-    def __getitem__(self, cell: str | tuple[str, ...]) -> Estimate:
+    def __getitem__(self, cell: str | tuple[str, ...]) -> Cell:
         wanted = (cell,) if isinstance(cell, str) else tuple(cell)
         if len(wanted) != len(self.questions):
             raise InputError(f"a cell is one value of each of {listed(self.questions)}.")
@@ -67,8 +68,111 @@ class CrossTable(Displayed, TableExport):
                     f"{did_you_mean(value, values)}"
                 )
             index.append(values.index(value))
-        found: Estimate = self.cells[tuple(index)]
+        found: Cell = self.cells[tuple(index)]
         return found
+
+    @cached_property
+    def slices(self) -> Mapping[str, Self]:
+        """One table of the other questions for each answer to the first of three or more."""
+        if len(self.questions) < 3:
+            raise InputError("only a table of three or more questions is sliced.")
+        first, *others = self.questions
+        return {
+            value: replace(
+                self,
+                questions=tuple(others),
+                values=self.values[1:],
+                given={**self.given, first: value},
+                cells=cells,
+            )
+            for value, cells in zip(self.values[0], self.cells, strict=True)
+        }
+
+    def _check_two(self) -> None:
+        if len(self.questions) != 2:
+            raise InputError(
+                f"a matrix is of two questions, this table is of {listed(self.questions)};"
+                " take its slices."
+            )
+
+    def _total(self, cells: Sequence[Cell], level: float) -> Combination:
+        raise NotImplementedError
+
+    def _part(self, cell: Cell, others: Sequence[Cell], level: float) -> Combination:
+        raise NotImplementedError
+
+    def _totals(self, axis: int, level: float) -> tuple[Combination, ...]:
+        rows = self.cells.T if axis else self.cells
+        return tuple(self._total(row.tolist(), level) for row in rows)
+
+    def row_totals(self, level: float = 0.95) -> tuple[Combination, ...]:
+        """Return how many people each row has, with exact intervals."""
+        self._check_two()
+        return self._totals(0, level)
+
+    def column_totals(self, level: float = 0.95) -> tuple[Combination, ...]:
+        self._check_two()
+        return self._totals(1, level)
+
+    def row_shares(self, level: float = 0.95) -> tuple[tuple[Combination, ...], ...]:
+        """Return which part of its row each cell is, with exact intervals, row by row."""
+        self._check_two()
+        return tuple(self._parts(row.tolist(), level) for row in self.cells)
+
+    def column_shares(self, level: float = 0.95) -> tuple[tuple[Combination, ...], ...]:
+        """Return which part of its column each cell is, with exact intervals, row by row."""
+        self._check_two()
+        columns = [self._parts(column.tolist(), level) for column in self.cells.T]
+        return tuple(zip(*columns, strict=True))
+
+    def _parts(self, cells: Sequence[Cell], level: float) -> tuple[Combination, ...]:
+        return tuple(
+            self._part(cell, [*cells[:place], *cells[place + 1 :]], level)
+            for place, cell in enumerate(cells)
+        )
+
+    def _test_json(self, level: float) -> dict[str, Any]:
+        """Return the test of independence, and which effects it finds."""
+        raise NotImplementedError
+
+    def _table_json(self, level: float) -> dict[str, Any]:
+        document: dict[str, Any] = {"questions": list(self.questions), "given": dict(self.given)}
+        if len(self.questions) > 2:
+            slices = [one._table_json(level) for one in self.slices.values()]
+            return document | {"slices": slices}
+        first, second = self.questions
+        document |= {"first": first, "second": second, "table": self._cells_json(level)}
+        document["totals"] = {
+            name: {value: one.to_json() for value, one in zip(values, totals, strict=True)}
+            for name, values, totals in (
+                ("first", self.values[0], self.row_totals(level)),
+                ("second", self.values[1], self.column_totals(level)),
+            )
+        }
+        return document | self._test_json(level)
+
+    def _cells_json(self, level: float) -> list[dict[str, Any]]:
+        rows, columns = self.row_shares(level), self.column_shares(level)
+        cells = []
+        for (i, j), cell in np.ndenumerate(self.cells):
+            numbers = cell.to_json(level)
+            del numbers["share"]  # the shares of the row and of the column say more
+            names = {"first": self.values[0][i], "second": self.values[1][j]}
+            shares = {"row_share": rows[i][j], "column_share": columns[i][j]}
+            cells.append(names | numbers | {name: x.to_json() for name, x in shares.items()})
+        return cells
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CrossTable(CellTable[Estimate], Displayed, TableExport):
+    """The table of crossed questions in a crowd; a cell is an estimate.
+
+    The totals of rows and columns are from the questions' own bits, which are more precise; in a
+    slice, the cells are added.
+    """
+
+    estimates: Estimates
+    cross: Cross
 
     def _headline(self) -> str:
         given = "".join(f", {name} is {value}" for name, value in self.given.items())
@@ -98,46 +202,16 @@ class CrossTable(Displayed, TableExport):
             return []
         return [self.test.result.in_words]
 
-    @cached_property
-    def slices(self) -> Mapping[str, CrossTable]:
-        """One table of the other questions for each answer to the first of three or more."""
-        if len(self.questions) < 3:
-            raise InputError("only a table of three or more questions is sliced.")
-        first, *others = self.questions
-        return {
-            value: replace(
-                self,
-                questions=tuple(others),
-                values=self.values[1:],
-                given={**self.given, first: value},
-                cells=cells,
-            )
-            for value, cells in zip(self.values[0], self.cells, strict=True)
-        }
+    def _total(self, cells: Sequence[Estimate], level: float) -> Combination:
+        return total(cells, level)
 
-    def _check_two(self) -> None:
-        if len(self.questions) != 2:
-            raise InputError(
-                f"a matrix is of two questions, this table is of {listed(self.questions)};"
-                " take its slices."
-            )
-
-    def row_totals(self, level: float = 0.95) -> tuple[Combination, ...]:
-        """Return how many people each row has, with exact intervals.
-
-        From the question's own bits, which are more precise; in a slice, the cells are added.
-        """
-        return self._totals(0, level)
-
-    def column_totals(self, level: float = 0.95) -> tuple[Combination, ...]:
-        return self._totals(1, level)
+    def _part(self, cell: Estimate, others: Sequence[Estimate], level: float) -> Combination:
+        return part_of(cell, others, level)
 
     def _totals(self, axis: int, level: float) -> tuple[Combination, ...]:
-        self._check_two()
-        if not self.given:
-            return tuple(total([one], level) for one in self._answers(self.questions[axis]))
-        rows = self.cells.T if axis else self.cells
-        return tuple(total(row.tolist(), level) for row in rows)
+        if self.given:
+            return super()._totals(axis, level)
+        return tuple(total([one], level) for one in self._answers(self.questions[axis]))
 
     def _answers(self, name: str) -> list[Estimate]:
         """Return the estimate of each value of a crossed question, from its own bits."""
@@ -149,17 +223,6 @@ class CrossTable(Displayed, TableExport):
         n = yes.reports
         no = replace(yes, label=side.values[1], ones=n - yes.ones, constrained=n - yes.constrained)
         return [yes, no]
-
-    def row_shares(self, level: float = 0.95) -> tuple[tuple[Combination, ...], ...]:
-        """Return which part of its row each cell is, with exact intervals, row by row."""
-        self._check_two()
-        return tuple(_parts(row.tolist(), level) for row in self.cells)
-
-    def column_shares(self, level: float = 0.95) -> tuple[tuple[Combination, ...], ...]:
-        """Return which part of its column each cell is, with exact intervals, row by row."""
-        self._check_two()
-        columns = [_parts(column.tolist(), level) for column in self.cells.T]
-        return tuple(zip(*columns, strict=True))
 
     @cached_property
     def association(self) -> Association:
@@ -180,8 +243,8 @@ class CrossTable(Displayed, TableExport):
             return CrossedTable(plan, tally, first, second, self.cross).test
         self._check_two()
         table = np.array([[cell.count for cell in row] for row in self.cells])
-        q, n = float(plan.q), tally.reports
-        return InteractionTest(table, np.eye(table.size) * n * q * (1 - q) / (1 - 2 * q) ** 2)
+        variance = sigma_in(plan, tally.reports) ** 2
+        return InteractionTest(table, np.eye(table.size) * variance)
 
     def plot(self, level: float = 0.95) -> Figure:
         """Draw which part of its row each cell is, with its interval; needs matplotlib."""
@@ -213,49 +276,21 @@ class CrossTable(Displayed, TableExport):
         }
         return document | self._table_json(level)
 
-    def _table_json(self, level: float) -> dict[str, Any]:
-        document: dict[str, Any] = {"questions": list(self.questions), "given": dict(self.given)}
-        if len(self.questions) > 2:
-            slices = [one._table_json(level) for one in self.slices.values()]
-            return document | {"slices": slices}
-        first, second = self.questions
-        document |= {"first": first, "second": second, "table": self._cells_json(level)}
-        document["totals"] = {
-            name: {value: one.to_json() for value, one in zip(values, totals, strict=True)}
-            for name, values, totals in (
-                ("first", self.values[0], self.row_totals(level)),
-                ("second", self.values[1], self.column_totals(level)),
-            )
+    def _test_json(self, level: float) -> dict[str, Any]:
+        test = self.test
+        document: dict[str, Any] = {
+            "independence": asdict(test.result),
+            "sensitivity": test.sensitivity(1 - level).to_json(),
         }
-        document["independence"] = asdict(self.test.result)
-        document["sensitivity"] = self.test.sensitivity(1 - level).to_json()
         if not self.given:
             of_both = self.association.to_json(level)
             document |= {name: of_both[name] for name in ("cramers_v", "difference", "odds_ratio")}
         return document
 
-    def _cells_json(self, level: float) -> list[dict[str, Any]]:
-        rows, columns = self.row_shares(level), self.column_shares(level)
-        cells = []
-        for (i, j), cell in np.ndenumerate(self.cells):
-            numbers = cell.to_json(level)
-            del numbers["share"]  # the shares of the row and of the column say more
-            names = {"first": self.values[0][i], "second": self.values[1][j]}
-            shares = {"row_share": rows[i][j], "column_share": columns[i][j]}
-            cells.append(names | numbers | {name: x.to_json() for name, x in shares.items()})
-        return cells
-
 
 def _in_brief(cell: Estimate) -> str:
     bounds = cell.interval()
     return f"{cell.constrained:,.0f} ({math.floor(bounds.low):,} to {math.ceil(bounds.high):,})"
-
-
-def _parts(cells: Sequence[Estimate], level: float) -> tuple[Combination, ...]:
-    return tuple(
-        part_of(cell, [*cells[:place], *cells[place + 1 :]], level)
-        for place, cell in enumerate(cells)
-    )
 
 
 def cross_named(survey: Survey, names: Sequence[str]) -> Cross | None:
@@ -285,7 +320,7 @@ def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd")
     cells = np.array([*estimates[cross.name].options.values()], object).reshape(cross.sizes)
     questions = tuple(sides[axis] for axis in order)
     values = tuple(cross.sides[axis].values for axis in order)
-    return CrossTable(estimates, cross, questions, values, {}, cells.transpose(order))
+    return CrossTable(questions, values, {}, cells.transpose(order), estimates, cross)
 
 
 def _no_cross(survey: Survey, names: Sequence[str]) -> str:

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from shoal.analysis.crowds import repeat_remedy
 from shoal.analysis.intervals import (
+    NO_NOISE,
     Interval,
     IntervalKind,
+    Noise,
     Target,
     check_target,
     interval,
@@ -65,6 +67,7 @@ class Estimate:
     q: FlipProbability
     target: Target
     constrained: float
+    noise: Noise = NO_NOISE
 
     def __repr__(self) -> str:
         return (
@@ -87,7 +90,12 @@ class Estimate:
     @property
     def sigma(self) -> float:
         """The standard deviation of the count; for a population it is itself an estimate."""
-        return sigma(self.ones, self.reports, float(self.q), self.target)
+        return sigma(self.ones, self.reports, float(self.q), self.target, self.noise)
+
+    @property
+    def noise_sigma(self) -> float:
+        """The standard deviation that the flips and the aggregators' noise give the count."""
+        return sigma(self.ones, self.reports, float(self.q), "crowd", self.noise)
 
     def interval(self, level: float = 0.95, kind: IntervalKind = "exact") -> Interval:
         """Return an interval for the count."""
@@ -99,6 +107,7 @@ class Estimate:
             kind=kind,
             target=self.target,
             options=self.question.bits,
+            noise=self.noise,
         )
 
     def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
@@ -144,8 +153,9 @@ class Estimates(Displayed, TableExport, Mapping[str, QuestionEstimates]):
         counts = (ones.astype(float) - q * reports) / (1 - 2 * q)
         lowest, highest = question.min_set_bits * reports, question.max_set_bits * reports
         nearest = nearest_feasible(counts, reports, lowest, highest)
+        noise, flips = Noise.in_counts(self.plan, reports), self.plan.q
         return {
-            label: Estimate(question, label, int(m), reports, self.plan.q, self.target, float(d))
+            label: Estimate(question, label, int(m), reports, flips, self.target, float(d), noise)
             for label, m, d in zip(question.labels, ones, nearest, strict=True)
         }
 

@@ -13,7 +13,7 @@ decides who reports: the sample-ratio check tests that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ from shoal.protocol.survey import Arm, Cross, Funnel, Number, Question, Retentio
 from shoal.support.checks import check_level, check_one_of, listed, takes
 from shoal.support.results import Displayed, Section, TableExport, arrow_rows
 from shoal.support.rounding import text_near, text_up
-from shoal.theory.randomized_response import count_sigma, normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -223,7 +223,7 @@ class Experiment(Displayed, TableExport):
         options = self.estimates[self.question.name]
         shares = np.array(self.question.shares)
         counts = np.array([options[arm].count for arm in self.question.options])
-        noise = count_sigma(self.estimates.tally.reports, float(self.estimates.plan.q)) ** 2
+        noise = options[self.question.options[0]].noise_sigma ** 2
         return sample_ratio(counts, shares, noise)
 
     def _headline(self) -> str:
@@ -234,7 +234,12 @@ class Experiment(Displayed, TableExport):
         )
 
     def _sections(self) -> list[Section]:
-        return [section for one in self.outcomes for section in _outcome_sections(one, self)]
+        arm = self.question
+        return [
+            section
+            for one in self.outcomes
+            for section in outcome_sections(_outcome_json(one), arm.name, arm.control, one.name)
+        ]
 
     def _remarks(self) -> list[str]:
         return [self.sample_ratio.in_words]
@@ -276,27 +281,29 @@ class Experiment(Displayed, TableExport):
         return arrow_rows(["question", "option", "arm"], rows, level=self.level)
 
 
-def _outcome_sections(outcome: Outcome, whole: Experiment) -> tuple[Section, Section]:
-    """Return the arms of an outcome, and the differences and ratios of arms to control."""
-    kind, write = ("mean", _number) if outcome.option is None else ("share", _percent)
+def outcome_sections(
+    outcome: Mapping[str, Any], arm: str, control: str, title: str = ""
+) -> tuple[Section, Section]:
+    """Return the arms of an outcome's JSON, and the differences and ratios of arms to control."""
+    is_mean = outcome["option"] is None
+    kind, unit, write = (
+        ("mean", "difference", _number) if is_mean else ("share", "points", _percent)
+    )
     arms = [
-        (one.arm, f"{max(one.people, 0):,.0f}", *map(write, shown_ends(one)))
-        for one in outcome.arms
+        (name, f"{max(row['people'], 0):,.0f}", *map(write, shown_ends(row)))
+        for name, row in outcome["arms"].items()
     ]
-    times = 1 if outcome.option is None else 100
     effects = []
-    for one in outcome.effects:
-        points = [_signed(times * end, 3) for end in shown_ends(one.difference)]
-        ratio = ["", "", ""]
-        if one.ratio is not None:
-            ratio = [_times(end) for end in shown_ends(one.ratio)]
-        p_values = text_up(one.p_value, 2), text_up(one.adjusted_p, 2)
-        effects.append((one.arm, *points, *ratio, *p_values))
-    minus = f"minus {whole.question.control}"
-    unit = "points" if outcome.option is not None else "difference"
-    heads = (minus, unit, "low", "high", "ratio", "low", "high", "p-value", "Holm")
-    first = Section((whole.question.name, "people", kind, "low", "high"), arms, outcome.name)
-    return first, Section(heads, effects)
+    for name, row in outcome["effects"].items():
+        points = [
+            _signed(end * (1 if is_mean else 100), 3) for end in shown_ends(row["difference"])
+        ]
+        ratio = [_times(end) for end in shown_ends(row["ratio"])] if row["ratio"] else ["", "", ""]
+        effects.append(
+            (name, *points, *ratio, text_up(row["p_value"], 2), text_up(row["adjusted_p"], 2))
+        )
+    heads = (f"minus {control}", unit, "low", "high", "ratio", "low", "high", "p-value", "Holm")
+    return Section((arm, "people", kind, "low", "high"), arms, title), Section(heads, effects)
 
 
 def _percent(share: float) -> str:
@@ -485,7 +492,7 @@ class Monitoring(Displayed, TableExport):
                 for number, look in enumerate(self.looks, 1):
                     one = look.outcomes[place].effects[which].difference
                     times = 100 if outcome.option is not None else 1
-                    numbers = (_signed(times * end, 4) for end in shown_ends(one))
+                    numbers = (_signed(times * end, 4) for end in shown_ends(one.to_json()))
                     count = f"{look.estimates.tally.reports:,}"
                     rows.append((f"{number}", count, *numbers, "yes" if one.differs else ""))
                 unit = ", in points" if outcome.option is not None else ""

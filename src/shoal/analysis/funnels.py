@@ -10,6 +10,7 @@ conservative.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Funnel
 from shoal.support.checks import check_level, listed, takes
 from shoal.support.results import Displayed, Section, TableExport, arrow_rows
-from shoal.theory.randomized_response import count_sigma, normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +75,7 @@ class FunnelResult(Displayed, TableExport):
         number, reports = len(options), options[0].reports
         together = 1 - (1 - self.level) / number
         counts = np.array([one.count for one in self.estimates[self.question.name].values()])
-        sigma = count_sigma(reports, float(self.estimates.plan.q))
+        sigma = options[0].noise_sigma
         table = choice_table(counts, reports, sigma**2)
         found = []
         for place, label in enumerate(self.question.options):
@@ -104,16 +105,7 @@ class FunnelResult(Displayed, TableExport):
         )
 
     def _sections(self) -> list[Section]:
-        heads = ("step", "reached", "low", "high", "conversion", "low", "high")
-        rows = []
-        for one in self.steps:
-            ends = f"{math.floor(one.reached.low):,}", f"{math.ceil(one.reached.high):,}"
-            parts = ["", "", ""]
-            if (went := one.conversion) is not None:
-                shares = shown_ends(went)
-                parts = ["?" if math.isnan(share) else f"{share:.2%}" for share in shares]
-            rows.append((one.step, f"{max(one.reached.value, 0.0):,.0f}", *ends, *parts))
-        return [Section(heads, rows)]
+        return [funnel_section(self.to_json())]
 
     def _remarks(self) -> list[str]:
         return ["Counts have exact intervals, conversions approximate ones."]
@@ -148,6 +140,19 @@ class FunnelResult(Displayed, TableExport):
                 row |= {f"{name}_{end}": ends.get(end) for end in ("value", "low", "high")}
             rows.append(row)
         return arrow_rows(["step"], rows, level=self.level)
+
+
+def funnel_section(document: Mapping[str, Any]) -> Section:
+    """Return how many people reached each step, and which part went on, from a funnel's JSON."""
+    heads = ("step", "reached", "low", "high", "conversion", "low", "high")
+    rows = []
+    for one in document["steps"]:
+        reached, parts = one["reached"], ["", "", ""]
+        ends = f"{math.floor(reached['low']):,}", f"{math.ceil(reached['high']):,}"
+        if (went := one["conversion"]) is not None:
+            parts = ["?" if math.isnan(end) else f"{end:.2%}" for end in shown_ends(went)]
+        rows.append((one["step"], f"{max(reached['value'], 0.0):,.0f}", *ends, *parts))
+    return Section(heads, rows)
 
 
 @takes(plan=Plan, tally=Tally)

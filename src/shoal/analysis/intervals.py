@@ -24,11 +24,15 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan, ShareNoise
 from shoal.support.checks import check_integer, check_level, check_number, check_one_of
 from shoal.theory.randomized_response import normal_factor
+
+if TYPE_CHECKING:
+    from shoal.theory.binomial import BinomialWindow
 
 IntervalKind = Literal["exact", "normal", "simultaneous", "chebyshev"]
 Target = Literal["crowd", "population"]
@@ -36,6 +40,42 @@ Target = Literal["crowd", "population"]
 _STEPS = 32  # of a staircase; with many more its limit is narrower by less than 3 %
 FEW_STEPS = 8  # of a staircase where many limits are wanted: wider by up to 6 %
 _XTOL = 1e-14  # of a share
+
+
+class Noise(NamedTuple):
+    """Noise of aggregators in a count: so many independent draws, or none."""
+
+    of: ShareNoise | None = None
+    draws: int = 0
+
+    @classmethod
+    def in_counts(cls, plan: Plan, reports: int) -> Noise:
+        """Return the noise in the counts of reports: leader and helper each draw for a batch."""
+        return NO_NOISE if plan.noise is None else cls(plan.noise, 2 * plan.batches(reports))
+
+    def times(self, options: int) -> Noise:
+        """Return the noise of a sum over several options."""
+        return Noise(self.of, self.draws * options)
+
+    @property
+    def variance(self) -> float:
+        if self.of is None:
+            return 0.0
+        from shoal.planning.share_noise import sigma_of
+
+        return self.draws * sigma_of(self.of) ** 2
+
+    @property
+    def window(self) -> BinomialWindow | None:
+        """The distribution of the sum."""
+        if self.of is None:
+            return None
+        from shoal.planning.share_noise import noise_window
+
+        return noise_window(self.of, self.draws)
+
+
+NO_NOISE = Noise()
 
 
 @dataclass(frozen=True)
@@ -65,17 +105,20 @@ def interval(
     kind: IntervalKind = "exact",
     target: Target = "crowd",
     options: int = 1,
+    noise: Noise = NO_NOISE,
 ) -> Interval:
     """Return an interval for how many people's bit is set; 0 < q < 1/2.
 
-    `options` is the number of options of the question; only `simultaneous` uses it.
+    `options` is the number of options of the question; only `simultaneous` uses it. `noise` of
+    aggregators is in `ones`, which then may be any whole number.
 
     >>> interval(300, 1000, 0.25)
     Interval(low=45, high=154, level=0.95, kind='exact', compatible=True)
     """
     check_level(level)
     check_integer("reports", reports, lowest=1)
-    check_integer("ones", ones, lowest=0, highest=reports)
+    if not noise.draws:
+        check_integer("ones", ones, lowest=0, highest=reports)
     check_integer("options", options, lowest=1)
     if not 0 < check_number("q", q) < 0.5:
         raise InputError(f"q must be strictly between 0 and 1/2 to estimate, got q={q}.")
@@ -84,27 +127,28 @@ def interval(
     miss = 1 - level
     if kind in ("normal", "chebyshev"):
         factor = normal_factor(level) if kind == "normal" else 1 / math.sqrt(miss)
-        count, noise = (ones - q * reports) / (1 - 2 * q), sigma(ones, reports, q, "crowd")
+        count = (ones - q * reports) / (1 - 2 * q)
+        spread = sigma(ones, reports, q, "crowd", noise)
         drawn = reports if target == "population" else 0
-        return Interval(*_within(count, noise, factor, drawn), level, kind)
+        return Interval(*_within(count, spread, factor, drawn), level, kind)
     if kind == "simultaneous":
-        # Given the crowd, the flips of different bits are independent, so that levels multiply;
+        # Given the crowd, the noise of different bits is independent, so that levels multiply;
         # bits of people drawn from a population are not, so there misses add.
         miss = -math.expm1(math.log(level) / options) if target == "crowd" else miss / options
-    limits = Limits(ones, reports, q, target)
+    limits = Limits(ones, reports, q, target, noise=noise)
     low, high = limits.low(miss / 2), limits.high(miss / 2)
     compatible = math.isfinite(low) and math.isfinite(high)
     return Interval(min(low, reports), max(high, 0), level, kind, compatible)
 
 
-def sigma(ones: int, reports: int, q: float, target: Target) -> float:
+def sigma(ones: int, reports: int, q: float, target: Target, noise: Noise = NO_NOISE) -> float:
     """Return the standard deviation of the unbiased count.
 
     For the crowd it is sqrt(N p q) / (p - q) whatever the truth (SDP 4); for the population the
     spread of the sample is estimated with it.
     """
-    rate = q if target == "crowd" else ones / reports
-    return math.sqrt(reports * rate * (1 - rate)) / (1 - 2 * q)
+    rate = q if target == "crowd" else min(max(ones / reports, 0.0), 1.0)
+    return math.sqrt(reports * rate * (1 - rate) + noise.variance) / (1 - 2 * q)
 
 
 def normal_interval(count: float, noise: float, level: float, drawn: int = 0) -> Interval:
@@ -151,6 +195,8 @@ class Limits:
     theirs, and Bin(coins, coin) carry no information. The total of L options that exclude each
     other has n (L - 1) such coins of probability q: a person with one of them differs from one with
     none in a single bit.
+
+    With `noise` of aggregators the ones are those and the noise; the sum rises with the truth too.
     """
 
     ones: int
@@ -159,11 +205,12 @@ class Limits:
     target: Target = "crowd"
     coins: int = 0
     coin: float = 0.5
+    noise: Noise = NO_NOISE
 
     def low(self, miss: float) -> float:
         """Return the smallest truth with P[at least `ones`] above `miss`, or infinity."""
         if self.target == "crowd":
-            return _crowd_low(self.ones, self.size, self.q, miss)
+            return _crowd_low(self.ones, self.size, self.q, miss, self.noise)
         return self.size * _share_low(self, miss)
 
     def high(self, miss: float) -> float:
@@ -190,15 +237,15 @@ class Limits:
 
 
 @lru_cache(4096)  # the steps of a staircase, and one estimate set against several
-def _crowd_low(ones: int, bits: int, q: float, miss: float) -> float:
+def _crowd_low(ones: int, bits: int, q: float, miss: float, noise: Noise) -> float:
     from shoal.theory.binomial import tails
     from shoal.theory.calibration import NoValueError, smallest
 
     def likely(m: int) -> bool:  # rises with m (KR 3.1.2, theorem)
-        return tails(ones, bits, m, q).at_least_bound > miss
+        return tails(ones, bits, m, q, noise=noise.window).at_least_bound > miss
 
     # The normal limit with a continuity correction is off by about one 1, 1 / (1 - 2q) people.
-    reach = -NormalDist().inv_cdf(miss) * math.sqrt(bits * q * (1 - q))
+    reach = -NormalDist().inv_cdf(miss) * math.sqrt(bits * q * (1 - q) + noise.variance)
     guess = (ones - 0.5 - q * bits - reach) / (1 - 2 * q)
     try:
         step = math.ceil(0.5 / (1 - 2 * q))
@@ -215,14 +262,14 @@ def _share_low(seen: Limits, miss: float) -> float:
     from shoal.theory.binomial import sum_tails
 
     q, ones, reports = seen.q, seen.ones, seen.size
-    if not seen.coins:  # Clopper and Pearson's limit of the rate
+    if not seen.coins and not seen.noise.draws:  # Clopper and Pearson's limit of the rate
         rate = float(betaincinv(ones, reports - ones + 1, miss)) if ones else 0.0
         share = (rate - q) / (1 - 2 * q)
         return max(share, 0.0) if share <= 1 else math.inf
 
     def excess(share: float) -> float:  # rises with the share
         people, coins = (reports, q + (1 - 2 * q) * share), (seen.coins, seen.coin)
-        return sum_tails(ones, people, coins).at_least_bound - miss
+        return sum_tails(ones, people, coins, seen.noise.window).at_least_bound - miss
 
     if excess(0.0) > 0:
         return 0.0

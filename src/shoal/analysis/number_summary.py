@@ -42,7 +42,7 @@ from shoal.protocol.questions import Number
 from shoal.support.checks import check_level, takes
 from shoal.support.results import Displayed, Section
 from shoal.support.rounding import text_near
-from shoal.theory.randomized_response import count_sigma, normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -159,7 +159,7 @@ class NumberSummary(NumberStatements):
         excess = first.reports - counts.sum() - sum(others)
         average = weights.sum() / (len(weights) + len(others))
         squares = ((weights - average) ** 2).sum() + len(others) * average**2
-        noise = count_sigma(first.reports, float(first.q)) * squares**0.5
+        noise = first.noise_sigma * squares**0.5
         return _WeightedSum(float(weights @ counts + average * excess), float(noise))
 
     @cached_property

@@ -23,6 +23,7 @@ from shoal.analysis.association_tables import TableDesign, side_of
 from shoal.analysis.experiments import arm_of, outcomes_of, shares_compared
 from shoal.errors import InputError
 from shoal.planning.costs import CrowdSearch
+from shoal.planning.share_noise import flips_alone
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Arm, Survey
 from shoal.support.checks import check_decimal, check_level, check_number, takes
@@ -207,5 +208,6 @@ def detectable_effect(
     if size is None:
         raise InputError("this plan needs no crowd; say how many people will report.")
     local = local_q(plan.survey.differing_bits, float(plan.promise.epsilon))
-    found = (compared.effect(size, q, share) for q in (float(plan.q), 0.0, local))
+    planned = float(plan.q) if plan.noise is None else flips_alone(plan, size)
+    found = (compared.effect(size, q, share) for q in (planned, 0.0, local))
     return DetectableEffect(share, level, power, compared.number, *found)

@@ -20,9 +20,9 @@ that estimates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,22 +43,17 @@ _HALVINGS = 44
 _MAX_FACTOR = 37.0  # where the normal distribution has nothing left in doubles
 
 
-class _Shown(Protocol):
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-
-
-def shown_ends(one: _Shown) -> tuple[float, float, float]:
-    """Return the value that people are shown, and its limits.
+def shown_ends(row: Mapping[str, float | None]) -> tuple[float, float, float]:
+    """Return the value that people are shown, and its limits, from the JSON of a result.
 
     Flips may move an unbiased value out of what is possible, such as below 0. Only there is it
     outside of its interval, which holds possible values alone, so the nearest of them is shown.
     """
-    return min(max(one.value, one.low), one.high), one.low, one.high
+    value, low, high = (
+        unknown if (end := row[name]) is None else end
+        for name, unknown in (("value", math.nan), ("low", -math.inf), ("high", math.inf))
+    )
+    return min(max(value, low), high), low, high
 
 
 def no_spread(value: Array, factor: float) -> Array:

@@ -33,7 +33,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Retention, RetentionOnce, Survey
 from shoal.support.checks import check_level, listed, takes
 from shoal.support.results import Displayed, Section, TableExport, arrow_rows
-from shoal.theory.randomized_response import count_sigma, normal_factor
+from shoal.theory.randomized_response import normal_factor
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,14 +151,16 @@ class RetentionCurve(Displayed, TableExport):
         return [Section(heads, [self._row(one) for one in self.points])]
 
     def _row(self, one: RetentionPoint) -> tuple[str, ...]:
-        texts = ["?" if math.isnan(share) else f"{share:.2%}" for share in shown_ends(one)]
+        texts = [
+            "?" if math.isnan(share) else f"{share:.2%}" for share in shown_ends(one.to_json())
+        ]
         people = (f"{max(count, 0.0):,.0f}" for count in (one.started, one.active))
         return str(one.period), *people, *texts
 
     def _remarks(self) -> list[str]:
         if (one := self.activity) is None or math.isnan(one.value):
             return []
-        value, low, high = shown_ends(one)
+        value, low, high = shown_ends(one.to_json())
         return [
             f"Of the people who started in the {_periods(self.question)} before the latest one,"
             f" {value:.1%} are active in it ({low:.1%} to {high:.1%})."
@@ -214,7 +216,9 @@ def retention(
         a person comes back, ``"crowd"`` for the part of those who started that did.
     """
     check_level(level)
-    question = _question_of(plan.survey)
+    if not plan.survey.retention:
+        raise InputError(f"survey {plan.survey.name!r} has no question of kind retention.")
+    question = plan.survey.retention[0]
     if not tallies:
         raise InputError("a retention curve needs the tally of each window.")
     if isinstance(question, RetentionOnce):
@@ -248,12 +252,6 @@ def _point(period: int, value: GroupValue, factor: float) -> RetentionPoint:
     return RetentionPoint(period, *(float(one) for one in numbers))
 
 
-def _question_of(survey: Survey) -> Retention | RetentionOnce:
-    if not survey.retention:
-        raise InputError(f"survey {survey.name!r} has no question of kind retention.")
-    return survey.retention[0]
-
-
 def _age_counts(
     plan: Plan,
     tallies: Sequence[Tally],
@@ -264,14 +262,15 @@ def _age_counts(
     windows = _by_window(tallies)
     first, last = min(windows), max(windows)
     name, ages = _columns(plan.survey, question, group)
-    size, q = last - first + 1, float(plan.q)
+    size = last - first + 1
     counts = np.zeros((size, plan.survey[name].bits))
     variances, reports, known = np.zeros(size), np.zeros(size), [False] * size
     for window, tally in windows.items():
         place = window - first
         estimates: Estimates = estimate(plan, tally)
-        counts[place] = [one.count for one in estimates[name].options.values()]
-        variances[place] = count_sigma(tally.reports, q) ** 2
+        options = list(estimates[name].options.values())
+        counts[place] = [one.count for one in options]
+        variances[place] = options[0].noise_sigma ** 2
         reports[place], known[place] = tally.reports, True
     return AgeCounts(counts, ages, variances, reports, known, target)
 

@@ -7,9 +7,8 @@ answer: they cannot be told from people who give it.
 
 Tests come in families, one for each kind of trace. The p-values of a family are valid for every
 honest crowd of its plan, already multiplied by the number of tests (Bonferroni). Given `fakes`,
-they are valid for every crowd in which at most that many reports are fake and may be anything.
-Where a report is sent in pieces, one for each set bit, a fake may set one bit as often as it has
-pieces.
+they are valid for every crowd in which at most that many reports are fake and may be anything; with
+a leader and a helper, anything with at most `max_weight` set bits.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.count_table import unpack
 from shoal.analysis.estimates import check_crowd
 from shoal.analysis.tally import Counts, Tally
 from shoal.errors import InputError
@@ -51,10 +49,7 @@ COUNTS_ONLY = (
     "Only the counts of single bits and their totals were tested; under view counts nothing else"
     " is counted, so fakes that set an allowed number of bits leave no trace."
 )
-IN_PIECES = (
-    "A fake device can spend all {messages} messages of its report on one option, so that fewer"
-    " fakes explain a trace than of whole reports."
-)
+UNDER_NOISE = "Not tested: noise of aggregators is in the counts, and a proof checks each report."
 NOT_TESTED = "Not tested: with memory and several reports per person, reports are not independent."
 
 MAX_PMF_CELLS = 2_000_000  # probabilities, up to which the shape of the set bits is tested
@@ -119,14 +114,14 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     about = tally.reports, plan.id, len(tally.crowds)
     if plan.memory is not None and plan.max_reports_per_person > 1:
         return Screening(1.0, alarm, (NOT_TESTED,), 0.0, *about)
+    if plan.noise is not None:
+        return Screening(1.0, alarm, (UNDER_NOISE,), 0.0, *about)
     limits, dropped = [], 0.0
     if plan.view == "counts":
         limits, overflow = [COUNTS_ONLY], overflow_of(plan)
         if overflow is not None:
             # Honest reports that drop bits are like whole ones but for this probability.
             dropped = tally.reports * overflow.chance(float(plan.q))
-            if plan.messages > 1:
-                limits.append(IN_PIECES.format(messages=plan.messages))
     tests = families(plan, tally)
     traces = [(len(tests) * p + dropped, say) for family in tests for p, say in family(0)]
     traces.sort(key=lambda trace: trace[0])
@@ -221,7 +216,7 @@ def _set_bits(plan: Plan, seen: Counts, *, exactly: bool) -> Family:
 
 def _bits(plan: Plan, tally: Tally) -> Family:
     """Test for a bit that fewer reports show than flips would, or more than the truth could."""
-    q, pieces, reports, ones = float(plan.q), plan.messages, tally.reports, tally.by_bit
+    q, reports, ones = float(plan.q), tally.reports, tally.by_bit
 
     def sentence(i: int) -> str:
         few, place = i < plan.bits, i % plan.bits
@@ -232,7 +227,7 @@ def _bits(plan: Plan, tally: Tally) -> Family:
             f" {reports * (q if few else 1 - q):,.0f}."
         )
 
-    return _strongest(partial(_bit_p_values, ones, reports, q, pieces), sentence)
+    return _strongest(partial(_bit_p_values, ones, reports, q), sentence)
 
 
 def _cohorts(plan: Plan, tally: Tally) -> Family:
@@ -248,22 +243,21 @@ def _cohorts(plan: Plan, tally: Tally) -> Family:
             f" {cohort} set bit {place}; an honest crowd hardly ever does."
         )
 
-    return _strongest(partial(_bit_p_values, ones, reports, float(plan.q), 1), sentence)
+    return _strongest(partial(_bit_p_values, ones, reports, float(plan.q)), sentence)
 
 
-def _bit_p_values(ones: Counts, reports: Counts | int, q: float, pieces: int, fakes: int) -> Floats:
+def _bit_p_values(ones: Counts, reports: Counts | int, q: float, fakes: int) -> Floats:
     """Bound a count between Bin(n, q) and Bin(n, p): every report shows a bit with q or p."""
     honest = np.maximum(np.asarray(reports) - fakes, 0)
-    # Of f fakes all may lack the bit, or all may have it, each as often as it has pieces.
+    # Of f fakes all may lack the bit, or all may have it.
     few = np.where(ones >= honest, 1.0, at_most(ones, honest, q))
-    many = at_most(honest - (ones - fakes * pieces), honest, q)
+    many = at_most(honest - (ones - fakes), honest, q)
     return np.concatenate((few.ravel(), many.ravel()))
 
 
 def _totals(plan: Plan, tally: Tally) -> Family:
     """Test all bits of a question together: the counts of a choice must add up."""
     q, reports = float(plan.q), tally.reports
-    pieces = plan.max_weight
     parts = [
         (question.name, part, sum(tally.by_bit[place].tolist()))
         for question, place, part in plan.survey.parts
@@ -281,9 +275,9 @@ def _totals(plan: Plan, tally: Tally) -> Family:
         for name, part, ones in parts:
             domain = part.bits, part.min_set_bits, part.max_set_bits
             few, many = sum_p_values(ones, reports, *domain, q, fakes)
-            if pieces is not None:  # a fake sets at most `pieces` bits, any of them
-                more = fakes * (pieces - part.bits)
-                _, many = sum_p_values(ones - more, reports, *domain, q, fakes)
+            if plan.max_weight is not None:  # a fake sets no more bits, any of them
+                fewer = fakes * max(part.bits - plan.max_weight, 0)
+                _, many = sum_p_values(ones + fewer, reports, *domain, q, fakes)
             for p, low in ((few, True), (many, False)):
                 yield Trace(p * 2 * len(parts), partial(sentence, name, part, ones, low=low))
 
@@ -309,7 +303,8 @@ def _vectors(plan: Plan, tally: Tally) -> Family:
     names, q, reports = list(tally.by_vector), float(plan.q), tally.reports
     counts = np.array(list(tally.by_vector.values()), np.int64)
     packed = np.frombuffer(bytes.fromhex("".join(names)), np.uint8)
-    vectors = unpack(packed.reshape(-1, row_bytes(plan.bits)), plan.bits)
+    rows = packed.reshape(-1, row_bytes(plan.bits))
+    vectors = np.unpackbits(rows, axis=1, count=plan.bits, bitorder="little")
     rates = np.full(len(counts), 1 + 1e-9)
     for _, place, part in plan.survey.parts:
         ones = vectors[:, place].sum(axis=1, dtype=np.int64)

@@ -28,7 +28,7 @@ from shoal.analysis.joint import (
     marginal,
     plan_groups,
 )
-from shoal.errors import TallyError
+from shoal.errors import PrivacyRefusal, TallyError
 from shoal.protocol.plan import Plan, View
 from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_rows, row_bytes
 from shoal.support.checks import takes
@@ -283,6 +283,11 @@ class Tallying:
     ) -> None:
         """Count more rows: all, or none if one is invalid. Rows of weight 0 only take time."""
         check_rows(rows, self._plan.bits, error=TallyError)
+        if self._plan.noise is not None and not simulated:
+            raise PrivacyRefusal(
+                "the leader and the helper of this plan add noise to the counts, so its reports are"
+                " counted by them and nowhere else."
+            )
         window = self._checked_window(window)
         self._check_cohorts(rows, cohorts)
         if self.table.reports and len(rows) and simulated != self._simulated:

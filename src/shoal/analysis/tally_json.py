@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.analysis.count_table import count_set_bits, unpack
 from shoal.analysis.crowds import check_people, parse_crowds
 from shoal.analysis.joint import MAX_JOINT_BITS, Bits, Counts, checked_bits
 from shoal.analysis.tally import CohortCounts, Tally
@@ -46,7 +45,8 @@ def parse_tally(document: object, plan: Plan) -> Tally:
     if not isinstance(document["simulated"], bool):
         raise TallyError("simulated must be true or false.")
     reports = check_integer("reports", document["reports"], lowest=0, error=TallyError)
-    by_bit = _counts("by_bit", document["by_bit"], plan.bits, reports)
+    possible = plan.possible_counts(reports)
+    by_bit = _counts("by_bit", document["by_bit"], plan.bits, possible[1], possible[0])
     if plan.view == "counts":
         _refuse_links(document)
     by_set_bits = _parse_set_bits(document["by_set_bits"], plan, by_bit, reports)
@@ -120,9 +120,10 @@ def _check_agreement(read: Tally) -> None:
     counts = np.array(list(read.by_vector.values()), np.int64)
     if sum(counts.tolist()) != read.reports:
         raise TallyError("the counts by vector do not add up to the number of reports.")
+    vectors = np.unpackbits(rows, axis=1, count=read.bits, bitorder="little").astype(np.int64)
     by_set_bits = np.zeros(read.bits + 1, np.int64)
-    np.add.at(by_set_bits, count_set_bits(rows), counts)
-    same_bits = (counts @ unpack(rows, read.bits).astype(np.int64) == read.by_bit).all()
+    np.add.at(by_set_bits, vectors.sum(axis=1), counts)
+    same_bits = (counts @ vectors == read.by_bit).all()
     same_joint = all(
         (replace(read, joint={}).joint_counts(bits) == table).all()
         for bits, table in read.joint.items()
@@ -133,13 +134,14 @@ def _check_agreement(read: Tally) -> None:
         raise TallyError("the counts by vector are not of the same reports as the others.")
 
 
-def _counts(name: str, value: object, length: int, reports: int) -> Counts:
+def _counts(name: str, value: object, length: int, highest: int, lowest: int = 0) -> Counts:
     if not isinstance(value, list) or len(value) != length:
         raise TallyError(f"{name} must be a list of {length} counts.")
-    checked = [check_integer(f"a count {name}", v, lowest=0, error=TallyError) for v in value]
+    checked = [check_integer(f"a count {name}", v, lowest=lowest, error=TallyError) for v in value]
     counts = np.array(checked, np.int64)
-    if int(counts.max()) > min(reports, MAX_INTEGER):
-        raise TallyError(f"a count {name} is larger than the number of reports, {reports}.")
+    if int(counts.max()) > min(highest, MAX_INTEGER):
+        most = f"the number of reports{' and the noise' if lowest else ''}, {highest}"
+        raise TallyError(f"a count {name} is larger than {most}.")
     return counts
 
 

@@ -164,47 +164,30 @@ def _wrong_counts(
     share = alpha / 6
     runs, bits = flips[0].shape
     by_crowd = np.array([flips[0][0::2].sum(axis=0), flips[0][1::2].sum(axis=0)])
-    trials = np.array([[(runs + 1) // 2 * crowd], [runs // 2 * crowd]])
+    whole, trials = by_crowd.sum(axis=1), np.array([(runs + 1) // 2 * crowd, runs // 2 * crowd])
     pmf_of_flips = binomial_window(bits, q, np.inf).mass
     seen, chances = _eighths(flips[0], crowd, q)
     pairs = runs // 2
     same = (flips[0][: 2 * pairs : 2] == flips[0][1 : 2 * pairs : 2]).all(axis=1).sum()
     by_chance = float(np.sum(pmf(crowd, 0, q) ** 2)) ** bits
     reasons = [
-        *convicting(
-            "a crowd of all {} had bits flipped",
-            by_crowd.sum(axis=1),
-            trials[:, 0] * bits,
-            q,
-            share,
-            "bits",
-        ),
-        *convicting(
-            "a crowd of all {} had one bit flipped",
-            by_crowd,
-            np.broadcast_to(trials, by_crowd.shape),
-            q,
-            share,
-        ),
+        *convicting("a crowd of all {} had bits flipped", whole, trials * bits, q, share, "bits"),
+        *convicting("a crowd of all {} had one bit flipped", by_crowd, trials[:, None], q, share),
         *_outlier_reasons(flips[1], crowd, q, share),
     ]
     if sizes is not None:
-        every = np.full(bits + 1, runs * crowd)
-        reasons += convicting("{} bits were flipped", sizes, every, pmf_of_flips, share)
-    sentence, every = (
-        "counts fell into part {} of their distribution",
-        np.full(len(seen), runs * bits),
-    )
-    reasons += convicting(sentence, seen, every, chances, share, "counts")
-    sentence, once = "two runs released the same tally", np.array([int(same)])
-    reasons += convicting(sentence, once, np.array([pairs]), by_chance, share, "pairs")
+        reasons += convicting("{} bits were flipped", sizes, runs * crowd, pmf_of_flips, share)
+    sentence = "counts fell into part {} of their distribution"
+    reasons += convicting(sentence, seen, runs * bits, chances, share, "counts")
+    once = np.array([int(same)])
+    sentence = "two runs released the same tally"
+    reasons += convicting(sentence, once, pairs, by_chance, share, "pairs")
     return reasons
 
 
 def _eighths(
     flips: NDArray[np.int64], crowd: int, q: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Count how many counts fall into each eighth of their distribution, and the chance of each."""
     exact = pmf(crowd, 0, q)
     edges = np.unique(np.searchsorted(np.cumsum(exact), np.arange(1, _PARTS) / _PARTS))
     part_of = np.searchsorted(edges, np.arange(crowd + 1), side="left")

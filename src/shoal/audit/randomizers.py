@@ -179,7 +179,6 @@ class _Evidence:
         self.extreme_outputs: list[list[Vectors]] = [[], []]
 
     def call_twice(self, randomizer: Randomizer, originals: Vectors) -> list[str]:
-        """Randomize the same rows in two calls; return the faults of the calls themselves."""
         half = originals[: max(len(originals) // 2, 1)]
         noise: list[Vectors] = []
         for _ in range(2):
@@ -216,7 +215,7 @@ class _Evidence:
     def reasons(self, alpha: float) -> list[str]:
         """Return reasons for a conviction at false-alarm probability `alpha`, simplest first."""
         q, n, share = self.q, self.samples, alpha / 5
-        by_value = (self.trials.sum(axis=(0, 2)), self.flips.sum(axis=(0, 2)))
+        by_value = self.flips.sum(axis=(0, 2)), self.trials.sum(axis=(0, 2))
         first, second = np.triu_indices(self.paired, 1)
         both = self.together[first, second]
         names = [
@@ -226,32 +225,18 @@ class _Evidence:
             for before in (0, 1)
         ]
         pairs = [f"{j} and {k}" for j, k in zip(first, second, strict=True)]
-        tests: list[tuple[str, NDArray[np.int64], NDArray[np.int64], float, str, Any]] = [
-            ("bits that were {} were flipped", by_value[1], by_value[0], q, "bits", None),
-            ("bit {} was flipped", self.flips.ravel(), self.trials.ravel(), q, "reports", names),
-            ("bits {} were flipped together", both, np.full(both.shape, n), q**2, "reports", pairs),
-            (
-                "bit {} was flipped in two reports running",
-                self.in_both_rows,
-                np.full(self.bits, self.row_pairs),
-                q**2,
-                "reports",
-                None,
-            ),
-            (
-                "two calls made the same flip",
-                np.array([self.in_both_calls]),
-                np.array([self.call_pairs]),
-                q**2,
-                "bits",
-                None,
-            ),
-        ]
+        calls, twice = np.array([self.call_pairs]), np.array([self.in_both_calls])
+        running = np.full(self.bits, self.row_pairs)
         return [
-            reason
-            for sentence, counts, trials, rate, what, named in tests
-            for reason in convicting(sentence, counts, trials, rate, share, what, named)
-        ]
+            *convicting("bits that were {} were flipped", *by_value, q, share, "bits"),
+            *convicting("bit {} was flipped", self.flips, self.trials, q, share, names=names),
+            *convicting("bits {} were flipped together", both, n, q**2, share, names=pairs),
+            *convicting(
+                "bit {} was flipped in two reports running",
+                self.in_both_rows, running, q**2, share,
+            ),
+            *convicting("two calls made the same flip", twice, calls, q**2, share, "bits"),
+        ]  # fmt: skip
 
     def verdict(self, reasons: list[str], alpha: float, confidence: float) -> Verdict:
         values = p_values(
@@ -362,15 +347,20 @@ _MAX_REASONS = 3
 def convicting(
     sentence: str,
     counts: NDArray[np.int64],
-    trials: NDArray[np.int64],
+    trials: NDArray[np.int64] | int,
     rate: float | NDArray[np.float64],
     alpha: float,
     what: str = "reports",
     names: list[str] | None = None,
 ) -> Iterator[str]:
-    """Name the counts that are impossible at their rate, at `alpha` for all; worst first."""
-    values = p_values(counts, trials, rate)
-    rates = np.broadcast_to(rate, values.shape)
+    """Name the counts that are impossible at their rate, at `alpha` for all; worst first.
+
+    With `names` there is one for each count, and they are taken in their order.
+    """
+    trials, rates = np.broadcast_to(trials, counts.shape), np.broadcast_to(rate, counts.shape)
+    if names:
+        counts, trials, rates = counts.ravel(), trials.ravel(), rates.ravel()
+    values = p_values(counts, trials, rates)
     guilty = np.argwhere(values <= alpha / max(values.size, 1))
     worst = sorted(map(tuple, guilty), key=lambda index: float(values[index]))
     for index in worst[:_MAX_REASONS]:

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.batch.jobs import Journal, files_of, marks_of, processes_of, work_on
-from shoal.device.arrays.answer_files import ANSWER_SUFFIXES, read_answers
 from shoal.device.arrays.encode import check_format
-from shoal.device.arrays.report_files import VectorWriter
+from shoal.device.arrays.files import ANSWER_SUFFIXES, VectorWriter, read_answers
 from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
@@ -142,7 +141,6 @@ def _make(folder: Path, files: list[Path]) -> None:
 
 
 def _write(plan: Plan, table_format: TableFormat, whole_reports: bool, piece: _Piece) -> int:
-    """Randomize one file of answers under the hidden name; return how many reports it has."""
     with VectorWriter(piece.hidden, plan, whole_reports=whole_reports) as writer:
         for original in read_answers(plan.survey, piece.answers, table_format):
             writer.write(flip(plan, original))

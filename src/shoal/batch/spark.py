@@ -98,7 +98,6 @@ def tally(
 def _count(
     plan: Plan, counted: Counted, pieces: Sequence[Piece], batches: Iterator[Any]
 ) -> Iterator[Any]:
-    """Count the pieces whose numbers come, in a task."""
     mine = (pieces[number] for batch in batches for number in batch.column(0).to_pylist())
     with _result() as result:
         result["tally"] = json.dumps(count_pieces(plan, counted, mine))
@@ -132,7 +131,7 @@ def randomize(
         Write the reports of a plan with view counts, though each may be nearly the truth.
     """
     from shoal.device.arrays.encode import check_asked, check_format, table_columns
-    from shoal.device.arrays.report_files import VectorWriter
+    from shoal.device.arrays.files import VectorWriter
 
     folder, spark = _shared_path(folder), df.sparkSession
     VectorWriter(folder / "none.parquet", plan, whole_reports=whole_reports)  # may refuse the plan
@@ -158,11 +157,10 @@ def _write(
     attempts: str,
     batches: Iterator[Any],
 ) -> Iterator[Any]:
-    """Randomize the rows that come, in a task, to a file of this attempt alone."""
     from pyspark import TaskContext
 
     from shoal.batch.tables import randomize_batches
-    from shoal.device.arrays.report_files import VectorWriter
+    from shoal.device.arrays.files import VectorWriter
     from shoal.support.disk import Disk
 
     context = TaskContext.get()

@@ -55,7 +55,7 @@ def randomize_table(
     3
     """
     from shoal.device.arrays.encode import check_asked, check_format, table_columns
-    from shoal.device.arrays.report_files import column_of, file_rows, report_schema, warning_of
+    from shoal.device.arrays.files import column_of, file_rows, report_schema, warning_of
 
     if plan.view == "counts" and not whole_reports:
         raise PrivacyRefusal(
@@ -138,7 +138,6 @@ def _synthetic(plan: Plan, column: Any, simulated: bool) -> Synthetic:
 
 
 def _stream_of(table: Any) -> Any:
-    """Return a reader of the batches of a table, whatever library made it."""
     try:
         if isinstance(table, pa.RecordBatchReader):
             return table

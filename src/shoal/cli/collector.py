@@ -180,7 +180,6 @@ def revoke(admin: Any = _ADMIN, token_id: str = arg("TOKEN_ID")) -> out.Result:
 
 
 def _schemas() -> tuple[Schema, ...]:
-    """Return the tables of all services."""
     from shoal.server.aggregation.schema import AGGREGATOR
     from shoal.server.relay.schema import RELAY
     from shoal.server.storage.schema import COLLECTOR
@@ -259,7 +258,6 @@ def restore(
 
 
 def _restored(restoration: Restoration, more: dict[str, str], lines: list[str]) -> out.Result:
-    """Return what a restore did to each plan that accepted reports."""
     lines += [f"Plan {plan_id[:12]} has no window and is closed." for plan_id in restoration.closed]
     for plan_id, begins in restoration.waiting.items():
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(begins))

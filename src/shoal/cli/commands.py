@@ -75,16 +75,17 @@ GROUPS = {
 COMMANDS = {word: summary for group in GROUPS.values() for word, summary in group.items()}
 
 _MODULES = {
-    **dict.fromkeys(["serve", "analyzer", "relay", "leader", "helper", "collect"], "services"),
+    **dict.fromkeys(
+        ["serve", "parties", "analyzer", "relay", "leader", "helper", "collect"], "services"
+    ),
+    **dict.fromkeys(["survey", "compare", "dap-noise", "migrate"], "costs"),
     **dict.fromkeys(["decode", "discover"], "text"),
-    **dict.fromkeys(["experiment", "retention", "study"], "experiments"),
+    **dict.fromkeys(["paper", "search", "study", "capacity"], "evidence"),
+    **dict.fromkeys(["encode", "randomize", "tally"], "reports"),
+    **dict.fromkeys(["associate", "screen", "experiment", "retention"], "estimate"),
+    **dict.fromkeys(["preview", "site"], "publish"),
     "completion": "commands",
-    "dap-noise": "dap_noise",
-    "encode": "randomize",
     "ledger": "send",
-    "preview": "publish",
-    "screen": "estimate",
-    "site": "publish",
 }
 """The module of a command that has not its name."""
 

@@ -77,8 +77,6 @@ class _Query:
 
 @dataclass(frozen=True)
 class _Page:
-    """What goes with a whole survey."""
-
     output: cli.OutFile | None = opt(
         "Write a survey's page (.html), table (.csv, .md) or data (.json, .parquet, .arrow).",
         names="-o --output",
@@ -91,8 +89,6 @@ class _Page:
 
 @dataclass(frozen=True)
 class _Terms:
-    """What every release needs."""
-
     epsilon: str = opt("Epsilon spent by this release.", "E")
     neighbours: Literal["replace", "add-remove"] | None = opt(
         "Neighbouring tables: one row replaced, or one row added or removed.  [required]"

@@ -16,7 +16,7 @@ from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import opt
 from shoal.errors import InputError, require
-from shoal.protocol.plan import ONE_OPERATOR, Plan
+from shoal.protocol.plan import ONE_OPERATOR, Aggregators, Plan
 from shoal.protocol.survey import Choice, Flags, Survey
 from shoal.support.rounding import text_near, text_up
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.rule import Rule
 
     from shoal.lab.demo import Demonstration
-    from shoal.lab.parties_demo import SharedCrowd, TwoParties
+    from shoal.lab.parties_demo import PartiesCrowd
 
 SURVEY = Survey(
     "browser (a demonstration)",
@@ -47,9 +47,9 @@ def demo(
         "Write the report page to this file.", default=Path("shoal-demo.html")
     ),
     parties: bool = opt("Show several parties instead."),
-    deployment: Literal["relay", "leader"] = opt(
-        "With --parties: a relay and an analyzer, or a leader, a helper and an analyst (DAP).",
-        default="relay",
+    deployment: Literal["leader", "relay"] = opt(
+        "With --parties: a leader, a helper and an analyst (DAP), or a relay and an analyzer.",
+        default="leader",
     ),
     web: bool = opt("Open a page with the survey, and answer it yourself."),
     no_open: bool = opt("Open no browser."),
@@ -57,10 +57,10 @@ def demo(
     """Show the whole path in a minute, on this machine.
 
     A collector starts, simulated devices send their reports to it over HTTP, and the crowd's report
-    page is written. With --parties, reports are encrypted for an analyzer and sent to a relay, or
-    split into secret shares for a leader and a helper. With --web, you answer in the browser and
-    watch the others fill your crowd, until Ctrl-C. The seed decides who answers what; the flips are
-    random each time.
+    page is written. With --parties, reports are split into secret shares for a leader and a helper,
+    or with --deployment relay encrypted for an analyzer and sent to a relay. With --web, you answer
+    in the browser and watch the others fill your crowd, until Ctrl-C. The seed decides who answers
+    what; the flips are random each time.
     """
     from shoal.planning.plan import plan
 
@@ -68,8 +68,8 @@ def demo(
     if parties and web:
         raise InputError("--parties and --web are two demonstrations; name one of them.")
     if parties:
-        return (_parties if deployment == "relay" else _shares)(users, seed, as_json)
-    if deployment != "relay":
+        return _parties(deployment, users, seed, as_json)
+    if deployment != "leader":
         raise InputError("--deployment needs --parties.")
     made = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
     if not web:
@@ -227,125 +227,105 @@ def _estimate_rows(documents: Sequence[dict[str, Any]]) -> list[Sequence[Any]]:
     return rows
 
 
-def _parties(users: int, seed: int, as_json: bool) -> out.Result:
-    """Send the reports of simulated devices through a relay to an analyzer."""
-    from shoal.lab.parties_demo import demonstrate_parties
+_BEGIN = {
+    "relay": (
+        "1. Two parties",
+        "A relay and an analyzer start on this machine, as two processes, set up with shoal"
+        " parties setup --both ({mark}). In production, each of two organizations runs shoal"
+        " parties setup on its own machine. {users:,} devices flip their bits, encrypt each report"
+        " for the analyzer, and send it to the relay ...",
+    ),
+    "leader": (
+        "1. Three parties",
+        "A leader, a helper and an analyst start on this machine, as three processes, set up with"
+        " shoal parties setup --both --role leader ({mark}). In production, each runs on a machine"
+        " of an organization of its own. {users:,} devices flip their bits, split each report into"
+        " two random shares with a proof, encrypt one for the leader and one for the helper, and"
+        " send both to the leader ...",
+    ),
+}
+
+
+def _parties(deployment: str, users: int, seed: int, as_json: bool) -> out.Result:
+    """Send the reports of simulated devices through several parties."""
+    from shoal.lab.parties_demo import demonstrate_relay, demonstrate_shares
 
     if not as_json:
-        begin = (
-            "A relay and an analyzer start on this machine, as two processes, set up with shoal"
-            f" parties setup --both ({ONE_OPERATOR}). In production, each of two organizations runs"
-            f" shoal parties setup on its own machine. {users:,} devices flip their bits, cut each"
-            " report into single bits, encrypt each bit for the analyzer, and send them to the"
-            " relay ..."
-        )
-        out.show([_rule("1. Two parties"), begin])
+        heading, begin = _BEGIN[deployment]
+        out.show([_rule(heading), begin.format(mark=ONE_OPERATOR, users=users)])
     with out.progress("devices send", users) as advance:
-        shown = demonstrate_parties(SURVEY, users, seed=seed, progress=advance)
-    more = {"messages": shown.messages, "request_bytes": shown.request_bytes}
-    document = shown.estimates | {"plan": shown.plan.id} | more | {"before_complete": shown.early}
-    return out.Result(document, show_parties(shown))
+        demonstrate = demonstrate_shares if deployment == "leader" else demonstrate_relay
+        shown = demonstrate(SURVEY, users, seed=seed, progress=advance)
+    more = {"request_bytes": len(shown.request), "before_complete": shown.early}
+    return out.Result(shown.estimates | {"plan": shown.plan.id} | more, show_parties(shown))
 
 
-def show_parties(shown: TwoParties) -> out.Pieces:
+def show_parties(shown: PartiesCrowd) -> out.Pieces:
     from shoal.planning.certificate import certify, check_promise
 
-    plan, users = shown.plan, shown.plan.reports_needed
+    plan, users = shown.plan, f"{shown.plan.reports_needed:,}"
     label, row = next(iter(next(iter(shown.estimates["questions"].values())).items()))
-    body = shown.request[-plan.messages * 68 :][:_SHOWN_BYTES].hex(" ", 2)
+    estimated = f"from which {label} is estimated at {round(row['count']):,}"
+    bytes_each = f"{len(shown.request):,} bytes, all equally long"
+    ratios: tuple[int, ...]
+    rows: list[tuple[str, ...]]
+    if isinstance(plan.parties, Aggregators):
+        share = shown.request[-_SHOWN_BYTES:].hex(" ", 2)
+        names, ratios = ["the leader", "the helper", "the analyst"], (2, 3, 3, 3)
+        rows = [
+            ("who sent", f"the address of each of {users} devices", "the leader", "the leader"),
+            (
+                "received",
+                f"{users} uploads of {bytes_each}",
+                "the other share of each report, from the leader",
+                "two sums for the whole crowd",
+            ),
+            (
+                "can read",
+                f"one share, random bytes: {share} ...",
+                "one share, random bytes",
+                f"the counts of bits, {estimated}",
+            ),
+            ("whether a report is well-formed", "yes, by the proof", "yes, by the proof", "no"),
+            ("who gave which answer", "no", "no", "no"),
+        ]
+        asked, because = "analyst's console", "a batch has exactly one crowd, and is collected once"
+        holds = (
+            "With separate operators it holds against the analyst and either of leader and helper"
+            " together, as long as the other one is honest. Here one operator runs all and can put"
+            " every report together"
+        )
+    else:
+        body = shown.request[-_SHOWN_BYTES:].hex(" ", 2)
+        names, ratios = ["the relay", "the analyzer"], (2, 4, 4)
+        rows = [
+            ("who sent", f"the address of each of {users} devices", "the relay's address"),
+            (
+                "received",
+                f"{users} requests of {bytes_each}",
+                f"{users} shuffled reports, once the crowd was complete",
+            ),
+            ("can read", f"nothing: {body} ...", f"every report without its sender, {estimated}"),
+            ("who gave which answer", "no", "no"),
+        ]
+        asked, because = "analyzer", "the relay forwards a crowd or nothing"
+        holds = (
+            "With two operators it holds against the analyzer too, as long as the relay does not"
+            " tell it who sent which report. Here one operator runs both and sees each report"
+        )
     yield _rule("2. The view of each party")
-    rows = [
-        ("who sent", f"the address of each of {users:,} devices", "the relay's address"),
-        (
-            "received",
-            f"{users:,} requests of {shown.request_bytes:,} bytes, all equally long",
-            f"{shown.messages:,} shuffled messages of one bit or none, once the crowd was complete",
-        ),
-        (
-            "can read",
-            f"nothing: {body} ...",
-            f"the counts of bits, from which {label} is estimated at {round(row['count']):,}",
-        ),
-        ("who gave which answer", "no", "no"),
-        ("which bits are one person's", "no", "no"),
-    ]
-    views = out.table(["", "the relay", "the analyzer"], rows, left=3)
-    for column, ratio in zip(views.columns, (2, 4, 4), strict=True):
+    views = out.table(["", *names], rows, left=len(ratios))
+    for column, ratio in zip(views.columns, ratios, strict=True):
         column.ratio = ratio
     yield views
     yield (
-        f"With one report missing, the analyzer was asked for the estimates and answered"
-        f" {shown.early}: the relay forwards a crowd or nothing."
-    )
-    yield _rule("3. The crowd")
-    columns = ["", "truth", "estimate", "low", "high"]
-    yield out.table(columns, _estimate_rows([shown.estimates]))
-    yield (
-        f"\n{check_promise(plan).in_words}. With two operators it holds against the analyzer too,"
-        " as long as the relay does not tell it who sent which report. Here one operator runs both"
-        f" and sees each report: only the local epsilon of {text_up(plan.local_epsilon, 3)} holds."
-        f" A count is off by {text_near(certify(plan).sigma, 3)} people (one sigma)."
-    )
-
-
-def _shares(users: int, seed: int, as_json: bool) -> out.Result:
-    """Send shares of simulated devices' reports to a leader and a helper, and collect the sums."""
-    from shoal.lab.parties_demo import demonstrate_shares
-
-    if not as_json:
-        begin = (
-            "A leader, a helper and an analyst start on this machine, as three processes, set up"
-            f" with shoal parties setup --both --role leader ({ONE_OPERATOR}). In production, each"
-            f" runs on a machine of an organization of its own. {users:,} devices flip their bits,"
-            " split each report into two random shares with a proof, encrypt one for the leader"
-            " and one for the helper, and send both to the leader ..."
-        )
-        out.show([_rule("1. Three parties"), begin])
-    with out.progress("devices send", users) as advance:
-        shown = demonstrate_shares(SURVEY, users, seed=seed, progress=advance)
-    more = {"plan": shown.plan.id, "request_bytes": len(shown.request)}
-    document = shown.estimates | more | {"before_complete": shown.early}
-    return out.Result(document, show_shares(shown))
-
-
-def show_shares(shown: SharedCrowd) -> out.Pieces:
-    from shoal.planning.certificate import certify, check_promise
-
-    plan, users = shown.plan, shown.plan.reports_needed
-    label, row = next(iter(next(iter(shown.estimates["questions"].values())).items()))
-    share = shown.request[-_SHOWN_BYTES:].hex(" ", 2)
-    yield _rule("2. The view of each party")
-    rows = [
-        ("who sent", f"the address of each of {users:,} devices", "the leader", "the leader"),
-        (
-            "received",
-            f"{users:,} uploads of {len(shown.request):,} bytes, all equally long",
-            "the other share of each report, from the leader",
-            "two sums for the whole crowd",
-        ),
-        (
-            "can read",
-            f"one share, random bytes: {share} ...",
-            "one share, random bytes",
-            f"the counts of bits, from which {label} is estimated at {round(row['count']):,}",
-        ),
-        ("whether a report is well-formed", "yes, by the proof", "yes, by the proof", "no"),
-        ("who gave which answer", "no", "no", "no"),
-    ]
-    views = out.table(["", "the leader", "the helper", "the analyst"], rows, left=4)
-    for column, ratio in zip(views.columns, (2, 3, 3, 3), strict=True):
-        column.ratio = ratio
-    yield views
-    yield (
-        f"With one report missing, the analyst's console was asked for the estimates and answered"
-        f" {shown.early}: a batch has exactly one crowd, and is collected once."
+        f"With one report missing, the {asked} was asked for the estimates and answered"
+        f" {shown.early}: {because}."
     )
     yield _rule("3. The crowd")
     yield out.table(["", "truth", "estimate", "low", "high"], _estimate_rows([shown.estimates]))
     yield (
-        f"\n{check_promise(plan).in_words}. With separate operators it holds against the analyst"
-        " and either of leader and helper together, as long as the other one is honest. Here one"
-        " operator runs all and can put every report together: only the local epsilon of"
+        f"\n{check_promise(plan).in_words}. {holds}: only the local epsilon of"
         f" {text_up(plan.local_epsilon, 3)} holds. A count is off by"
         f" {text_near(certify(plan).sigma, 3)} people (one sigma)."
     )

@@ -1,9 +1,12 @@
-"""`shoal estimate` and `shoal screen`."""
+"""`shoal estimate`, `screen`, `associate`, `experiment` and `retention`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +14,11 @@ from shoal.analysis.crowds import in_crowds
 from shoal.analysis.tally import Tally
 from shoal.cli import options as cli
 from shoal.cli import output as out
-from shoal.cli.options import opt
+from shoal.cli.options import arg, opt
+from shoal.cli.reports import read_tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.support.rounding import text_near
+from shoal.support.rounding import text_down, text_near, text_up
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -197,3 +201,165 @@ def screen(
         share = document["smallest_share_of_fakes"]
         text.append(f"fakes            at least {share:.4%} of the reports")
     return out.Result(document, [*text, out.bullets(screening.findings)])
+
+
+@cli.command("shoal associate plan.json tally.json channel features=sync")
+def associate(
+    plan: Plan = cli.PLAN,
+    tally: Tally = cli.TALLY,
+    names: tuple[str, ...] = arg("QUESTION[=OPTION]..."),
+    level: float = cli.LEVEL,
+    target: cli.Target = cli.TARGET,
+) -> out.Result:
+    """Test whether two answers go together.
+
+    Questions that the survey crosses make a cross table, with shares of rows and columns; three or
+    more make one table for each answer to the first. Other answers must be counted jointly: see
+    `shoal tally --joint`. There, name a question with one answer, and all its options are used; of
+    other questions name one option.
+    """
+    from shoal.analysis.association import associate
+    from shoal.analysis.cross_tables import cross_named, cross_table
+
+    if len(names) != 2 or cross_named(plan.survey, names) is not None:
+        document = cross_table(plan, tally, *names, target=target).to_json(level)
+        return out.Result(document, _show_crossed(document))
+    document = associate(plan, tally, *names, target=target).to_json(level)
+    return out.Result(document, _show_joint(document))
+
+
+def _title(document: dict[str, Any], names: list[str], intervals: str) -> str:
+    about = f"{document['reports']:,} reports, {intervals}, for the {document['target']}"
+    return out.title(" and ".join(names), about, document["simulated"])
+
+
+def _show_crossed(document: dict[str, Any]) -> out.Pieces:
+    intervals = f"exact intervals at {document['level']:.4g}"
+    yield _title(document, document["questions"], intervals)
+    for one in _slices(document):
+        if one["given"]:
+            given = ", ".join(f"{name}: {value}" for name, value in one["given"].items())
+            yield f"\n[bold]{out.escape(given)}[/bold]"
+        yield out.IfItFits(_matrix(one))
+        yield _cells(one)
+        yield from _independence(one)
+
+
+def _show_joint(document: dict[str, Any]) -> out.Pieces:
+    """Yield the table of answers that were counted jointly, and the measures of a 2x2 table."""
+    names = [document["first"], document["second"]]
+    yield _title(document, names, f"normal intervals at {document['level']:.4g} (approximate)")
+    rows = []
+    for cell in document["table"]:
+        count, likely = (f"{cell[key]:,.0f}" for key in ("count", "constrained"))
+        ends = out.outward(cell["low"], cell["high"])
+        rows.append((cell["first"], cell["second"], count, *ends, likely))
+    yield out.table([*names, "count", "low", "high", "constrained"], rows, left=2)
+    yield from _independence(document)
+    for name in ("difference", "odds_ratio"):
+        if (measure := document[name]) is not None:
+            best = "unknown" if measure["value"] is None else text_near(measure["value"])
+            high = "up" if measure["high"] is None else f"to {text_up(measure['high'])}"
+            yield f"{name.replace('_', ' ')}: {best}, from {text_down(measure['low'])} {high}"
+
+
+def _independence(document: dict[str, Any]) -> out.Pieces:
+    test, sensitivity = document["independence"], document["sensitivity"]
+    yield (
+        f"independence: chi-square {text_near(test['statistic'])} with {test['degrees']} degrees of"
+        f" freedom, p = {text_near(test['p_value'], 3)} ({test['kind']})"
+    )
+    if test["kind"] == "rough":
+        yield "[yellow]some cell has fewer than 5 people and flips, so p may be too small[/yellow]"
+    if sensitivity is not None:
+        yield out.escape(sensitivity["in_words"])
+
+
+def _slices(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "slices" not in document:
+        yield document
+    for one in document.get("slices", ()):
+        yield from _slices(one)
+
+
+def _matrix(document: dict[str, Any]) -> Any:
+    totals = document["totals"]
+    counts = {(cell["first"], cell["second"]): cell["count"] for cell in document["table"]}
+    rows = []
+    for name, total in totals["first"].items():
+        numbers = [*(counts[name, column] for column in totals["second"]), total["value"]]
+        rows.append((name, *(f"{number:,.0f}" for number in numbers)))
+    rows.append(("total", *(f"{total['value']:,.0f}" for total in totals["second"].values()), ""))
+    matrix = out.table([document["first"], *totals["second"], "total"], rows)
+    matrix.columns[0].no_wrap = True
+    return matrix
+
+
+def _cells(document: dict[str, Any]) -> Any:
+    rows: list[tuple[str, ...]] = []
+    for first, cells in groupby(document["table"], key=itemgetter("first")):
+        rows.append((first,))
+        for cell in cells:
+            low, high = out.outward(cell["low"], cell["high"])
+            shares = (_percent(cell[name]) for name in ("row_share", "column_share"))
+            rows.append((f"  {cell['second']}", f"{cell['count']:,.0f} ({low}–{high})", *shares))
+    names = f"{document['first']}, {document['second']}"
+    return out.table([names, "people", "% of row", "% of column"], rows)
+
+
+def _percent(share: dict[str, Any]) -> str:
+    value, low, high = share["value"], share["low"], share["high"]
+    ends = f"({math.floor(1000 * low) / 10:.1f}–{math.ceil(1000 * high) / 10:.1f})"
+    return f"{'?' if value is None else f'{100 * value:.1f}'} {ends}"
+
+
+_TALLIES = arg("TALLY.json|REPORTS...")
+
+
+@cli.command("shoal experiment plan.json tally.json")
+def experiment(
+    plan: Plan = cli.PLAN,
+    tally_files: tuple[Path, ...] = _TALLIES,
+    arm: str | None = opt("The arm question, if the survey has several.", "NAME"),
+    level: float = cli.LEVEL,
+) -> out.Result:
+    """Compare the arms of an experiment with control.
+
+    Each outcome that the survey crosses with the arm has a share or a mean in every arm, and its
+    difference and ratio to control, for the population. Holm's p-values allow for all comparisons.
+    Several tallies are releases in their order: their confidence sequence may be looked at after
+    each. It is refused for plans in which devices report again and again.
+    """
+    from shoal.analysis.experiments import experiment, monitor
+
+    tallies = [read_tally(plan, file) for file in tally_files]
+    if len(tallies) == 1:
+        one = experiment(plan, tallies[0], arm, level=level)
+        return out.Result(one.to_json(), str(one))
+    several = monitor(plan, tallies, arm, level=level)
+    return out.Result(several.to_json(), str(several))
+
+
+@cli.command("shoal retention plan.json week1.json week2.json week3.json")
+def retention(
+    plan: Plan = cli.PLAN,
+    tally_files: tuple[Path, ...] = _TALLIES,
+    group: str | None = opt("Only people with this answer to a crossed question.", "Q=OPTION"),
+    level: float = cli.LEVEL,
+    target: cli.Target = cli.TARGET.but(default="population"),
+) -> out.Result:
+    """Show which part of the people who started is active later.
+
+    Give a tally for each window, in the order of time. All intervals of the curve hold together.
+    """
+    from shoal.analysis.retention import retention
+
+    named = None
+    if group is not None:
+        question, equals, option = group.partition("=")
+        if not equals:
+            raise InputError(f"--group takes a question and its answer as Q=OPTION, got {group!r}.")
+        named = question.strip(), option.strip()
+    tallies = [read_tally(plan, file) for file in tally_files]
+    curve = retention(plan, tallies, group=named, level=level, target=target)
+    return out.Result(curve.to_json(), str(curve))

@@ -222,7 +222,6 @@ def _setting_options(table: type[ServiceSettings] | None) -> Iterator[click.Opti
 
 
 def _declared(function: Callable[..., Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name, the type and the declaration of each parameter."""
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in signature(function).parameters.items():
         declaration = parameter.default
@@ -292,8 +291,6 @@ def _type(kind: Any) -> Any:
 
 
 class _Choice(click.Choice[str]):
-    """A choice whose error names the closest value."""
-
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         return super().get_invalid_choice_message(value, ctx) + did_you_mean(value, self.choices)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -207,8 +206,13 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
 
 
 @contextmanager
-def progress_to(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function to call with all the work done so far, and the total if it is known."""
+def progress_to(
+    what: str, *, counted: bool = True
+) -> Iterator[Callable[[int, int | None], object]]:
+    """Yield a function to call with all the work done so far, and the total if it is known.
+
+    On a terminal the progress is shown after a second, and erased at the end.
+    """
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -219,46 +223,29 @@ def progress_to(what: str) -> Iterator[Callable[[int, int | None], None]]:
         def render(self, task: Any) -> Text:
             return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
-    description, completed = TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}")
-    columns = (description, BarColumn(), completed, Rate(), TimeRemainingColumn())
-    bar = Progress(*columns, console=printer(stderr=True), transient=True)
-    task = bar.add_task(what, total=None)
-    began = time.monotonic()
-
-    def reached(done: int, total: int | None) -> None:
-        bar.update(task, completed=done, total=total)
-        if not bar.live.is_started and time.monotonic() - began > _DELAY:
-            bar.start()
-
+    bar = ("{task.description}", BarColumn(), TextColumn("{task.completed:,.0f}"), Rate())
+    time_taken = "{task.description} ... {task.elapsed:.0f} s"
+    line = Progress(
+        *((*bar, TimeRemainingColumn()) if counted else (time_taken,)),
+        console=printer(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    task = line.add_task(what, total=None)
+    timer = Timer(_DELAY, line.start)
+    timer.daemon = True
+    timer.start()
     try:
-        yield reached
+        yield lambda done, total: line.update(task, completed=done, total=total)
     finally:
-        bar.stop()
+        timer.cancel()
+        timer.join()  # a line that is just being started is erased too
+        line.stop()
 
 
 @contextmanager
 def waiting(what: str = COMPUTING) -> Iterator[None]:
     """Show on a terminal what is computed and for how long, after a second; erase it at the end."""
-    if not sys.stderr.isatty():
+    with progress_to(what, counted=False):
         yield
-        return
-    from rich.progress import Progress, TextColumn
-
-    line = Progress(
-        TextColumn("{task.description} ... {task.elapsed:.0f} s"),
-        console=printer(stderr=True),
-        transient=True,
-        refresh_per_second=2,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    line.add_task(what, total=None)
-    timer = Timer(_DELAY, line.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # a line that is just being started is erased too
-        line.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import check_promise
 from shoal.planning.plan import honest_crowd
 from shoal.planning.plan import plan as make_plan
+from shoal.planning.share_noise import NO_FLIPS
 from shoal.protocol.plan import EXPERIMENTAL, Aggregators, Plan
 from shoal.protocol.public_party import ROLES, PublicParty, read_party
 from shoal.protocol.survey import Survey
@@ -55,6 +56,10 @@ class _PlannedPromise:
     honest_fraction: str | None = opt(
         "The part of each crowd that is honest, such as 0.9.", "PART", "--honest"
     )
+    noise: Literal["flips", "aggregators", "laplace", "gaussian"] = opt(
+        "With a leader: flips of devices, or noise of both aggregators, the better or this kind.",
+        default="flips",
+    )
     accept_weak_promise: bool = cli.ACCEPT_WEAK_PROMISE
 
 
@@ -68,7 +73,7 @@ def _rows(
     """Count the rows of a table as `shoal randomize` would read them."""
     if crowd_of is None:
         return None
-    from shoal.device.arrays.answer_files import read_answers
+    from shoal.device.arrays.files import read_answers
     from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
     declared = DEFAULT_FORMAT
@@ -87,9 +92,6 @@ class _Parties:
     relay: str | None = opt("Public file or origin of the relay: it sees who sends.", "FILE_OR_URL")
     analyzer: str | None = opt(
         "Public file or origin of the analyzer: it sees the reports.", "FILE_OR_URL"
-    )
-    messages: int | None = opt(
-        "With --view counts: messages of one report.  [default: as few as will do]", "W"
     )
     leader: str | None = opt(
         "Public file or origin of the leader of DAP (experimental).", "FILE_OR_URL"
@@ -182,7 +184,9 @@ def plan(
     bit. That needs far less noise, but no observer may see a single report.
 
     With --relay and --analyzer two parties share the work: neither sees who sent which report. With
-    --leader and --helper each sees one share of a report, and nobody a report (DAP).
+    --leader, --helper and --view counts each sees one share of a report, and nobody a report (DAP).
+    With --noise aggregators these two add the noise. It is often less, but together they could see
+    true answers.
 
     With --within the crowd is computed: as many people as it takes to know every share that well,
     in the chosen view. The number for the other view is printed beside it.
@@ -199,6 +203,8 @@ def plan(
     given = (rows, promise.crowd_size, within, detect)
     if sum(one is not None for one in given) > 1 and (rows is not None or detect is not None):
         raise InputError("give one of --crowd, --crowd-of, --within and --detect.")
+    if promise.noise != "flips" and (within, detect) != (None, None):
+        raise InputError("--within and --detect plan for flips; give --crowd with this --noise.")
     if rows is not None:
         arguments = {**arguments, "crowd_size": honest_crowd(rows, promise.honest_fraction)}
     if within is not None:
@@ -399,11 +405,10 @@ def _document(
         "warnings": [*plan.warnings, *_below_minimum(plan, min_crowd)],
     }
     if isinstance(plan.parties, Aggregators):
-        from shoal.planning.dap_noise import aggregator_noise
+        from shoal.planning.share_noise import both_kinds
 
-        differing, delta = plan.survey.differing_bits, float(promise.delta or 0)
-        instead = aggregator_noise(differing, 1, float(promise.epsilon), delta)
-        document["aggregator_noise"] = [asdict(one) for one in instead]
+        kinds = both_kinds(plan)
+        document["noise"] = None if kinds is None else kinds.to_json()
     if plan.memory is not None:
         document["memory"] = {"q1": float(plan.memory.q1), "q2": float(plan.memory.q2)}
         document["statements"] = [one.to_json() for one in guarantees]
@@ -460,7 +465,8 @@ def _show(plan: Plan, document: dict[str, Any], output: Path | None) -> out.Piec
 
 
 def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
-    facts: list[tuple[str, object]] = [("flip probability", plan.q)]
+    flips = plan.q if plan.q != NO_FLIPS else f"{plan.q}, the smallest: no flips in effect"
+    facts: list[tuple[str, object]] = [("flip probability", flips)]
     if plan.memory is not None:
         facts += [("  permanent", plan.memory.q1), ("  fresh on top", plan.memory.q2)]
     facts.append(("promise", check_promise(plan).in_words))
@@ -472,7 +478,7 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
         facts += plan.parties.origins.items()
         if "device_key" in document:
             facts.append(("key for devices", document["device_key"]))
-        facts.append(_limit(plan))
+        facts += _limit(plan)
     if plan.window is not None:
         facts.append(("window", f"{plan.window} seconds; a crowd must fill within one"))
     if plan.crowd_size is None:
@@ -491,11 +497,8 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     warning = single_report(plan.local_epsilon, float(plan.q))
     if warning is not None:
         facts.append(("", warning))
-    if instead := document.get("aggregator_noise"):
-        best = min(instead, key=lambda one: float(one["sigma_if_one_adds"]))
-        one, both = (text_near(best[f"sigma_if_{who}"], 3) for who in ("one_adds", "both_add"))
-        words = f"{best['distribution']} of each aggregator: sigma {one}, both {both}"
-        facts.append(("or without flips", words))
+    if document.get("noise"):
+        facts += _noises(plan, document["noise"])
     if (other := document["other_view"]) is not None:
         words = other["reason"]
         if words is None:
@@ -505,16 +508,54 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
     return facts
 
 
-def _limit(plan: Plan) -> tuple[str, str]:
+def _noises(plan: Plan, kinds: dict[str, Any]) -> list[tuple[str, str]]:
+    """Compare flips of devices with noise of aggregators: sigmas, and against whom each holds."""
+    flips, added = kinds["flips"], kinds["aggregators"]
+    one, both = (text_near(added[f"sigma_if_{who}"], 3) for who in ("one_adds", "both_add"))
+    by_both = [
+        f"both aggregators add discrete {added['kind'].capitalize()} noise,"
+        f" scale {text_up(float(added['scale']))}:",
+        f"sigma {one} each, {both} together; holds against a malicious",
+        "aggregator, if the other adds its noise;",
+        f"leader + helper: {_left_over(plan)}",
+    ]
+    by_flips = ["devices flip: no flip probability keeps this promise"]
+    if flips is not None:
+        by_flips = [
+            f"devices flip: sigma {text_near(flips['sigma'], 3)}; holds against one aggregator"
+            " that",
+            f"forges and drops nothing, with {plan.crowd_size:,} honest people;",
+            f"leader + helper: local epsilon {text_up(flips['local_epsilon'])}",
+        ]
+    used, other = (by_flips, by_both) if plan.noise is None else (by_both, by_flips)
+    option = "aggregators" if plan.noise is None else "flips"
+    return [
+        ("noise", used[0]),
+        *(("", f"{'':17}{line}") for line in used[1:]),
+        ("", f"with --noise {option} instead:"),
+        *(("", f"{'':17}{line}") for line in other),
+    ]
+
+
+def _left_over(plan: Plan) -> str:
+    if plan.noise is None or plan.q == NO_FLIPS:
+        return "true answers"
+    return f"epsilon {text_up(plan.local_epsilon)}"
+
+
+def _limit(plan: Plan) -> list[tuple[str, str]]:
     from shoal.planning.bounds import overflow_of
 
     overflow = overflow_of(plan)
     if overflow is None:
-        return "messages", "1, a whole report"
+        return []
     assert plan.crowd_size is not None
-    price = overflow.price(plan.crowd_size, float(plan.q), float(plan.promise.epsilon))
+    relied_on, epsilon = plan.crowd_size, float(plan.promise.epsilon)
+    if plan.noise is not None:
+        relied_on, epsilon = 1, 0.0
+    price = overflow.price(relied_on, float(plan.q), epsilon)
     cost = f"dropped bits cost {text_up(price, 2)} of delta" if price else "every bit fits"
-    return overflow.name, f"{overflow.max_weight} for {plan.bits} bits; {cost}"
+    return [("max_weight", f"{overflow.max_weight} for {plan.bits} bits; {cost}")]
 
 
 def _detectable(plan: Plan) -> list[tuple[str, object]]:

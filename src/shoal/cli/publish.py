@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.cli import options as cli
 from shoal.cli import output as out
 from shoal.cli.options import arg, opt
-from shoal.cli.tally import read_tally
+from shoal.cli.reports import read_tally
 from shoal.errors import InputError, TallyError
 from shoal.protocol.plan import Plan
 from shoal.support.files import kind_of, read_json
@@ -40,7 +40,8 @@ class _Crowds:
     def releases(self, **wanted: Any) -> list[SiteRelease]:
         """Return a release of each tally, with the name of its crowd or its file."""
         from shoal.analysis.text.decode import decode, read_candidates
-        from shoal.reports.site import SiteRelease, slug
+        from shoal.reports.formatting import slug
+        from shoal.reports.site import SiteRelease
 
         plan = Plan.read(self.plan_file)
         found: dict[str, SiteRelease] = {}
@@ -199,7 +200,6 @@ def _today() -> str:
 
 
 def _of_files(files: tuple[Path, ...]) -> Iterator[SiteRelease]:
-    """Yield the releases of tallies in files, each with its plan in another."""
     from shoal.analysis.tally import Tally
     from shoal.reports.site import SiteRelease, check_crowds
 
@@ -218,7 +218,6 @@ def _of_files(files: tuple[Path, ...]) -> Iterator[SiteRelease]:
 
 
 def _of_collector(console: ConsoleClient) -> Iterator[SiteRelease]:
-    """Yield the releases of the public plans of a collector or an analyzer."""
     from shoal.analysis.tally_json import parse_file
     from shoal.reports.site import SiteRelease
 

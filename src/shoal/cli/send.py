@@ -33,8 +33,6 @@ MAX_DELAY = 3600.0
 
 @dataclass(frozen=True)
 class _Sender:
-    """The device's files, and how it reaches the collector."""
-
     folder: cli.InFolder = opt("Folder of reports to be sent.", names="--outbox")
     ledger_file: Path | None = opt("Add the report to this ledger.", names="--ledger")
     memory_file: Path | None = opt("File of this device's permanent flips.", names="--memory")
@@ -92,7 +90,6 @@ class _Sender:
 
     @cached_property
     def _memory(self) -> DeviceMemory | None:
-        """Return the device's memory, with the key from a file or from the environment."""
         if self.memory_file is None:
             return None
         from shoal.device.memory import DeviceMemory, key_from_text, read_key
@@ -104,7 +101,6 @@ class _Sender:
         return DeviceMemory(self.memory_file, key_from_text(os.environ[KEY_VARIABLE], KEY_VARIABLE))
 
     def again(self, url: str) -> str:
-        """Return the command that sends what is still in the outbox."""
         words = ["shoal", "send", "--outbox", str(self.folder), "--to", url]
         words += [] if self.key is None else ["--key", self.key]
         relay = self.oblivious_relay

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from shoal.cli import options as cli
 from shoal.cli import output as out
@@ -14,13 +13,7 @@ from shoal.cli.options import opt
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.support.checks import decimal_text
-from shoal.support.rounding import text_near
 from shoal.support.table_format import TableFormat
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-_KINDS = ("exact", "normal", "simultaneous", "chebyshev")
 
 
 @dataclass(frozen=True)
@@ -38,13 +31,12 @@ class _People:
     def read(self, plan: Plan) -> dict[str, Any]:
         people: dict[str, Any] = {"users": self.users, "answers": None, "seed": self.seed}
         if self.answers is not None:
-            from shoal.device.arrays.answer_files import read_answers
+            from shoal.device.arrays.files import read_answers
 
             people["answers"] = read_answers(plan.survey, self.answers, self.table_format)
         return people
 
     def weights(self) -> dict[str, float] | None:
-        """Read texts and how likely each is."""
         if self.texts is None:
             return None
         from shoal.analysis.text.decode import read_candidates
@@ -158,7 +150,7 @@ def _shares(name: str, text: str) -> float | dict[str, float]:
 def _simulate_windows(
     plan: Plan, people: _People, over: _Windows, level: float, target: Any, output: Path | None
 ) -> out.Result:
-    from shoal.lab.windows import simulate_windows
+    from shoal.lab.simulation import simulate_windows
 
     if people.users is None:
         raise InputError("say with --users how many people start in each window.")
@@ -223,8 +215,8 @@ def _study(
         )
     if wanted.plot is not None:
         result.save_plot(wanted.plot)
-    document, written = result.to_json(), out.written(wanted.plot, "\nwritten to")
-    return out.Result(document, chain(_show_study(document, plan.survey.name), written))
+    written = out.written(wanted.plot, "\nwritten to")
+    return out.Result(result.to_json(), chain([out.Plain(str(result))], written))
 
 
 def _grid(vary: str | None) -> Any:
@@ -240,56 +232,3 @@ def _grid(vary: str | None) -> Any:
             raise InputError(f"users must be whole numbers, got {vary[:80]!r}.")
         grid = [int(value) for value in grid]
     return {name: grid}
-
-
-def _show_study(document: dict[str, Any], name: str) -> out.Pieces:
-    """Yield two tables for each point: errors beside theory, and coverage of the intervals."""
-    yield out.title(
-        name,
-        f"{document['repetitions']:,} repetitions through the {document['through']}, intervals at"
-        f" {text_near(document['level'])}, for the crowd; seed {document['seed']}",
-        simulated=True,
-    )
-    for point in document["points"]:
-        promise = point["promise"]
-        title = f"{point['users']:,} people, q = {text_near(point['q'], 5)}"
-        if document["vary"] == "epsilon":
-            title += f", {promise['kind']} at epsilon {promise['epsilon']}"
-        yield ""
-        yield _table(title, point, ("truth", "bias", "sigma", "theory", "ratio"), _errors)
-        yield ""
-        coverage = "coverage of the truth in %, in brackets as computed"
-        yield _table(coverage, point, _KINDS, _coverages)
-        for question, together in point["together"].items():
-            yield (
-                f"all of {out.escape(question)} held by simultaneous intervals:"
-                f" {together['measured']:.2%}, computed {together['expected']:.2%}"
-            )
-
-
-def _table(
-    title: str,
-    point: dict[str, Any],
-    columns: Sequence[str],
-    cells: Callable[[dict[str, Any]], list[str]],
-) -> Table:
-    rows: list[Sequence[Any]] = []
-    for question, options in point["questions"].items():
-        rows.append((out.bold(question),))
-        rows += [(label, *cells(row)) for label, row in options.items()]
-    return out.table(["", *columns], rows, title=title)
-
-
-def _errors(row: dict[str, Any]) -> list[str]:
-    return [
-        f"{row['truth']:,}",
-        f"{row['bias']:,.2f}±{row['bias_error']:.2f}",
-        f"{row['sigma']:,.1f}",
-        f"{row['sigma_theory']:,.1f}",
-        f"{row['sigma_ratio']:.4f}",
-    ]
-
-
-def _coverages(row: dict[str, Any]) -> list[str]:
-    both = [row["coverage"][kind] for kind in _KINDS]
-    return [f"{100 * one['measured']:.2f} ({100 * one['expected']:.2f})" for one in both]

@@ -25,7 +25,6 @@ from shoal.protocol.survey import Date, Number, Question, Text
 from shoal.support.checks import is_loopback
 
 if TYPE_CHECKING:
-    from shoal.device.telemetry.log import LoggedRequest
     from shoal.reports.telemetry import TelemetryFacts, WorkedExample
 
 _SEED, _WINDOW = 2017, 2900
@@ -39,8 +38,6 @@ def telemetry() -> None:
 
 @dataclass(frozen=True)
 class _Source:
-    """The telemetry of a tool: an object in its code, or a plan and the rest as options."""
-
     source: str = arg("MODULE:NAME | PLAN.json")
     tool: str | None = opt("With a plan: name of the tool.  [default: the survey's]", "NAME")
     to: str | None = opt("With a plan: address of the collector.", "URL")
@@ -52,7 +49,6 @@ class _Source:
         return not self.source.endswith(".json")
 
     def load(self) -> Telemetry:
-        """Return the object that the tool's code makes, or one like it."""
         if self.is_code:
             if any(one is not None for one in (self.tool, self.to, self.limit, self.why)):
                 raise InputError("--tool, --to, --limit and --why go with a plan, not with code.")
@@ -96,64 +92,13 @@ def try_(
     passes, and the report is sent. Nothing leaves this machine, and nothing is kept.
     """
     require("starlette", "httptools", purpose="a collector")
-    trial = _try(source.load(), answers)
-    document = {
-        "tool": trial.tool,
-        "plan": trial.plan.id,
-        "recorded": trial.recorded,
-        "requests": [request.to_json() for request in trial.requests],
-        "again": trial.again,
-        "problem": trial.problem,
-    }
-    return out.Result(document, trial.pieces())
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """One person's telemetry, from consent to the collector's response.
-
-    `again` is how many requests the tool's next run in the same window made.
-    """
-
-    tool: str
-    plan: Plan
-    prompt: str
-    recorded: dict[str, Any]
-    requests: list[LoggedRequest]
-    shown: str
-    status: str
-    again: int
-    problem: str | None
-
-    def pieces(self) -> out.Pieces:
-        from shoal.support.results import wrapped
-
-        yield out.bold("1. Consent: the person is asked once, and says yes")
-        yield out.Plain(wrapped(self.prompt, out.printer().width))
-        yield out.bold("\n2. Record: what the tool noted in a window; it stays on the device")
-        for name, value in self.recorded.items():
-            yield out.Plain(f"  {name}: {value}")
-        made = "The window is over: one report is made, and sent"
-        if self.plan.survey.about_past:
-            made = "One report is made, and sent"
-        yield out.bold(f"\n3. {made}")
-        yield out.Plain(self.shown)
-        yield out.bold("\n4. Afterwards")
-        more = f"{self.again} requests" if self.again else "nothing"
-        yield f"The tool's next run in the same window sent {more}."
-        yield self.status
-        if self.problem is not None:
-            yield out.Plain(f"telemetry.problem: {self.problem}")
-
-
-def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
-    """Send one report of a tool's telemetry to a collector that exists for this only."""
     from shoal.device.telemetry import commands
     from shoal.device.telemetry.consent import Consent
-    from shoal.lab.demo import running_collector
-    from shoal.lab.services import scratch_folder
+    from shoal.lab.demo import running_collector, scratch_folder
     from shoal.lab.tool_users import ToolUser
+    from shoal.support.results import wrapped
 
+    subject = source.load()
     plan = Terms.read(subject.agreement()).plan
     if plan.parties is not None:
         needed = " and the ".join(plan.parties.origins)
@@ -166,15 +111,37 @@ def _try(subject: Telemetry, answers: tuple[str, ...]) -> _Trial:
         prompt = f"{consent.text()}\n\n{consent.details()}"
         user.use(recorded)
         sent = user.requests()
-        user.send()
+        user.send()  # the tool's next run in the same window
         last = user.run()
         again = len(user.requests()) - len(sent)
         if not sent:
             raise ShoalError(f"nothing was sent: {last.problem or first.problem}")
         shown = commands.show(last)
         (status,) = (one for one in commands.status(last).splitlines() if "Reports: " in one)
-        tool, problem = subject.tool, last.problem
-        return _Trial(tool, plan, prompt, recorded, sent, shown, status, again, problem)
+        problem = last.problem
+    more = f"{again} requests" if again else "nothing"
+    made = "The window is over: one report is made, and sent"
+    pieces: list[Any] = [
+        out.bold("1. Consent: the person is asked once, and says yes"),
+        out.Plain(wrapped(prompt, out.printer().width)),
+        out.bold("\n2. Record: what the tool noted in a window; it stays on the device"),
+        *(out.Plain(f"  {name}: {value}") for name, value in recorded.items()),
+        out.bold(f"\n3. {'One report is made, and sent' if plan.survey.about_past else made}"),
+        out.Plain(shown),
+        out.bold("\n4. Afterwards"),
+        f"The tool's next run in the same window sent {more}.",
+        status,
+        *([] if problem is None else [out.Plain(f"telemetry.problem: {problem}")]),
+    ]
+    document = {
+        "tool": subject.tool,
+        "plan": plan.id,
+        "recorded": recorded,
+        "requests": [request.to_json() for request in sent],
+        "again": again,
+        "problem": problem,
+    }
+    return out.Result(document, pieces)
 
 
 def _given(plan: Plan, answers: tuple[str, ...]) -> dict[str, Any]:
@@ -284,12 +251,12 @@ def _facts(subject: Telemetry) -> TelemetryFacts:
     """Collect what the documents say: the device's own sentences, and a worked example."""
     from shoal.device.telemetry.describe import (
         asked_in_words,
+        english,
         odds_factor,
         often,
         revealed_in_words,
     )
-    from shoal.device.telemetry.environment import switch_name
-    from shoal.device.telemetry.words import english
+    from shoal.device.telemetry.state import switch_name
     from shoal.reports.telemetry import TelemetryFacts
 
     terms = Terms.read(subject.agreement())
@@ -312,7 +279,6 @@ def _facts(subject: Telemetry) -> TelemetryFacts:
 
 
 def _worked_example(plan: Plan) -> WorkedExample:
-    """Return the report of a made-up answer, the same each time."""
     from shoal.device.arrays.simulation_bits import SimulationBits
     from shoal.device.encode import encode
     from shoal.device.randomize import flip
@@ -369,7 +335,6 @@ def _in_code(source: str, subject: Telemetry) -> Iterator[str]:
 
 
 def _calls(module: str, name: str) -> Iterator[tuple[Path, ast.Call]]:
-    """Yield the calls of `record` and `count` of an object, in the module's whole package."""
     top = sys.modules[module.partition(".")[0]]
     folders = map(Path, getattr(top, "__path__", ()))
     files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]

@@ -112,7 +112,6 @@ def _propose(fdr: float, given: _Proposal) -> out.Result:
 
 
 def _show_texts(document: dict[str, Any], top: int) -> out.Pieces:
-    """Yield the texts that were found, and the reports that they do not explain."""
     candidates, reports = document["candidates"], document["reports"]
     found = [row for row in candidates if row["found"]]
     yield out.title(

@@ -66,8 +66,8 @@ from shoal.curator.noise import (
     gaussian_scale,
     mechanism,
 )
-from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.encode import TableEncoder
+from shoal.device.arrays.files import read_answers
 from shoal.device.arrays.randomize import Original
 from shoal.errors import InputError
 from shoal.protocol.questions import AskedQuestion, CrossSide, Flags, Number, Text

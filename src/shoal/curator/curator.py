@@ -86,19 +86,11 @@ class Curator:
     ) -> None:
         self._data = data if isinstance(data, (Path, str)) else table_in_memory(data)
         self._format = table_format
-        self._budget = budget
-        self._neighbours = check_neighbours(neighbours)
-        check_public_rows(self._neighbours, table_format)
-
-    @property
-    def budget(self) -> Budget | None:
+        self.budget = budget
         """The budget that every release draws from."""
-        return self._budget
-
-    @property
-    def neighbours(self) -> Neighbours:
+        self.neighbours = check_neighbours(neighbours)
         """Which tables count as neighbours."""
-        return self._neighbours
+        check_public_rows(self.neighbours, table_format)
 
     def count(self, where: Predicate | str | None = None, *, epsilon: object) -> Release:
         """Release how many rows satisfy a predicate, with whole-number noise.
@@ -133,7 +125,7 @@ class Curator:
         remedy = (
             "the count of the chosen rows and the count of all rows, each with a share of epsilon,"
         )
-        check_public_size("fraction", self._neighbours, remedy)
+        check_public_size("fraction", self.neighbours, remedy)
         marks, words = self._marks(where)
         check_some_rows("fraction", len(marks))
         return _quotient(self._count("fraction", marks, words, epsilon), len(marks))
@@ -191,7 +183,7 @@ class Curator:
         """
         epsilon = check_epsilon(epsilon)
         remedy = "the sum and the count, each with a share of epsilon,"
-        check_public_size("mean", self._neighbours, remedy)
+        check_public_size("mean", self.neighbours, remedy)
         release = self._sum("mean", column, bounds, epsilon, clamp, whole)
         assert release.rows is not None
         return _quotient(release, release.rows)
@@ -231,7 +223,7 @@ class Curator:
                 " an other cell."
             )
         cells = [counts[cell] for cell in categories] + ([undeclared] if other else [])
-        about = f"histogram of {column}", cells, histogram_sensitivity(self._neighbours)
+        about = f"histogram of {column}", cells, histogram_sensitivity(self.neighbours)
         return self._release(
             "histogram", *about, epsilon, whole=True, rows=len(texts), labels=labels
         )
@@ -285,17 +277,17 @@ class Curator:
 
     def _count(self, query: Query, marks: Any, words: str, epsilon: str) -> Release:
         what, chosen = f"{query} of rows with {words}", [int(marks.sum())]
-        sensitivity = count_sensitivity(self._neighbours)
+        sensitivity = count_sensitivity(self.neighbours)
         rows = len(marks)
         return self._release(query, what, chosen, sensitivity, epsilon, whole=True, rows=rows)
 
     def _count_all(self, epsilon: str) -> Release:
         rows, what = read_columns(self._data, [], self._format).rows, "count of all rows"
-        sensitivity = count_sensitivity(self._neighbours, all_rows=True)
+        sensitivity = count_sensitivity(self.neighbours, all_rows=True)
         if sensitivity:
             return self._release("count", what, [rows], sensitivity, epsilon, whole=True, rows=rows)
         public = (sensitivity, 0.0, Fraction(1), 0.0, rows)
-        return Release("count", what, (rows,), None, epsilon, self._neighbours, *public)
+        return Release("count", what, (rows,), None, epsilon, self.neighbours, *public)
 
     def _sum(
         self, query: Query, column: str, bounds: Any, epsilon: str, clamp: bool, whole: bool
@@ -305,7 +297,7 @@ class Curator:
         if query == "mean":
             check_some_rows(query, len(values))
         numbers = checked_numbers(values, low, high, clamp, whole)
-        sensitivity = sum_sensitivity(self._neighbours, Fraction(low), Fraction(high))
+        sensitivity = sum_sensitivity(self.neighbours, Fraction(low), Fraction(high))
         rows, what = len(numbers), f"{query} of {column}"
         if whole:
             total = int(numbers.astype(np.int64).sum())
@@ -314,7 +306,7 @@ class Curator:
             )
         else:
             # Under replace the lowest sum is public; what is above it needs fewer digits.
-            floor = rows * Fraction(low) if self._neighbours == "replace" else Fraction(0)
+            floor = rows * Fraction(low) if self.neighbours == "replace" else Fraction(0)
             step = lattice_step(sensitivity)
             above = on_lattice(exact_sum(numbers) - floor, step)
             raised = math.ceil(sensitivity / step) * step
@@ -340,15 +332,15 @@ class Curator:
         labels: tuple[str, ...] | None = None,
     ) -> Release:
         noise = mechanism(sensitivity, epsilon, exact, whole=whole)
-        what = _brief(what)
-        if self._budget is not None:
-            self._budget.spend(epsilon, neighbours=self._neighbours, what=what)
+        what = shortened(printable(what).strip(), 160)
+        if self.budget is not None:
+            self.budget.spend(epsilon, neighbours=self.neighbours, what=what)
         noisy = tuple(noise(exact))
         return Release(
-            *(query, what, noisy, labels, epsilon, self._neighbours, sensitivity, noise.scale),
+            *(query, what, noisy, labels, epsilon, self.neighbours, sensitivity, noise.scale),
             unit=Fraction(1) if whole else None,
             unit_scale=noise.scale,
-            rows=rows if self._neighbours == "replace" else None,
+            rows=rows if self.neighbours == "replace" else None,
             rounding=0.0 if whole else max(map(math.ulp, noisy), default=0.0),
         )
 
@@ -364,10 +356,6 @@ def _quotient(release: Release, rows: int) -> Release:
         unit=None if release.unit is None else release.unit / rows,
         rounding=release.rounding / rows + math.ulp(value),
     )
-
-
-def _brief(text: str) -> str:
-    return shortened(printable(text).strip(), 160)
 
 
 def check_some_rows(query: str, rows: int) -> None:

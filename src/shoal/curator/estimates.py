@@ -19,7 +19,7 @@ All of this is computed from the released counts alone, so that it costs no more
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from shoal.analysis.contrasts import Combination
+from shoal.analysis.cross_tables import CellTable
 from shoal.analysis.independence import Independence, InteractionTest
 from shoal.analysis.intervals import FEW_STEPS, Interval, staircase
 from shoal.analysis.number_summary import (
@@ -40,10 +41,9 @@ from shoal.analysis.number_summary import (
 )
 from shoal.curator.counts import CountNoise
 from shoal.device.arrays.simulation_bits import simulation_generator
-from shoal.errors import InputError
 from shoal.protocol.questions import Number
 from shoal.protocol.survey import Cross
-from shoal.support.checks import check_level, listed
+from shoal.support.checks import check_level
 
 _SIMULATIONS = 9_999
 _SHARES = 32
@@ -219,72 +219,25 @@ class NoisyNumbers(NumberStatements):
         return limits_at_edges(len(self.ranges), limits)
 
 
-@dataclass(frozen=True, eq=False)
-class NoisyCross:
-    """The cells of crossed questions: ``cross["young", "new"]`` is the count of one.
-
-    `given` is empty, or for a slice the answers that all its rows have.
-    """
-
-    questions: tuple[str, ...]
-    values: tuple[tuple[str, ...], ...]
-    cells: NDArray[np.object_]
-    given: tuple[tuple[str, str], ...] = ()
+@dataclass(frozen=True, eq=False, repr=False)
+class NoisyCross(CellTable[NoisyCount]):
+    """The table of crossed questions in a curator's release; a cell is a noisy count."""
 
     @classmethod
     def of(cls, cross: Cross, counts: Sequence[NoisyCount]) -> NoisyCross:
         names = tuple(side.name for side in cross.sides)
         cells = np.array([*counts], object).reshape(cross.sizes)
-        return cls(names, tuple(side.values for side in cross.sides), cells)
-
-    def __getitem__(self, cell: tuple[str, ...]) -> NoisyCount:
-        if len(cell) != len(self.questions):
-            raise InputError(f"a cell is one value of each of {listed(self.questions)}.")
-        for name, values, value in zip(self.questions, self.values, cell, strict=True):
-            if value not in values:
-                raise InputError(f"{name} is never {value!r}; it is one of {listed(values)}.")
-        places = [values.index(value) for values, value in zip(self.values, cell, strict=True)]
-        found: NoisyCount = self.cells[tuple(places)]
-        return found
-
-    @property
-    def slices(self) -> Iterator[NoisyCross]:
-        """One table of the other questions for each answer to the first of three or more."""
-        first, *others = self.questions
-        for value, cells in zip(self.values[0], self.cells, strict=True):
-            given = (*self.given, (first, value))
-            yield NoisyCross(tuple(others), self.values[1:], cells, given)
+        return cls(names, tuple(side.values for side in cross.sides), {}, cells)
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
         """Return counts, shares, totals and the test as plain JSON values."""
-        document: dict[str, Any] = {"questions": [*self.questions], "given": dict(self.given)}
-        if len(self.questions) > 2:
-            return document | {"slices": [one.to_json(level) for one in self.slices]}
-        first, second = self.questions
-        rows, columns = self.cells.tolist(), self.cells.T.tolist()
-        totals = {
-            side: {
-                value: total(counts, level).to_json()
-                for value, counts in zip(values, lines, strict=True)
-            }
-            for side, values, lines in zip(
-                ("first", "second"), self.values, (rows, columns), strict=True
-            )
-        }
-        cells = []
-        for (i, j), cell in np.ndenumerate(self.cells):
-            names = {"first": self.values[0][i], "second": self.values[1][j]}
-            numbers = cell.to_json(level)
-            del numbers["share"]  # the shares of the row and of the column say more
-            shares = {
-                "row_share": part_of(cell, rows[i][:j] + rows[i][j + 1 :], level).to_json(),
-                "column_share": part_of(
-                    cell, columns[j][:i] + columns[j][i + 1 :], level
-                ).to_json(),
-            }
-            cells.append(names | numbers | shares)
-        document |= {"level": level, "first": first, "second": second, "table": cells}
-        return document | {"totals": totals} | self._test_json(level)
+        return {"level": level} | self._table_json(level)
+
+    def _total(self, cells: Sequence[NoisyCount], level: float) -> Combination:
+        return total(cells, level)
+
+    def _part(self, cell: NoisyCount, others: Sequence[NoisyCount], level: float) -> Combination:
+        return part_of(cell, others, level)
 
     def _test_json(self, level: float) -> dict[str, Any]:
         table = np.array([[cell.count for cell in row] for row in self.cells])

@@ -8,7 +8,6 @@ has recorded the expense before noise is drawn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal import __version__
-from shoal.analysis.estimates import estimates_arrow, nearest_feasible
+from shoal.analysis.estimates import nearest_feasible
 from shoal.analysis.question_estimates import option_section
 from shoal.curator.budget import Budget
 from shoal.curator.counts import CountNoise, count_table, released_survey
@@ -34,18 +33,18 @@ from shoal.curator.noise import (
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.questions import MISSING, Number, Question
 from shoal.protocol.survey import Survey
-from shoal.reports.page import PageText, markdown, page
+from shoal.reports.formatting import Table, TableRow
+from shoal.reports.page import PageText
 from shoal.reports.protection import OBSERVER_HEADS, Fact, ratio_in_words
-from shoal.reports.publication import csv_text, write_document
+from shoal.reports.publication import WrittenResult
 from shoal.reports.sections import MAX_CELLS
-from shoal.reports.tables import Table, TableRow
 from shoal.support.checks import check_level, check_text
-from shoal.support.results import Displayed, Section, TableExport
+from shoal.support.results import Section
 from shoal.support.rounding import text_up
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 def release(
@@ -155,7 +154,7 @@ def table_format_of(survey_file: Path) -> TableFormat:
 
 
 @dataclass(frozen=True, repr=False)
-class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount]]):
+class SurveyRelease(WrittenResult, Mapping[str, Mapping[str, NoisyCount]]):
     """The released counts of a survey: ``release["channel"]["beta"]`` is that of an option.
 
     `counts` are the noisy counts of the survey's bits, in order. `rows` is the number of rows if it
@@ -258,10 +257,6 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
             "notes": list(self.notes),
         }
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain JSON values; the page embeds exactly these."""
-        return deepcopy(self._document)
-
     @cached_property
     def _document(self) -> dict[str, Any]:
         noise = self.noise
@@ -361,7 +356,7 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
         )
 
     @property
-    def _text(self) -> PageText:
+    def _page(self) -> tuple[Survey, dict[str, Any], PageText]:
         count, noise = len(self.survey.asked), self.noise
         asked = "One question" if count == 1 else f"{count} questions"
         root = "" if noise.distribution == "Laplace" else "square root of "
@@ -390,7 +385,7 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
             ),
             TableRow("the curator", ("every row", "none", "is trusted")),
         ]
-        return PageText(
+        text = PageText(
             f"{asked}, {self._rows_in_words}. The curator counted the rows and added"
             f" {noise.distribution} noise of standard deviation {sigma} to every count, once.",
             self._rows_in_words,
@@ -398,26 +393,7 @@ class SurveyRelease(Displayed, TableExport, Mapping[str, Mapping[str, NoisyCount
             facts,
             Table("Guarantee against each observer", OBSERVER_HEADS, observers),
         )
-
-    def to_html(self) -> str:
-        """Return one page that needs nothing else: no network, no script."""
-        return page(self.survey, self._document, self._text)
-
-    def to_markdown(self) -> str:
-        """Return the page's words and tables as Markdown."""
-        return markdown(self.survey, self._document, self._text)
-
-    def to_csv(self) -> str:
-        """Return the counts as CSV, a row for each option, numbers in full."""
-        return csv_text(self._document)
-
-    def to_arrow(self) -> pa.Table:
-        """Return the counts as an Arrow table; its metadata `shoal` holds the whole JSON."""
-        return estimates_arrow(self._document)
-
-    def write(self, path: Path | str) -> None:
-        """Write a file in the form that its suffix names, whole or not at all."""
-        write_document(path, self._document, self.to_html, self.to_markdown)
+        return self.survey, self._document, text
 
     def _headline(self) -> str:
         return (

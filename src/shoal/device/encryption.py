@@ -1,16 +1,14 @@
 """Encrypt a report for a relay and an analyzer.
 
-A report with more set bits than the plan has messages drops a random excess, once; the plan's
-promise accounts for that. Encryption comes last and may be repeated: when a crowd is complete, the
-report goes to the next one, which has another key. The report id outside stays, so that the relay
-counts the report once. Identifiers inside are new each time, so nothing links them.
+Encryption comes last and may be repeated: when a crowd is complete, the report goes to the next
+one, which has another key. The report id outside stays, so that the relay counts the report once.
+The identifier inside is new each time, so nothing links them.
 """
 
 from __future__ import annotations
 
 from shoal.device.outbox.queue import Record, ReportQueue
 from shoal.device.outbox.retry import Transport
-from shoal.device.vectors import SyntheticVector
 from shoal.errors import PrivacyRefusal, ReportError, TransportError
 from shoal.protocol.encryption import (
     CrowdKey,
@@ -18,34 +16,12 @@ from shoal.protocol.encryption import (
     encrypt_message,
     encrypted_report_bytes,
     encryption_info,
-    pack_fragments,
     public_key_of,
-    set_positions,
 )
 from shoal.protocol.plan import Aggregators, Parties, Plan
-from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
+from shoal.protocol.random_bits import RandomBits, SystemBits
 from shoal.protocol.wire import ID_BYTES, split_batch
 from shoal.support.connections import parse_address
-
-
-def fit_to_weight(
-    synthetic: SyntheticVector, plan: Plan, random_bits: RandomBits | None = None
-) -> SyntheticVector:
-    """Return the vector with at most as many set bits as the plan's reports may have.
-
-    Which set bits are dropped is random, each choice as likely as any other.
-    """
-    if plan.max_weight is None:
-        return synthetic
-    positions = set_positions(synthetic.value)
-    excess = len(positions) - plan.max_weight
-    if excess <= 0:
-        return synthetic
-    source = SystemBits() if random_bits is None else random_bits
-    value = synthetic.value
-    for _ in range(excess):
-        value ^= 1 << positions.pop(draw_below(len(positions), source))
-    return SyntheticVector(value, synthetic.bits, synthetic.cohort, synthetic.simulated)
 
 
 def encrypt_report(
@@ -53,7 +29,7 @@ def encrypt_report(
 ) -> EncryptedReports:
     """Encrypt one report, packed by `pack_reports`, for the key of an open crowd.
 
-    `random_bits` are those of identifiers and of the order of messages; HPKE draws its own.
+    `random_bits` are those of the identifier; HPKE draws its own.
     """
     reports = split_batch(plan, batch)
     if len(reports) != 1:
@@ -63,18 +39,12 @@ def encrypt_report(
         raise ReportError("the key is of another plan or window than the report.")
     source = SystemBits() if random_bits is None else random_bits
     report_id, row = reports.content[:ID_BYTES], reports.content[ID_BYTES + 4 :]
-    if plan.view == "counts":
-        bits = row if plan.cohorts is None else row[2:]  # there is one cohort
-        positions = set_positions(int.from_bytes(bits, "little"))
-        contents = list(pack_fragments(positions, plan.messages, source))
-    else:
-        identifier = bytearray(ID_BYTES)
-        source.fill(identifier)
-        contents = [bytes(identifier) + row]
+    identifier = bytearray(ID_BYTES)
+    source.fill(identifier)
     public_key, info = public_key_of(key.public_key), encryption_info(plan, window)
-    messages = b"".join(encrypt_message(content, public_key, info) for content in contents)
+    message = encrypt_message(bytes(identifier) + row, public_key, info)
     length = encrypted_report_bytes(plan)
-    return EncryptedReports(plan.id, window, key.digest, length, report_id + messages)
+    return EncryptedReports(plan.id, window, key.digest, length, report_id + message)
 
 
 def check_parties(

@@ -20,7 +20,7 @@ from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
 from shoal.errors import InputError, ReportError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Plan
-from shoal.protocol.random_bits import RandomBits, SystemBits
+from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
 from shoal.protocol.wire import (
     ID_BYTES,
     Reports,
@@ -139,6 +139,24 @@ def flip(
     q = plan.q if isinstance(plan, Plan) else plan
     flipped = original.value ^ draw_flips(original.bits, q, source)
     return SyntheticVector(flipped, original.bits, original.cohort, source.simulated)
+
+
+def fit_to_weight(
+    synthetic: SyntheticVector, max_weight: int | None, *, random_bits: RandomBits | None = None
+) -> SyntheticVector:
+    """Return the vector with at most `max_weight` set bits, as of `Plan.max_weight`.
+
+    Which set bits are dropped is random, each choice as likely as any other.
+
+    >>> fit_to_weight(SyntheticVector(0b111, bits=3), 1).value.bit_count()
+    1
+    """
+    positions = [place for place in range(synthetic.bits) if synthetic.value >> place & 1]
+    excess = 0 if max_weight is None else len(positions) - max_weight
+    source, value = _SYSTEM_BITS if random_bits is None else random_bits, synthetic.value
+    for _ in range(excess):
+        value ^= 1 << positions.pop(draw_below(len(positions), source))
+    return SyntheticVector(value, synthetic.bits, synthetic.cohort, synthetic.simulated)
 
 
 def draw_flips(bits: int, q: FlipProbability, random_bits: RandomBits) -> int:

@@ -7,6 +7,7 @@ seconds are over.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,9 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from shoal.analysis.report_files import Batch
 from shoal.analysis.tally import Tallying
 from shoal.errors import ShoalError
-from shoal.lab.services import running
+from shoal.lab.demo import running
 from shoal.protocol.encryption import (
-    DUMMY,
     Chunk,
     CrowdKey,
     EncryptedReports,
@@ -44,6 +44,7 @@ from shoal.server.analyzer.store import AnalyzerStore, Receipt
 from shoal.server.relay.open_plan import Document
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.store import Store
+from shoal.support.rounding import text_near
 
 TOGETHER = 64
 """Reports that come while the disk is busy, and are committed together."""
@@ -90,7 +91,6 @@ def store(
 def _filled(
     kept: Store | RelayStore, upload: Callable[[], Any], seconds: float
 ) -> tuple[Meter, int]:
-    """Let a store accept uploads of one report; return the time and how many reports."""
     meter, reports = Meter(), 0
     for _ in _until(seconds):
         uploads = [upload() for _ in range(TOGETHER)]
@@ -197,7 +197,7 @@ def hpke_opens(plan: Plan, seconds: float) -> Work:
 
 def analyzer(plan: Plan, folder: Path) -> Work:
     """Receive a complete crowd in chunks, decrypt it in one process, and tally it."""
-    total = plan.reports_needed * plan.messages
+    total = plan.reports_needed
     with closing(AnalyzerStore(folder)) as kept:
         kept.add_plan(plan)
         assert kept.move(plan.id, "published", b"{}")
@@ -215,7 +215,7 @@ def analyzer(plan: Plan, folder: Path) -> Work:
             assert whole is not None
             opened = decrypt_crowd(whole, kept.scratch, 1, Stop())
             assert kept.release_crowd(whole, opened)
-    return meter.work("messages received, decrypted and counted", "message", total, grown)
+    return meter.work("reports received, decrypted and counted", "report", total, grown)
 
 
 def _chunks(plan: Plan, key: CrowdKey, total: int) -> Iterator[Chunk]:
@@ -223,18 +223,15 @@ def _chunks(plan: Plan, key: CrowdKey, total: int) -> Iterator[Chunk]:
     count = -(-total // CHUNK)
     for number in range(count):
         some = range(number * CHUNK, min((number + 1) * CHUNK, total))
-        messages = b"".join(encrypt_message(_content(plan, one), public, info) for one in some)
-        yield Chunk(plan.id, 0, key.digest, number, count, total, messages)
+        messages = b"".join(encrypt_message(_content(plan), public, info) for _ in some)
+        yield Chunk(plan.id, 0, key.digest, number, count, messages)
 
 
-def _content(plan: Plan, number: int) -> bytes:
-    """Return the plain content of a message: noise, or a bit that is set or none."""
-    if plan.view == "reports":
-        rows, cohorts = _rows(plan, 1)
-        middle = b"" if cohorts is None else cohorts.astype("<u2").tobytes()
-        return SystemBits().draw(ID_BYTES) + middle + rows.tobytes()
-    end = DUMMY if number % 2 else number % plan.bits
-    return SystemBits().draw(ID_BYTES) + end.to_bytes(4, "little")
+def _content(plan: Plan) -> bytes:
+    """Return the plain content of a message, made of noise."""
+    rows, cohorts = _rows(plan, 1)
+    middle = b"" if cohorts is None else cohorts.astype("<u2").tobytes()
+    return SystemBits().draw(ID_BYTES) + middle + rows.tobytes()
 
 
 def tally(plan: Plan, seconds: float) -> Work:
@@ -297,10 +294,27 @@ class Work:
         """Processor time of one unit."""
         return self.core_seconds / self.count
 
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        disk = f"{self.disk_bytes_each:,.0f} B" if self.disk_bytes_each else ""
+        return scaled(self.rate), f"{scaled(self.core_seconds_each)}s", disk
+
     def to_json(self) -> dict[str, Any]:
         """Return what was measured and what follows for one unit."""
         numbers = vars(self) | {"core_seconds_each": self.core_seconds_each}
         return {"work": numbers.pop("name"), "per_second": self.rate} | numbers
+
+
+def scaled(number: float) -> str:
+    """Write a number with a prefix for its size, and a space before the unit.
+
+    >>> scaled(999.6), scaled(0.0000216)
+    ('1 k', '21.6 µ')
+    """
+    if not number:
+        return "0 "
+    power = min(max(math.floor(math.log10(float(text_near(abs(number), 3))) / 3), -3), 5)
+    return f"{text_near(number / 1000.0**power, 3)} {'nµm kMGTP'[power + 3].strip()}"
 
 
 class Meter:

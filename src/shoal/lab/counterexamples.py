@@ -1,7 +1,7 @@
 """Search for crowds that break the papers' conjecture (SDP 1.2, claim 1).
 
 SDP conjectures that the homogeneous crowd with an outlier, "forward", is the worst collection. It
-is not. `search_counterexamples` tries every collection of a small world, or families of a large
+is not. `Searching` tries every collection of a small world, or families of a large
 one, and compares the worst with forward, reverse (the same pair exchanged), the worst homogeneous
 crowd and the proven bound. The find is a lower bound of the truth and the proven bound an upper
 one, so a find beyond it would be a bug in Shoal.
@@ -23,6 +23,8 @@ from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number
 from shoal.support.files import read_json, write_json
+from shoal.support.results import Displayed, Section
+from shoal.support.rounding import text_down, text_near, text_up
 from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
 from shoal.theory.domains import Domain, Triple, differing_bits
@@ -34,41 +36,15 @@ Measure = Literal["delta", "eta"]
 _SAVE_EVERY = 3.0
 _STATE_VERSION = 1
 _MAX_BITS = 200
+_RIVALS = {
+    "forward": "the conjectured one",
+    "reverse": "its reverse",
+    "homogeneous": "every homogeneous one tried",
+}
 
 
-def search_counterexamples(
-    survey: Survey,
-    *,
-    crowd_size: int,
-    q: object,
-    epsilon: float,
-    measure: Measure = "delta",
-    state: Path | str | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Search:
-    """Search for the worst pair of collections and compare it with the conjecture.
-
-    `q` is taken exactly. `state` is a file of the progress: the same search continues from it.
-
-    Examples
-    --------
-    >>> import math
-    >>> from shoal import Flags, Survey
-    >>> survey = Survey("two flags", (Flags("flags", ("a", "b")),))
-    >>> result = search_counterexamples(survey, crowd_size=10, q="0.1", epsilon=math.log(9))
-    >>> result.conjecture, result.exhaustive, round(result.worst.value.low, 4)
-    ('violated', True, 0.1408)
-    >>> result.worst.others, result.worst.x, result.worst.x_prime
-    ((((0, 0), 5), ((1, 1), 4)), (1, 1), (0, 0))
-    """
-    searching = Searching(
-        survey, crowd_size=crowd_size, q=q, epsilon=epsilon, measure=measure, state=state
-    )
-    return searching.run(progress)
-
-
-@dataclass(frozen=True)
-class Search:
+@dataclass(frozen=True, repr=False)
+class Search(Displayed):
     """What a search found. Values are brackets ``(low, high)``."""
 
     domain: Domain
@@ -102,6 +78,40 @@ class Search:
         """Whether a find contradicts the theorem; if so, Shoal has a bug."""
         return self.worst.value.low > self.proven.high
 
+    def _headline(self) -> str:
+        return (
+            f"{self.measure} at epsilon {text_near(self.epsilon, 6)}, q ="
+            f" {text_near(float(self.q), 6)}, crowd of {self.crowd_size:,}"
+        )
+
+    def _sections(self) -> list[Section]:
+        triple, value = self.best
+        others = " + ".join(f"{count} x {_text(vector)}" for vector, count in self.worst.others)
+        x, x_prime = _text(self.worst.x), _text(self.worst.x_prime)
+        bounds = [
+            ("forward", self.forward, "all others agree with x; the conjectured worst case"),
+            ("reverse", self.reverse, "all others agree with x'"),
+            ("homogeneous", value, f"worst crowd of equals tried: (a, b, c) = {tuple(triple)}"),
+            (
+                "worst found",
+                self.worst.value,
+                f"others {others or 'none'}; x = {x}, x' = {x_prime}",
+            ),
+        ]
+        rows = [(name, f">= {text_down(at.low)}", words) for name, at, words in bounds]
+        proven = f"<= {text_up(self.proven.high)}", "no crowd is worse; a theorem"
+        return [Section(("", "", ""), [*rows, ("proven", *proven)], prose=True)]
+
+    def _remarks(self) -> tuple[str, ...]:
+        how = "every crowd, up to symmetry" if self.exhaustive else self.description
+        pairs = "pair" if self.searched == 1 else "pairs"
+        verdict = f"The conjecture is {self.conjecture}"
+        if "forward" in self.beats:
+            *first, last = (_RIVALS[name] for name in self.beats)
+            beaten = f"{', '.join(first)} and {last}" if first else last
+            verdict += f": the worst crowd found is worse than {beaten}"
+        return f"Searched {self.searched:,} {pairs} of collections: {how}.", f"{verdict}."
+
     def to_json(self) -> dict[str, Any]:
         """Return the search as plain JSON values."""
         triple, value = self.best
@@ -127,7 +137,21 @@ class Search:
 
 
 class Searching:
-    """A search that is ready to run: how many `steps` it has and how many are `done`."""
+    """A search for the worst pair of collections: how many `steps` it has, how many are `done`.
+
+    `q` is taken exactly. `state` is a file of the progress: the same search continues from it.
+
+    Examples
+    --------
+    >>> import math
+    >>> from shoal import Flags, Survey
+    >>> survey = Survey("two flags", (Flags("flags", ("a", "b")),))
+    >>> result = Searching(survey, crowd_size=10, q="0.1", epsilon=math.log(9)).run()
+    >>> result.conjecture, result.exhaustive, round(result.worst.value.low, 4)
+    ('violated', True, 0.1408)
+    >>> result.worst.others, result.worst.x, result.worst.x_prime
+    ((((0, 0), 5), ((1, 1), 4)), (1, 1), (0, 0))
+    """
 
     def __init__(
         self,

@@ -219,21 +219,17 @@ def _worlds(statistic: Statistic, shares: Iterable[float]) -> Iterator[tuple[flo
             yield share, 0.2 * (share or 1.0) if share < 0.8 else -0.2
 
 
+@dataclass(frozen=True)
 class _World:
     """A population, its crowds and their noise."""
 
-    def __init__(
-        self,
-        people: int,
-        q: float,
-        share: float,
-        effect: float,
-        level: float,
-        looks: int,
-        generator: np.random.Generator,
-    ) -> None:
-        self.people, self.q, self.share, self.effect = people, q, share, effect
-        self.level, self.looks, self.generator = level, looks, generator
+    people: int
+    q: float
+    share: float
+    effect: float
+    level: float
+    looks: int
+    generator: np.random.Generator
 
     def run(
         self, statistic: Statistic, repetitions: int, progress: Callable[[int], None] | None
@@ -266,7 +262,6 @@ class _World:
         return normal_factor(self.level)
 
     def _count(self, truth: NDArray[np.int64], reports: Any) -> Array:
-        """Flip bits that so many people have set; return unbiased counts."""
         ones = draw_ones(truth, reports, self.q, self.generator)
         return np.asarray((ones - self.q * reports) / (1 - 2 * self.q))
 

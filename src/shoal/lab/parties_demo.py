@@ -1,6 +1,6 @@
 """Parties on one machine, thousands of devices, and the view of each party.
 
-The parties are a relay and an analyzer, or a leader, a helper and an analyst. Each is the service
+The parties are a leader, a helper and an analyst, or a relay and an analyzer. Each is the service
 of its command in a process of its own, with a folder that `shoal parties setup --both` made.
 """
 
@@ -18,10 +18,20 @@ from typing import Any, NamedTuple
 from shoal.device.outbox import HttpTransport, PostResult
 from shoal.device.outbox.retry import Posting
 from shoal.errors import ShoalError
-from shoal.lab.demo import Answer, devices_folder, made_up_people, send_all, send_one, with_truth
-from shoal.lab.services import console_get, free_port, run_command, running, scratch_folder
+from shoal.lab.demo import (
+    Answer,
+    console_get,
+    devices_folder,
+    free_port,
+    made_up_people,
+    run_command,
+    running,
+    scratch_folder,
+    send_all,
+    send_one,
+    with_truth,
+)
 from shoal.planning.plan import plan as make_plan
-from shoal.protocol.encryption import encrypted_batch_bytes
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 
@@ -31,54 +41,11 @@ _SERVICE_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True)
-class TwoParties:
-    """One crowd that went through two parties.
+class PartiesCrowd:
+    """One crowd that went through several parties.
 
-    `request` is what the relay received from one device, `early` the status that the analyzer
-    answered about the crowd while the relay was one report short.
-    """
-
-    plan: Plan
-    estimates: dict[str, Any]
-    request: bytes
-    early: int
-
-    @property
-    def messages(self) -> int:
-        """How many encrypted messages of the crowd the analyzer received."""
-        return self.plan.reports_needed * self.plan.messages
-
-    @property
-    def request_bytes(self) -> int:
-        """How many bytes every device sent: the same for all."""
-        return encrypted_batch_bytes(self.plan, 1)
-
-
-def demonstrate_parties(
-    survey: Survey, users: int, *, seed: int, progress: Callable[[int], None] = lambda done: None
-) -> TwoParties:
-    """Plan for counts with two parties, collect one crowd through them, and look at it."""
-    stage = _Stage(survey, users, "relay", "analyzer")
-    with scratch_folder() as data:
-        keys = stage.set_up(data)
-        analyzer = stage.words("analyzer", "--honest", "all")
-        with (
-            running("analyzer", analyzer, data / "analyzer") as read,
-            running("relay", stage.words("relay"), data / "relay") as relayed,
-        ):
-            _wait_for(relayed["public"], f"/v1/plans/{stage.plan.id}/crowd-key?window=0", "")
-            token = (data / "analyzer" / "admin-token").read_text("utf-8").strip()
-            reader = (read["console"], token)
-            story = stage.play(relayed["public"], keys["analyzer"], reader, seed, progress)
-    return TwoParties(stage.plan, *story)
-
-
-@dataclass(frozen=True)
-class SharedCrowd:
-    """One crowd that went through a leader and a helper to an analyst.
-
-    `request` is what the leader received from one device, `early` the status that the analyst's
-    console answered about the crowd while it was one report short.
+    `request` is what the first party received from one device, `early` the status that the last one
+    answered about the crowd while it was one report short.
     """
 
     plan: Plan
@@ -89,9 +56,9 @@ class SharedCrowd:
 
 def demonstrate_shares(
     survey: Survey, users: int, *, seed: int, progress: Callable[[int], None] = lambda done: None
-) -> SharedCrowd:
+) -> PartiesCrowd:
     """Plan for a leader and a helper, collect one crowd from them, and look at it."""
-    stage = _Stage(survey, users, "leader", "helper", window="1w")
+    stage = _Stage(survey, users, "leader", "helper", view="counts", window="1w")
     with scratch_folder() as data:
         keys = stage.set_up(data, "--role", "leader", analyst="http://127.0.0.1:1")
         collect = [*("collect", "--honest", "all", "--console", "127.0.0.1:0"), str(stage.file)]
@@ -104,7 +71,26 @@ def demonstrate_shares(
             story = stage.play(
                 led["public"], keys["leader"], (read["console"], token), seed, progress
             )
-    return SharedCrowd(stage.plan, *story)
+    return PartiesCrowd(stage.plan, *story)
+
+
+def demonstrate_relay(
+    survey: Survey, users: int, *, seed: int, progress: Callable[[int], None] = lambda done: None
+) -> PartiesCrowd:
+    """Plan for a relay and an analyzer, collect one crowd through them, and look at it."""
+    stage = _Stage(survey, users, "relay", "analyzer")
+    with scratch_folder() as data:
+        keys = stage.set_up(data)
+        analyzer = stage.words("analyzer", "--honest", "all")
+        with (
+            running("analyzer", analyzer, data / "analyzer") as read,
+            running("relay", stage.words("relay"), data / "relay") as relayed,
+        ):
+            _wait_for(relayed["public"], f"/v1/plans/{stage.plan.id}/crowd-key?window=0", "")
+            token = (data / "analyzer" / "admin-token").read_text("utf-8").strip()
+            reader = (read["console"], token)
+            story = stage.play(relayed["public"], keys["analyzer"], reader, seed, progress)
+    return PartiesCrowd(stage.plan, *story)
 
 
 class _Stage:
@@ -114,12 +100,7 @@ class _Stage:
         self._addresses = {role: f"127.0.0.1:{free_port()}" for role in (first, second)}
         self._urls = {role: f"http://{address}" for role, address in self._addresses.items()}
         self.plan = make_plan(
-            survey,
-            crowd_size=users,
-            epsilon="1",
-            delta="1e-6",
-            view="counts",
-            **more | self._urls,
+            survey, crowd_size=users, epsilon="1", delta="1e-6", **more | self._urls
         )
         self.file = Path()
 

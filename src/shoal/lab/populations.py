@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.text.design import hash_table
+from shoal.analysis.text.least_squares import hash_table
 from shoal.device.arrays.encode import set_cells
 from shoal.device.arrays.randomize import Original, pack
 from shoal.errors import InputError
@@ -84,7 +84,6 @@ class Texts:
 
     @cached_property
     def _answered(self) -> NDArray[np.bool_]:
-        """Whether each is an answer."""
         return np.array([bool(name) for name in self.names])
 
     @cached_property
@@ -228,7 +227,6 @@ def draw_answers(
 
 
 def _set_positions(positions: NDArray[np.int64], bits: int) -> NDArray[np.bool_]:
-    """Return vectors with these bits set."""
     vectors = np.zeros((len(positions), bits), bool)
     np.put_along_axis(vectors, positions, True, axis=1)
     return vectors

@@ -56,6 +56,10 @@ class Coverage(NamedTuple):
     measured: float
     expected: float
 
+    @property
+    def cell(self) -> str:
+        return f"{100 * self.measured:.2f} ({100 * self.expected:.2f})"
+
 
 @dataclass(frozen=True)
 class BitStudy:
@@ -79,6 +83,12 @@ class BitStudy:
     def sigma_ratio(self) -> float:
         """The measured sigma over the one of theory."""
         return self.sigma / self.sigma_theory
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        bias = f"{self.bias:+,.2f}±{self.bias_error:.2f}"
+        sigmas = f"{self.sigma:,.1f}", f"{self.sigma_theory:,.1f}", f"{self.sigma_ratio:.4f}"
+        return f"{self.truth:,}", bias, *sigmas
 
     def to_json(self) -> dict[str, Any]:
         """Return the findings as plain JSON values."""
@@ -143,25 +153,31 @@ class Study(Displayed, TableExport):
 
     def _headline(self) -> str:
         return (
-            f"{self.plan.survey.name}: {self.repetitions:,} repetitions, {len(self.points)} points,"
-            f" level {self.level:.6g}, simulated"
+            f"{self.plan.survey.name}: {self.repetitions:,} repetitions through the {self.through},"
+            f" intervals at {self.level:.6g}, for the crowd; seed {self.seed}, simulated data"
         )
 
-    def _sections(self) -> list[Section]:
-        shown, left_out = first_rows(self.to_arrow().to_pylist())
-        rows = [
-            (
-                f"{row['question']}: {row['option']}",
-                f"{row['users']:,}",
-                f"{row['q']:.4g}",
-                f"{row['bias']:+,.4g}",
-                f"{row['sigma_ratio']:.3f}",
-                f"{row['coverage']:.3f}",
-            )
-            for row in shown
-        ]
-        heads = ("option", "people", "q", "bias", "sigma / theory", "exact coverage")
-        return [Section(heads, rows, left_out=left_out)]
+    def _sections(self) -> Iterator[Section]:
+        """Yield two tables for each point: errors beside theory, and coverage of intervals."""
+        for point in self.points:
+            title = f"{point.users:,} people, q = {float(point.plan.q):.5g}"
+            if self.vary == "epsilon":
+                promise = point.plan.promise
+                title += f", {promise.kind} at epsilon {promise.epsilon}"
+            bits, left_out = first_rows(point.bits)
+            names = [f"{bit.question}: {bit.label}" for bit in bits]
+            errors = [(name, *bit.cells) for name, bit in zip(names, bits, strict=True)]
+            heads = ("option", "truth", "bias", "sigma", "theory", "ratio")
+            yield Section(heads, errors, title, left_out)
+            covered = [
+                (name, *(bit.coverage[kind].cell for kind in KINDS))
+                for name, bit in zip(names, bits, strict=True)
+            ]
+            covered += [
+                (f"all of {name}", "", "", both.cell, "") for name, both in point.together.items()
+            ]
+            title = "coverage of the truth in %, in brackets as computed"
+            yield Section(("option", *KINDS), covered, title, left_out)
 
     def to_arrow(self) -> pa.Table:
         """Return the study as an Arrow table, a row for each option at each point."""
@@ -243,6 +259,8 @@ def study(
         raise InputError(f"through must be distribution or reports, got {through!r}.")
     if any(question.kind == "text" for question in plan.survey):
         raise InputError("text questions are not supported here: a study examines bits one by one.")
+    if plan.noise is not None:
+        raise InputError("a study examines flips; this plan has noise of a leader and a helper.")
     name, grid = _grid(plan, users, vary)
     if seed is None:
         seed = fresh_seed()
@@ -271,7 +289,6 @@ def _noise_seed(seed: int) -> tuple[int, np.random.Generator]:
 def _grid(
     plan: Plan, users: int | None, vary: Mapping[Vary, Sequence[object]] | None
 ) -> tuple[Vary | None, list[tuple[Plan, int | None]]]:
-    """Return what varies, and the plan and the number of people at each point."""
     if vary is None:
         return None, [(_estimable(plan), users)]
     if len(vary) != 1 or next(iter(vary)) not in get_args(Vary):

@@ -17,9 +17,9 @@ from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import HttpTransport
 from shoal.device.telemetry import Telemetry, commands
 from shoal.device.telemetry.describe import Terms
-from shoal.device.telemetry.environment import CI_VARIABLES, switch_name
 from shoal.device.telemetry.log import LoggedRequest
 from shoal.device.telemetry.past import windows_until_report
+from shoal.device.telemetry.state import CI_VARIABLES, switch_name
 from shoal.device.telemetry.worker import TelemetryWorker
 from shoal.errors import InputError, ShoalError
 from shoal.lab.demo import devices_folder, send_all
@@ -166,7 +166,6 @@ def _said(
 
 
 def _value(question: Question, place: int) -> object:
-    """Return a value that a tool would record for an option."""
     label = question.labels[place]
     if label == MISSING:
         return None

@@ -1,15 +1,14 @@
 """The proven delta of a survey in each view; q, epsilon or crowd size solved from it.
 
-`reports`: the observer has every anonymized report of a crowd, whole. The theorem is the privacy
-blanket (`shoal.theory.proven`).
+`reports`: the observer has every anonymized report of a crowd, whole. The theorems are the privacy
+blanket and, for a few flags, adapted blankets (`shoal.theory.proven`).
 
 `counts`: the observer has only how many reports set each bit. The counts of different bits are
 independent given the answers, so the promise composes over the bits in which two answers can differ
 (`shoal.theory.counts`); releases with fresh flips add more such bits. Each cohort of a text is
 counted by itself: the crowd is the smallest cohort that chance allows, and delta pays for a smaller
-one. A report that a relay and an analyzer receive in pieces is sent as W messages, one for each set
-bit and dummies for the rest; one that a leader and a helper receive in shares has at most W set
-bits. Delta pays for set bits that do not fit (`shoal.theory.binomial` has both theorems).
+one. A report that a leader and a helper receive in shares has at most W set bits, and delta pays
+for those that are dropped (`shoal.theory.binomial` has both theorems).
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from shoal.errors import PrivacyRefusal
-from shoal.protocol.plan import MAX_CROWD, Aggregators, Plan, View
+from shoal.protocol.plan import MAX_CROWD, Plan, View
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.binomial import (
     best_crowd,
     chance_of_fewer,
-    min_messages,
     overflow_chance,
     smallest_cohort,
+    smallest_weight,
     truncation_price,
 )
 from shoal.theory.brackets import Bracket
@@ -93,7 +92,7 @@ class Overflow:
 
     The largest original sets `max_set` bits. `q` is the flip probability of the sent reports if it
     is not the one asked about: with memory, some statements are about the permanent or the fresh
-    flips alone. Each device sends `reports` reports in all. Plans call the limit `name`.
+    flips alone. Each device sends `reports` reports in all.
     """
 
     bits: int
@@ -101,11 +100,10 @@ class Overflow:
     max_weight: int
     q: float | None = None
     reports: int = 1
-    name: str = "messages"
 
     @classmethod
-    def of(cls, survey: Survey, max_weight: int, name: str = "messages") -> Overflow:
-        return cls(survey.bits, sum(q.max_set_bits for q in survey), max_weight, name=name)
+    def of(cls, survey: Survey, max_weight: int) -> Overflow:
+        return cls(survey.bits, sum(q.max_set_bits for q in survey), max_weight)
 
     def chance(self, q: float) -> float:
         """Return an upper bound of the chance that a report sets more bits than fit."""
@@ -117,7 +115,7 @@ class Overflow:
     def smallest_weight(self, crowd: int, q: float, epsilon: float, delta: float) -> int:
         """Return the smallest limit whose price is at most 1 % of delta."""
         budget = PART_OF_DELTA * delta
-        return min_messages(self.bits, self.max_set, q, crowd, epsilon, budget)
+        return smallest_weight(self.bits, self.max_set, q, crowd, epsilon, budget)
 
     def to_json(self, crowd: int, released: int, q: float, epsilon: float) -> dict[str, Any]:
         """Return the limit, the chance of more set bits, its price, and the bias of a count."""
@@ -128,18 +126,15 @@ class Overflow:
             "bias": released * chance,
         }
         rounded = {name: round_up(one) if chance else 0.0 for name, one in numbers.items()}
-        return {self.name: self.max_weight, **rounded}
+        return {"max_weight": self.max_weight, **rounded}
 
 
 _overflow_chance = lru_cache(maxsize=1024)(overflow_chance)
 
 
 def overflow_of(plan: Plan) -> Overflow | None:
-    """Return how the reports of a plan overflow; None if they are sent whole."""
-    if plan.max_weight is None:
-        return None
-    name = "max_weight" if isinstance(plan.parties, Aggregators) else "messages"
-    return Overflow.of(plan.survey, plan.max_weight, name)
+    """Return how the reports of a plan overflow; None if all bits may be set."""
+    return None if plan.max_weight is None else Overflow.of(plan.survey, plan.max_weight)
 
 
 def domain_of(survey: Survey) -> Domain:
@@ -164,7 +159,7 @@ def bound_of(
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> [round(bound_of(survey, view).q(10_000, 1, 1e-6), 4) for view in ("reports", "counts")]
-    [0.2146, 0.01]
+    [0.203, 0.01]
     """
     if view == "reports":
         return ReportsBound(domain_of(survey))
@@ -188,14 +183,14 @@ class ReportsBound:
         # One bit: the record changes to 1 among N - 1 others, m of them set.
         return Attack(attack.delta, {"a": 1, "b": 0, "c": 0, "ones": attack.crowd.m})
 
-    def epsilon(self, crowd_size: int, q: float, delta: float) -> float:
-        return proven_epsilon(self.domain, crowd_size, q, delta).value
+    def epsilon(self, crowd_size: int, q: float, delta: float, *, rough: bool = False) -> float:
+        return proven_epsilon(self.domain, crowd_size, q, delta, quick=rough).value
 
     def crowd_size(self, q: float, epsilon: float, delta: float) -> float:
         return proven_crowd(self.domain, q, epsilon, delta).value
 
     def q(self, crowd_size: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
-        precision = {"xtol": 1e-3} if rough else {}
+        precision: dict[str, Any] = {"xtol": 1e-3} if rough else {}
         return proven_q(self.domain, crowd_size, epsilon, delta, **precision).value
 
 
@@ -204,7 +199,7 @@ class CountsBound:
     """The bound for counts of bits; two answers differ in at most `differing` of them.
 
     A person takes part in `releases` releases, each time with fresh flips. `overflow` is set where
-    reports are sent in pieces; they have one cohort.
+    only so many bits may be set; such reports have one cohort.
     """
 
     differing: int
@@ -284,8 +279,8 @@ class CountsBound:
         The two answers differ in as many bits as any two; some of the others give the second, the
         rest the first. So each differing bit has the same two distributions, up to exchanging 0 and
         1, and the domain allows this crowd, for it holds no third answer. With cohorts a person
-        hides among fewer, so the delta of one cohort of all is a lower bound too. Where reports are
-        sent in pieces, the price is taken off.
+        hides among fewer, so the delta of one cohort of all is a lower bound too. The price of
+        dropped bits is taken off.
         """
         del rtol
         proven = self._delta(crowd_size, q, epsilon)
@@ -349,12 +344,12 @@ class CountsBound:
 
     def q(self, crowd_size: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
         if self.overflow is not None:
-            return self._q_in_pieces(self.overflow, crowd_size, epsilon, delta)
+            return self._q_dropping(self.overflow, crowd_size, epsilon, delta)
         size, price = self._cohort(crowd_size, _PRICE * delta)
         precision = {"xtol": 5e-3} if rough else {}
         return counts_q(self._bits, size, epsilon, delta - price, **precision).value
 
-    def _q_in_pieces(
+    def _q_dropping(
         self, overflow: Overflow, crowd_size: int, epsilon: float, delta: float
     ) -> float:
         def price(q: float) -> float:
@@ -375,8 +370,8 @@ class CountsBound:
         if kept:
             return q
         raise PrivacyRefusal(
-            f"{overflow.name} must be larger for reports of {overflow.bits} bits, got"
-            f" {overflow.name}={overflow.max_weight}: with q = {q:.3g} dropped bits cost a delta of"
+            f"max_weight must be larger for reports of {overflow.bits} bits, got"
+            f" max_weight={overflow.max_weight}: with q = {q:.3g} dropped bits cost a delta of"
             f" {text_up(price(q), 3)}, of {text_up(delta, 3)} in all; or leave the number to the"
             " planner."
         )
@@ -398,27 +393,24 @@ class OtherView(NamedTuple):
 def other_view(agreed: Plan) -> OtherView | None:
     """Return what the same proven promise would need in the other view, to about two digits.
 
-    None without a crowd, where nothing depends on the view, and with a leader and a helper, who
-    show no reports. Slow cases are not computed.
+    None without a crowd, where nothing depends on the view, and with parties, which have one view
+    each. Slow cases are not computed.
 
     >>> from shoal import Flags, plan
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> agreed = plan(survey, crowd_size=10_000, epsilon=1, delta="1e-6", view="counts")
     >>> other = other_view(agreed)
     >>> other.view, round(other.q, 3), round(other.sigma)
-    ('reports', 0.215, 72)
+    ('reports', 0.203, 68)
     """
     promise, crowd = agreed.promise, agreed.crowd_size
-    if crowd is None or isinstance(agreed.parties, Aggregators):
+    if crowd is None or agreed.parties is not None:
         return None
     view: View = "reports" if agreed.view == "counts" else "counts"
     if (reason := _not_compared(agreed, view)) is not None:
         return OtherView(view, None, None, reason)
     bound = bound_of(agreed.survey, view, cohorts=agreed.cohorts)
-    delta = float(promise.delta or 0)
-    if agreed.parties is not None and view == "counts":
-        delta *= 1.0 - PART_OF_DELTA  # the rest is for bits that do not fit into the messages
-    q = bound.q(crowd, float(promise.epsilon), delta, rough=True)
+    q = bound.q(crowd, float(promise.epsilon), float(promise.delta or 0), rough=True)
     if q >= 0.5:
         return OtherView(view, None, None, "no flip probability keeps this promise")
     return OtherView(view, q, count_sigma(crowd, q))

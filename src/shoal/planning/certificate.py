@@ -15,17 +15,19 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import InputError, PrivacyRefusal
+from shoal.errors import InputError, PrivacyRefusal, require
 from shoal.planning.bounds import (
     Attack,
     Bound,
     CountsBound,
     Overflow,
+    ReportsBound,
     bound_of,
     domain_of,
     overflow_of,
 )
 from shoal.planning.composition import Composition, group_factor, part_of
+from shoal.planning.share_noise import NoiseBound, sigma_of_count
 from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import (
@@ -36,6 +38,7 @@ from shoal.protocol.plan import (
     Memory,
     Parties,
     Plan,
+    ShareNoise,
     View,
     operator_warnings,
 )
@@ -47,14 +50,18 @@ from shoal.support.rounding import round_up, text_up
 from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
-from shoal.theory.proven import Proven
+from shoal.theory.proven import Method, Proven
 from shoal.theory.randomized_response import count_sigma, local_epsilon, local_q, shift_of_a_fake
+from shoal.theory.rigorous import NotCoveredError, rigorous_delta
 from shoal.theory.sufficient import Sufficient, gap_312, sufficient_eta
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Certificate", "certify", "check_promise", "compute_promise"]
+
+_QUICK = 1e-3
+"""A bracket of this width takes milliseconds."""
 
 _NEAR_MISS = 1.001
 """A delta up to this factor above the promised one is computed again, more finely."""
@@ -67,27 +74,32 @@ def certify(
     q: object = None,
     crowd_size: int | None = None,
     view: View | None = None,
-    messages: int | None = None,
+    max_weight: int | None = None,
+    rigorous: bool = False,
 ) -> Certificate:
     """Return the certificate of a plan, or of a survey with a given q, crowd and view.
 
-    Without a view a survey is audited for `reports`. In the view `counts` a report may be sent in
-    pieces, as `messages` messages.
+    Without a view a survey is audited for `reports`. In the view `counts` only `max_weight` bits of
+    a report may be set, as with a leader and a helper. With `rigorous` the proven delta is enclosed
+    in ball arithmetic, independently of the usual engine; that takes seconds and needs the extra
+    `rigorous`.
 
     >>> from shoal import Flags, Survey
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
-    >>> certificate = certify(survey, q="0.2147", crowd_size=10_000)
+    >>> certificate = certify(survey, q="0.2031", crowd_size=10_000)
     >>> certificate.delta(epsilon=1).high < 1e-6
     True
     >>> round(certificate.local_epsilon, 2)
-    6.48
+    6.84
     >>> certify(survey, q="0.00997", crowd_size=10_000, view="counts").delta(epsilon=1).high < 1e-6
     True
     """
+    if rigorous:
+        require("flint", purpose="rigorous=True")
     if isinstance(plan, Plan):
-        if any(given is not None for given in (q, crowd_size, view, messages)):
+        if any(given is not None for given in (q, crowd_size, view, max_weight)):
             raise InputError(
-                "a plan has its own q, crowd size, view and messages; audit its survey to use"
+                "a plan has its own q, crowd size, view and max_weight; audit its survey to use"
                 " others."
             )
         if plan.crowd_size is None:
@@ -103,19 +115,26 @@ def certify(
             view=plan.view,
             cohorts=plan.cohorts,
             parties=plan.parties,
-            overflow=None if plan.parties is None else overflow_of(plan),
+            overflow=overflow_of(plan),
             promised=plan.promise.epsilon,
+            rigorous=rigorous,
         )
     if q is None or crowd_size is None:
         raise InputError("to audit a survey give q= and crowd_size=.")
     value = q.fraction if isinstance(q, FlipProbability) else exact_fraction(q)
     size = check_integer("crowd_size", crowd_size, lowest=1)
     overflow = None
-    if messages is not None:
-        check_integer("messages", messages, lowest=1, highest=plan.bits)
-        overflow = Overflow.of(plan, messages)
+    if max_weight is not None:
+        check_integer("max_weight", max_weight, lowest=1, highest=plan.bits)
+        overflow = Overflow.of(plan, max_weight)
     return Certificate(
-        plan, value, size, view=view or "reports", cohorts=plan.cohorts, overflow=overflow
+        plan,
+        value,
+        size,
+        view=view or "reports",
+        cohorts=plan.cohorts,
+        overflow=overflow,
+        rigorous=rigorous,
     )
 
 
@@ -146,7 +165,7 @@ class Certificate(Displayed):
     one release; `guarantees_over_time` covers more. In the counts view a certificate can cover
     several `releases` with fresh flips. `parties` are a relay and an analyzer, or a leader and a
     helper; `overflow` is set if only so many bits of a report may be set. `promised` is the epsilon
-    of the plan, if it is of one.
+    of the plan, if it is of one. If `rigorous`, delta and epsilon are proven in ball arithmetic.
     """
 
     survey: Survey
@@ -162,13 +181,14 @@ class Certificate(Displayed):
     parties: Parties | Aggregators | None = None
     overflow: Overflow | None = None
     promised: str | None = None
+    rigorous: bool = False
 
     def __post_init__(self) -> None:
         check_one_of("view", self.view, VIEWS)
         if self.releases > 1 and self.view == "reports":
             raise InputError("whole reports of several releases compose with compose(releases).")
         if self.overflow is not None and (self.view == "reports" or self.cohorts not in (None, 1)):
-            raise InputError("only reports with view counts and one cohort are sent in pieces.")
+            raise InputError("only reports with view counts and one cohort have a max_weight.")
 
     def _headline(self) -> str:
         return (
@@ -184,7 +204,7 @@ class Certificate(Displayed):
         at = self._shown_epsilon
         rows = [
             (one.who, one.guarantee, f"sees {one.sees}", one.assumption)
-            for one in observers(self, at)
+            for one in observers(self._usual, at)
         ]
         title = f"Guarantee against each observer of a release, at epsilon {text_up(at)}"
         return [Section(("observer", "guarantee", "sees", "assumption"), rows, title, prose=True)]
@@ -194,13 +214,21 @@ class Certificate(Displayed):
 
         `epsilon` is marked; by default that of the plan, or 1.
         """
-        from shoal.reports.plots.certificates import plot_privacy
+        from shoal.reports.plots.plans import plot_privacy
 
         return plot_privacy(self, epsilon=self._shown_epsilon if epsilon is None else epsilon)
 
+    @property
+    def noise(self) -> ShareNoise | None:
+        """The noise that a leader and a helper each add, or None."""
+        return self.parties.noise if isinstance(self.parties, Aggregators) else None
+
     @cached_property
-    def bound(self) -> Bound:
+    def bound(self) -> Bound | NoiseBound:
         """The bound of the certificate's view for one report of a person."""
+        if self.noise is not None:
+            differing = self.survey.differing_bits
+            return NoiseBound(differing, self.noise, self.overflow, self.releases)
         more: Any = {"cohorts": self.cohorts, "releases": self.releases, "overflow": self.overflow}
         return bound_of(self.survey, self.view, **more)
 
@@ -227,18 +255,12 @@ class Certificate(Displayed):
     @property
     def sigma(self) -> float:
         """The standard deviation of an estimated count in this crowd (SDP 4)."""
-        return count_sigma(self.crowd_size, self._q)
+        return sigma_of_count(self.crowd_size, self._q, self.noise)
 
     @property
     def shift_of_a_fake(self) -> float:
-        """By how many people one fake report can shift a count: p / (p - q).
-
-        In W messages it can name one bit W times: (W - q) / (p - q). A leader and a helper verify
-        that it does not.
-        """
-        if self.overflow is None or isinstance(self.parties, Aggregators):
-            return shift_of_a_fake(self._q)
-        return shift_of_a_fake(self._q, self.overflow.max_weight)
+        """By how many people one fake report can shift a count: p / (p - q)."""
+        return shift_of_a_fake(self._q)
 
     def delta(self, *, epsilon: float, rtol: float = 1e-4) -> Bracket:
         """Return the proven delta at an epsilon."""
@@ -246,6 +268,8 @@ class Certificate(Displayed):
 
     def proven(self, epsilon: float, rtol: float = 1e-4) -> Proven:
         """Return the proven delta at an epsilon and the method that proves it."""
+        if self.rigorous:
+            return self._enclosed(_checked_epsilon(epsilon))
         size, checked = self.reports_per_person, _checked_epsilon(epsilon)
         if size == 1:
             return self.bound.proven(self.crowd_size, self._q, checked, rtol)
@@ -257,17 +281,37 @@ class Certificate(Displayed):
             return Proven(Bracket(0.0, 1.0), single.method)
         return Proven(single.delta.times(factor).capped(1.0), single.method)
 
-    def epsilon(self, *, delta: float) -> float:
-        """Return the smallest proven epsilon at a delta, rounded up."""
+    def _enclosed(self, epsilon: float) -> Proven:
+        usual = self._usual.proven(epsilon)
+        try:
+            enclosed = rigorous_delta(self._claim(epsilon, usual.delta.high, usual.method))
+        except NotCoveredError as reason:
+            raise InputError(f"a rigorous certificate is not possible here: {reason}.") from reason
+        one_blanket = usual.method == "adapted blankets"  # those are not enclosed
+        return Proven(enclosed, "blanket" if one_blanket else usual.method)
+
+    @property
+    def _usual(self) -> Certificate:
+        return replace(self, rigorous=False)
+
+    def epsilon(self, *, delta: float, rough: bool = False) -> float:
+        """Return the smallest proven epsilon at a delta, rounded up; by quick bounds if `rough`."""
         if not 0 <= check_number("delta", delta) < 1:
             raise InputError(f"delta must be in [0, 1), got delta={delta}.")
+        if self.rigorous:
+            epsilon, step = self._usual.epsilon(delta=delta), 1e-5
+            while self.delta(epsilon=epsilon).high > delta:
+                epsilon, step = epsilon * (1.0 + step), 2.0 * step
+            return epsilon
         if self.reports_per_person == 1:
+            if isinstance(self.bound, ReportsBound):
+                return self.bound.epsilon(self.crowd_size, self._q, delta, rough=rough)
             return self.bound.epsilon(self.crowd_size, self._q, delta)
         reports = self.reports_per_person * self.releases
         local = reports * self.local_epsilon * (1 + 1e-12)
 
         def keeps(epsilon: float) -> bool:
-            return self.delta(epsilon=epsilon).high <= delta
+            return self.delta(epsilon=epsilon, rtol=_QUICK).high <= delta
 
         return smallest(keeps, 0.0, local, start=local / 2, rtol=1e-6)
 
@@ -306,6 +350,8 @@ class Certificate(Displayed):
                 "releases with permanent flips do not compose: their coins are not fresh; use"
                 " shoal.planning.guarantees for bounds over time."
             )
+        if self.rigorous:
+            raise InputError("rigorous bounds are about one release; compose without rigorous.")
         return Composition(self, releases)
 
     def group_delta(self, *, epsilon: float, reports: int) -> float:
@@ -331,9 +377,14 @@ class Certificate(Displayed):
             )
         alone = "the collector itself" if self.parties is None else "both parties together"
         if isinstance(self.parties, Aggregators):
-            alone = "leader and helper together, and a malicious one with the collector,"
+            malicious = ", and a malicious one with the collector,"
+            alone = f"leader and helper together{malicious if self.noise is None else ''}"
         if self.one_operator:
             alone = "the operator of both parties"
+        others = f"The other people are honest; with t colluders the crowd is smaller by {each}."
+        if self.noise is not None:
+            flips = "fresh noise for each crowd; each further release reveals more."
+            others = "No other person need be honest: the noise hides one report as well as many."
         honest = []
         if self.honest_fraction not in (None, "1"):
             honest.append(
@@ -349,8 +400,8 @@ class Certificate(Displayed):
             " links the bits of one.",
             f"{self.colluders:,} people reveal their reports; {self.crowd_size:,} reports remain to"
             " hide a person."
-            if self.colluders
-            else f"The other people are honest; with t colluders the crowd is smaller by {each}.",
+            if self.colluders and self.noise is None
+            else others,
             f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, with"
             f" {flips}",
             *honest,
@@ -390,16 +441,22 @@ class Certificate(Displayed):
                 "The relay and the analyzer do not share what they see; only the analyzer can"
                 " decrypt messages encrypted for it (HPKE, a computational assumption)."
             )
+        if self.noise is not None:
+            words.append(
+                "The leader or the helper adds its noise, drawn once for a crowd and stored before"
+                " its share is given out; only one is counted on, for the other may be the"
+                " attacker."
+            )
         if self.overflow is not None:
             chance = self.overflow.chance(self._q)
             limit = self.overflow.max_weight
-            sent = f"has at most {limit} set bits" if shared else f"is sent as {limit} messages"
             words.append(
-                f"A report {sent}; one with more set bits"
+                f"A report has at most {limit} set bits; one with more set bits"
                 f" drops some, with probability at most {text_up(chance, 3)}, which is paid for in"
                 f" delta and moves a count by at most {text_up(self._released * chance, 3)} people."
                 if chance
-                else f"A report {sent}, as many as it has bits: nothing is dropped."
+                else f"A report has at most {limit} set bits, as many as it has bits: nothing is"
+                " dropped."
             )
         if shared:
             words.append(EXPERIMENTAL)
@@ -417,17 +474,11 @@ class Certificate(Displayed):
         low = promised.delta.low if self.view == "reports" else attack.delta.low
         delta = promised.delta.high if delta is None else delta
         return {
-            "view": self.view,
-            "parties": None if self.parties is None else self.parties.to_json(),
-            "pieces": self._pieces(at),
-            "q": self._q,
-            "crowd_size": self.crowd_size,
-            "epsilon": at,
-            "delta": delta,
-            "local": {"epsilon": round_up(self.local_epsilon)},
+            **self._claim(at, delta, promised.method),
+            "rigorous": self.rigorous,
             "proven": {"delta": [low, promised.delta.high], "method": promised.method},
             "attack": {"delta": list(attack.delta), "crowd": attack.crowd},
-            "observers": [observer.to_json() for observer in observers(self, at)],
+            "observers": [observer.to_json() for observer in observers(self._usual, at)],
             **self._whole_reports(at),
             "sigma_count": None if math.isinf(self.sigma) else self.sigma,
             "gain_over_local": _finite(self.gain_over_local(at)),
@@ -439,14 +490,40 @@ class Certificate(Displayed):
             ],
         }
 
-    def _pieces(self, epsilon: float) -> dict[str, Any] | None:
+    def _claim(self, epsilon: float, delta: float, method: Method) -> dict[str, Any]:
+        """Return all that a verifier of this certificate reads."""
+        return {
+            "view": self.view,
+            "parties": None if self.parties is None else self.parties.to_json(),
+            "dropped": self._dropped(epsilon),
+            "domain": [list(block) for block in domain_of(self.survey)],
+            "q": self._q,
+            "crowd_size": self.crowd_size,
+            "relies_on": self._relied_on(epsilon),
+            "reports_per_person": self.reports_per_person,
+            "releases": self.releases,
+            "cohorts": self.cohorts or 1,
+            "epsilon": epsilon,
+            "delta": delta,
+            "proven": {"method": method},
+            "local": {"epsilon": round_up(self.local_epsilon)},
+        }
+
+    def _dropped(self, epsilon: float) -> dict[str, Any] | None:
         """Return the price of dropped bits, for as many people as the proven delta relies on."""
         if self.overflow is None:
             return None
-        assert isinstance(self.bound, CountsBound)
-        part = part_of(epsilon, self.reports_per_person)
-        people = self.bound.hiding(self.crowd_size, self._q, part)
+        if isinstance(self.bound, NoiseBound):
+            return self.overflow.to_json(1, self._released, self._q, 0.0)
+        people = self._relied_on(epsilon)
         return self.overflow.to_json(people, self._released, self._q, epsilon)
+
+    def _relied_on(self, epsilon: float) -> int:
+        """Return how many people the proven delta relies on."""
+        if not isinstance(self.bound, CountsBound):
+            return self.crowd_size
+        part = part_of(epsilon, self.reports_per_person)
+        return self.bound.hiding(self.crowd_size, self._q, part)
 
     def _whole_reports(self, epsilon: float) -> dict[str, Any]:
         """Return SDP's numbers, which are about whole reports; None in the counts view."""

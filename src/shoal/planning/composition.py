@@ -118,7 +118,10 @@ def quick_epsilon(certificate: Certificate, delta: float) -> float:
     There the exact search takes a minute for many bits and gains nothing that matters.
     """
     local = round_up(certificate.reports_per_person * certificate.local_epsilon, 6)
-    if local > WORTH_COMPOSING and _whole(certificate).delta(epsilon=0.9 * local).high > delta:
+    if (
+        local > WORTH_COMPOSING
+        and _whole(certificate).delta(epsilon=0.9 * local, rtol=1e-3).high > delta
+    ):
         return local
     return certificate.epsilon(delta=delta)
 
@@ -154,7 +157,7 @@ def _worth_composing(certificate: Certificate, delta: float) -> bool:
 @lru_cache(16)
 def _losses(certificate: Certificate) -> theory.Losses:
     """Return losses that dominate one release, in both directions."""
-    bulk = certificate.epsilon(delta=_SMALL_DELTA)
+    bulk = certificate.epsilon(delta=_SMALL_DELTA, rough=True)
 
     def curve(epsilon: float) -> float:
         return certificate.delta(epsilon=epsilon, rtol=1e-3 if epsilon <= bulk else 0.1).high

@@ -201,7 +201,7 @@ def compare(
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> costs = compare(survey, crowd_size=10_000, epsilon=1, delta="1e-6")
     >>> [round(cost.gain_over_local, 1) for cost in costs]
-    [1.0, 6.9, 8.0, 9.5, 49.3, 70.7, 52.8]
+    [1.0, 7.4, 8.0, 9.5, 49.3, 70.7, 52.8]
     >>> costs["curator"].scale
     5.0
     """

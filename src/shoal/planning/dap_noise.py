@@ -278,7 +278,7 @@ class _ClientFlips:
     def _bound(self, max_weight: int | None) -> CountsBound:
         if max_weight is None:
             return CountsBound(self.differing)
-        overflow = Overflow(self.length, self.ones, max_weight, name="max_weight")
+        overflow = Overflow(self.length, self.ones, max_weight)
         return CountsBound(self.differing, overflow=overflow)
 
     def _left(self, delta: float) -> float:

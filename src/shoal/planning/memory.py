@@ -55,7 +55,6 @@ def plan_with_memory(
     view: View = "reports",
     relay: str | None = None,
     analyzer: str | None = None,
-    messages: int | None = None,
     leader: str | None = None,
     helper: str | None = None,
     max_weight: int | None = None,
@@ -80,14 +79,14 @@ def plan_with_memory(
     1 - 2q, and two layers by (1 - 2 q1)(1 - 2 q2); `fresh` is the part of that, in logarithms, of
     the fresh layer. Then q1 is the smallest that keeps both the promise and the lifetime's limit.
     Both are rounded up to whole binary digits, and the promise is certified at the q they make.
-    Text is refused, whose cohorts a memory would fix. The price of messages that overflow is that
-    of one release; `guarantees_over_time` counts every release.
+    Text is refused, whose cohorts a memory would fix. The price of dropped bits is that of one
+    release; `guarantees_over_time` counts every release.
 
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> plan = plan_with_memory(survey, crowd_size=10_000, epsilon=1, delta="1e-6", releases=52)
-    >>> round(float(plan.q), 4), round(float(plan.memory.q1), 4), round(float(plan.memory.q2), 4)
-    (0.2146, 0.1223, 0.1223)
+    >>> round(float(plan.q), 3), round(float(plan.memory.q1), 3), round(float(plan.memory.q2), 3)
+    (0.203, 0.115, 0.115)
     """
     check_integer("crowd_size", crowd_size, lowest=1, highest=MAX_CROWD)
     if (releases is None) == (horizon is None):
@@ -110,8 +109,8 @@ def plan_with_memory(
             "text and memory do not go together yet: a remembered vector belongs to one cohort, and"
             " a cohort that a device keeps splits the crowd. Plan text without memory."
         )
-    relayed, shared = (relay, analyzer, messages), (leader, helper, max_weight)
-    deployed = Deployment.of(survey, view, relayed, shared, window)
+    origins = {"relay": relay, "analyzer": analyzer, "leader": leader, "helper": helper}
+    deployed = Deployment.of(survey, view, origins, max_weight, window)
     left = deployed.left(float(delta_text))
     least = Fraction(deployed.bound.q(crowd_size, float(epsilon_text), left))
     q2 = _rounded_up(exact_fraction((1 - (1 - 2 * float(least)) ** share) / 2))

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, get_args
 
 from shoal.errors import InputError, PrivacyRefusal, WeakPromiseWarning
 from shoal.planning.bounds import PART_OF_DELTA, Bound, Overflow, bound_of, domain_of
 from shoal.planning.certificate import shortfall
+from shoal.planning.share_noise import NO_FLIPS, choose_noise
 from shoal.protocol.flip_probability import EXACT, MAX_DIGITS, FlipProbability, local_epsilon
 from shoal.protocol.plan import (
     MAX_CROWD,
     MIN_WINDOW,
     PROMISES,
+    RELAY_SHOWS_REPORTS,
     VIEWS,
     Aggregators,
     Parties,
@@ -37,6 +39,9 @@ from shoal.support.rounding import text_up
 from shoal.theory import sufficient
 
 __all__ = ["plan"]
+
+NoiseBy = Literal["flips", "aggregators", "laplace", "gaussian"]
+"""Where the noise comes from: flips of devices, or draws of both aggregators, of either kind."""
 
 
 @takes(survey=Survey)
@@ -55,10 +60,10 @@ def plan(
     local_epsilon: object = None,
     relay: str | None = None,
     analyzer: str | None = None,
-    messages: int | None = None,
     leader: str | None = None,
     helper: str | None = None,
     max_weight: int | None = None,
+    noise: NoiseBy = "flips",
     accept_weak_promise: bool = False,
 ) -> Plan:
     """Make a plan that keeps a promise; of q, crowd_size, epsilon and delta one may be left out.
@@ -92,16 +97,18 @@ def plan(
         The largest local epsilon of a single report, which sets a least q. By default no limit.
     relay, analyzer
         The origins of two parties that share the work: the relay sees the senders, the analyzer
-        the reports. By default one collector does everything.
-    messages
-        With a relay, an analyzer and view ``"counts"``: the number of messages per report. By
-        default the fewest for which dropped bits cost at most 1 % of delta.
+        whole reports, so that the view is ``"reports"``. By default one collector does everything.
     leader, helper
         The origins of the two aggregators of DAP, with view ``"counts"``: each receives a secret
-        share of every report (Prio3MultihotCountVec). Experimental: there are no services yet.
+        share of every report (Prio3MultihotCountVec). Experimental.
     max_weight
         With a leader and a helper: how many bits of a report may be set. By default the fewest
         for which dropped bits cost at most 1 % of delta.
+    noise
+        With a leader and a helper: where the noise comes from. ``"flips"`` of devices, or each of
+        the ``"aggregators"``, who add discrete ``"laplace"`` or ``"gaussian"`` noise to their share
+        of a crowd, by default the one with the smaller sigma. Then devices flip next to nothing,
+        unless q or local_epsilon asks for more.
     accept_weak_promise
         Make a plan without a warning or refusal of a weak promise. Otherwise an epsilon above 10,
         or a delta that allows 0.01 people of the crowd to be exposed, is a `WeakPromiseWarning`,
@@ -109,21 +116,20 @@ def plan(
 
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
-    >>> round(float(plan(survey, crowd_size=10_000, epsilon=1, delta="1e-6").q), 4)
-    0.2146
+    >>> round(float(plan(survey, crowd_size=10_000, epsilon=1, delta="1e-6").q), 3)
+    0.203
     >>> plan(survey, q="0.25", crowd_size=10_000, delta="1e-6").promise
-    Promise(kind='proven', epsilon='0.5476', delta='1e-6', eta=None)
+    Promise(kind='proven', epsilon='0.521', delta='1e-6', eta=None)
     >>> plan(survey, epsilon=1, promise="local").q
     FlipProbability(numerator=29503, digits=16)
     >>> wish = {"crowd_size": 10_000, "epsilon": 1, "delta": "1e-6", "view": "counts"}
     >>> [round(float(plan(survey, local_epsilon=e, **wish).q), 4) for e in (None, 10)]
     [0.01, 0.1192]
-    >>> two = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
-    >>> plan(survey, **wish, **two).parties.messages
-    5
     >>> dap = {"leader": "https://leader.example", "helper": "https://helper.example"}
     >>> plan(survey, **wish, **dap, window="1w").parties.max_weight
     5
+    >>> plan(survey, **wish, **dap, window="1w", noise="aggregators").noise
+    ShareNoise(kind='laplace', scale='5')
     """
     flip = None if q is None else FlipProbability.at_least(q)
     if flip is not None and flip.is_blind:
@@ -149,9 +155,15 @@ def plan(
         if texts[name] is not None and promise != kind:
             raise InputError(f"{name} is part of a {kind} promise, not of a {promise} one.")
     check_one_of("promise", promise, PROMISES)
-    relayed, shared = (relay, analyzer, messages), (leader, helper, max_weight)
-    deployed = Deployment.of(survey, view, relayed, shared, window)
-    if promise == "proven":
+    origins = {"relay": relay, "analyzer": analyzer, "leader": leader, "helper": helper}
+    deployed = Deployment.of(survey, view, origins, max_weight, window)
+    check_one_of("noise", noise, get_args(NoiseBy))
+    if noise != "flips":
+        if promise != "proven" or not isinstance(deployed.parties, Aggregators):
+            raise InputError(f"noise={noise!r} needs leader=, helper= and a proven promise.")
+        least = _floor(survey, flip, local_epsilon)
+        draft = _noised(deployed, flip or least or NO_FLIPS, crowd_size, texts, noise)
+    elif promise == "proven":
         draft = _proven(deployed, flip, crowd_size, texts, _floor(survey, flip, local_epsilon))
     elif view != "reports" or local_epsilon is not None:
         option = "view" if local_epsilon is None else "local_epsilon"
@@ -223,17 +235,14 @@ def honest_crowd(reports: int, honest_fraction: object) -> int:
 Texts = dict[str, str | None]
 
 
-Wish = tuple[str | None, str | None, int | None]
-"""The origins of two parties, and how many bits of a report may be set; None if not given."""
-
-_NO_PARTIES: Wish = (None, None, None)
+_PAIRS = (("relay", "analyzer"), ("leader", "helper"))
 
 
 @dataclass(frozen=True)
 class Deployment:
     """A survey, its view, and the parties asked for; `max_weight` is None if the planner chooses.
 
-    `max_weight` is how many bits of a report may be set: the messages of a report for a relay.
+    `max_weight` is how many bits of a report may be set, where there is a leader and a helper.
     """
 
     survey: Survey
@@ -244,43 +253,48 @@ class Deployment:
 
     @classmethod
     def of(
-        cls, survey: Survey, view: View, relayed: Wish, shared: Wish, window: int | None
+        cls,
+        survey: Survey,
+        view: View,
+        origins: Mapping[str, str | None],
+        max_weight: int | None,
+        window: int | None,
     ) -> Deployment:
+        """Check what was asked for; `origins` are those of all parties, None if not given."""
         check_one_of("view", view, VIEWS)
-        if relayed == shared == _NO_PARTIES:
-            return cls(survey, view, None, None, window)
-        if _NO_PARTIES not in (relayed, shared):
+        given = {role: origin for role, origin in origins.items() if origin is not None}
+        pairs = [pair for pair in _PAIRS if given.keys() & {*pair}]
+        if len(pairs) > 1:
             raise InputError("give a relay and an analyzer, or a leader and a helper, not both.")
-        kind: type[Parties | Aggregators] = Parties if shared == _NO_PARTIES else Aggregators
-        one, other, limit = relayed if kind is Parties else shared
-        first, second, most, _ = (field.name for field in fields(kind))
-        if one is None and other is None:
-            raise InputError(f"{most}= needs {first}= and {second}=.")
-        if one is None or other is None:
-            missing = first if one is None else second
+        first, second = pairs[0] if pairs else ("", "")
+        if max_weight is not None and first != "leader":
+            raise InputError("max_weight= needs leader= and helper=.")
+        if not pairs:
+            return cls(survey, view, None, None, window)
+        if len(given) == 1:
+            missing = second if first in given else first
             raise InputError(f"{first} and {second} go together; {missing}= is missing.")
-        if view == "reports" and (kind is Aggregators or limit is not None):
-            raise InputError(
-                "a leader and a helper see no reports; plan with view='counts'."
-                if kind is Aggregators
-                else "with view reports a report is one message; messages are for counts."
-            )
-        if kind is Aggregators and window is None and not survey.retention:
+        if first == "relay":
+            if view == "counts":
+                raise InputError(RELAY_SHOWS_REPORTS)
+            return cls(survey, view, Parties(given[first], given[second]), None, window)
+        if view == "reports":
+            raise InputError("a leader and a helper see no reports; plan with view='counts'.")
+        if window is None and not survey.retention:
             raise InputError("a leader and a helper need window=, such as '1w'.")
-        if limit is not None:
-            check_integer(most, limit, lowest=1, highest=survey.bits)
-        return cls(survey, view, kind(one, other), limit, window)
+        if max_weight is not None:
+            check_integer("max_weight", max_weight, lowest=1, highest=survey.bits)
+        return cls(survey, view, Aggregators(given[first], given[second]), max_weight, window)
 
     @property
     def _chooses_weight(self) -> bool:
-        return self.parties is not None and self.view == "counts" and self.max_weight is None
+        return isinstance(self.parties, Aggregators) and self.max_weight is None
 
     @property
     def bound(self) -> Bound:
         """The bound of its view, with the price of dropped bits if the weight is given."""
-        given, name = None, "max_weight" if isinstance(self.parties, Aggregators) else "messages"
-        if self.max_weight is not None:
-            given = Overflow.of(self.survey, self.max_weight, name)
+        weight = self.max_weight
+        given = None if weight is None else Overflow.of(self.survey, weight)
         return bound_of(self.survey, self.view, overflow=given)
 
     def left(self, delta: float) -> float:
@@ -299,8 +313,8 @@ class Deployment:
     def draft(self, q: FlipProbability, crowd: int, epsilon: str, delta: str, **more: Any) -> Plan:
         weight = self.with_weight(crowd, q, epsilon, float(delta)).max_weight
         parties = self.parties
-        if parties is not None and weight is not None:
-            parties = parties.with_limit(weight)
+        if isinstance(parties, Aggregators) and weight is not None:
+            parties = replace(parties, max_weight=weight)
         return Plan(
             self.survey,
             q,
@@ -384,6 +398,32 @@ def _proven(
     return _checked(deployed.draft(q, crowd, epsilon, delta))
 
 
+def _noised(
+    deployed: Deployment, q: FlipProbability, crowd: int | None, wish: Texts, by: NoiseBy
+) -> Plan:
+    """Plan for noise of aggregators; one that is honest must do, whatever the crowd."""
+    epsilon, delta = wish["epsilon"], wish["delta"]
+    if crowd is None or epsilon is None or delta is None:
+        raise InputError(f"noise={by!r} needs crowd_size=, epsilon= and delta=.")
+    survey, numbers = deployed.survey, (float(epsilon), float(delta))
+    if deployed.max_weight is None:
+        every = Overflow.of(survey, survey.bits)
+        deployed = replace(deployed, max_weight=every.smallest_weight(1, float(q), 0.0, numbers[1]))
+    assert deployed.max_weight is not None
+    overflow = Overflow.of(survey, deployed.max_weight)
+    if overflow.price(1, float(q), 0.0) >= numbers[1]:
+        raise PrivacyRefusal(
+            f"with max_weight {deployed.max_weight} and q = {float(q):.3g} dropped bits cost all of"
+            f" delta {delta}; leave max_weight to the planner."
+        )
+    kind = None if by == "aggregators" else by
+    assert kind != "flips"
+    noise = choose_noise(survey.differing_bits, overflow, float(q), *numbers, kind)
+    draft = deployed.draft(q, crowd, epsilon, delta)
+    assert isinstance(draft.parties, Aggregators)
+    return _checked(replace(draft, parties=replace(draft.parties, noise=noise)))
+
+
 def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
     epsilon, eta = wish["epsilon"], wish["eta"]
     if crowd is None or epsilon is None:
@@ -460,9 +500,9 @@ def _checked(draft: Plan) -> Plan:
     )
     seen = " of counts" if draft.view == "counts" else ""
     sent = enough = ""
-    if draft.view == "counts" and draft.parties is not None and possible.parties is not None:
-        sent = f", with {draft.parties.limit},"
-        enough = f" with {possible.parties.limit}"
+    if draft.max_weight is not None:
+        sent = f", with max_weight {draft.max_weight},"
+        enough = f" with max_weight {possible.max_weight}"
     raise PrivacyRefusal(
         f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size:,}{sent} the {kind}"
         f" {name}{seen} at epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"

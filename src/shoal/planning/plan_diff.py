@@ -38,6 +38,7 @@ from shoal.protocol.plan import (
     Parties,
     Plan,
     PromiseKind,
+    ShareNoise,
     View,
 )
 from shoal.protocol.survey import Number, Survey, Text
@@ -265,29 +266,42 @@ def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool,
         # Devices refuse windows that are shorter still: they tell when a report was made.
         less = shorter and new.window is not None and new.window < MIN_WINDOW
         yield less, f"The window is {after} instead of {before}{effect}."
-    yield from _parties(old, new)
+    yield from _parties(old, new, same_bits=same_bits)
     groups = [[{p.survey.bit(*bit) for bit in group} for group in p.joint] for p in (old, new)]
     if same_bits and groups[0] != groups[1]:
         yield False, "Other joint answers are counted."
 
 
-def _parties(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
+def _parties(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool, str]]:
     was, now = old.parties, new.parties
     if was is not None and now is not None:
-        shared = isinstance(now, Aggregators)
         if was.origins != now.origins:
-            work = "aggregate" if shared else "relay and analyze"
+            work = "aggregate" if isinstance(now, Aggregators) else "relay and analyze"
             yield False, f"Other parties {work} the reports."
         if now.one_operator and not was.one_operator:
             yield True, f"The same people run both parties ({ONE_OPERATOR})."
-        if type(was) is type(now) and was.limit != now.limit and old.view == new.view:
-            sent = "has" if shared else "is sent as"
-            yield False, f"A report {sent} {now.limit} instead of {was.limit}."
+        if type(was) is type(now) and old.max_weight != new.max_weight:
+            weights = f"max_weight {new.max_weight} instead of {old.max_weight}"
+            yield False, f"A report has {weights}."
+        yield from _noise(old.noise, new.noise, same_bits=same_bits)
     elif was is not None and not was.one_operator:
         words = f"One collector sees senders and reports; {_two(was)} divided them before."
         yield True, words
     elif now is not None and not now.one_operator:
         yield False, f"{_two(now).capitalize()} divide what one collector saw before."
+
+
+def _noise(
+    was: ShareNoise | None, now: ShareNoise | None, *, same_bits: bool
+) -> Iterator[tuple[bool, str]]:
+    if was is None and now is not None:
+        yield False, f"The leader and the helper add noise, {now}."
+    elif was is not None and now is None:
+        yield True, "The leader and the helper no longer add noise."
+    elif was is not None and now is not None and was != now:
+        # Other bits need another scale, and the guarantees judge another kind.
+        less = same_bits and was.kind == now.kind and now.value < was.value
+        yield less, f"The leader and the helper add {now} instead of {was}."
 
 
 def _two(parties: Parties | Aggregators) -> str:
@@ -350,7 +364,7 @@ def _flips(words: str, was: FlipProbability, now: FlipProbability) -> tuple[bool
 def _dominates(old: Plan, new: Plan, *, same_bits: bool, less: bool) -> bool:
     """Whether the fields alone show that the new plan reveals no more than the old one.
 
-    With the same bits and view, more flips, a larger crowd, fewer releases and no fewer messages
+    With the same bits and view, more flips, a larger crowd, fewer releases and no smaller weight
     are post-processing or better cover; computed bounds need not fall with every step.
     """
     return (
@@ -358,13 +372,14 @@ def _dominates(old: Plan, new: Plan, *, same_bits: bool, less: bool) -> bool:
         and not less
         and old.view == new.view
         and (old.memory is None) == (new.memory is None)
+        and (old.noise is None or old.noise.kind == (new.noise or old.noise).kind)
         and releases_a_year(new) <= releases_a_year(old)
         and _cut(new) >= _cut(old)
     )
 
 
 def _cut(plan: Plan) -> float:
-    """Return the messages of a report; infinity if its set bits always fit: drops cost delta."""
+    """Return the largest weight; infinity if the set bits always fit: drops cost delta."""
     weight = plan.max_weight or plan.bits
     return math.inf if weight >= plan.bits else weight
 

@@ -6,16 +6,15 @@ knowledge; against them only the local epsilon holds. A relay knows the senders 
 reports: the bound against each of them alone is stronger than against a collector. A leader and a
 helper (DAP) hold secret shares: neither sees a report. The names in brackets are the trust models
 of draft-wang-ppm-differential-privacy: OAMC (one aggregator and most clients are honest), OAOC (one
-aggregator and one client), OC (one client).
+aggregator and one client), OC (one client). With noise of aggregators the noise of one of them is
+enough against the other, who knows its own, and no crowd is relied on.
 
 *Poisoning.* An honest report moves the estimate of an option by one person on average. A fake one
 flips nothing: a one moves it by p / (p - q), a zero by -q / (p - q), for every option at once.
 Replacing a part s of the people by fakes moves an estimated share by at most s p / (p - q), up
-where nobody has the option and down where everybody has, since 1 + q / (p - q) = p / (p - q). A
-report sent as W messages, one for each set bit, can name one option W times, which moves its
-estimate by (W - q) / (p - q). Where a proof limits the set bits to W, each option counts once: a
-fake moves W options up by p / (p - q) and the others down by q / (p - q), and in place of another
-report it moves each by at most 1 / (p - q).
+where nobody has the option and down where everybody has, since 1 + q / (p - q) = p / (p - q). Where
+a proof limits the set bits to W, a fake moves W options up by p / (p - q) and the others down by
+q / (p - q), and in place of another report it moves each by at most 1 / (p - q).
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.errors import InputError
+from shoal.planning.share_noise import sigma_of_count
 from shoal.protocol.plan import ONE_OPERATOR, Aggregators, Parties, Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up, text_up, truth_text
-from shoal.theory.randomized_response import count_sigma, local_q, shift_of_a_fake
+from shoal.theory.randomized_response import local_q, shift_of_a_fake
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _MUCH = 10.0  # above this local epsilon a single report can move odds by a factor of 22,000
 _PLAIN = 0.05  # up to this flip probability such a report is nearly the plain answer
 _BARE = 0.01  # up to this flip probability any report is, even of a single bit
+_ONE_ADDS = "The leader or the helper adds its noise, whatever the other reports are"
 _NO_PROMISE = 0.5  # a proven delta above this is no promise of a crowd
 
 
@@ -124,7 +125,9 @@ def _observers(certificate: Certificate, epsilon: float) -> list[Observer]:
         proven,
         "theorem",
         f"{certificate.crowd_size:,} honest people are in the release, and only the release is"
-        " seen.",
+        " seen."
+        if certificate.noise is None
+        else f"{_ONE_ADDS}; only the release is seen.",
     )
     parties = certificate.parties
     if parties is not None:
@@ -177,14 +180,11 @@ def _operator(certificate: Certificate, parties: Parties | Aggregators) -> Obser
 
 
 def _relay_and_analyzer(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
-    size, overflow = certificate.crowd_size, certificate.overflow
-    messages = "every report of a crowd, whole, shuffled"
-    if overflow is not None:
-        messages = f"{overflow.max_weight} messages of each report, shuffled: counts of bits"
+    size, reports = certificate.crowd_size, "every report of a crowd, whole, shuffled"
     relied_on = f"The relay forwards {size:,} honest reports at once and reveals no sender."
     return [
-        Observer("analyzer", messages, epsilon, proven, "theorem", relied_on),
-        _with_fakes(certificate, epsilon, "analyzer with fake devices", messages),
+        Observer("analyzer", reports, epsilon, proven, "theorem", relied_on),
+        _with_fakes(certificate, epsilon, "analyzer with fake devices", reports),
         _encrypted(
             "relay",
             "who sends, when, and encrypted messages of equal length",
@@ -206,6 +206,19 @@ def _aggregators(certificate: Certificate, epsilon: float, proven: float) -> lis
     batch = f"{size:,} honest reports are in the batch"
     pool = f"{batch}; the other aggregator is honest. {prio3}"
     pooled = f"{counts}, and the shares of the leader or of the helper"
+    batches = "a batch in which the leader or the helper forged or dropped reports, so that one"
+    malicious = _alone(
+        certificate,
+        "malicious aggregator + collector (OAOC)",
+        f"the counts of {batches} honest report is left",
+    )
+    if certificate.noise is not None:
+        counts, batch = f"{counts}, with the noise of both", _ONE_ADDS
+        pooled = f"{counts}, and the shares and the noise of the leader or of the helper"
+        pool = f"The other aggregator is honest and adds its noise, which alone is enough. {prio3}"
+        malicious = replace(
+            malicious, epsilon=epsilon, delta=proven, holds="theorem", assumption=pool
+        )
     alone = f"The other share stays with the other aggregator, and it reads no release. {prio3}"
     return [
         Observer("collector", counts, epsilon, proven, "theorem", f"{batch}. {prio3}"),
@@ -213,12 +226,7 @@ def _aggregators(certificate: Certificate, epsilon: float, proven: float) -> lis
         _shared("helper", "the other share of each report, and who fetches its keys, when", alone),
         Observer("aggregator + collector (OAMC)", pooled, epsilon, proven, "theorem", pool),
         _with_fakes(certificate, epsilon, "aggregator + collector + clients (OAMC)", pooled),
-        _alone(
-            certificate,
-            "malicious aggregator + collector (OAOC)",
-            "the counts of a batch in which the leader or the helper forged or dropped reports, so"
-            " that one honest report is left",
-        ),
+        malicious,
         _alone(certificate, "leader + helper (OC)", "each report and its sender"),
     ]
 
@@ -237,6 +245,8 @@ def _with_fakes(certificate: Certificate, epsilon: float, who: str, seen: str) -
     if not fakes or delta > _NO_PROMISE:
         return _alone(certificate, who, sees)
     words = f"{left.crowd_size:,} honest reports hide each other; each further fake removes one."
+    if certificate.noise is not None:
+        words = "The noise of the other aggregator hides each report, however many are fake."
     return Observer(who, sees, epsilon, delta, "theorem", words)
 
 
@@ -253,7 +263,8 @@ def _analyzer(certificate: Certificate, epsilon: float, proven: float) -> Observ
 
 def _delta_of_reports(certificate: Certificate, epsilon: float) -> float:
     whole = replace(certificate, view="reports", overflow=None, releases=1)
-    return whole.delta(epsilon=epsilon, rtol=1e-3).high
+    rough = whole.delta(epsilon=epsilon, rtol=1e-3).high
+    return rough if rough > _NO_PROMISE else whole.delta(epsilon=epsilon).high
 
 
 def _alone(certificate: Certificate, who: str, sees: str) -> Observer:
@@ -290,8 +301,7 @@ class Poisoning:
     """The effect of fake reports on the estimates of one plan.
 
     `up` and `down` are people by which one fake report moves the estimate of an option, `options`
-    how many it moves at once. With several `messages` a fake can spend all of them on one option,
-    unless a proof counts each option once (`is_verified`).
+    how many it moves up at once; a proof limits them if it `is_verified`.
     `up_if_local` is the effect under local differential privacy at the promised epsilon; infinite
     at q = 1/2. `reports` and `sigma` are those of a whole crowd, if there is one to estimate from.
     """
@@ -303,7 +313,6 @@ class Poisoning:
     sigma: float | None
     epsilon: float
     up_if_local: float
-    messages: int = 1
     is_verified: bool = False
 
     def shift(self, share: float) -> float:
@@ -326,9 +335,6 @@ class Poisoning:
             f"and up to {self.options} options up at once, as a proof shows"
             if self.is_verified
             else f"and all {self.options} options at once"
-            if self.messages == 1
-            else f"with all of its {self.messages} messages on that option, or {self.options}"
-            " options by one message each"
         )
         said = [
             f"One fake report moves the estimate of an option by up to {round_up(self.up):.4g}"
@@ -340,16 +346,10 @@ class Poisoning:
             f" by up to {round_up(self.up_if_local):.4g} people.",
         ]
         if self.is_verified:
-            # up and down are p / (p - q) and -q / (p - q), so that W - q is W - 1 + p
-            instead, in_messages = (
-                self.up - self.down,
-                self.up + (self.options - 1) * (self.up - self.down),
-            )
             said.insert(
                 1,
                 "In place of another report it moves each estimate by at most"
-                f" {round_up(instead):.4g} people. Sent through a relay in {self.options} messages,"
-                f" which no proof checks, it could move one option by {round_up(in_messages):.4g}.",
+                f" {round_up(self.up - self.down):.4g} people.",
             )
         if self.fakes_for_one_sigma is not None:
             said.append(
@@ -369,7 +369,6 @@ class Poisoning:
             "up": up(self.up),
             "down": None if math.isinf(self.up) else -round_up(-self.down),
             "options": self.options,
-            "messages": self.messages,
             "one_percent_of_fakes": up(self.shift(0.01)),
             "fakes_for_one_sigma": None if one_sigma is None else round_down(one_sigma),
             "epsilon": self.epsilon,
@@ -387,18 +386,17 @@ def poisoning(plan: Plan) -> Poisoning:
     >>> can.up, can.down, can.shift(0.02)
     (1.5, -0.5, 0.03)
     """
-    epsilon, q, messages = float(plan.promise.epsilon), float(plan.q), plan.messages
+    epsilon, q = float(plan.promise.epsilon), float(plan.q)
     crowd = None if plan.crowd_size is None else plan.reports_needed
-    up = shift_of_a_fake(q, messages)
+    up = shift_of_a_fake(q)
     if_local = shift_of_a_fake(local_q(plan.survey.differing_bits, epsilon))
     return Poisoning(
         up,
-        1 - shift_of_a_fake(q),
+        1 - up,
         plan.max_weight or plan.bits,
         crowd,
-        None if crowd is None or plan.q.is_blind else count_sigma(crowd, q),
+        None if crowd is None or plan.q.is_blind else sigma_of_count(crowd, q, plan.noise),
         epsilon,
         up if plan.promise.kind == "local" else if_local,
-        messages,
         isinstance(plan.parties, Aggregators),
     )

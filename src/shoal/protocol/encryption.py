@@ -4,21 +4,16 @@ HPKE (RFC 9180) in base mode with X25519, HKDF-SHA256 and AES-128-GCM. A message
 key, 32 bytes, followed by the ciphertext; each message has an encapsulation of its own. HPKE's
 `info` holds version, plan and window, so a message decrypts only for what it was encrypted for.
 
-*Content.* Where the analyzer may see whole reports, a report is one message. Where it may see only
-single bits, a report is cut into fragments: one message for each set bit, with its position, and
-dummies up to a number of messages that the plan fixes, so that their number reveals nothing. Two
-messages of a report share nothing; the identifier lets the analyzer drop a message that a relay
+*Content.* Each report is one message. The identifier lets the analyzer drop a message that a relay
 forwarded twice.
 
 ======== ===== ==================================================================
-whole    16    identifier of the message, random
+message  16    identifier of the message, random
 .        2     cohort, little endian, if the plan has cohorts
 .        n     the packed bits
-fragment 16    identifier of the message, random
-.        4     position of a set bit, little endian; `DUMMY` if there is none
 ======== ===== ==================================================================
 
-*From a device to the relay:* reports of one plan, window and key, each with all its messages.
+*From a device to the relay:* reports of one plan, window and key.
 
 ======== ===== ================================================================
 header   7     magic ``ENCRYP`` and the version, 1
@@ -27,7 +22,7 @@ header   7     magic ``ENCRYP`` and the version, 1
 .        32    SHA-256 of the public key
 .        4     count, little endian
 report   16    report id, random: a report sent twice is forwarded once
-.        W n   its W messages of n bytes
+.        n     its message
 ======== ===== ================================================================
 
 *From the relay to the analyzer:* the shuffled messages of a whole crowd, in chunks.
@@ -39,7 +34,6 @@ header   7     magic ``SHUFFL`` and the version, 1
 .        32    SHA-256 of the public key
 .        4     number of this chunk, from 0
 .        4     number of chunks
-.        8     messages in all chunks
 messages       of n bytes each
 ======== ===== ================================================================
 
@@ -52,14 +46,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from shoal.errors import InputError, ReportError, missing_extra
 from shoal.protocol.plan import Plan
-from shoal.protocol.random_bits import RandomBits, draw_below
 from shoal.protocol.signatures import key_text
 from shoal.protocol.wire import ENCRYPTED_MAGIC, ID_BYTES, MAX_REPORTS, file_row_bytes
 from shoal.support.checks import check_integer, exact_fields
@@ -75,17 +67,13 @@ KEY_BYTES = 32
 OVERHEAD = KEY_BYTES + 16
 """Bytes that encryption adds: the encapsulated key and the tag."""
 
-DUMMY = 2**32 - 1
-"""The position in a message that stands for no bit."""
-
 CHUNK_MAGIC = b"SHUFFL\x01"
 CHUNK_TYPE = "application/vnd.shoal.shuffled"
 MAX_KEY_DOCUMENT = 4096
 
 _INFO = struct.Struct("<18sB32sI")
-_FRAGMENT = struct.Struct(f"<{ID_BYTES}sI")
 _REPORTS = struct.Struct("<7s32sI32sI")
-_CHUNK = struct.Struct("<7s32sI32sIIQ")
+_CHUNK = struct.Struct("<7s32sI32sII")
 
 
 @lru_cache(maxsize=1)
@@ -132,8 +120,6 @@ def key_digest(public_key: bytes) -> bytes:
 
 def content_bytes(plan: Plan) -> int:
     """Return the length of a message's content, which is the same for all messages of a plan."""
-    if plan.view == "counts":
-        return _FRAGMENT.size
     return ID_BYTES + file_row_bytes(plan.bits, plan.cohorts is not None)
 
 
@@ -143,32 +129,12 @@ def message_bytes(plan: Plan) -> int:
 
 
 def encrypted_report_bytes(plan: Plan) -> int:
-    """Return the length of one report on its way to the relay: its id and its messages."""
-    return ID_BYTES + plan.messages * message_bytes(plan)
+    """Return the length of one report on its way to the relay: its id and its message."""
+    return ID_BYTES + message_bytes(plan)
 
 
 def encrypted_batch_bytes(plan: Plan, count: int) -> int:
     return _REPORTS.size + count * encrypted_report_bytes(plan)
-
-
-def set_positions(value: int) -> list[int]:
-    return [place for place in range(value.bit_length()) if value >> place & 1]
-
-
-def pack_fragments(
-    positions: Sequence[int], messages: int, random_bits: RandomBits
-) -> Iterator[bytes]:
-    """Yield the contents of a report's messages, in random order, each with an identifier."""
-    if len(positions) > messages:
-        raise ReportError(f"{len(positions)} set bits do not fit into {messages} messages.")
-    every = [*positions, *([DUMMY] * (messages - len(positions)))]
-    identifiers = bytearray(ID_BYTES * messages)
-    random_bits.fill(identifiers)
-    for place in range(messages):
-        other = place + draw_below(messages - place, random_bits)
-        every[place], every[other] = every[other], every[place]
-        own = identifiers[ID_BYTES * place : ID_BYTES * (place + 1)]
-        yield _FRAGMENT.pack(own, every[place])
 
 
 @dataclass(frozen=True)
@@ -219,18 +185,17 @@ def split_encrypted(plan: Plan, content: bytes) -> EncryptedReports:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Part `number` of `chunks` of the shuffled messages of one crowd, `messages` in all."""
+    """Part `number` of `chunks` of the shuffled messages of one crowd."""
 
     plan_id: str
     window: int
     key: bytes
     number: int
     chunks: int
-    messages: int
     content: bytes
 
     def to_bytes(self) -> bytes:
-        plan_id, place = bytes.fromhex(self.plan_id), (self.number, self.chunks, self.messages)
+        plan_id, place = bytes.fromhex(self.plan_id), (self.number, self.chunks)
         return _CHUNK.pack(CHUNK_MAGIC, plan_id, self.window, self.key, *place) + self.content
 
 
@@ -242,12 +207,12 @@ def split_chunk(plan: Plan, content: bytes) -> Chunk:
     """Parse a chunk of a plan's crowd; anything else raises `ReportError`."""
     if len(content) < _CHUNK.size:
         raise ReportError(f"a chunk starts with {_CHUNK.size} bytes, got {len(content)}.")
-    magic, plan_id, window, key, number, chunks, messages = _CHUNK.unpack_from(content)
+    magic, plan_id, window, key, number, chunks = _CHUNK.unpack_from(content)
     if magic != CHUNK_MAGIC:
         raise ReportError("this is not a chunk of a crowd of version 1.")
     if plan_id.hex() != plan.id:
         raise ReportError("the chunk is for another plan.")
-    chunk = Chunk(plan.id, window, key, number, chunks, messages, content[_CHUNK.size :])
+    chunk = Chunk(plan.id, window, key, number, chunks, content[_CHUNK.size :])
     if chunk.number >= chunk.chunks or len(chunk.content) % message_bytes(plan):
         raise ReportError("the chunk does not match its header.")
     return chunk

@@ -17,13 +17,12 @@ With ages an arm and a funnel are part of each of the P + 1 reports.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from shoal.errors import InputError, SurveyError
-from shoal.protocol.questions import Choice, Flags, Question, checked_sequence
+from shoal.protocol.questions import Choice, Flags, checked_sequence
 from shoal.support.checks import check_integer, seconds, shown
 
 MAX_WEIGHT = 10_000
@@ -32,10 +31,11 @@ MAX_WEIGHT = 10_000
 MAX_PERIODS = 400
 """The most periods of a retention question."""
 
-_HIDDEN = {"options", "fold", "other", "at_most"}
+_HIDDEN = dict.fromkeys(("options", "fold", "other", "at_most"))
 """Fields of choices and flags that these kinds do not declare, or declare under another name."""
 
-Titles = Mapping[str, str] | tuple[tuple[str, str], ...]
+_WORDS = {"column": None, "title": None, "text": None, "titles": ()}
+"""What every kind takes beside its own arguments, as other questions do."""
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -51,6 +51,7 @@ class Arm(Choice):
 
     weights: tuple[int, ...] = ()
     kind: ClassVar[str] = "arm"
+    json_names = _HIDDEN | {"options": "arms"}
 
     def __init__(
         self,
@@ -58,15 +59,9 @@ class Arm(Choice):
         arms: Sequence[str],
         weights: Sequence[int] = (),
         missing: Literal["option"] | None = None,
-        *,
-        column: str | None = None,
-        title: str | None = None,
-        text: str | None = None,
-        titles: Titles = (),
+        **words: Any,
     ) -> None:
-        given = {"column": column, "title": title, "text": text, "titles": titles}
-        _declare(self, name=name, options=arms, weights=weights, missing=missing, **given)
-        self.__post_init__()
+        _declare(self, words, name=name, options=arms, weights=weights, missing=missing)
         of = f"of question {self.name!r}"
         if len(self.options) < 2:
             raise SurveyError(f"question {self.name!r} needs at least two arms.")
@@ -97,11 +92,6 @@ class Arm(Choice):
         total = sum(self.drawn_weights)
         return tuple(weight / total for weight in self.drawn_weights)
 
-    @classmethod
-    def json_fields(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields by their names in JSON and TOML."""
-        return _named(cls, "arms")
-
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Funnel(Choice):
@@ -114,26 +104,16 @@ class Funnel(Choice):
     """
 
     kind: ClassVar[str] = "funnel"
+    json_names = _HIDDEN | {"options": "steps"}
 
     def __init__(
         self,
         name: str,
         steps: Sequence[str],
         missing: Literal["option"] | None = None,
-        *,
-        column: str | None = None,
-        title: str | None = None,
-        text: str | None = None,
-        titles: Titles = (),
+        **words: Any,
     ) -> None:
-        given = {"column": column, "title": title, "text": text, "titles": titles}
-        _declare(self, name=name, options=steps, missing=missing, **given)
-        self.__post_init__()
-
-    @classmethod
-    def json_fields(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields by their names in JSON and TOML."""
-        return _named(cls, "steps")
+        _declare(self, words, name=name, options=steps, missing=missing)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -151,6 +131,7 @@ class Retention(Choice):
     period: int = field(kw_only=True)
     design: Literal["age"] = field(default="age", kw_only=True)
     kind: ClassVar[str] = "retention"
+    json_names = _HIDDEN
 
     def __init__(
         self,
@@ -160,21 +141,11 @@ class Retention(Choice):
         missing: Literal["option"] | None = None,
         *,
         design: str = "age",
-        column: str | None = None,
-        title: str | None = None,
-        text: str | None = None,
-        titles: Titles = (),
+        **words: Any,
     ) -> None:
-        given = {"column": column, "title": title, "text": text, "titles": titles}
         spans = _check_periods(name, periods, period, design, "age")
         ages = [str(age) for age in range(spans["periods"] + 1)]
-        _declare(self, name=name, options=ages, missing=missing, **given, **spans)
-        self.__post_init__()
-
-    @classmethod
-    def json_fields(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields by their names in JSON and TOML."""
-        return _named(cls)
+        _declare(self, words, name=name, options=ages, missing=missing, **spans)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -191,6 +162,7 @@ class RetentionOnce(Flags):
     period: int = field(kw_only=True)
     design: Literal["once"] = field(default="once", kw_only=True)
     kind: ClassVar[str] = "retention"
+    json_names = _HIDDEN
 
     def __init__(
         self,
@@ -199,32 +171,18 @@ class RetentionOnce(Flags):
         period: int | str,
         *,
         design: str = "once",
-        column: str | None = None,
-        title: str | None = None,
-        text: str | None = None,
-        titles: Titles = (),
+        **words: Any,
     ) -> None:
-        given = {"column": column, "title": title, "text": text, "titles": titles}
         spans = _check_periods(name, periods, period, design, "once")
         later = [str(number) for number in range(1, spans["periods"] + 1)]
-        _declare(self, name=name, options=later, at_most=None, **given, **spans)
-        self.__post_init__()
-
-    @classmethod
-    def json_fields(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields by their names in JSON and TOML."""
-        return _named(cls)
+        _declare(self, words, name=name, options=later, at_most=None, **spans)
 
 
-def _declare(question: Question, **values: object) -> None:
-    vars(question).update(values, fold=False, other=False)
-
-
-def _named(cls: type[Choice | Flags], options: str | None = None) -> dict[str, Any]:
-    """Return the fields that a kind declares, its options under a name of their own."""
-    found = {one.name: one for one in dataclasses.fields(cls)}
-    renamed = {} if options is None else {options: found["options"]}
-    return renamed | {name: one for name, one in found.items() if name not in _HIDDEN}
+def _declare(question: Choice | Flags, words: Mapping[str, object], **values: object) -> None:
+    if unknown := words.keys() - _WORDS.keys():
+        raise TypeError(f"{type(question).__name__} takes no argument {min(unknown)!r}.")
+    vars(question).update(_WORDS, **words, **values, fold=False, other=False)
+    question.__post_init__()
 
 
 def _check_periods(

@@ -58,7 +58,7 @@ class KeyConfiguration:
     """The public key of a gateway and its number.
 
     >>> key = KeyConfiguration(1, bytes(32))
-    >>> KeyConfiguration.from_list(key.to_list()) == key
+    >>> KeyConfiguration.read_list(key.to_list()) == [key]
     True
     """
 
@@ -116,10 +116,6 @@ class KeyConfiguration:
         if not keys:
             raise problem
         return keys
-
-    @classmethod
-    def from_list(cls, content: bytes) -> KeyConfiguration:
-        return cls.read_list(content)[0]
 
     def encrypt(self, request: bytes, *, ephemeral: Any = None) -> tuple[bytes, Exchange]:
         """Encrypt a request; return it and the exchange that decrypts its response."""
@@ -287,8 +283,6 @@ def _finished(parts: list[bytes], headers: dict[bytes, bytes], body: bytes, leng
 
 
 class _Reader:
-    """Reads a message from its beginning; it never looks further than the message is long."""
-
     def __init__(self, content: bytes) -> None:
         self._content, self._at = content, 0
 

@@ -14,7 +14,7 @@ import math
 import pathlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -50,6 +50,7 @@ __all__ = [
     "Plan",
     "Promise",
     "PromiseKind",
+    "ShareNoise",
     "View",
 ]
 
@@ -66,6 +67,15 @@ View: TypeAlias = "Literal['reports', 'counts']"
 EXPERIMENTAL = (
     "A leader and a helper are experimental: their protocol (DAP) is a draft, and nobody outside"
     " has reviewed this implementation."
+)
+
+NoiseKind: TypeAlias = "Literal['laplace', 'gaussian']"
+NOISE_KINDS: tuple[NoiseKind, ...] = ("laplace", "gaussian")
+MAX_NOISE = 2**16
+
+RELAY_SHOWS_REPORTS = (
+    "view must be reports with a relay and an analyzer, got view=counts: the analyzer sees whole"
+    " reports; for counts name a leader and a helper, or use a single collector."
 )
 
 VIEWS: tuple[View, ...] = ("reports", "counts")
@@ -252,6 +262,8 @@ class Plan(Displayed):
             rows.append(("memory", "flips are partly permanent"))
         if self.parties is not None:
             rows += self.parties.origins.items()
+        if self.noise is not None:
+            rows.append(("noise", f"{self.noise}, added by each of the two"))
         if isinstance(self.parties, Aggregators):
             rows.append(("state", EXPERIMENTAL))
         return [Section(("", ""), rows, prose=True), *self.survey._sections()]
@@ -306,17 +318,36 @@ class Plan(Displayed):
                 )
             if self.parties.max_weight > self.bits:
                 raise PlanError(f"max_weight of a report of {self.bits} bits is at most that.")
-        elif self.view == "reports" and self.messages != 1:
-            raise PlanError(
-                f"with view reports a report is one message, got messages={self.messages}."
-            )
-        elif self.view == "counts" and self.messages > self.bits:
-            raise PlanError(f"a report of {self.bits} bits is at most {self.bits} messages.")
-        if self.view == "counts" and self.cohorts not in (None, 1):
-            raise PlanError(
-                f"with view counts, a {first} and a second party, text has one cohort: counts of"
-                " bits say nothing about how large a cohort is."
-            )
+            self._check_noise()
+            if self.cohorts not in (None, 1):
+                raise PlanError(
+                    "with a leader and a helper text has one cohort: counts of bits say nothing"
+                    " about how large a cohort is."
+                )
+        elif self.view == "counts":
+            raise PlanError(RELAY_SHOWS_REPORTS)
+
+    def _check_noise(self) -> None:
+        if self.noise is None:
+            return
+        if self.memory is not None:
+            raise PlanError("aggregators draw new noise for every crowd; plan without memory.")
+        if self.cohorts is not None:
+            raise PlanError("texts are decoded from flips; noise of aggregators is not for them.")
+
+    @property
+    def noise(self) -> ShareNoise | None:
+        """The noise that a leader and a helper each add, or None."""
+        return self.parties.noise if isinstance(self.parties, Aggregators) else None
+
+    def batches(self, reports: int) -> int:
+        """Return how many crowds so many reports are, at least one: each has noise of its own."""
+        return max(reports // self.reports_needed, 1) if self.reports_needed else 1
+
+    def possible_counts(self, reports: int) -> tuple[int, int]:
+        """Return the least and the largest count of a bit, with the noise of aggregators."""
+        reach = 0 if self.noise is None else self.batches(reports) * self.noise.reach
+        return -reach, reports + reach
 
     @property
     def bits(self) -> int:
@@ -331,16 +362,9 @@ class Plan(Displayed):
         return Fragments(self.bits, self.survey.differing_bits)
 
     @property
-    def messages(self) -> int:
-        """How many encrypted messages a report is sent as."""
-        return self.parties.messages if isinstance(self.parties, Parties) else 1
-
-    @property
     def max_weight(self) -> int | None:
         """How many bits of a report may be set when it is sent, or None if all may be."""
-        if isinstance(self.parties, Aggregators):
-            return self.parties.max_weight
-        return None if self.parties is None or self.view == "reports" else self.parties.messages
+        return self.parties.max_weight if isinstance(self.parties, Aggregators) else None
 
     @cached_property
     def id(self) -> str:
@@ -385,8 +409,10 @@ class Plan(Displayed):
         promise = self.promise
         return tuple(promise_warnings(float(promise.epsilon), promise.delta, self.crowd_size))
 
-    def certificate(self) -> Certificate:
+    def certificate(self, *, rigorous: bool = False) -> Certificate:
         """Return what the plan guarantees, and against whom; needs a plan with a crowd.
+
+        With `rigorous` the proven delta is enclosed in ball arithmetic (the extra `rigorous`).
 
         >>> from shoal import Flags, plan
         >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
@@ -397,7 +423,7 @@ class Plan(Displayed):
         require("numpy", "scipy", purpose="a certificate")
         from shoal.planning.certificate import certify  # a plan itself needs no library
 
-        return certify(self)
+        return certify(self, rigorous=rigorous)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON values; its id is the hash of exactly these."""
@@ -521,9 +547,8 @@ def _joint(value: object) -> tuple[tuple[tuple[str, str], ...], ...]:
 class Parties:
     """The origins of the relay, which sees who sends, and of the analyzer, which reads.
 
-    `messages` is how many encrypted messages one report is sent as: one for a whole report, more if
-    the analyzer may see only single bits (`shoal.protocol.encryption`). With `one_operator` the
-    same people run both, as on one host, and only the local epsilon holds against them.
+    With `one_operator` the same people run both, as on one host, and only the local epsilon holds
+    against them.
 
     >>> Parties("https://relay.example", "https://analyzer.example:8443").one_operator
     False
@@ -533,26 +558,15 @@ class Parties:
 
     relay: str
     analyzer: str
-    messages: int = 1
     one_operator: bool = False
 
     def __post_init__(self) -> None:
         _check_two(self, "sees whose report it reads")
-        check_integer("messages", self.messages, lowest=1, highest=2**16, error=PlanError)
 
     @property
     def origins(self) -> dict[str, str]:
         """The origin of each party, by its name."""
         return {"relay": self.relay, "analyzer": self.analyzer}
-
-    @property
-    def limit(self) -> str:
-        """How many bits of a report fit, in words."""
-        return f"{self.messages} message{'s' * (self.messages > 1)}"
-
-    def with_limit(self, messages: int) -> Parties:
-        """Return the same parties with another number of messages."""
-        return replace(self, messages=messages)
 
     def to_json(self) -> dict[str, Any]:
         """Return the parties as plain JSON values."""
@@ -560,11 +574,47 @@ class Parties:
 
 
 @dataclass(frozen=True)
+class ShareNoise:
+    """Noise that the leader and the helper each add to every count of their share of a crowd.
+
+    ``P[Z = k]`` is proportional to ``exp(-|k| / scale)`` (laplace) or ``exp(-k^2 / (2 scale^2))``
+    (gaussian).
+    `scale` is a decimal; it stands for the double next to it, which is drawn with and certified.
+
+    >>> ShareNoise("laplace", "2").value
+    2.0
+    """
+
+    kind: NoiseKind
+    scale: str
+
+    def __post_init__(self) -> None:
+        check_one_of("noise", self.kind, NOISE_KINDS, error=PlanError)
+        scale = check_decimal_text("scale", self.scale, above=0, error=PlanError)
+        if not 2**-10 <= float(scale) <= MAX_NOISE:
+            raise PlanError(f"scale must be between 2^-10 and 2^16, got scale={scale}.")
+        object.__setattr__(self, "scale", scale)
+
+    @property
+    def value(self) -> float:
+        """The scale that is drawn with."""
+        return float(self.scale)
+
+    @property
+    def reach(self) -> int:
+        """No sum of two draws is farther from 0, except with a probability below 1e-30."""
+        return math.ceil(160 * self.value) + 160
+
+    def __str__(self) -> str:
+        return f"discrete {self.kind.capitalize()}, scale {self.scale}"
+
+
+@dataclass(frozen=True)
 class Aggregators:
     """The origins of the two aggregators of DAP; each receives a secret share of every report.
 
     At most `max_weight` bits of a report may be set: a proof shows it (Prio3MultihotCountVec).
-    `one_operator` as of `Parties`.
+    `one_operator` as of `Parties`. With `noise` each adds noise to its share of a crowd.
 
     >>> Aggregators("https://leader.example", "https://helper.example", 16).max_weight
     16
@@ -574,6 +624,7 @@ class Aggregators:
     helper: str
     max_weight: int = 1
     one_operator: bool = False
+    noise: ShareNoise | None = None
 
     def __post_init__(self) -> None:
         _check_two(self, "has both shares of every report")
@@ -583,15 +634,6 @@ class Aggregators:
     def origins(self) -> dict[str, str]:
         """The origin of each aggregator, by its name."""
         return {"leader": self.leader, "helper": self.helper}
-
-    @property
-    def limit(self) -> str:
-        """How many bits of a report fit, in words."""
-        return f"max_weight {self.max_weight}"
-
-    def with_limit(self, max_weight: int) -> Aggregators:
-        """Return the same aggregators with another largest weight."""
-        return replace(self, max_weight=max_weight)
 
     def to_json(self) -> dict[str, Any]:
         """Return the aggregators as plain JSON values."""
@@ -624,10 +666,14 @@ def operator_warnings(parties: Parties | Aggregators | None) -> tuple[str, ...]:
 
 def _parties(value: object) -> Parties | Aggregators:
     kind = Aggregators if isinstance(value, Mapping) and "leader" in value else Parties
-    return kind(**exact_fields("parties", value, _names(kind), error=PlanError))
+    given = dict(exact_fields("parties", value, _names(kind), error=PlanError))
+    if given.get("noise") is not None:
+        noise = exact_fields("noise", given["noise"], _names(ShareNoise), error=PlanError)
+        given["noise"] = ShareNoise(**noise)
+    return kind(**given)
 
 
-def _names(kind: type[Parties | Aggregators | Promise]) -> set[str]:
+def _names(kind: type[Parties | Aggregators | Promise | ShareNoise]) -> set[str]:
     return {one.name for one in fields(kind)}
 
 

@@ -159,8 +159,8 @@ def refusal_of(plan: Plan, delta: float, eta: float | None) -> str | None:
         )
     counts = " for counts" if plan.view == "counts" else ""
     place = f"with q = {float(plan.q):.6g} in a crowd of {plan.crowd_size:,}"
-    if plan.parties is not None and plan.view == "counts":
-        place += f", with {plan.parties.limit},"
+    if plan.max_weight is not None:
+        place += f", with max_weight {plan.max_weight},"
     if promise.kind == "three-sigma":
         return None  # a rule of thumb, which no delta proves or disproves
     name, wanted = ("eta", promise.eta) if eta is not None else ("delta", promise.delta)

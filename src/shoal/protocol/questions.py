@@ -107,6 +107,8 @@ class Question:
 
     name: str
     kind: ClassVar[str]
+    json_names: ClassVar[Mapping[str, str | None]] = {}
+    """The names in JSON and TOML of fields that differ there; None is not declared at all."""
 
     def __post_init__(self) -> None:
         _keep(self, name=check_text("a question's name", self.name, error=SurveyError))
@@ -206,8 +208,8 @@ class Question:
     @classmethod
     def json_fields(cls) -> dict[str, dataclasses.Field[Any]]:
         """Return the fields by their names in JSON and TOML."""
-        renamed = {"filter_bits": "bits"}
-        return {renamed.get(one.name, one.name): one for one in dataclasses.fields(cls)}
+        named = ((cls.json_names.get(one.name, one.name), one) for one in dataclasses.fields(cls))
+        return {name: one for name, one in named if name is not None}
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -423,6 +425,7 @@ class Text(AskedQuestion):
     cohorts: int
     pairs: Pairs | None = None
     kind: ClassVar[str] = "text"
+    json_names = {"filter_bits": "bits", "titles": None}  # noqa: RUF012  no bit has a title
 
     def __init__(
         self,
@@ -473,11 +476,6 @@ class Text(AskedQuestion):
     @property
     def option_names(self) -> tuple[str, ...]:
         return ()
-
-    @classmethod
-    def json_fields(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields by their names in JSON and TOML; no bit of a text has a title."""
-        return {name: one for name, one in super().json_fields().items() if name != "titles"}
 
     def to_json(self) -> dict[str, Any]:
         """Return the declared fields as plain JSON values without floats."""

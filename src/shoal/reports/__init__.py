@@ -3,13 +3,11 @@
 `publish` returns a `Publication`; ``publication.write("report.html")`` picks the format by the
 suffix.
 
-`publication`   a tally to a `Publication`
+`publication`   a tally to a `Publication`, and what a notebook shows of any result
 `page`          pages from templates: one publication, a site of several crowds
-`notebook`      what a notebook shows of any result
 `sections`      the values that templates show
 `protection`    what protects one person's answer, in words and numbers
-`formatting`    numbers and short sentences
-`tables`        CSV, Parquet and Arrow
+`formatting`    numbers, short sentences, rows of tables
 `charts`, `svg`   pictures in SVG; `plots` draws others with matplotlib
 
 A page makes no request and runs no script. Templates escape every text.

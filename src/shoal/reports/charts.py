@@ -1,7 +1,7 @@
-"""Charts of a page in SVG: estimates on their intervals, shares, histograms, trends, differences.
+"""Charts of a page in SVG: shares, histograms, trends, differences.
 
 A bar is the possible share nearest to the estimate, and the line across its end the interval of the
-true share. An unbiased estimate is a dot on its interval.
+true share.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from markupsafe import Markup
 from shoal.protocol.questions import MISSING
 from shoal.protocol.survey import Number, Question
 from shoal.reports.formatting import (
-    Figures,
     PlainShare,
     option_shares,
     percent,
@@ -46,8 +45,6 @@ WIDTHS = {"wide": 768, "narrow": 328}
 
 _BROAD = 560
 """The width from which labels stand beside bars, else above them."""
-_BEYOND = 0.25
-"""How far beyond 0 and 100 % the scale may reach; longer bars end in an arrow."""
 _MAX_COLUMNS = 40
 """Ranges that a histogram shows as columns; more of them are shown as a list."""
 _SMALL = 12.5 / SIZE
@@ -103,24 +100,6 @@ class Layout(NamedTuple):
         return round(self.left + (inside - low) / (high - low) * (self.right - self.left), 2)
 
 
-def page_layout(estimates: Estimates, width: int, labels: Iterable[str] | None = None) -> Layout:
-    """Lay out the estimates of all questions, so that they have one scale; it has 0 to 1.
-
-    `labels` are what people read in place of the names of options, if it is something else.
-    """
-    reports = estimates["reports"]
-    options = [
-        (label, row) for rows in estimates["questions"].values() for label, row in rows.items()
-    ]
-    low = min((min(row["low"], row["count"]) for _, row in options), default=0) / reports
-    high = max((max(row["high"], row["count"]) for _, row in options), default=0) / reports
-    scale = Scale(min(0.0, max(low, -_BEYOND)), max(1.0, min(high, 1 + _BEYOND)))
-    figures = [Figures.of(row, reports) for _, row in options]
-    numbers = [one.share for one in figures], ["people", *(one.people for one in figures)]
-    names = (label for label, _ in options) if labels is None else labels
-    return Layout.of(scale, width, names, numbers)
-
-
 class _Row(NamedTuple):
     """An option of a list: its label and numbers, and what is drawn around a height."""
 
@@ -128,7 +107,6 @@ class _Row(NamedTuple):
     numbers: Sequence[str]
     said: str
     draw: Callable[[float], list[Markup]]
-    note: str = ""
 
 
 class _Ticks(NamedTuple):
@@ -137,7 +115,6 @@ class _Ticks(NamedTuple):
     shares: Sequence[float]
     strong: Sequence[float]
     write: Callable[[float], str]
-    heads: Sequence[str] = ()
 
 
 def _list_chart(
@@ -147,9 +124,7 @@ def _list_chart(
     strips: list[tuple[float, float]] = []
     top, y = 30.0, 36.0
     for row in rows:
-        lines = wrapped(row.label, layout.room) + (
-            wrapped(row.note, layout.room) if row.note else []
-        )
+        lines = wrapped(row.label, layout.room)
         if layout.beside:
             height = max(34.0, LINE * len(lines) + 15)
             middle = at = y + height / 2
@@ -171,7 +146,7 @@ def _list_chart(
 
 
 def _grid(layout: Layout, strips: list[tuple[float, float]], ticks: _Ticks) -> list[Markup]:
-    """Draw the scale where there are no words; what is beyond its lines is shaded."""
+    """Draw the scale where there are no words."""
     drawn = [
         rule(layout.x(share), top, layout.x(share), bottom, strong=share in ticks.strong)
         for top, bottom in strips
@@ -182,75 +157,7 @@ def _grid(layout: Layout, strips: list[tuple[float, float]], ticks: _Ticks) -> l
         half = text_width(text) / 2  # all of it in the picture
         x = min(max(layout.x(share), half), layout.width - half)
         drawn.append(quiet_text(text, x, 12, "middle"))
-    if layout.beside and ticks.heads:
-        drawn += [
-            quiet_text(head, edge, 12, "end")
-            for head, edge in zip(ticks.heads, layout.edges, strict=True)
-        ]
-    ends = (layout.scale.low, ticks.shares[0]), (ticks.shares[-1], layout.scale.high)
-    for first, last in ends:
-        if first != last:
-            left, right = layout.x(first), layout.x(last)
-            box = {"x": left, "width": f"{right - left:g}", "opacity": 0.06}
-            drawn += [
-                element("rect", **box, y=f"{top:g}", height=f"{bottom - top:g}")
-                for top, bottom in strips
-            ]
     return drawn
-
-
-def chart(question: Question, estimates: Estimates, layout: Layout, **given: Any) -> Markup:
-    """Return the unbiased estimates of one question; `given` is passed on to `picture`."""
-    reports, options = estimates["reports"], estimates["questions"][question.name]
-    shown = shown_labels(question, options)
-
-    def drawn(label: str, row: Mapping[str, Any]) -> _Row:
-        one = Figures.of(row, reports)
-        said = (
-            f"{label}: {one.people} people, {one.share}, interval from {one.low} to {one.high}"
-            " people"
-        )
-        note = "(no true count fits these reports)" if row.get("incompatible") else ""
-        numbers = one.share, one.people
-        return _Row(label, numbers, said, lambda y: _interval(row, reports, layout, y), note)
-
-    rows = [drawn(shown[label], row) for label, row in options.items()]
-    level = percent(estimates["level"], 0)
-    described = f"Estimates with {estimates['interval']} intervals at {level}. "
-    quarters = (0.0, 0.25, 0.5, 0.75, 1.0)
-    ticks = _Ticks(quarters, (0.0, 1.0), lambda share: percent(share, 0), ("share", "people"))
-    title = f"{question.heading}: share of each option"
-    described += listed(row.said for row in rows)
-    return _list_chart(layout, rows, ticks, title, described, **given)
-
-
-def _interval(row: Mapping[str, Any], reports: int, layout: Layout, y: float) -> list[Markup]:
-    """Draw the bar of the interval, the dot of the estimate, the tick of the constrained count."""
-    low, high, share = (row[key] / reports for key in ("low", "high", "count"))
-    first, last = layout.x(low), layout.x(high)
-    drawn = [
-        rectangle(first, y - 4, round(max(last - first, 0.5), 2), 8, 0.3),
-        _end(low < layout.scale.low, first, y, -1),
-        _end(high > layout.scale.high, last, y, 1),
-    ]
-    at = layout.x(share)
-    if layout.scale.low <= share <= layout.scale.high:
-        drawn.append(dot(at, y))
-    else:  # the estimate itself is beyond the picture
-        back = at + 9 if share < 0 else at - 9
-        points = f"{back:g},{y - 5.5:g} {at:g},{y:g} {back:g},{y + 5.5:g}"
-        drawn.append(element("polygon", points=points, fill=ACCENT, class_="accent"))
-    tick = layout.x(row["constrained"] / reports)
-    drawn.append(line(tick, y + 8, tick, y + 15, stroke="currentColor", stroke_width=2))
-    return drawn
-
-
-def _end(cut: bool, x: float, y: float, way: int) -> Markup:
-    """Draw the end of a bar: a cap, or an arrow where it continues beyond the picture."""
-    if not cut:
-        return line(x, y - 6, x, y + 6, **PEN)
-    points = f"{x - 7 * way:g},{y - 6:g} {x:g},{y:g} {x - 7 * way:g},{y + 6:g}"
-    return element("polyline", points=points, **{**PEN, "fill": "none", "class_": "accent-line"})
 
 
 def _end_of_scale(largest: float) -> float:
@@ -322,7 +229,11 @@ def histogram(question: Question, estimates: Estimates, width: int, **given: Any
     shares = _Shares.of(question, estimates)
     left, top, bottom = 46.0, 12.0, 222.0
     step = (width - left) / len(shares.rows)
-    texts = [_short(_without(question, text)) for text, _ in shares.rows]
+    unit = (isinstance(question, Number) and question.unit) or ""  # named once, below
+    ending = f" {unit}" if unit else ""
+    texts = [
+        text.replace(ending, "").replace(" to below ", "\N{EN DASH}") for text, _ in shares.rows
+    ]
     missing = [texts.pop()] if MISSING in estimates["questions"][question.name] else []
     fits = all(text_width(word) * _SMALL <= step - 4 for text in texts for word in text.split(" "))
     ends = text_width(texts[0]) + text_width(texts[-1]) > step * len(texts)
@@ -360,8 +271,8 @@ def histogram(question: Question, estimates: Estimates, width: int, **given: Any
         drawn.append(text_at(texts[-1], end, bottom + 14, text_anchor="end", **small))
     title = f"{question.heading}: histogram, shares that add to 100 %"
     height = bottom + 14 + LINE * deepest
-    if isinstance(question, Number) and question.unit:
-        drawn.append(quiet_text(question.unit, left, height + 6))
+    if unit:
+        drawn.append(quiet_text(unit, left, height + 6))
     for text in missing:
         if text_width(text) * _SMALL <= step - 4:
             drawn.append(
@@ -371,21 +282,6 @@ def histogram(question: Question, estimates: Estimates, width: int, **given: Any
             drawn.append(text_at(text, width, height + 6, text_anchor="end", **small))
     height += LINE
     return picture(width, height, title, shares.described, *drawn, **given)
-
-
-def _without(question: Question, label: str) -> str:
-    """Return the label of a range without its unit, which a histogram names once."""
-    unit = question.unit if isinstance(question, Number) else None
-    return label.replace(f" {unit}", "") if unit else label
-
-
-def _short(text: str) -> str:
-    """Return a range in fewer words.
-
-    >>> _short("18 to below 35")
-    '18–35'
-    """
-    return text.replace(" to below ", "\N{EN DASH}")
 
 
 def difference_chart(

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shoal.analysis.experiments import outcome_sections
+from shoal.analysis.funnels import funnel_section
+from shoal.analysis.ratios import shown_ends
 from shoal.protocol.survey import Arm, Funnel, Survey
 from shoal.reports.charts import difference_chart, trend_chart, width_charts
 from shoal.reports.formatting import (
+    Cell,
+    Matrix,
+    Table,
+    TableRow,
     level_in_words,
-    number_text,
     percent,
-    round_high,
-    round_low,
     shown_labels,
-    signed_points,
-    whole_number,
 )
-from shoal.reports.tables import Cell, Matrix, Table, TableRow
-from shoal.support.rounding import text_up
+from shoal.support.results import Section
 
 _DASH = "\N{EN DASH}"
 
@@ -45,33 +46,12 @@ def _outcome(
     id: str,
 ) -> dict[str, Any]:
     question, is_mean = survey[outcome["question"]], outcome["option"] is None
-    write: Callable[[float], str] = number_text if is_mean else percent
-    points: Callable[[float], str] = _signed if is_mean else signed_points
-    arms = [
-        TableRow(
-            words[arm],
-            [
-                whole_number(max(row["people"], 0.0)),
-                _inside(row, write),
-                _range(row, write),
-            ],
-        )
-        for arm, row in outcome["arms"].items()
-    ]
-    effects = []
-    for arm, row in outcome["effects"].items():
-        apart, ratio = row["difference"], row["ratio"]
-        cells = [_inside(apart, points), _range(apart, points)]
-        cells += ["", ""] if ratio is None else [_inside(ratio, _times), _factors(ratio)]
-        p_values = [text_up(row[key], 2) for key in ("p_value", "adjusted_p")]
-        effects.append(TableRow(words[arm], [*cells, *p_values]))
-    kind, unit = ("mean", "difference") if is_mean else ("share", "points")
     control, at = words[document["control"]], level_in_words(document)
     heading = question.heading
     if not is_mean and outcome["option"] not in (question.name, "yes"):
         heading += f": {outcome['option']}"
     rows = {
-        arm: row["difference"] | {"difference": _possible(row["difference"])}
+        arm: row["difference"] | {"difference": shown_ends(row["difference"])[0]}
         for arm, row in outcome["effects"].items()
         if row["difference"]["value"] is not None
     }
@@ -80,16 +60,13 @@ def _outcome(
         charts = width_charts(
             lambda width, **given: difference_chart(heading, rows, width, words, **given), id
         )
+    arms, effects = outcome_sections(outcome, "arm", control)
     return {
         "heading": heading,
         "charts": charts,
         "tables": [
-            Table(f"Each arm, with intervals at {at}", ("arm", "people", kind, "interval"), arms),
-            Table(
-                f"Each arm minus {control}, and over it",
-                ("arm", unit, "interval", "ratio", "interval", "p-value", "Holm"),
-                effects,
-            ),
+            _table(f"Each arm, with intervals at {at}", arms, words),
+            _table(f"Each arm minus {control}, and over it", effects, words),
         ],
         "notes": [
             "Intervals are for the population of which these people are a random sample, and"
@@ -98,64 +75,27 @@ def _outcome(
     }
 
 
-def _inside(row: Mapping[str, Any], write: Callable[[float], str]) -> str:
-    return "?" if row["value"] is None else write(_possible(row))
-
-
-def _possible(row: Mapping[str, Any]) -> float:
-    """Return the value, or the end of its interval if flips moved it beyond what is possible."""
-    value, low = float(row["value"]), float(row["low"])
-    return max(value, low) if row["high"] is None else min(max(value, low), float(row["high"]))
-
-
-def _signed(number: float) -> str:
-    return f"{number:+.3g}"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.3g}"
-
-
-def _range(row: Mapping[str, float], write: Callable[[float], str]) -> str:
-    return " to ".join(write(row[end]) for end in ("low", "high"))
-
-
-def _factors(ratio: Mapping[str, Any]) -> str:
-    if ratio["high"] is None:
-        return f"{_times(ratio['low'])} or more"
-    return _range(ratio, _times)
+def _table(caption: str, section: Section, words: Mapping[str, str]) -> Table:
+    rows = [TableRow(words[label], cells) for label, *cells in section.rows]
+    return Table(caption, section.heads, rows)
 
 
 def funnel_part(funnel: Funnel, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return how many people reached each step, and which part went on to it."""
-    words, rows = shown_labels(funnel, funnel.labels), []
-    for one in document["steps"]:
-        reached, went = one["reached"], one["conversion"]
-        ends = round_low(max(reached["low"], 0.0)), round_high(reached["high"])
-        parts = ["", ""]
-        if went is not None:
-            parts = [
-                _inside(went, percent),
-                _DASH.join(percent(went[end]) for end in ("low", "high")),
-            ]
-        count = whole_number(max(reached["value"], 0.0))
-        rows.append(TableRow(words[one["step"]], [count, _DASH.join(ends), *parts]))
-    heads = ("step", "reached", "interval", "of the step before", "interval")
     caption = f"People who reached at least each step, with intervals at {level_in_words(document)}"
+    words = shown_labels(funnel, funnel.labels)
     return {
         "heading": "Steps",
         "charts": [],
-        "tables": [Table(caption, heads, rows)],
+        "tables": [_table(caption, funnel_section(document), words)],
         "notes": [
-            "All intervals of a column hold together. Those of counts are exact, those of"
-            " conversions approximate."
+            "A conversion is the part of the step before. All intervals of a column hold together."
+            " Those of counts are exact, those of conversions approximate."
         ],
     }
 
 
-def retention_section(
-    heading: str, curves: Mapping[str, Mapping[str, Any]], id: str = "retention"
-) -> dict[str, Any]:
+def retention_section(heading: str, curves: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the retention curves of everybody and of groups, by their names."""
     first = next(iter(curves.values()))
     periods = [f"after {one['period']}" for one in first["points"]]
@@ -164,7 +104,7 @@ def retention_section(
     for name, curve in curves.items():
         points = [curve["points"][place] for place in known]
         if points and all(one["value"] is not None for one in points):
-            drawn[name] = [one | {"constrained": _possible(one)} for one in points]
+            drawn[name] = [one | {"constrained": shown_ends(one)[0]} for one in points]
     charts = []
     if drawn:
         named = [periods[place] for place in known]
@@ -172,26 +112,23 @@ def retention_section(
             lambda width, **given: trend_chart(
                 heading, drawn, named, width, over="period", **given
             ),
-            id,
+            "retention",
         )
     rows = [
         TableRow(
             name,
-            [
-                Cell(_inside(one, percent), _DASH.join(map(percent, _ends(one))))
-                for one in curve["points"]
-            ],
+            [Cell(_share(one), _DASH.join(map(percent, _ends(one)))) for one in curve["points"]],
         )
         for name, curve in curves.items()
     ]
     activity = first["activity"]
     rolling = "" if activity is None or activity["value"] is None else (
         f" Of the people who started in the {len(periods)} period{'s' * (len(periods) > 1)}"
-        f" before the latest one, {_inside(activity, percent)} are active in it"
+        f" before the latest one, {_share(activity)} are active in it"
         f" ({_DASH.join(map(percent, _ends(activity)))})."
     )  # fmt: skip
     return {
-        "id": id,
+        "id": "retention",
         "heading": f"{heading}: who comes back",
         "question": first["question"],
         "text": [],
@@ -203,6 +140,10 @@ def retention_section(
         "charts": charts,
         "table": Matrix(f"{heading}: parts in percent, with intervals", ("", *periods), rows),
     }
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    return "?" if row["value"] is None else percent(shown_ends(row)[0])
 
 
 def _ends(one: Mapping[str, float]) -> Sequence[float]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 import time
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -346,8 +350,82 @@ def crowd_name(plan: Plan, crowd: Mapping[str, Any]) -> str:
     return number if plan.window is None else f"{number}, {window_in_words(plan, crowd['window'])}"
 
 
-def unreadable_note(plan: Plan, unreadable: int) -> str:
-    """Describe the messages that an analyzer could not read."""
-    if plan.view == "counts":
-        return f"{unreadable:,} messages could not be read; each may have made a report incomplete."
+def unreadable_note(unreadable: int) -> str:
+    """Describe the reports that an analyzer could not read."""
     return f"{unreadable:,} reports could not be read, and are not counted."
+
+
+def slug(name: str) -> str:
+    """Return the part of an address that stands for a name, whatever other names there are.
+
+    It is the name itself, or if that cannot stand in an address, its letters and a hash.
+
+    >>> slug("browser"), slug("Füße & Co")
+    ('browser', 'fue-co-fd5da706')
+    """
+    if re.fullmatch("(?!(.*-)?[0-9a-f]{8}$)[a-z0-9]+(-[a-z0-9]+)*", name) and len(name) <= 60:
+        return name
+    return _hashed(name)
+
+
+def short_slugs(names: Iterable[str]) -> dict[str, str]:
+    """Return short addresses of names; those that would have the same one are hashed."""
+    letters = {name: _letters(name) for name in names}
+    count = Counter(letters.values())
+    return {
+        name: short if short and count[short] == 1 else _hashed(name)
+        for name, short in letters.items()
+    }
+
+
+def _hashed(name: str) -> str:
+    return f"{_letters(name)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}".lstrip("-")
+
+
+def _letters(name: str) -> str:
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub("[^a-z0-9]+", "-", plain)[:40].strip("-")
+
+
+# Tables as templates show them
+
+_LAYOUTS = {7: "slim", 11: "broad"}
+"""Classes of a matrix with up to so many columns: where they have room side by side."""
+
+
+class TableRow(NamedTuple):
+    """A row of a table: its label, its cells, and a note below the label."""
+
+    label: str
+    cells: Sequence[Any]
+    note: str = ""
+
+
+class Table(NamedTuple):
+    """A table with a caption; the first of the heads is that of the labels."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[TableRow]
+
+
+class Cell(NamedTuple):
+    """A number of a matrix with its interval, and how dark it is."""
+
+    value: str
+    interval: str = ""
+    shade: int | None = None
+
+
+class Matrix(NamedTuple):
+    """Rows and columns of names; the first of the heads is that of the rows."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[TableRow]
+
+    @property
+    def layout(self) -> str:
+        """The class that says how much room its columns need; more than eleven never have it."""
+        columns = len(self.heads) - 1
+        return next((name for most, name in _LAYOUTS.items() if columns <= most), "stacked")

@@ -17,30 +17,19 @@ from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
 from shoal.analysis.crowds import in_crowds
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
-from shoal.reports.charts import WIDTHS, page_layout
 from shoal.reports.formatting import (
     SIMULATED,
     THIN,
+    Table,
+    TableRow,
     flip_in_words,
     level_in_words,
     possible_answers,
     release_note,
     sum_note,
 )
-from shoal.reports.protection import (
-    OBSERVER_HEADS,
-    Fact,
-    facts,
-    observer_rows,
-    one_crowd,
-)
-from shoal.reports.sections import (
-    lead,
-    option_table,
-    paragraphs,
-    question_sections,
-)
-from shoal.reports.tables import Table, TableRow
+from shoal.reports.protection import OBSERVER_HEADS, Fact, facts, observer_rows, one_crowd
+from shoal.reports.sections import lead, option_table, paragraphs, question_sections
 
 _INTERVALS = {
     "exact": "Each range contains the true share with a probability of at least {level}, whatever"
@@ -113,9 +102,10 @@ def crowd_text(plan: Plan, document: Mapping[str, Any]) -> PageText:
     certificate, count = document["certificate"], len(plan.survey.asked)
     asked = "One question" if count == 1 else f"{count} questions"
     reports = f"{estimates['reports']:,} reports{in_crowds(estimates)}"
+    added = "" if plan.noise is None else f" The leader and the helper each added {plan.noise}."
     return PageText(
         f"{asked}, {reports}. Every device flipped each bit with probability"
-        f" {flip_in_words(float(plan.q))}; the counts are corrected for the flips.",
+        f" {flip_in_words(float(plan.q))}; the counts are corrected for the flips.{added}",
         reports,
         [*sum_note(estimates), *release_note(plan)],
         facts(plan, certificate, estimates["reports"], whole),
@@ -140,9 +130,7 @@ def page(
         reading=f"Shares are of {_TARGETS[estimates['target']]}. A share of 62{THIN}% ± 3 stands"
         f" for the range from 59 to 65{THIN}%."
         f" {_INTERVALS[estimates['interval']].format(level=level_in_words(estimates))}",
-        about=f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}.",
         introduction=paragraphs(survey.text),
-        beyond=page_layout(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
         sections=question_sections(survey, document),
         **more,
     )

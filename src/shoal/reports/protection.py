@@ -17,12 +17,13 @@ from shoal.analysis.tally import Tally
 from shoal.errors import PrivacyRefusal
 from shoal.planning.composition import composed_delta, composed_epsilon
 from shoal.planning.guarantees import GuaranteeOverTime, guarantees_over_time
+from shoal.planning.share_noise import sigma_in
 from shoal.planning.threats import single_report, what_holds
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan, View
 from shoal.reports.formatting import flip_in_words, grouped
 from shoal.support.rounding import float_up, round_up, text_bracket, text_down, text_up
-from shoal.theory.randomized_response import count_sigma, shift_of_a_fake
+from shoal.theory.randomized_response import shift_of_a_fake
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -34,11 +35,15 @@ def plain_promise(computed: ComputedPromise) -> str:
     promise = computed.promise
     ratio = ratio_in_words(float(promise.epsilon))
     if promise.kind == "proven":
+        seen = {
+            "counts": "the counts of the whole crowd and no single report",
+            "reports": "the reports of the whole crowd without their senders",
+        }[computed.view]
         return (
             "Suppose one person had given a different answer. Whatever the others answered, and"
             " whatever else an observer knows, any result of these counts would have been at most"
             f" {ratio} times as likely, plus a probability of {promise.delta}. This is a theorem."
-            f" {_against(computed.view)}"
+            f" It holds against anyone who sees {seen}."
         )
     if promise.kind == "local":
         return (
@@ -61,14 +66,6 @@ def plain_promise(computed: ComputedPromise) -> str:
         f" more than {ratio} times as likely as another only {chance}. Other crowds can be worse:"
         f" this is not a guarantee.{proven}"
     )
-
-
-def _against(view: View) -> str:
-    if view == "counts":
-        return (
-            "It holds against anyone who sees the counts of the whole crowd and no single report."
-        )
-    return "It holds against anyone who sees the reports of the whole crowd without their senders."
 
 
 def ratio_in_words(epsilon: float) -> str:
@@ -227,14 +224,20 @@ def facts(
                 "For each different answer a person ever gives, however often it is reported.",
             )
         )
-    sigma = grouped(text_up(count_sigma(reports, q), 4))
+    sigma = grouped(text_up(sigma_in(plan, reports), 4))
+    due, noise = "the flips", []
+    if plan.noise is not None:
+        due = "the flips and the noise"
+        words = "Added by the leader and by the helper, each once for a crowd. One is enough."
+        noise = [Fact("Noise", str(plan.noise), words)]
     return [
         *rows,
+        *noise,
         Fact("Flips", f"q = {flip_in_words(q)}", "The probability that a device flips a bit."),
         Fact(
             "Precision",
             f"sigma {sigma} {'people' if whole is None else 'answers'}",
-            f"The standard deviation of every count, due to the flips in {reports:,} reports.",
+            f"The standard deviation of every count, due to {due} in {reports:,} reports.",
         ),
         Fact(
             "Fake reports",

@@ -1,15 +1,21 @@
-"""Publications: estimates with their plan and certificate, shown and written in every format."""
+"""Publications: estimates with their plan and certificate, shown and written in every format.
+
+A notebook shows any result with charts and tables in its own colours, without a script.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from markupsafe import Markup
 
 from shoal import __version__
 from shoal.analysis.estimates import (
@@ -20,19 +26,22 @@ from shoal.analysis.estimates import (
     estimates_arrow,
 )
 from shoal.analysis.intervals import IntervalKind, Target
+from shoal.analysis.question_estimates import QuestionEstimates
 from shoal.analysis.tally import Tally
 from shoal.analysis.text.results import DecodedTexts
+from shoal.analysis.trends import CrowdDifference, Trend
 from shoal.errors import InputError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
+from shoal.reports.charts import WIDTHS, bar_chart, difference_chart, histogram, trend_chart
 from shoal.reports.formatting import shown_labels
-from shoal.reports.page import crowd_text, markdown, page
+from shoal.reports.page import PageText, crowd_text, markdown, page, render
 from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
 from shoal.reports.sections import results
+from shoal.support import files
 from shoal.support.checks import check_level, check_text, takes
-from shoal.support.files import write_json, write_text, write_whole
-from shoal.support.results import Displayed, Section, TableExport
+from shoal.support.results import MAX_ROWS, Displayed, Section, TableExport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +52,55 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", ".csv", ".json", ".parquet", ".arrow", ".md")
 
 
+class WrittenResult(Displayed, TableExport):
+    """Estimates that are shown on a page and written in every format, from one JSON document."""
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @property
+    def _page(self) -> tuple[Survey, dict[str, Any], PageText]:
+        """The survey, the document, and what a page says about its numbers."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain JSON values; the page embeds exactly these."""
+        return deepcopy(self._document)
+
+    def to_html(self) -> str:
+        """Return one page that needs nothing else: no network, no script."""
+        return page(*self._page)
+
+    def to_markdown(self) -> str:
+        """Return the page's words and tables as Markdown."""
+        return markdown(*self._page)
+
+    def to_csv(self) -> str:
+        """Return the estimates as CSV, a row for each option, numbers in full."""
+        return csv_text(self._document)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the estimates as an Arrow table; its metadata `shoal` holds the whole JSON."""
+        return estimates_arrow(self._document)
+
+    def write(self, path: Path | str) -> None:
+        """Write a file in the form that its suffix names, whole or not at all."""
+        target = check_suffix(path)
+        kind = target.suffix.lower()
+        if kind == ".json":
+            files.write_json(target, self._document)
+        elif kind in (".parquet", ".arrow"):
+            files.write_whole(
+                target, lambda scratch: write_table(self._document, scratch, kind[1:])
+            )
+        else:
+            forms = {".html": self.to_html, ".csv": self.to_csv, ".md": self.to_markdown}
+            files.write_text(target, forms[kind]())
+
+
 @dataclass(frozen=True, repr=False)
-class Publication(Displayed, TableExport):
+class Publication(WrittenResult):
     """Estimates with the plan they rest on and the certificate of its promise.
 
     `certificate` is None where the promise is local and needs no crowd.
@@ -87,10 +143,7 @@ class Publication(Displayed, TableExport):
                 "plain": plain_promise(computed) if whole is None else whole.plain,
                 "sum": None if whole is None else whole.to_json(),
                 "warnings": list(plan.warnings),
-                "assumptions": [
-                    *assumptions(plan, self.certificate, tally),
-                    *self.remarks,
-                ],
+                "assumptions": [*assumptions(plan, self.certificate, tally), *self.remarks],
             },
             "certificate": self._certificate(),
             "plan": {"id": plan.id} | plan.to_json(),
@@ -106,29 +159,9 @@ class Publication(Displayed, TableExport):
             document["group_delta"] = self.certificate.group_delta(epsilon=epsilon, reports=most)
         return document
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain JSON values; the page embeds exactly these."""
-        return deepcopy(self._document)
-
-    def to_html(self) -> str:
-        """Return one page that needs nothing else: no network, no script."""
-        return page(self.plan.survey, self._document, crowd_text(self.plan, self._document))
-
-    def to_markdown(self) -> str:
-        """Return the page's words and tables as Markdown."""
-        return markdown(self.plan.survey, self._document, crowd_text(self.plan, self._document))
-
-    def to_csv(self) -> str:
-        """Return the estimates as CSV, a row for each option, numbers in full."""
-        return csv_text(self._document)
-
-    def to_arrow(self) -> pa.Table:
-        """Return the estimates as an Arrow table; its metadata `shoal` holds the whole JSON."""
-        return estimates_arrow(self._document)
-
-    def write(self, path: Path | str) -> None:
-        """Write a file in the form that its suffix names, whole or not at all."""
-        write_document(path, self._document, self.to_html, self.to_markdown)
+    @property
+    def _page(self) -> tuple[Survey, dict[str, Any], PageText]:
+        return self.plan.survey, self._document, crowd_text(self.plan, self._document)
 
     def _headline(self) -> str:
         words = self.estimates._headline(self.level, self.interval)
@@ -192,14 +225,7 @@ def publish(
             check_text(name, text)
     estimates = estimate(plan, tally, target=target)
     publication = Publication(
-        estimates,
-        certificate_for(plan),
-        level,
-        interval,
-        title,
-        date,
-        tuple(remarks),
-        tuple(texts),
+        estimates, certificate_for(plan), level, interval, title, date, tuple(remarks), tuple(texts)
     )
     publication.to_json()  # whatever cannot be computed is told here
     return publication
@@ -229,33 +255,9 @@ def certificate_for(plan: Plan) -> Certificate | None:
     return certify(plan)
 
 
-def write_document(
-    path: Path | str,
-    document: dict[str, Any],
-    to_html: Callable[[], str],
-    to_markdown: Callable[[], str],
-) -> None:
-    """Write a publication's JSON in the form that the suffix names, whole or not at all."""
-    target = check_suffix(path)
-    kind = target.suffix.lower()
-    if kind == ".json":
-        write_json(target, document)
-    elif kind in (".parquet", ".arrow"):
-        write_whole(target, lambda scratch: write_table(document, scratch, kind[1:]))
-    else:
-        forms = {".html": to_html, ".csv": lambda: csv_text(document), ".md": to_markdown}
-        write_text(target, forms[kind]())
-
-
 def check_suffix(path: Path | str) -> Path:
     """Return the path if its suffix names a form that can be written."""
-    target = Path(path)
-    if target.suffix.lower() not in SUFFIXES:
-        raise InputError(
-            f"a publication's name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]},"
-            f" got {target.name!r}."
-        )
-    return target
+    return files.check_suffix(path, SUFFIXES, "publication")
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -295,3 +297,66 @@ def write_table(document: Mapping[str, Any], target: Path | BinaryIO, kind: str)
         pq.write_table(table, target)
     else:
         feather.write_feather(table, target, compression="uncompressed")
+
+
+Charts = Iterator[tuple[int, Markup]]
+"""Charts, each with the place of the table that it stands above."""
+
+_MAX_CROWDS = 24  # of a chart
+_WIDE = WIDTHS["wide"]
+_numbers = count(1)
+
+
+def notebook_html(result: Displayed) -> str:
+    """Return a piece of HTML that needs nothing else: no style sheet, no script, no request."""
+    name, _, about = result._headline().partition(": ")
+    return render(
+        "notebook.html",
+        name=name,
+        about=about,
+        charts=dict(_charts(result)),
+        sections=list(result._sections()),
+        remarks=list(result._remarks()),
+    )
+
+
+def _charts(result: Displayed) -> Charts:
+    match result:
+        case Publication():
+            yield from _intervals(result.estimates, result.level, result.interval)
+        case Estimates():
+            yield from _intervals(result)
+        case QuestionEstimates():
+            yield from _intervals({result.question.name: result})
+        case Trend() if len(result.crowds) <= _MAX_CROWDS:
+            crowds = [f"crowd {number}" for number in range(1, len(result.crowds) + 1)]
+            for place, name, options in _small(result.to_json()):
+                yield place, trend_chart(name, options, crowds, _WIDE, **_given())
+        case CrowdDifference():
+            for place, name, options in _small(result.to_json()):
+                yield place, difference_chart(name, options, _WIDE, **_given())
+
+
+def _intervals(
+    questions: Mapping[str, QuestionEstimates], level: float = 0.95, kind: IntervalKind = "exact"
+) -> Charts:
+    """Yield a chart of the possible shares of each question, as on a page."""
+    small = {place: one for place, one in enumerate(questions.values()) if len(one) <= MAX_ROWS}
+    if not small:
+        return
+    first = next(iter(small.values()))
+    numbers = first.estimates.questions_json(small.values(), level, kind)
+    for place, one in small.items():
+        draw = histogram if one.question.kind == "number" else bar_chart
+        yield place, draw(one.question, numbers, _WIDE, **_given())
+
+
+def _small(document: Mapping[str, Any]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    for place, (name, options) in enumerate(document["questions"].items()):
+        if len(options) <= MAX_ROWS:
+            yield place, name, options
+
+
+def _given() -> dict[str, Any]:
+    """Return an id of its own for each chart, and a style that fits narrow notebooks."""
+    return {"name": f"shoal-{next(_numbers)}", "style": "max-width:100%;height:auto"}

@@ -15,29 +15,22 @@ from markupsafe import Markup
 
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import NUMBERS, Estimates
-from shoal.analysis.experiments import Experiment, experiments_of
-from shoal.analysis.funnels import FunnelResult, funnels_of
+from shoal.analysis.experiments import experiments_of
+from shoal.analysis.funnels import funnels_of
 from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.protocol.questions import MISSING
 from shoal.protocol.survey import Arm, Cross, Funnel, Number, Question, Survey
-from shoal.reports.charts import (
-    WIDTHS,
-    Layout,
-    bar_chart,
-    chart,
-    difference_chart,
-    histogram,
-    page_layout,
-    sparkline,
-    trend_chart,
-    width_charts,
-)
+from shoal.reports import charts
 from shoal.reports.experiments import experiment_parts, funnel_part
 from shoal.reports.formatting import (
+    Cell,
     Figures,
+    Matrix,
     PlainShare,
+    Table,
+    TableRow,
     count_unit,
     level_in_words,
     number_text,
@@ -53,7 +46,6 @@ from shoal.reports.formatting import (
     whole_number,
 )
 from shoal.reports.protection import Fact
-from shoal.reports.tables import Cell, Matrix, Table, TableRow
 from shoal.support.rounding import text_up
 
 _MAX_WORDS = 200
@@ -76,7 +68,7 @@ def results(
     the same, since no test of independence holds for them.
     """
     plan, tally = estimates.plan, estimates.tally
-    decoded = tuple(texts)
+    decoded, kinds = tuple(texts), {one.kind for one in plan.survey}
     for one in decoded:
         plan.survey[one.question]  # an unknown name raises an error that lists the questions
         if one.reports != tally.reports:
@@ -88,42 +80,33 @@ def results(
         one.name for one in plan.survey if isinstance(one, Cross) and one.bits <= MAX_CELLS
     ]  # fmt: skip
     return {
-        "numbers": numbers_of(estimates, level),
+        "numbers": numbers_of(estimates, level) if "number" in kinds else {},
         "crosses": {
             name: cross_table(plan, tally, name, target=estimates.target).to_json(level)
             for name in crosses
         },
         "texts": {one.question: one.to_json() for one in decoded},
-        "experiments": _json_of(experiments_of(estimates, level)),
-        "funnels": _json_of(funnels_of(estimates, level)),
+        "experiments": {
+            name: one.to_json() for name, one in experiments_of(estimates, level).items()
+        }
+        if "arm" in kinds
+        else {},
+        "funnels": {name: one.to_json() for name, one in funnels_of(estimates, level).items()}
+        if "funnel" in kinds
+        else {},
     }
-
-
-def _json_of(found: Mapping[str, Experiment | FunnelResult]) -> dict[str, Any]:
-    return {name: one.to_json() for name, one in found.items()}
 
 
 def question_sections(survey: Survey, document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the section of each question, from the JSON of a publication or a crowd."""
-    estimates = document["estimates"]
-    shown = [
-        label
-        for question in survey
-        for label in shown_labels(question, estimates["questions"].get(question.name, ())).values()
-    ]
-    layouts = {kind: page_layout(estimates, width, shown) for kind, width in WIDTHS.items()}
     return [
-        _section(survey, question, f"question-{number}", document, layouts)
+        _section(survey, question, f"question-{number}", document)
         for number, question in enumerate(survey, 1)
     ]
 
 
 def _section(
-    survey: Survey,
-    question: Question,
-    id: str,
-    document: Mapping[str, Any],
-    layouts: Mapping[str, Layout],
+    survey: Survey, question: Question, id: str, document: Mapping[str, Any]
 ) -> dict[str, Any]:
     estimates, name = document["estimates"], question.name
     section: dict[str, Any] = {
@@ -139,19 +122,15 @@ def _section(
     if isinstance(question, Cross) and name in document["crosses"]:
         section["slices"] = list(_slices(question, document["crosses"][name]))
     else:
-        draw = histogram if question.kind == "number" else bar_chart
+        draw = charts.histogram if question.kind == "number" else charts.bar_chart
         summary = document["numbers"].get(name)
         section["lead"] = lead(question, estimates, summary)
-        section["share_charts"] = width_charts(
-            lambda width, **given: draw(question, estimates, width, **given), f"{id}-shares"
+        section["charts"] = charts.width_charts(
+            lambda width, **given: draw(question, estimates, width, **given), id
         )
         section["facts"] = _numbers(question, summary)
     return section | {
         "parts": _parts(survey, question, id, document),
-        "charts": [
-            chart(question, estimates, layout, name=f"{id}-{kind}", class_=kind)
-            for kind, layout in layouts.items()
-        ],
         "options": option_table(question, estimates),
     }
 
@@ -237,7 +216,7 @@ def lead_over_crowds(
         return found, None
     title = f"{question.heading}: {found.answer or found.of} over {len(documents)} crowds"
     described = f"First {texts[0]}, last {texts[-1]}."
-    return found, sparkline(title, rows, described, name=name)
+    return found, charts.sparkline(title, rows, described, name=name)
 
 
 def paragraphs(text: str | None) -> list[str]:
@@ -251,7 +230,7 @@ def _with_unit(question: Question, number: str) -> str:
 
 
 def option_table(question: Question, estimates: Mapping[str, Any]) -> Table:
-    """Return the unbiased estimates of a question; a cell is the number and how it is written.
+    """Return the unbiased estimates of a question.
 
     A note names the option if people read something else, and says if no true count fits.
     """
@@ -259,10 +238,7 @@ def option_table(question: Question, estimates: Mapping[str, Any]) -> Table:
     shown = shown_labels(question, options)
     for label, row in options.items():
         notes = [label] * (shown[label] != label) + [_NO_FIT] * bool(row.get("incompatible"))
-        cells = [
-            (float(row[name]), text)
-            for name, text in zip(NUMBERS, Figures.of(row, estimates["reports"]), strict=True)
-        ]
+        cells = Figures.of(row, estimates["reports"])
         rows.append(TableRow(shown[label], cells, "; ".join(notes)))
     caption = (
         f"Counts of {count_unit(estimates)} with their standard deviation (sigma) and"
@@ -311,7 +287,7 @@ def _slices(cross: Cross, table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         return
     words = _CrossWords.of(cross, table)
     given = (
-        f"{words.heading(asked)}: {words.value(asked, value)}"
+        f"{words.headings[asked]}: {words.values[asked][value]}"
         for asked, value in table["given"].items()
     )
     yield {
@@ -342,16 +318,10 @@ class _CrossWords(NamedTuple):
             },
         )
 
-    def heading(self, name: str) -> str:
-        return self.headings[name]
-
-    def value(self, name: str, value: str) -> str:
-        return self.values[name][value]
-
     def side(self, side: str) -> tuple[str, list[str]]:
         """Return the heading and the values of the "first" or the "second" question."""
         name = self.table[side]
-        return self.heading(name), [self.value(name, one) for one in self.table["totals"][side]]
+        return self.headings[name], [self.values[name][one] for one in self.table["totals"][side]]
 
     def cells(self, down: str, across: str) -> list[list[Mapping[str, Any]]]:
         """Return the cells row by row, with the `down` question in rows."""
@@ -412,25 +382,17 @@ def _count_matrix(words: _CrossWords) -> Matrix:
     (of, rows), (by, columns) = words.side("first"), words.side("second")
     totals = words.table["totals"]
     made = [
-        TableRow(label, [*map(_count, cells), _total(total)])
+        TableRow(label, [*(_count(one, "constrained") for one in cells), _count(total)])
         for label, cells, total in zip(
             rows, words.cells("first", "second"), totals["first"].values(), strict=True
         )
     ]
-    made.append(TableRow("all", [*map(_total, totals["second"].values()), Cell("")]))
+    made.append(TableRow("all", [*map(_count, totals["second"].values()), Cell("")]))
     return Matrix(f"{of} (rows) by {by} (columns): people", (of, *columns, "all"), made)
 
 
-def _count(cell: Mapping[str, Any]) -> Cell:
-    return Cell(whole_number(cell["constrained"]), _interval(cell))
-
-
-def _total(numbers: Mapping[str, Any]) -> Cell:
-    return Cell(whole_number(numbers["value"]), _interval(numbers))
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    return f"{round_low(row['low'])} to {round_high(row['high'])}"
+def _count(row: Mapping[str, Any], name: str = "value") -> Cell:
+    return Cell(whole_number(row[name]), f"{round_low(row['low'])} to {round_high(row['high'])}")
 
 
 def _independence_in_short(table: Mapping[str, Any]) -> str:
@@ -518,8 +480,8 @@ def trend_section(
         "about": f"{len(crowds)} crowds. With a probability of at least {level_in_words(document)},"
         " all intervals of this question contain their true shares at once, over all options and"
         " crowds. Lines are the shares that fit the question.",
-        "charts": width_charts(
-            lambda width, **given: trend_chart(
+        "charts": charts.width_charts(
+            lambda width, **given: charts.trend_chart(
                 question.heading, options, crowds, width, shown, **given
             ),
             id,
@@ -572,8 +534,8 @@ def _difference(
         "id": id,
         "heading": question.heading,
         "text": paragraphs(getattr(question, "text", None)),
-        "charts": width_charts(
-            lambda width, **given: difference_chart(
+        "charts": charts.width_charts(
+            lambda width, **given: charts.difference_chart(
                 question.heading, options, width, shown, **given
             ),
             id,

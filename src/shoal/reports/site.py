@@ -11,9 +11,8 @@ import hashlib
 import json
 import os
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -33,7 +32,9 @@ from shoal.reports.formatting import (
     count_text,
     count_unit,
     crowd_name,
+    short_slugs,
     shown_labels,
+    slug,
     unreadable_note,
 )
 from shoal.reports.page import crowd_text, page, render, style_sheet
@@ -96,7 +97,7 @@ class SiteRelease:
         """Return the release of a collector's or analyzer's crowd, from its line in a list."""
         name, unreadable = str(crowd["number"]), crowd.get("unreadable")
         label = crowd_name(plan, {"name": name, "window": crowd["window"]})
-        about = {"remarks": [unreadable_note(plan, unreadable)]} if unreadable else {}
+        about = {"remarks": [unreadable_note(unreadable)]} if unreadable else {}
         return cls(plan, name, label, crowd["reports"], day, read, 1, about)
 
     @property
@@ -130,38 +131,6 @@ def check_public(plan: Plan) -> None:
             f"plan {plan.id[:12]} has a promise of the kind {plan.promise.kind}, which is no"
             " guarantee for readers, so its releases get no public page; make a proven plan."
         )
-
-
-def slug(name: str) -> str:
-    """Return the part of an address that stands for a name, whatever other names there are.
-
-    It is the name itself, or if that cannot stand in an address, its letters and a hash.
-
-    >>> slug("browser"), slug("Füße & Co")
-    ('browser', 'fue-co-fd5da706')
-    """
-    if re.fullmatch("(?!(.*-)?[0-9a-f]{8}$)[a-z0-9]+(-[a-z0-9]+)*", name) and len(name) <= 60:
-        return name
-    return _hashed(name)
-
-
-def _hashed(name: str) -> str:
-    return f"{_letters(name)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}".lstrip("-")
-
-
-def _letters(name: str) -> str:
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub("[^a-z0-9]+", "-", plain)[:40].strip("-")
-
-
-def _slugs(names: Iterable[str]) -> dict[str, str]:
-    """Return short addresses of names; those that would have the same one are hashed."""
-    letters = {name: _letters(name) for name in names}
-    count = Counter(letters.values())
-    return {
-        name: short if short and count[short] == 1 else _hashed(name)
-        for name, short in letters.items()
-    }
 
 
 # The site
@@ -385,12 +354,12 @@ class _Badge(NamedTuple):
 def _badges(plan: Plan) -> dict[str, _Badge]:
     """Return the badges of a plan's questions, but of no text and no cross, by their paths."""
     asked = [one for one in plan.survey.asked if one.kind != "text"]
-    badges, names = {}, _slugs(one.name for one in asked)
+    badges, names = {}, short_slugs(one.name for one in asked)
     for question in asked:
         path = f"badge/{names[question.name]}"
         badges[f"{path}.svg"] = _Badge(question)
         if question.kind != "number" and question.bits <= _MAX_BADGES:
-            for label, short in _slugs(question.labels).items():
+            for label, short in short_slugs(question.labels).items():
                 badges[f"{path}/{short}.svg"] = _Badge(question, label)
     return badges
 

@@ -137,7 +137,9 @@ class TelemetryFacts:
             if self.limit is None
             else f"{reports}together a local epsilon of at most {self.limit} (theorem)"
         )
-        people = plan.crowd_size
+        people, added = plan.crowd_size, ""
+        if plan.noise is not None:
+            added = "; the leader and the helper add noise to the counts of a crowd"
         published = (
             "the plan has no crowd: only the flips protect a report"
             if people is None
@@ -147,7 +149,7 @@ class TelemetryFacts:
             ("Consent", "off until you say yes; off in CI and with DO_NOT_TRACK=1"),
             ("Questions", ", ".join(name for name, _ in self.asked)),
             ("Sent", f"{self.often}, {plan.bits} bits, to {' and '.join(self.hosts)}"),
-            ("Noise", f"your device flips each bit with probability {self.q}"),
+            ("Noise", f"your device flips each bit with probability {self.q}{added}"),
             (
                 "One report",
                 f"changes the odds between two answers by a factor of at most {self.factor}"
@@ -168,7 +170,7 @@ def documents(facts: TelemetryFacts) -> dict[str, str]:
         "facts": facts,
         "plan": facts.plan,
         "observers": observer_rows(facts.observers),
-        "conditions": list(conditions(facts)),
+        "readers": what_holds(facts.observers[0]),
         "lines": list(_label_lines(facts)),
         "BEGIN": BEGIN,
         "END": END,
@@ -185,81 +187,6 @@ def _label_lines(facts: TelemetryFacts) -> Iterator[tuple[str, list[str]]]:
     """Yield the rows of the label, with values in lines that fit its picture."""
     for name, value in facts.label:
         yield name, wrapped(value, _LABEL_COLUMNS).split("\n")
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition, whether Shoal meets it, and what supports or is missing for it."""
-
-    text: str
-    verdict: str
-    reason: str
-
-
-def conditions(facts: TelemetryFacts) -> Iterator[Condition]:
-    """Yield CNIL's conditions for audience measurement without consent, each with a verdict."""
-    plan, yours, design = facts.plan, "for you to confirm", "met by design"
-    readers = what_holds(facts.observers[0])
-    yield Condition(
-        "The only purpose is to measure the audience of the application, for its publisher alone.",
-        yours,
-        f"The plan has {len(facts.asked)} questions; use the results for nothing else.",
-    )
-    yield Condition(
-        "Only anonymous statistics are produced.",
-        "for you to assess",
-        (
-            f"A release has the statistics of {plan.crowd_size:,} reports or more; against its"
-            f" readers: {readers}. "
-            if plan.crowd_size is not None
-            else "The plan has no crowd. "
-        )
-        + (
-            "The collector sees each report with a network address"
-            if plan.parties is None
-            else "A leader and a helper that collude see each report with a network address"
-            if facts.aggregators is not None
-            else "A relay and an analyzer that collude see each report with a network address"
-        )
-        + f"; against that, only the local epsilon of {facts.epsilon} holds.",
-    )
-    yield Condition(
-        "Data are neither combined with other processing nor passed to third parties unless"
-        " anonymous.",
-        yours,
-        "A report has no identifier by which it could be combined; a host or proxy that logs"
-        " network addresses is a third party.",
-    )
-    yield Condition(
-        "A person is not followed across applications or sites.",
-        "for you to assess" if plan.memory is not None else design,
-        "The plan has memory: reports of one device look more alike than those of two devices."
-        if plan.memory is not None
-        else "Two reports of one device share no identifier, and each tool has its own folder.",
-    )
-    yield Condition(
-        "Recommended: people are informed.",
-        design,
-        f"The prompt and `{facts.tool} telemetry status` say it; publish PRIVACY.md.",
-    )
-    yield Condition(
-        "Recommended: a tracker lives for at most 13 months and is not renewed by use.",
-        "for you to assess" if plan.memory is not None else design,
-        "The memory of permanent flips stays on the device until the person deletes it."
-        if plan.memory is not None
-        else "No tracker is stored; the person's answer and a log stay until they are deleted.",
-    )
-    yield Condition(
-        "Recommended: data are kept for at most 25 months, and the periods are reviewed.",
-        yours,
-        "No report is kept once it is counted; releases are kept for as long as you decide.",
-    )
-    yield Condition(
-        "A person can object easily.",
-        design,
-        f"`{facts.tool} telemetry off`, {facts.switch}=0 and DO_NOT_TRACK=1 end it, and it is off"
-        " until a person says yes.",
-    )
 
 
 def write_documents(made: Mapping[str, str], folder: Path) -> list[str]:

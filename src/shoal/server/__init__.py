@@ -32,33 +32,20 @@ __all__ = [
     "serve_analyst", "serve_analyzer", "serve_helper", "serve_leader", "serve_relay",
 ]  # fmt: skip
 
-_HOME = {
-    "Analyst": "analyst.service",
-    "AnalystSettings": "core.settings",
-    "Analyzer": "analyzer.service",
-    "AnalyzerSettings": "core.settings",
-    "Collector": "collector.service",
-    "Helper": "helper.service",
-    "HelperSettings": "core.settings",
-    "Leader": "leader.service",
-    "LeaderSettings": "core.settings",
-    "Relay": "relay.service",
-    "RelaySettings": "core.settings",
-    "Settings": "core.settings",
-    "serve": "collector.service",
-    "serve_analyst": "analyst.service",
-    "serve_analyzer": "analyzer.service",
-    "serve_helper": "helper.service",
-    "serve_leader": "leader.service",
-    "serve_relay": "relay.service",
-}
+
+def _home(name: str) -> str:
+    """Return the module of a name: settings have one of their own, so has each party."""
+    if name.endswith("Settings"):
+        return "core.settings"
+    party = name.removeprefix("serve_") if name != "serve" else "collector"
+    return f"{party.lower()}.service"
 
 
 def __getattr__(name: str) -> object:
     """Load a part when it is used: settings are read without a web server at hand."""
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_home(name)}"), name)
     except ModuleNotFoundError as error:
         raise missing_extra(error, f"{__name__}.{name}") from None

@@ -76,7 +76,6 @@ def cut_off_at(deadline: float, wire: socket.socket) -> Iterator[None]:
 
 
 def _connect(host: str, port: int, deadline: float) -> socket.socket:
-    """Return a connection to the first address that answers; the deadline is for all together."""
     import socket
 
     failure: OSError = TimeoutError("timed out")

@@ -15,13 +15,15 @@ from __future__ import annotations
 import csv
 import string
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
+
+import pyarrow as pa
 
 from shoal.errors import InputError
 from shoal.support.checks import did_you_mean, listed
-from shoal.support.table_format import DELIMITERS, TableFormat
+from shoal.support.table_format import DEFAULT_FORMAT, DELIMITERS, TableFormat
 
 _BLOCK = 1 << 22
 _AT_ONCE = 1 << 12
@@ -38,30 +40,50 @@ class RowProblem(NamedTuple):
     why: str
 
 
-class CsvRows(NamedTuple):
-    """Some columns of consecutive rows, and the problems of these rows."""
+class TableBatch(NamedTuple):
+    """Consecutive rows of a table as an Arrow record batch, and why some cannot be read."""
 
+    table: Any
     rows: int
-    columns: dict[str, list[str]]
-    problems: list[RowProblem]
+    problems: Sequence[RowProblem] = ()
+
+    def first(self, rows: int) -> TableBatch:
+        """Return the first rows, or all if there are fewer."""
+        kept = [problem for problem in self.problems if problem.row < rows]
+        return TableBatch(self.table.slice(0, rows), min(self.rows, rows), kept)
 
 
-def read_header(path: Path, table_format: TableFormat, *, error: type = InputError) -> list[str]:
-    """Return the names of the columns, in the first line of a CSV file. OSError passes."""
-    with _opened(path, table_format, error) as file:
-        return _header(file, path, table_format, error)
+def text_batch(
+    columns: Mapping[str, Sequence[str | None]], rows: int, problems: Sequence[RowProblem] = ()
+) -> TableBatch:
+    """Return rows whose cells are texts."""
+    arrays = {name: pa.array(cells, pa.string()) for name, cells in columns.items()}
+    return TableBatch(pa.record_batch(arrays), rows, problems)
 
 
-def read_csv(
-    path: Path, names: Sequence[str], table_format: TableFormat, *, error: type = InputError
-) -> Iterator[CsvRows]:
-    """Read the named columns of a CSV file block by block. OSError passes."""
-    with _opened(path, table_format, error) as file:
-        header = _header(file, path, table_format, error)
-        check_columns(path, header, names, error=error)
-        places = {name: header.index(tidy(name)) for name in names}
+class TableSource(NamedTuple):
+    """Some columns of a file, or all of them (None), its format, and the error to raise."""
+
+    path: Path
+    names: Collection[str] | None = None
+    table_format: TableFormat = DEFAULT_FORMAT
+    error: type[InputError] = InputError
+
+    def columns_of(self, found: Sequence[str]) -> list[str]:
+        """Return the wanted columns of those that were found."""
+        names = list(found if self.names is None else self.names)
+        check_columns(self.path, found, names, error=self.error)
+        return names
+
+
+def read_csv(source: TableSource) -> Iterator[TableBatch]:
+    """Read columns of a CSV file block by block. OSError passes."""
+    table_format = source.table_format
+    with _opened(source) as file:
+        header = _header(file, source)
+        places = {name: header.index(tidy(name)) for name in source.columns_of(header)}
         if table_format.quoted_breaks:
-            yield from _records(file, path, len(header), places, table_format, error)
+            yield from _records(file, source, len(header), places)
             return
         rest = ""
         while block := file.read(_BLOCK):
@@ -95,17 +117,18 @@ def _delimiter_hint(wanted: str, header: Sequence[str]) -> str:
     return ""
 
 
-def _opened(path: Path, table_format: TableFormat, error: type) -> TextIO:
-    with path.open("rb") as file:
+def _opened(source: TableSource) -> TextIO:
+    with source.path.open("rb") as file:
         if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-            raise error(f"{path} is in UTF-16; save it as UTF-8.")
+            raise source.error(f"{source.path} is in UTF-16; save it as UTF-8.")
     # Bytes that the encoding does not allow become lone surrogates, which no encoding makes.
-    encoding = "utf-8-sig" if table_format.encoding == "utf-8" else table_format.encoding
-    return path.open(encoding=encoding, errors="surrogateescape", newline="\n")
+    encoding = source.table_format.encoding.replace("utf-8", "utf-8-sig")
+    return source.path.open(encoding=encoding, errors="surrogateescape", newline="\n")
 
 
-def _header(file: TextIO, path: Path, table_format: TableFormat, error: type) -> list[str]:
+def _header(file: TextIO, source: TableSource) -> list[str]:
     """Return the names of the columns, each once: `Age` and `Age (2)`."""
+    path, _, table_format, error = source
     for _ in range(table_format.skip_first):
         file.readline(MAX_LINE)
     names: list[str] | None
@@ -154,14 +177,10 @@ def is_blank(cells: Iterable[object]) -> bool:
 
 
 def _records(
-    file: TextIO,
-    path: Path,
-    width: int,
-    places: dict[str, int],
-    table_format: TableFormat,
-    error: type,
-) -> Iterator[CsvRows]:
+    file: TextIO, source: TableSource, width: int, places: dict[str, int]
+) -> Iterator[TableBatch]:
     """Read rows that may take several lines; one that is not well-formed ends the reading."""
+    path, _, table_format, error = source
     reader, first, rest = _strict(file, table_format.delimiter), 0, True
     while rest:
         rows: list[list[str]] = []
@@ -182,11 +201,11 @@ def _records(
                 " breaks, it may contain other rows, so the whole file is refused."
             ) from None
         columns = {name: [row[place] for row in rows] for name, place in places.items()}
-        yield CsvRows(len(rows), columns, _damaged_cells(columns, table_format))
+        yield text_batch(columns, len(rows), _damaged_cells(columns, table_format))
         first += len(rows)
 
 
-def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFormat) -> CsvRows:
+def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFormat) -> TableBatch:
     lines = text.split("\n")
     if "\r" in text:
         lines = [line.removesuffix("\r") for line in lines]
@@ -199,7 +218,7 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
     if lines and '"' not in text and even and not damaged and not too_long:
         cells = delimiter.join(lines).split(delimiter)
         columns = {name: cells[place::width] for name, place in places.items()}
-        return CsvRows(len(lines), columns, [])
+        return text_batch(columns, len(lines))
     columns = {name: [] for name in places}
     problems: list[RowProblem] = []
     for start in range(0, len(lines), _AT_ONCE):
@@ -215,7 +234,7 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
             columns[name] += [row[place] for row in rows if row]
     if damaged:
         problems += _damaged_cells(columns, table_format)
-    return CsvRows(len(lines), columns, problems)
+    return text_batch(columns, len(lines), problems)
 
 
 def _damaged_cells(columns: dict[str, list[str]], table_format: TableFormat) -> list[RowProblem]:

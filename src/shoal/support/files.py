@@ -192,6 +192,17 @@ def write_text(path: pathlib.Path, text: str) -> None:
     write_whole(path, lambda scratch: scratch.write_bytes(text.encode("utf-8")))
 
 
+def check_suffix(path: pathlib.Path | str, suffixes: tuple[str, ...], what: str) -> pathlib.Path:
+    """Return the path if it ends in one of the suffixes; `what` names the file in the error."""
+    target = pathlib.Path(path)
+    if target.suffix.lower() not in suffixes:
+        raise InputError(
+            f"a {what}'s name must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}, got"
+            f" {target.name!r}."
+        )
+    return target
+
+
 def write_whole(path: pathlib.Path, write: Callable[[pathlib.Path], object]) -> None:
     """Let `write` make a file under another name, and give it the path when it is whole."""
     scratch = path.with_name(path.name + ".part")
@@ -219,25 +230,20 @@ _NAMES = {
     "text": "text",
 }
 
+_RANDOMIZE = "shoal randomize PLAN.json {path} -o reports.parquet"
 _HINTS = {
     ("survey", "plan"): "make a plan from it: shoal plan {path} --crowd N --epsilon E --delta D",
     ("plan", "survey"): "give the survey that it was made from",
     ("plan", "tally"): "give the plan first and the tally after it",
     ("tally", "plan"): "give the plan first and the tally after it",
     ("reports", "plan"): "give the plan first and the reports after it",
-    ("table", "reports"): "randomize it first: shoal randomize PLAN.json {path} -o reports.parquet",
-    (
-        "originals",
-        "reports",
-    ): "randomize them first: shoal randomize PLAN.json {path} -o reports.parquet",
+    ("table", "reports"): f"randomize it first: {_RANDOMIZE}",
+    ("originals", "reports"): f"randomize them first: {_RANDOMIZE}",
     ("plan", "reports"): "give the plan first and the reports after it",
     ("reports", "tally"): "count them first: shoal tally PLAN.json {path} -o tally.json",
     ("table", "tally"): "answers are randomized and then counted: shoal randomize, shoal tally",
     ("table", "survey"): "propose one from it: shoal survey from {path} -o survey.toml",
-    (
-        "table",
-        "plan",
-    ): "propose a survey from it, shoal survey from {path}, and make a plan of that",
+    ("table", "plan"): "make a survey of it, shoal survey from {path}, and a plan of that",
     ("reports", "candidates"): "candidates are texts, one on a line",
     ("tally", "candidates"): "candidates are texts, one on a line",
 }

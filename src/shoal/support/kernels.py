@@ -116,7 +116,6 @@ def load_kernels() -> Kernels | None:
 
 
 def _source_digest() -> str:
-    """Return the digest that a library compiled from the present sources carries."""
     return hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()
 
 

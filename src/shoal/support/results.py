@@ -100,7 +100,7 @@ class Displayed:
 
     def _repr_html_(self) -> str | None:
         try:
-            from shoal.reports.notebook import notebook_html
+            from shoal.reports.publication import notebook_html
         except ModuleNotFoundError:  # without Jinja a notebook shows the line
             return None
         return notebook_html(self)

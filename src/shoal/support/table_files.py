@@ -1,7 +1,6 @@
 """Tables of people's rows in CSV, Excel, Parquet and Arrow files, read by the declared format.
 
-A reader is a function of the path, the wanted columns (None for all), the format and the error to
-raise; it yields Arrow record batches with the problems of their rows. Cells of data frames are here
+A reader yields Arrow record batches with the problems of their rows. Cells of data frames are here
 too: one row must never decide how another is read, so columns without a type are lists of cells.
 """
 
@@ -9,11 +8,11 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,11 +20,11 @@ import pyarrow.parquet as pq
 from shoal.errors import InputError, require
 from shoal.support.checks import whole_digits
 from shoal.support.csv_rows import (
-    RowProblem,
-    check_columns,
+    TableBatch,
+    TableSource,
     is_blank,
     read_csv,
-    read_header,
+    text_batch,
     tidy,
     unique_names,
 )
@@ -38,19 +37,6 @@ _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 """Types of texts, and the same without a promise about their bytes."""
 
 
-class TableBatch(NamedTuple):
-    """Consecutive rows of a table as an Arrow record batch, and why some cannot be read."""
-
-    table: Any
-    rows: int
-    problems: Sequence[RowProblem] = ()
-
-    def first(self, rows: int) -> TableBatch:
-        """Return the first rows, or all if there are fewer."""
-        kept = [problem for problem in self.problems if problem.row < rows]
-        return TableBatch(self.table.slice(0, rows), min(self.rows, rows), kept)
-
-
 def read_table(
     path: Path,
     names: Collection[str] | None = None,
@@ -60,12 +46,12 @@ def read_table(
 ) -> Iterator[TableBatch]:
     """Read some columns of a file with a suffix in `READERS`, or all of them."""
     with file_errors(path, error):
-        batches = READERS[path.suffix.lower()](path, names, table_format, error)
+        source = TableSource(path, names, table_format, error)
+        batches = READERS[path.suffix.lower()](source)
         yield from _without_last(batches, table_format.skip_last)
 
 
 def _without_last(batches: Iterator[TableBatch], count: int) -> Iterator[TableBatch]:
-    """Leave out the last rows of a table."""
     held: list[TableBatch] = []
     rows = 0
     for batch in batches:
@@ -92,35 +78,18 @@ def file_errors(path: Path, error: type[InputError] = InputError) -> Iterator[No
         raise error(f"cannot read {path}: {first_line(problem)}.") from problem
 
 
-def _read_csv(
-    path: Path, names: Collection[str] | None, table_format: TableFormat, error: type[InputError]
-) -> Iterator[TableBatch]:
-    if names is None:
-        names = read_header(path, table_format, error=error)
-    for rows in read_csv(path, list(names), table_format, error=error):
-        columns = {name: pa.array(cells, pa.string()) for name, cells in rows.columns.items()}
-        yield TableBatch(pa.record_batch(columns), rows.rows, rows.problems)
-
-
-def _read_parquet(
-    path: Path, names: Collection[str] | None, _: TableFormat, error: type[InputError]
-) -> Iterator[TableBatch]:
+def _read_parquet(source: TableSource) -> Iterator[TableBatch]:
     # With pre-buffering Arrow keeps the whole file in memory.
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-        found = file.schema_arrow.names
-        wanted = list(found if names is None else names)
-        check_columns(path, found, wanted, error=error)
+    with pq.ParquetFile(source.path, pre_buffer=False, buffer_size=1 << 20) as file:
+        wanted = source.columns_of(file.schema_arrow.names)
         for batch in file.iter_batches(_ROWS, columns=wanted):
             yield TableBatch(batch, batch.num_rows)
 
 
-def _read_arrow(
-    path: Path, names: Collection[str] | None, _: TableFormat, error: type[InputError]
-) -> Iterator[TableBatch]:
-    with pa.OSFile(str(path)) as source:
-        reader = pa.ipc.open_file(source)
-        wanted = list(reader.schema.names if names is None else names)
-        check_columns(path, reader.schema.names, wanted, error=error)
+def _read_arrow(source: TableSource) -> Iterator[TableBatch]:
+    with pa.OSFile(str(source.path)) as file:
+        reader = pa.ipc.open_file(file)
+        wanted = source.columns_of(reader.schema.names)
         for place in range(reader.num_record_batches):
             batch = reader.get_batch(place).select(wanted)
             for column in batch.columns:  # Arrow itself would read beyond a buffer that is short
@@ -130,7 +99,6 @@ def _read_arrow(
 
 @contextmanager
 def _excel(path: Path, error: type[InputError]) -> Iterator[Iterator[tuple[Any, ...]]]:
-    """Open the first sheet of an Excel file, row by row."""
     require("openpyxl", purpose="reading an Excel file")
     import openpyxl
 
@@ -151,42 +119,31 @@ def first_excel_rows(path: Path, count: int) -> list[tuple[Any, ...]]:
         return list(islice(rows, count))
 
 
-def _read_excel(
-    path: Path, names: Collection[str] | None, table_format: TableFormat, error: type[InputError]
-) -> Iterator[TableBatch]:
+def _read_excel(source: TableSource) -> Iterator[TableBatch]:
     """Read the first sheet; each cell becomes the text that a CSV file would have."""
-    with _excel(path, error) as rows:
-        yield from _excel_rows(path, list(names) if names else None, rows, table_format, error)
+    with _excel(source.path, source.error) as rows:
+        yield from _excel_rows(source, rows)
 
 
-def _excel_rows(
-    path: Path,
-    wanted: list[str] | None,
-    rows: Iterator[tuple[Any, ...]],
-    table_format: TableFormat,
-    error: type[InputError],
-) -> Iterator[TableBatch]:
+def _excel_rows(source: TableSource, rows: Iterator[tuple[Any, ...]]) -> Iterator[TableBatch]:
+    path, _, table_format, error = source
     header = next(islice(rows, table_format.skip_first, None), ())
     if is_blank(header):
         raise error(f"{path} is empty; the first row of its first sheet must name the columns.")
     found = unique_names(["" if name is None else str(name) for name in header])
-    names = found if wanted is None else wanted
-    check_columns(path, found, names, error=error)
+    names = source.columns_of(found)
     places = {name: found.index(tidy(name)) for name in names}
     formats = {name: table_format.column(name) for name in names}
     while part := list(islice(rows, _ROWS)):
         kept = [row for row in part if not (table_format.skip_blank and is_blank(row))]
         columns = {
-            name: pa.array(
-                [
-                    None if place >= len(row) else _excel_text(row[place], formats[name].decimal)
-                    for row in kept
-                ],
-                pa.string(),
-            )
+            name: [
+                None if place >= len(row) else _excel_text(row[place], formats[name].decimal)
+                for row in kept
+            ]
             for name, place in places.items()
         }
-        yield TableBatch(pa.record_batch(columns), len(kept))
+        yield text_batch(columns, len(kept))
 
 
 def _excel_text(cell: object, decimal: str) -> str | None:
@@ -200,11 +157,8 @@ def _excel_text(cell: object, decimal: str) -> str | None:
     return str(cell)
 
 
-Reader = Callable[
-    [Path, Collection[str] | None, TableFormat, type[InputError]], Iterator[TableBatch]
-]
-READERS: dict[str, Reader] = {
-    ".csv": _read_csv,
+READERS: dict[str, Callable[[TableSource], Iterator[TableBatch]]] = {
+    ".csv": read_csv,
     ".xlsx": _read_excel,
     ".parquet": _read_parquet,
     ".arrow": _read_arrow,

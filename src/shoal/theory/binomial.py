@@ -7,17 +7,17 @@ one per step (KR 3.1.2 and 3.1.3, theorems).
 *A larger crowd never hides less (theorem).* Let delta_N be the largest delta of N honest reports
 over all collections of the domain. The report of one more person depends on that person's answer
 and coins alone, so an observer who knows the answer can draw it: N + 1 reports are post-processing
-of N, and delta_(N+1) <= delta_N. This holds for whole reports, counts and reports in pieces. So a
-bound for t people holds for every N >= t; where the price of a bound rises with the crowd,
-`best_crowd` chooses t.
+of N, and delta_(N+1) <= delta_N. This holds for whole reports and for counts. So a bound for t
+people holds for every N >= t; where the price of a bound rises with the crowd, `best_crowd` chooses
+t.
 
 *Cohorts (theorem).* Each of N people draws one of m cohorts uniformly. Telling the attacker who is
 in which only helps (data processing) and leaves a crowd of n = 1 + Bin(N - 1, 1/m) people. For
 every t, ``delta(eps) <= P[n < t] delta_1(eps) + delta_t(eps)``. Texts whose hashes collide set
 fewer bits and are in the domain of at most h set bits.
 
-*Truncated reports.* A device sends the positions of its set bits in W messages, padded with
-dummies. If more than W bits are set, it drops a random excess.
+*Truncated reports.* At most W bits of a report may be set: Prio3MultihotCountVec proves it. If
+more are set after the flips, a device drops a random excess.
 
 *Theorem (the largest original).* A report of an original with k of L bits set has
 ``Bin(k, 1 - q) + Bin(L - k, q)`` set bits, which rises stochastically with k since q <= 1/2. So the
@@ -30,8 +30,6 @@ neighbours, P' and Q' those after dropping. Drop from the same reports: the coun
 of N reports overflows, so ``TV(P, P') <= N tau`` and ``TV(Q, Q') <= N tau``. For every event S
 
     P'(S) <= P(S) + N tau <= e^eps Q(S) + delta + N tau <= e^eps Q'(S) + delta + (1 + e^eps) N tau.
-
-The number of dummies follows from the counts, so all messages, shuffled, show no more. QED
 
 N counts the devices that hide each other; what others send can be told to the observer beforehand,
 so their overflow costs nothing. Over several releases N tau is multiplied by their number. An
@@ -58,6 +56,9 @@ _SMALL = 4096
 
 _ROUNDS = 8
 """Maximum number of steps; two or three are enough where delta falls exponentially."""
+
+_MAX_PRODUCTS = 1 << 24
+"""Longer distributions are added up by fast Fourier transform, with an absolute error."""
 
 _UNDERFLOW = 1e-290
 """Bound on what underflow takes from a tail."""
@@ -146,20 +147,50 @@ def pmf(n: int, m: int, q: float) -> FloatArray:
     )
 
 
-def tails(s: int, n: int, m: int, q: float, reach: float = _REACH) -> Tails:
+def tails(
+    s: int, n: int, m: int, q: float, reach: float = _REACH, noise: BinomialWindow | None = None
+) -> Tails:
     """Return both tails of A_n(m) at s, each including s; an infinite `reach` leaves no mass out.
+
+    With `noise`, a distribution on the whole numbers, they are those of the sum with it.
 
     >>> tails(1, n=2, m=1, q=0.25)[:2]
     (0.8125, 0.8125)
     """
     # Ones that stay ones are those that are not flipped: 1 - q would lose the digits of a tiny q.
     stay = _mirrored(binomial_window(m, q, reach), m)
-    return _sum_tails(s, stay, binomial_window(n - m, q, reach))
+    flipped = binomial_window(n - m, q, reach)
+    return _sum_tails(s, stay, flipped if noise is None else sum_window(flipped, noise))
 
 
-def sum_tails(s: int, first: tuple[int, float], second: tuple[int, float]) -> Tails:
+def sum_tails(
+    s: int,
+    first: tuple[int, float],
+    second: tuple[int, float],
+    noise: BinomialWindow | None = None,
+) -> Tails:
     """Return both tails at s of a sum of two independent binomials, each (trials, chance)."""
-    return _sum_tails(s, binomial_window(*first), binomial_window(*second))
+    one, other = binomial_window(*first), binomial_window(*second)
+    return _sum_tails(s, one, other if noise is None else sum_window(other, noise))
+
+
+def sum_window(one: BinomialWindow, other: BinomialWindow) -> BinomialWindow:
+    """Return the distribution of a sum of two independent whole numbers.
+
+    >>> sum_window(binomial_window(1, 0.5), binomial_window(1, 0.5)).mass.tolist()
+    [0.25, 0.5, 0.25]
+    """
+    first = one.first + other.first
+    error = one.error + other.error + 2 * UNIT * min(one.mass.size, other.mass.size)
+    omitted = one.omitted + other.omitted
+    if one.mass.size * other.mass.size <= _MAX_PRODUCTS:
+        return BinomialWindow(np.convolve(one.mass, other.mass), first, omitted, error)
+    from scipy.signal import fftconvolve
+
+    # each value is off by a few roundings of the largest, which the total must bear
+    mass = np.maximum(fftconvolve(one.mass, other.mass), 0.0)
+    doubt = 128 * UNIT * mass.size * math.sqrt(float(one.mass.max() * other.mass.max()))
+    return BinomialWindow(mass, first, omitted + doubt, error)
 
 
 def _mirrored(window: BinomialWindow, n: int) -> BinomialWindow:
@@ -248,20 +279,20 @@ def _model_minimum(
     return smallest(rises, 1, most, start=at)
 
 
-def overflow_chance(bits: int, max_set: int, messages: int, q: float) -> float:
+def overflow_chance(bits: int, max_set: int, max_weight: int, q: float) -> float:
     """Return an upper bound of P[more than W set bits] of the largest original.
 
-    Reports have `bits` bits, of which the largest original sets `max_set`; W is `messages`.
+    Reports have `bits` bits, of which the largest original sets `max_set`; W is `max_weight`.
 
     >>> f"{overflow_chance(100, 1, 12, 0.00869):.1e}", overflow_chance(5, 5, 5, 0.1)
     ('8.5e-11', 0.0)
     """
-    if not 0 <= max_set <= bits or messages < 1 or not 0.0 < q <= 0.5:
-        raise ValueError(f"no report of {bits} bits: {max_set} set, q={q}, {messages} messages.")
-    if messages >= bits:
+    if not 0 <= max_set <= bits or max_weight < 1 or not 0.0 < q <= 0.5:
+        raise ValueError(f"no report of {bits} bits: {max_set=}, {max_weight=}, {q=}.")
+    if max_weight >= bits:
         return 0.0
     # The whole pmf is summed, so only round-off is left; a float q may be off by half a unit.
-    tail = tails(messages + 1, bits, max_set, q, math.inf).at_least_bound
+    tail = tails(max_weight + 1, bits, max_set, q, math.inf).at_least_bound
     return min(tail * (1.0 + 1e-15 * bits) + _UNDERFLOW, 1.0)
 
 
@@ -277,17 +308,17 @@ def truncation_price(chance: float, reports: int, epsilon: float) -> float:
     return min((1.0 + ratio) * reports * chance * (1.0 + 1e-14 * (1.0 + epsilon)), 1.0)
 
 
-def min_messages(
+def smallest_weight(
     bits: int, max_set: int, q: float, reports: int, epsilon: float, budget: float
 ) -> int:
     """Return the smallest W whose price is within the budget; W = L costs nothing.
 
-    >>> min_messages(100, 1, 0.00869, 10_000, math.log(2), 1e-8)
+    >>> smallest_weight(100, 1, 0.00869, 10_000, math.log(2), 1e-8)
     14
     """
 
-    def pays(messages: int) -> bool:
-        chance = overflow_chance(bits, max_set, messages, q)
+    def pays(max_weight: int) -> bool:
+        chance = overflow_chance(bits, max_set, max_weight, q)
         return truncation_price(chance, reports, epsilon) <= budget
 
     return smallest(pays, 1, bits)

@@ -124,6 +124,9 @@ FIRST, ROUGH = 5e-2, 1e-2
 
 MIN_Q = 1e-12
 
+_ROOM, _REACH, _FEW = 0.01, 0.25, 10
+"""`further` aims so far below the target (in logarithms), in steps of this length, this many."""
+
 
 class Answer(NamedTuple):
     """The value found and the certified quantity (delta or eta) there."""
@@ -295,6 +298,39 @@ def smallest_q(
         u -= xtol * u
         xtol *= 1.5
     return Answer(safe, at(safe, finest))
+
+
+def further(
+    value: Callable[[float], float], good: float, x: float, slope: float, target: float
+) -> float:
+    """Return nearly the largest x at which an expensive quantity is at most target.
+
+    Its logarithm rises in x with about `slope`. It passes at `good`, and the search begins at x.
+    It evaluates few values; the returned one passed with a little room, for platforms that round
+    differently, or is `good`.
+    """
+    aim, best, bad = math.log(target) - _ROOM, good, math.inf
+    before: tuple[float, float] | None = None
+    reach = _REACH * abs(x)
+    for _ in range(_FEW):
+        log_value = math.log(max(value(x), 1e-300))
+        gap = log_value - aim
+        if gap > 0.5 * _ROOM:
+            bad = min(bad, x)
+        else:
+            best = max(best, x)
+            if gap >= -2.0 * _ROOM:
+                break
+        if before is None:
+            # the slope is that near the target, and larger where the quantity is far below it
+            slope *= 0.5 + 0.5 * max(log_value / aim, 1.0)
+        elif (x - before[0]) * (gap - before[1]) > 0.0:
+            slope = (gap - before[1]) / (x - before[0])
+        before = x, gap
+        x = min(max(x - gap / slope, x - reach), x + reach)
+        if not best < x < bad:
+            x = 0.5 * (best + min(bad, best + reach))
+    return best
 
 
 def coarse_to_fine(

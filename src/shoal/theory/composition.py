@@ -43,8 +43,10 @@ sampler of floats is exact.
 
 from __future__ import annotations
 
+import decimal
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +64,9 @@ _BULK, _TAIL = 120, 16
 _NOTHING = -745.0
 """Logarithm of the smallest float."""
 
+_MAX_SQUARE = 3000.0
+"""Where a normal variable is e^-1500 likely, nothing fits a float."""
+
 _MAX_LOSS = 500.0
 """Larger losses count as infinite."""
 
@@ -75,22 +80,31 @@ class Losses(NamedTuple):
     infinite: float
 
 
-def losses_of_curve(curve: Callable[[float], float], bulk: float, top: float) -> Losses:
+def losses_of_curve(
+    curve: Callable[[float], float], bulk: float, top: float, step: float | None = None
+) -> Losses:
     """Losses that dominate a mechanism whose delta at each epsilon >= 0 is at most the curve.
 
     The curve bounds both orders of every pair of neighbours. Nodes are even up to `bulk`, which
-    holds most losses, and grow from there to `top`.
+    holds most losses, and grow from there to `top`; losses of one `step` can be joined.
 
     >>> losses = losses_of_curve(lambda eps: max(0.75 - 0.25 * math.exp(eps), 0.0), 1.1, 1.1)
     >>> round(composed_delta(losses, 1, 0.5).high, 4), round(0.75 - 0.25 * math.exp(0.5), 4)
     (0.3378, 0.3378)
     """
     top = min(top, _MAX_LOSS)
-    steps = math.ceil(_BULK * max(top / bulk, 1.0))
-    step = top / steps
-    node = np.arange(min(_BULK, steps) + 1)
-    if steps > _BULK:
-        tail = np.geomspace(_BULK, steps, _TAIL).astype(np.int64)
+    if step is None:
+        even, steps = _BULK, math.ceil(_BULK * max(top / bulk, 1.0))
+        step = top / steps
+    else:
+        steps = math.ceil(top / step)
+        # a common step may be much finer than these losses need
+        even = min(steps, math.ceil(bulk / step))
+    stride = max(even // _BULK, 1)
+    even -= even % stride
+    node = np.arange(0, min(even, steps) + 1, stride)
+    if steps > even:
+        tail = np.geomspace(max(even, 1), steps, _TAIL).astype(np.int64)
         node = np.unique(np.concatenate((node, tail, [steps])))
     # rounded down: the curve falls
     places = (node * step * (1.0 - 2 * UNIT)).tolist()
@@ -166,41 +180,56 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
     >>> composed_delta(fair, 2, 1.0).high, 0.25 * (1 - np.exp(-1))
     (0.1580301397..., np.float64(0.1580301397...))
     """
+    return joint_delta(((losses, d),), epsilon)
+
+
+def joint_delta(parts: Sequence[tuple[Losses, int]], epsilon: float) -> Bracket:
+    """Bracket the same where L adds up d losses of each part; all parts have one step.
+
+    >>> fair = Losses(1.0, np.array([-1, 1]), np.array([0.5, 0.5]), 0.0)
+    >>> joint_delta(((fair, 1), (fair, 1)), 1.0).high
+    0.1580301397...
+    """
     from scipy import fft  # here, so that other commands start sooner
 
-    # a tilt towards a node without mass would leave nothing
-    some = losses.mass > 0.0
-    if some.any():
-        losses = losses._replace(node=losses.node[some], mass=losses.mass[some])
-    finite = float(losses.mass.sum()) * (1.0 + UNIT * losses.mass.size)
-    total = finite + losses.infinite
-    # total^d - finite^d
-    endless = d * losses.infinite * math.exp(min((d - 1) * math.log(max(total, 1.0)), 700.0))
-    endless *= 1.0 + 1e-12
-    whole = min(math.exp(min(d * math.log(max(total, 1.0)), 1.0)) * (1.0 + 1e-12), 1.0)
-    h, top = losses.step, int(losses.node[-1])
-    if epsilon >= d * top * h * (1.0 + 1e-12):
+    if len({losses.step for losses, _ in parts}) != 1:
+        raise ValueError("losses that are added must have one step.")
+    parts = [(_positive(losses), d) for losses, d in parts]
+    # prod total^d - prod finite^d
+    endless = log_whole = 0.0
+    for losses, d in parts:
+        finite = float(losses.mass.sum()) * (1.0 + UNIT * losses.mass.size)
+        endless += d * losses.infinite
+        log_whole += d * math.log(max(finite + losses.infinite, 1.0))
+    endless *= math.exp(min(log_whole, 700.0)) * (1.0 + 1e-12)
+    whole = min(math.exp(min(log_whole, 1.0)) * (1.0 + 1e-12), 1.0)
+    h, top = parts[0][0].step, sum(d * int(losses.node[-1]) for losses, d in parts)
+    if epsilon >= top * h * (1.0 + 1e-12):
         return Bracket(0.0, min(endless, 1.0))
-    tilt = _tilt(losses, d, epsilon)
-    first, last, leak_left, leak_right = _window(losses, tilt, d)
+    t = _saddle(parts, epsilon)
+    tilts = [(_tilt(losses, t), losses.node, d) for losses, d in parts]
+    first, last, leak_left, leak_right = _window(tilts, h)
     first, last = min(first, math.floor(epsilon / h) - 1), max(last, math.floor(epsilon / h) + 1)
     length = fft.next_fast_len(last - first + 2, real=True)
     if length > _LONGEST:
         return Bracket(0.0, 1.0)
-    values, error = _power(losses.node, tilt.mass, d, length)
+    values, error = mass_of_sum([(node, tilt.mass, d) for tilt, node, d in tilts], length)
     place = np.arange(max(math.floor(epsilon / h), first), last + 1)
     g = values[np.mod(place, length)]
     x = place * h - epsilon
-    weight = np.exp(d * tilt.k - tilt.t * (place * h))
+    k = sum(d * tilt.k for tilt, _, d in tilts)
+    weight = np.exp(k - t * (place * h))
     factor = weight * -np.expm1(-np.maximum(x, 0.0))
     # rounding: of the tilted masses and their sum, d times; of the factor; of the sum
-    size = float(np.abs(losses.node).max()) * h * tilt.t
-    slack = 8 * UNIT * (d * (8.0 + size + abs(tilt.k)) + losses.mass.size + place.size)
-    slack += 8 * UNIT * (abs(d * tilt.k) + tilt.t * float(np.abs(place[[0, -1]]).max()) * h)
+    slack = 8 * UNIT * place.size
+    for tilt, node, d in tilts:
+        size = float(np.abs(node).max()) * h * t
+        slack += 8 * UNIT * (d * (8.0 + size + 2.0 * abs(tilt.k)) + node.size)
+    slack += 8 * UNIT * t * float(np.abs(place[[0, -1]]).max()) * h
     # x itself is off by a few units, which matters where it is small
     moved = float(np.sum(np.maximum(g + error, 0.0) * weight * np.abs(place)))
     moved = 8 * UNIT * (h * moved + epsilon * float(np.sum(np.maximum(g + error, 0.0) * weight)))
-    beyond = leak_right * math.exp(d * tilt.k - tilt.t * last * h)
+    beyond = leak_right * math.exp(k - t * last * h)
     high = float(np.sum(np.maximum(g + error, 0.0) * factor)) * (1.0 + slack)
     high += beyond + moved + endless
     low = float(np.sum(np.maximum(g - error, 0.0) * factor)) * (1.0 - slack) - moved
@@ -209,74 +238,101 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
     return Bracket(min(max(low, 0.0), high), high)
 
 
+def _positive(losses: Losses) -> Losses:
+    """Leave out nodes without mass: a tilt towards one of them would leave nothing."""
+    some = losses.mass > 0.0
+    if not some.any():
+        return losses
+    return losses._replace(node=losses.node[some], mass=losses.mass[some])
+
+
 def _log_sum(losses: Losses, t: float) -> float:
     exponents = losses.node * (losses.step * t)
     top = float(exponents.max())
     return top + math.log(dot(np.exp(exponents - top), losses.mass))
 
 
-def _tilt(losses: Losses, d: int, epsilon: float) -> _Tilt:
-    """Tilt to the saddle point of ``M(t)^d e^(-t eps) / (t (t + 1))``."""
+def _saddle(parts: Sequence[tuple[Losses, int]], epsilon: float) -> float:
+    """Return the saddle point of ``M(t) e^(-t eps) / (t (t + 1))``, M of the sum."""
     from scipy import optimize
 
     def action(log_t: float) -> float:
         t = math.exp(log_t)
-        return d * _log_sum(losses, t) - t * epsilon - log_t - math.log1p(t)
+        log_m = sum(d * _log_sum(losses, t) for losses, d in parts)
+        return log_m - t * epsilon - log_t - math.log1p(t)
 
     # where delta is nearly 1 no tilt is needed, and a large one would leave the floats
-    mean = d * losses.step * abs(dot(losses.mass, losses.node.astype(np.float64)))
-    ends = (math.log(1e-3 / max(mean, 1.0)), math.log(50.0 / losses.step))
-    t = math.exp(float(optimize.minimize_scalar(action, bounds=ends, method="bounded").x))
+    step = parts[0][0].step
+    mean = sum(
+        d * step * abs(dot(losses.mass, losses.node.astype(np.float64))) for losses, d in parts
+    )
+    ends = (math.log(1e-3 / max(mean, 1.0)), math.log(50.0 / step))
+    return math.exp(float(optimize.minimize_scalar(action, bounds=ends, method="bounded").x))
+
+
+def _tilt(losses: Losses, t: float) -> _Tilt:
     k = _log_sum(losses, t)
     return _Tilt(t, k, losses.mass * np.exp(losses.node * (losses.step * t) - k))
 
 
-def _window(losses: Losses, tilt: _Tilt, d: int) -> tuple[int, int, float, float]:
+def _window(
+    tilts: Sequence[tuple[_Tilt, IntArray, int]], step: float
+) -> tuple[int, int, float, float]:
     """Return places between which the tilted sum is, but for the two masses returned (Chernoff)."""
-    x: FloatArray = (losses.node * losses.step).astype(np.float64)
-    mean = dot(tilt.mass, x)
+    variance = 0.0
+    for tilt, node, d in tilts:
+        x: FloatArray = (node * step).astype(np.float64)
+        variance += d * dot(tilt.mass, (x - dot(tilt.mass, x)) ** 2)
     # a sum that is nearly always the same still moves by whole steps
-    sigma = max(math.sqrt(dot(tilt.mass, (x - mean) ** 2) * d), losses.step)
-    positive = tilt.mass > 0.0
-    log_mass = np.log(tilt.mass[positive])
+    u = np.geomspace(0.02, 50.0, 60) / max(math.sqrt(variance), step)
     ends = []
-    for sign, hard in ((1.0, int(losses.node[-1])), (-1.0, int(losses.node[0]))):
-        u = np.geomspace(0.02, 50.0, 60) / sigma
-        exponents = np.outer(sign * u, x[positive]) + log_mass
-        top = exponents.max(axis=1)
-        logs = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
+    for sign, end in ((1, -1), (-1, 0)):
+        logs = np.zeros(u.size)
+        for tilt, node, d in tilts:
+            positive = tilt.mass > 0.0
+            exponents = np.outer(sign * u, node[positive] * step) + np.log(tilt.mass[positive])
+            top = exponents.max(axis=1)
+            logs += d * (top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)))
         # one more than needed, for round-off; the hard ends of the sum may be nearer
-        reach = float(np.min((d * logs + _LEAK + 1.0) / u))
-        reach = min(math.ceil(reach / losses.step), sign * hard * d)
-        leak = 0.0 if reach == sign * hard * d else math.exp(-_LEAK)
-        ends.append((int(sign * reach), leak))
+        reach = math.ceil(float(np.min((logs + _LEAK + 1.0) / u)) / step)
+        hard = sum(sign * int(node[end]) * d for _, node, d in tilts)
+        leak = math.exp(-_LEAK) if reach < hard else 0.0
+        ends.append((sign * min(reach, hard), leak))
     (last, leak_right), (first, leak_left) = ends
     return first, last, leak_left, leak_right
 
 
-def _power(node: IntArray, mass: FloatArray, d: int, length: int) -> tuple[FloatArray, float]:
-    """Return the d-fold circular convolution of the masses, and a bound on each entry's error."""
+def mass_of_sum(
+    parts: Sequence[tuple[IntArray, FloatArray, int]], length: int
+) -> tuple[FloatArray, float]:
+    """Return the circular convolution of d copies of the masses of each part.
+
+    The second number is a bound on the error of each entry.
+    """
     from scipy import fft
 
-    cells = np.bincount(np.mod(node, length), weights=mass, minlength=length)
-    one = fft.rfft(cells)
-    wraps = 2.0 + float(node[-1] - node[0]) / length
-    each = UNIT * (16 * math.log2(length) + wraps) * float(mass.sum())
-    size = np.abs(one) + each
-    result, square, bits = None, one, d
-    while bits:
-        if bits & 1:
-            result = square if result is None else result * square
-        bits >>= 1
-        if bits:
-            square = square * square
-    assert result is not None
-    # (s + e)^d - s^d <= d e (s + e)^(d-1); a power takes fewer than 2d multiplications
-    top = np.exp((d - 1) * np.log(size))
-    doubt = d * (each + 8 * UNIT * size) * top * (1.0 + 8 * UNIT * d)
-    mean = 2.0 / length * float(np.sum(doubt))
-    mean += 32 * UNIT * math.log2(length) / length * float(np.sum(top * size))
-    return np.asarray(fft.irfft(result, length)), mean
+    whole, log_top, doubt = np.ones(1, dtype=complex), np.zeros(1), np.zeros(1)
+    for node, mass, d in parts:
+        cells = np.bincount(np.mod(node, length), weights=mass, minlength=length)
+        one = fft.rfft(cells)
+        wraps = 2.0 + float(node[-1] - node[0]) / length
+        each = UNIT * (16 * math.log2(length) + wraps) * float(mass.sum())
+        size = np.abs(one) + each
+        result, square, bits = None, one, d
+        while bits:
+            if bits & 1:
+                result = square if result is None else result * square
+            bits >>= 1
+            if bits:
+                square = square * square
+        assert result is not None
+        # (s + e)^d - s^d <= d e (s + e)^(d-1); a power takes fewer than 2d multiplications
+        whole, log_top = whole * result, log_top + d * np.log(size)
+        doubt = doubt + d * (each / size + 8 * UNIT) * (1.0 + 8 * UNIT * d)
+    top = np.exp(log_top)
+    mean = 2.0 / length * float(np.sum(doubt * top))
+    mean += 32 * UNIT * math.log2(length) / length * float(np.sum(top))
+    return np.asarray(fft.irfft(whole, length)), mean
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
@@ -287,6 +343,59 @@ def _log_delta(mu: float, epsilon: float) -> float:
     if far >= near:  # lost in round-off
         return _NOTHING
     return max(near + math.log(-math.expm1(far - near)), _NOTHING)
+
+
+def gaussian_bracket(mu_squared: Fraction, epsilon: float) -> Bracket:
+    """Bracket delta at epsilon of a shift by mu standard deviations, in decimal arithmetic.
+
+    ``Phi(x) = 1/2 + phi(x) (x + x^3/3 + x^5/(3 5) + ...)``; from the term where x^2 is below half
+    of the next odd number on, the rest is less than that term. Digits are added for what cancels.
+
+    >>> gaussian_bracket(Fraction(1), 0.0).high, 2 * 0.19146246127401312
+    (0.38292492254802..., 0.38292492254802624)
+    """
+    if not mu_squared:
+        return Bracket(0.0, 0.0)
+    size = float(mu_squared) / 4.0 + epsilon**2 / float(mu_squared)  # of the squares of both places
+    if size > _MAX_SQUARE:
+        return Bracket(0.0, 1.0 if epsilon < float(mu_squared) / 2.0 else 5e-324)
+    with decimal.localcontext() as context:
+        context.prec = 60 + int(0.5 * (size + epsilon))
+        tiny = decimal.Decimal(10) ** (10 - context.prec)
+        mu = (decimal.Decimal(mu_squared.numerator) / mu_squared.denominator).sqrt()
+        at = decimal.Decimal(epsilon)
+        near, far = (_phi(sign * mu / 2 - at / mu) for sign in (1, -1))
+        delta, doubt = near - at.exp() * far, tiny * (1 + at.exp())
+        low, high = float(max(delta - doubt, decimal.Decimal())), max(float(delta + doubt), 5e-324)
+    return Bracket(low * (1.0 - 4 * UNIT), high * (1.0 + 4 * UNIT)).capped(1.0)
+
+
+def _phi(x: decimal.Decimal) -> decimal.Decimal:
+    """Return the normal cdf; its error is below 10^(5 - digits)."""
+    term = total = x
+    k = 1
+    least = decimal.Decimal(10) ** -decimal.getcontext().prec
+    while abs(term) > least or k < 2 * x * x:
+        k += 2
+        term *= x * x / k
+        total += term
+    return decimal.Decimal("0.5") + total * (-x * x / 2).exp() / (2 * _pi()).sqrt()
+
+
+def _pi() -> decimal.Decimal:
+    """Machin's formula: ``16 atan(1/5) - 4 atan(1/239)``."""
+    digits: int = 10 ** (decimal.getcontext().prec + 10)
+
+    def atan(n: int) -> int:
+        term = total = digits // n
+        k = 1
+        while term:
+            term //= -n * n
+            k += 2
+            total += term // k
+        return total
+
+    return decimal.Decimal(16 * atan(5) - 4 * atan(239)) / digits
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-from shoal.theory.brackets import UNIT
+from shoal.theory.brackets import UNIT, Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.composition import Losses, composed_delta, gaussian_mu
 
@@ -102,20 +102,33 @@ def delta_of_shifts(shift: int, count: int, sigma: float, epsilon: float, least:
     >>> 0.98e-9 < delta_of_shifts(1, 2, 8.5402, 0.906, 1e-9) < 1.01e-9
     True
     """
+    return bracket_of_shifts(shift, count, sigma, epsilon, least).high
+
+
+def bracket_of_shifts(
+    shift: int, count: int, sigma: float, epsilon: float, least: float
+) -> Bracket:
+    """Bracket the same; the low end is what shifts of exactly `shift` reach."""
     mean = count * (shift / sigma) ** 2 / 2.0
     at = epsilon - mean  # losses are counted from their mean
     if at <= 0.0:
-        return 1.0
+        return Bracket(0.0, 1.0)
     step = shift / sigma**2
     rest, root = min(1e-6 * least / count, 0.5), math.sqrt(count)
-    if sigma <= _MAX_SIGMA and sigma * root <= _MAX_SUM:
+    is_exact = sigma <= _MAX_SIGMA and sigma * root <= _MAX_SUM
+    if is_exact:
         losses = _exact_losses(sigma, step, rest)
     else:
         losses = _rounded_losses(sigma, step, rest, min(_STEPS, _STEPS_OF_SUM / root))
     # rounding of the masses, which count once for each number, and of the losses
     doubt = UNIT * (8.0 + losses.node.size) * count + 8 * UNIT * (epsilon + mean)
-    delta = composed_delta(losses, count, at * (1.0 - 8 * UNIT) - 8 * UNIT * mean).high
-    return min(delta * (1.0 + 4.0 * doubt), 1.0)
+    unsure = 8 * UNIT * (at + mean)
+    high = composed_delta(losses, count, at - unsure).high
+    low = 0.0
+    if is_exact:
+        missing = count * losses.infinite  # counted as endless losses, in every number
+        low = composed_delta(losses, count, at + unsure).low * (1.0 - 4.0 * doubt) - missing
+    return Bracket(max(low, 0.0), min(high * (1.0 + 4.0 * doubt), 1.0))
 
 
 def _exact_losses(sigma: float, step: float, rest: float) -> Losses:

@@ -5,7 +5,8 @@ Q = (r, r, 1 - 2r), the victim draws 0 or 1 with odds ``e^eps0`` to 1, and delta
 of the counts, a stop-loss of iid draws: ``delta = (1/N) E[(sum (P_0 - lam P_1) / Q)_+]``.
 
 * clones: r = e^-eps0 / 2 (Feldman, McMillan and Talwar 2021, Theorem 3.1; theorem);
-* stronger clones: r = 1 / (e^eps0 + 1) (the same authors, 2023; theorem).
+* stronger clones: r = 1 / (e^eps0 + 1) (the same authors, 2023; by their erratum, a theorem for
+  some randomizers only).
 
 "Variation ratio" bounds are left out on purpose: with their published parameters for one-hot
 vectors one returns less than the exact delta (see the tests).

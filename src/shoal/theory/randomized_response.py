@@ -70,16 +70,15 @@ def normal_factor(level: float) -> float:
     return -NormalDist().inv_cdf((1 - level) / 2)
 
 
-def shift_of_a_fake(q: float, messages: int = 1) -> float:
+def shift_of_a_fake(q: float) -> float:
     """Return by how many people one fake report moves a count at most: ``p / (p - q)``.
 
-    An estimate takes it for a randomized report. Infinite at q = 1/2. A report that is sent as W
-    messages can name one bit W times, which moves its count by ``(W - q) / (p - q)``.
+    An estimate takes it for a randomized report. Infinite at q = 1/2.
 
-    >>> shift_of_a_fake(0.25), shift_of_a_fake(0.25, messages=4)
-    (1.5, 7.5)
+    >>> shift_of_a_fake(0.25)
+    1.5
     """
-    return (messages - q) / (1.0 - 2.0 * q) if q < 0.5 else math.inf
+    return (1.0 - q) / (1.0 - 2.0 * q) if q < 0.5 else math.inf
 
 
 def posterior(prior: float, q: float, reported: int) -> float:

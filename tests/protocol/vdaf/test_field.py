@@ -8,8 +8,7 @@ import pytest
 
 from shoal.errors import VdafError
 from shoal.protocol.vdaf import field as fields
-from shoal.protocol.vdaf.field import PrimeField
-from shoal.protocol.vdaf.xof import turboshake128, xof_message
+from shoal.protocol.vdaf.field import PrimeField, turboshake128, xof_message
 from tests.kernels_help import compiled_kernels
 
 pytestmark = pytest.mark.usefixtures("backend")

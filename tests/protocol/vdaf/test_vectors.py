@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from shoal.errors import VdafError
-from shoal.protocol.vdaf import Circuit, Count, Histogram, MultihotCountVec, Prio3, Sum, SumVec
-from shoal.protocol.vdaf.field import field64, field128
-from shoal.protocol.vdaf.flp import Polynomial
-from shoal.protocol.vdaf.xof import derive_seed
+from shoal.protocol.vdaf.circuits import (
+    Circuit,
+    Count,
+    Histogram,
+    MultihotCountVec,
+    Polynomial,
+    Sum,
+    SumVec,
+)
+from shoal.protocol.vdaf.field import derive_seed, field64, field128
+from shoal.protocol.vdaf.prio3 import Prio3
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "vdaf"
 FILES = sorted(path.stem for path in VECTORS.glob("Prio3*.json"))

@@ -285,3 +285,16 @@ def test_who_may_ask(tmp_path: Path):
         assert answer.status_code == 401
 
     told(story, tmp_path)
+
+
+def test_no_transaction_begins_inside_of_another(tmp_path: Path):
+    async def story(parties: Parties) -> None:
+        database = parties.helper.store.database
+
+        def nested() -> None:
+            database.read("outer", lambda: database.read("inner", lambda: None))
+
+        with pytest.raises(RuntimeError, match="'inner' begins inside of 'outer'"):
+            await parties.helper.service.in_store(nested)
+
+    told(story, tmp_path)

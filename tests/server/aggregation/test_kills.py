@@ -1,4 +1,7 @@
-"""Leader and helper are killed at random: every report is in exactly one batch, sums are exact."""
+"""Leader and helper are killed at random: every report is in exactly one batch, sums are exact.
+
+With noise of the aggregators a batch is the same however often it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,11 +24,11 @@ from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report, task_of
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import TransportError
-from shoal.lab.services import free_port
+from shoal.lab.demo import free_port
 from shoal.protocol.dap.messages import HpkeConfigList, Role, UploadRequest
 from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import Aggregators, Promise
+from shoal.protocol.plan import Aggregators, Promise, ShareNoise
 from shoal.server.analyst.collecting import Collecting
 from shoal.server.core.agreement import known_agreement
 from shoal.server.core.peer import HttpPeer
@@ -75,7 +78,7 @@ class Party:
         self._log.close()
 
 
-def a_plan(ports: Sequence[int]) -> Plan:
+def a_plan(ports: Sequence[int], noise: ShareNoise | None = None) -> Plan:
     """Return a plan whose report number i sets bit i alone: counts tell who is in a batch."""
     leader, helper = (f"http://127.0.0.1:{port}" for port in ports)
     return Plan(
@@ -85,7 +88,7 @@ def a_plan(ports: Sequence[int]) -> Plan:
         crowd_size=CROWD,
         window=WEEK,
         view="counts",
-        parties=Aggregators(leader, helper, REPORTS),
+        parties=Aggregators(leader, helper, REPORTS, noise=noise),
     )
 
 
@@ -125,29 +128,46 @@ def _post(endpoint: str, task: str, content: bytes) -> bool:
         connection.close()
 
 
-def collect(plan: Plan, folder: Path) -> Iterator[list[int]]:
-    """Yield the counts of each batch, until all reports are in one."""
+def collect(
+    plan: Plan, folder: Path, kill: Callable[[], None] = lambda: None, asked: int = 1
+) -> Iterator[list[int]]:
+    """Yield the counts of each batch, until all reports are in one.
+
+    Each is asked for several times, and a party is killed in between.
+    """
     agreement = known_agreement(folder / "analyst", "analyst")
     key = SecretKey(COLLECTOR_KEY_ID, agreement.exchange_secret())
     leader = HttpPeer(agreement.others["leader"].url, 30)
     collecting = Collecting(plan, key, leader, agreement.token("leader"))
     found, end = 0, time.monotonic() + LONGEST
+    digests: list[bytes] = []
     while found < REPORTS // CROWD:
         assert time.monotonic() < end, "batches are missing"
         try:
             batch = collecting.next()
             if batch is not None:
-                found += 1
-                yield batch[0].tally.by_bit.tolist()
+                digests.append(batch[0].digest)
+                kill()
+                end = time.monotonic() + LONGEST
+            if batch is not None and len(digests) >= asked:
                 collecting.end(batch[1])
+                assert len(set(digests)) == 1
+                found, digests = found + 1, []
+                yield batch[0].tally.by_bit.tolist()
         except TransportError:
             pass
         time.sleep(0.1)
 
 
-def killed_at_random(folder: Path, databases: tuple[str, str], kills: int, seed: int) -> None:
+def killed_at_random(
+    folder: Path,
+    databases: tuple[str, str],
+    kills: int,
+    seed: int,
+    noise: ShareNoise | None = None,
+) -> None:
     chance, ports = random.Random(seed), [free_port() for _ in range(4)]
-    plan = a_plan(ports[:2])
+    plan = a_plan(ports[:2], noise)
     file = folder / "plan.json"
     plan.write(file)
     set_up(folder, *(f"http://127.0.0.1:{port}" for port in ports[:2]))
@@ -168,21 +188,36 @@ def killed_at_random(folder: Path, databases: tuple[str, str], kills: int, seed:
                 time.sleep(chance.random() * 0.6)
                 if databases[0] and chance.random() < 0.5:
                     the_server().lose_connections(chance.choice(databases))
-                victim = chance.choice((leader, helper))
-                victim.kill()
-                victim.start()
+                _restart(chance.choice((leader, helper)))
             sending.join(LONGEST)
             assert not sending.is_alive()
         finally:
             stop.set()
+        if noise is not None:
+            both = (leader, helper)
+            again = list(collect(plan, folder, lambda: _restart(chance.choice(both)), asked=3))
+            lowest, highest = plan.possible_counts(CROWD)
+            assert all(lowest <= count <= highest for one in again for count in one)
+            assert any(count < 0 for one in again for count in one)  # of 180 draws of both
+            return
         batches = list(collect(plan, folder))
     assert [sum(one) for one in batches] == [CROWD] * len(batches)
     assert [sum(place) for place in zip(*batches, strict=True)] == [1] * REPORTS
 
 
+def _restart(party: Party) -> None:
+    party.kill()
+    party.start()
+
+
 @pytest.mark.slow
 def test_killed_at_random(tmp_path: Path):
     killed_at_random(tmp_path, ("", ""), KILLS, seed=1)
+
+
+@pytest.mark.slow
+def test_killed_at_random_with_noise(tmp_path: Path):
+    killed_at_random(tmp_path, ("", ""), KILLS, 3, ShareNoise("laplace", "60"))
 
 
 @pytest.mark.slow

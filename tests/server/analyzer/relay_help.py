@@ -22,14 +22,11 @@ from shoal import Choice, Flags, Plan, Text
 from shoal.analysis.report_files import Batch
 from shoal.protocol.encryption import (
     CHUNK_TYPE,
-    DUMMY,
     Chunk,
     CrowdKey,
     encrypt_message,
     encryption_info,
-    pack_fragments,
     public_key_of,
-    set_positions,
 )
 from shoal.protocol.plan import Parties
 from shoal.protocol.random_bits import SystemBits
@@ -47,46 +44,25 @@ DATA = "relay-data"
 _FLAGS = Flags("f", tuple("abcde"))
 
 
-def fragments(messages: int) -> Parties:
-    """Return the parties of a plan whose reports are sent as so many messages."""
-    return Parties(PARTIES.relay, PARTIES.analyzer, messages)
-
-
 WHOLE = make_plan(_FLAGS, crowd=20, parties=PARTIES)
-COUNTS = make_plan(_FLAGS, crowd=20, view="counts", parties=fragments(5))
 PLANS = {
-    "whole": WHOLE,
-    "whole, 13 bits": make_plan(Flags("f", tuple("abcdefghijklm")), crowd=20, parties=PARTIES),
-    "whole, joint": make_plan(_FLAGS, crowd=20, parties=PARTIES, joint=((("f", "e"), ("f", "a")),)),
-    "whole, text": make_plan(Text("t", bits=20, hashes=2, cohorts=7), crowd=20, parties=PARTIES),
-    "counts": COUNTS,
-    "counts, one in many": make_plan(
-        _FLAGS, Choice("c", tuple("xyz")), crowd=20, view="counts", parties=fragments(8)
-    ),
-    "counts of text": make_plan(
-        Text("t", bits=9, hashes=1, cohorts=1), crowd=20, view="counts", parties=fragments(9)
-    ),
-    "whole, daily": make_plan(_FLAGS, crowd=20, name="daily", parties=PARTIES, window=86_400),
+    "5 bits": WHOLE,
+    "13 bits": make_plan(Flags("f", tuple("abcdefghijklm")), crowd=20, parties=PARTIES),
+    "joint": make_plan(_FLAGS, crowd=20, parties=PARTIES, joint=((("f", "e"), ("f", "a")),)),
+    "text": make_plan(Text("t", bits=20, hashes=2, cohorts=7), crowd=20, parties=PARTIES),
+    "two questions": make_plan(_FLAGS, Choice("c", tuple("xyz")), crowd=20, parties=PARTIES),
+    "daily": make_plan(_FLAGS, crowd=20, name="daily", parties=PARTIES, window=86_400),
 }
 
 
-def contents_of(plan: Plan, batch: Batch) -> list[bytes]:
-    """Return the contents of all messages of some reports, as devices make them."""
-    bits = SystemBits()
-    contents: list[bytes] = []
-    for place, row in enumerate(batch.rows):
-        if plan.view == "counts":
-            positions = set_positions(int.from_bytes(row.tobytes(), "little"))
-            contents += pack_fragments(positions, plan.messages, bits)
-        else:
-            cohort = b"" if batch.cohorts is None else batch.cohorts[place].tobytes()
-            contents.append(bits.draw(16) + cohort + row.tobytes())
-    return contents
-
-
-def dummy() -> bytes:
-    """Return the content of a message that stands for no bit."""
-    return SystemBits().draw(16) + DUMMY.to_bytes(4, "little")
+def contents_of(batch: Batch) -> list[bytes]:
+    """Return the contents of the messages of some reports, as devices make them."""
+    return [
+        SystemBits().draw(16)
+        + (b"" if batch.cohorts is None else batch.cohorts[place].tobytes())
+        + row.tobytes()
+        for place, row in enumerate(batch.rows)
+    ]
 
 
 def sealed(plan: Plan, key: CrowdKey, contents: Sequence[bytes]) -> list[bytes]:
@@ -102,7 +78,7 @@ def cut(plan: Plan, key: CrowdKey, messages: Sequence[bytes], chunks: int = 3) -
     ends = [len(order) * number // chunks for number in range(chunks + 1)]
     return [
         Chunk(
-            plan.id, key.window, key.digest, number, chunks, len(order),
+            plan.id, key.window, key.digest, number, chunks,
             b"".join(order[ends[number] : ends[number + 1]]),
         )
         for number in range(chunks)

@@ -25,7 +25,7 @@ def test_the_tally_is_that_of_the_reports(plan: Plan, tmp_path: Path):
 
     async def forwarded(relay: FakeRelay):
         key = await relay.crowd_key(plan, window)
-        chunks = cut(plan, key, sealed(plan, key, contents_of(plan, batch)))
+        chunks = cut(plan, key, sealed(plan, key, contents_of(batch)))
         assert await relay.forward(chunks) == ["receiving", "receiving", "complete"]
         return await relay.released(plan)
 

@@ -31,13 +31,12 @@ from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, ArrivedChunks, Receipt
 from shoal.server.storage.database import StorageError
 from tests.server.analyzer.relay_help import (
-    COUNTS,
     DATA,
+    PARTIES,
     PLANS,
     WHOLE,
     contents_of,
     cut,
-    fragments,
     sealed,
 )
 from tests.server.crash_help import LONGEST, Served
@@ -47,7 +46,7 @@ pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("SHOAL_KILLS", "4"))
 FIRST = Place(0, 1)
-DAILY = PLANS["whole, daily"]
+DAILY = PLANS["daily"]
 
 
 class Killed(BaseException):
@@ -70,7 +69,7 @@ def chunks_in(store: AnalyzerStore, plan: Plan, batch: Batch) -> list[Chunk]:
     document = store.crowd_key(plan.id, FIRST, DATA)
     assert isinstance(document, bytes)
     key = CrowdKey.from_bytes(document)
-    return cut(plan, key, sealed(plan, key, contents_of(plan, batch)))
+    return cut(plan, key, sealed(plan, key, contents_of(batch)))
 
 
 def states(store: AnalyzerStore, chunks: list[Chunk]) -> list[str]:
@@ -85,7 +84,7 @@ def seal_next(store: AnalyzerStore) -> bool:
     return store.release_crowd(crowd, decrypt_crowd(crowd, store.scratch, 1, Stop()))
 
 
-@pytest.mark.parametrize("plan", [WHOLE, COUNTS], ids=lambda plan: plan.view)
+@pytest.mark.parametrize("plan", [WHOLE, PLANS["text"]], ids=["flags", "text"])
 @pytest.mark.parametrize("where", ["before the file", "after the file", "after the note"])
 def test_while_it_receives(where: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder, batch = tmp_path / "data", upload(plan, plan.reports_needed, 4)
@@ -118,9 +117,9 @@ def test_while_it_receives(where: str, plan: Plan, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("where", ["while opening", "before the release", "after the release"])
 def test_while_it_opens_and_releases(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    folder, batch = tmp_path / "data", upload(COUNTS, COUNTS.reports_needed, 5)
-    store = published(folder, COUNTS)
-    chunks = chunks_in(store, COUNTS, batch)
+    folder, batch = tmp_path / "data", upload(WHOLE, WHOLE.reports_needed, 5)
+    store = published(folder, WHOLE)
+    chunks = chunks_in(store, WHOLE, batch)
     states(store, chunks)
     crowd = store.next_complete()
     assert crowd is not None
@@ -148,10 +147,10 @@ def test_while_it_opens_and_releases(where: str, tmp_path: Path, monkeypatch: py
             assert not any((folder / "chunks").iterdir())
             assert not store.release_crowd(crowd, open_crowd_of(batch)), "it is not released twice"
         else:
-            assert store.release(COUNTS.id, 1) is None
+            assert store.release(WHOLE.id, 1) is None
             assert seal_next(store)
         assert states(store, chunks) == ["complete"] * 3
-        assert json.loads(store.release(COUNTS.id, 1) or b"") == counted_by_hand(COUNTS, batch)
+        assert json.loads(store.release(WHOLE.id, 1) or b"") == counted_by_hand(WHOLE, batch)
         (keys,) = store.database.execute("SELECT count(*) FROM wrapped_keys").fetchone()
         assert keys == 0
 
@@ -161,15 +160,15 @@ def open_crowd_of(batch: Batch) -> Any:
     from shoal.server.analyzer.counting import OpenedCrowd
     from tests.server.store_help import tally_of
 
-    return OpenedCrowd(tally_of(COUNTS, batch), COUNTS.reports_needed, 0, 0, 0)
+    return OpenedCrowd(tally_of(WHOLE, batch), 0, 0, 0)
 
 
 def test_a_damaged_chunk_is_not_counted(tmp_path: Path):
     from shoal.server.analyzer.decryption import DamagedCrowd
 
-    batch = upload(COUNTS, COUNTS.reports_needed, 6)
-    with closing(published(tmp_path / "data", COUNTS)) as store:
-        states(store, chunks_in(store, COUNTS, batch))
+    batch = upload(WHOLE, WHOLE.reports_needed, 6)
+    with closing(published(tmp_path / "data", WHOLE)) as store:
+        states(store, chunks_in(store, WHOLE, batch))
         crowd = store.next_complete()
         assert crowd is not None
         path = crowd.chunks[1].path
@@ -178,7 +177,7 @@ def test_a_damaged_chunk_is_not_counted(tmp_path: Path):
             path.unlink() if other is None else path.write_bytes(other)
             with pytest.raises(DamagedCrowd, match="chunk 1"):
                 decrypt_crowd(crowd, store.scratch, 2, Stop())
-        assert store.note_damage(COUNTS.id, 1, [1])
+        assert store.note_damage(WHOLE.id, 1, [1])
         store.sweep()
         assert store.next_complete() is None
         path.write_bytes(content)  # an operator puts it back
@@ -187,8 +186,8 @@ def test_a_damaged_chunk_is_not_counted(tmp_path: Path):
 
 
 def test_a_worker_that_dies_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with closing(published(tmp_path / "data", COUNTS)) as store:
-        states(store, chunks_in(store, COUNTS, upload(COUNTS, COUNTS.reports_needed, 6)))
+    with closing(published(tmp_path / "data", WHOLE)) as store:
+        states(store, chunks_in(store, WHOLE, upload(WHOLE, WHOLE.reports_needed, 6)))
         crowd = store.next_complete()
         assert crowd is not None
         with monkeypatch.context() as patch:
@@ -237,9 +236,7 @@ class Relay(threading.Thread):
             ask = json.dumps(asked).encode()
             at = f"/v1/plans/{self._plan.id}"
             key = CrowdKey.from_bytes(self._until_done("POST", f"{at}/crowd-keys", ask))
-            chunks = cut(
-                self._plan, key, sealed(self._plan, key, contents_of(self._plan, batch)), 5
-            )
+            chunks = cut(self._plan, key, sealed(self._plan, key, contents_of(batch)), 5)
             self._chance.shuffle(chunks)
             for chunk in [*chunks, self._chance.choice(chunks)]:
                 path = f"{at}/crowds/0/{number}/chunks/{chunk.number}"
@@ -290,7 +287,7 @@ def released(served: Served) -> Iterator[dict[str, Any]]:
 def test_random_kills_under_load(tmp_path: Path):
     """Each comes at a random moment: while it starts, receives, opens or releases."""
     options = tuple(f"option {number}" for number in range(8))
-    plan = make_plan(Flags("f", options), crowd=200, view="counts", parties=fragments(8))
+    plan = make_plan(Flags("f", options), crowd=200, parties=PARTIES)
     chance = Random(11)
     with ServedAnalyzer(tmp_path / "data", plan) as served:
         relay = Relay(served, plan)
@@ -339,7 +336,7 @@ def test_a_whole_crowd_is_opened_whatever_happens_to_its_plan(tmp_path: Path):
         assert isinstance(document, bytes)
         assert isinstance(store.crowd_key(DAILY.id, late, DATA), bytes)
         key = CrowdKey.from_bytes(document)
-        for chunk in cut(DAILY, key, sealed(DAILY, key, contents_of(DAILY, batch))):
+        for chunk in cut(DAILY, key, sealed(DAILY, key, contents_of(batch))):
             assert isinstance(store.keep_chunk(place, chunk, chunk.to_bytes()), Receipt)
         clock.now += 30 * DAY
         store.sweep()

@@ -23,11 +23,11 @@ from shoal.server.core.backup import back_up, restore
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import Signer
 from shoal.server.storage.recovery import check_role
-from tests.server.analyzer.relay_help import COUNTS, DATA, PLANS, contents_of, cut, sealed
+from tests.server.analyzer.relay_help import DATA, PLANS, WHOLE, contents_of, cut, sealed
 from tests.server.analyzer.test_crashes import opened_store, published, seal_next, states
 from tests.server.store_help import DAY, NOON, Clock, counted_by_hand, upload
 
-DAILY = PLANS["whole, daily"]
+DAILY = PLANS["daily"]
 TODAY = int(NOON // DAY)
 
 
@@ -37,12 +37,12 @@ def all_bytes(folder: Path) -> bytes:
 
 def whole(store: AnalyzerStore) -> tuple[CompleteCrowd, list[Chunk], list[bytes], Batch]:
     """Bring a crowd of which the contents of the messages are known."""
-    batch = upload(COUNTS, COUNTS.reports_needed, 9)
-    document = store.crowd_key(COUNTS.id, Place(0, 1), DATA)
+    batch = upload(WHOLE, WHOLE.reports_needed, 9)
+    document = store.crowd_key(WHOLE.id, Place(0, 1), DATA)
     assert isinstance(document, bytes)
     key = CrowdKey.from_bytes(document)
-    contents = contents_of(COUNTS, batch)
-    chunks = cut(COUNTS, key, sealed(COUNTS, key, contents))
+    contents = contents_of(batch)
+    chunks = cut(WHOLE, key, sealed(WHOLE, key, contents))
     states(store, chunks)
     crowd = store.next_complete()
     assert crowd is not None
@@ -50,7 +50,7 @@ def whole(store: AnalyzerStore) -> tuple[CompleteCrowd, list[Chunk], list[bytes]
 
 
 def test_private_keys_are_wrapped_and_messages_sealed(tmp_path: Path):
-    with closing(published(tmp_path / "data", COUNTS)) as store:
+    with closing(published(tmp_path / "data", WHOLE)) as store:
         crowd, chunks, contents, _ = whole(store)
         disk = all_bytes(tmp_path / "data")
         assert all(chunk.content in disk for chunk in chunks)  # it is looked at the right bytes
@@ -62,7 +62,7 @@ def test_nothing_readable_is_written_while_a_crowd_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """What a process that is killed in the middle leaves is noise."""
-    with closing(published(tmp_path / "data", COUNTS)) as store:
+    with closing(published(tmp_path / "data", WHOLE)) as store:
         crowd, _, contents, _ = whole(store)
         looked: list[bytes] = []
 
@@ -79,7 +79,7 @@ def test_nothing_readable_is_written_while_a_crowd_is_opened(
 
 def test_after_the_release_neither_key_nor_message_is_left(tmp_path: Path):
     folder, before = tmp_path / "data", tmp_path / "before"
-    store = published(folder, COUNTS)
+    store = published(folder, WHOLE)
     crowd, chunks, _, batch = whole(store)
     shutil.copytree(folder, before)
     assert seal_next(store)
@@ -92,12 +92,12 @@ def test_after_the_release_neither_key_nor_message_is_left(tmp_path: Path):
     with pytest.raises(InputError, match="older than"):
         opened_store(before)
     with closing(opened_store(folder)) as store:
-        assert json.loads(store.release(COUNTS.id, 1) or b"") == counted_by_hand(COUNTS, batch)
+        assert json.loads(store.release(WHOLE.id, 1) or b"") == counted_by_hand(WHOLE, batch)
 
 
 def test_without_the_key_file_crowds_are_given_up(tmp_path: Path):
     folder = tmp_path / "data"
-    store = published(folder, COUNTS)
+    store = published(folder, WHOLE)
     _, chunks, _, _ = whole(store)
     store.close()
     (folder / CROWD_KEY_FILE).unlink()
@@ -106,13 +106,13 @@ def test_without_the_key_file_crowds_are_given_up(tmp_path: Path):
         assert not any((folder / "chunks").iterdir())
         answer = store.keep_chunk(Place(0, 1), chunks[0], chunks[0].to_bytes())
         assert answer in (problems.PLAN_CLOSED, problems.WINDOW_EXPIRED, problems.UNKNOWN_CROWD)
-        assert store.crowd_key(COUNTS.id, Place(0, 1), DATA) == problems.PLAN_CLOSED
+        assert store.crowd_key(WHOLE.id, Place(0, 1), DATA) == problems.PLAN_CLOSED
 
 
 class TestBackups:
     def test_they_hold_no_key_and_no_message(self, tmp_path: Path):
         folder = tmp_path / "data"
-        with closing(published(folder, COUNTS)) as store:
+        with closing(published(folder, WHOLE)) as store:
             Signer(folder)
             crowd, chunks, _, _ = whole(store)
             content = back_up(folder, tmp_path / "backup", clock=Clock()).read_bytes()
@@ -124,7 +124,7 @@ class TestBackups:
     def test_crowds_under_way_are_given_up_and_none_is_released_twice(self, tmp_path: Path):
         folder, again = tmp_path / "data", tmp_path / "again"
         clock = Clock()
-        with closing(published(folder, COUNTS)) as store:
+        with closing(published(folder, WHOLE)) as store:
             Signer(folder)
             store.add_plan(DAILY)
             assert store.move(DAILY.id, "published", b"{}")
@@ -132,16 +132,16 @@ class TestBackups:
             _, chunks, _, _ = whole(store)
             late = back_up(folder, tmp_path / "early", clock=clock)
             assert seal_next(store)
-            release = store.release(COUNTS.id, 1)
+            release = store.release(WHOLE.id, 1)
             done = back_up(folder, tmp_path / "late", clock=clock)
         restore(late, again, clock=clock)
         with closing(AnalyzerStore(again, clock=clock)) as store:
-            assert [crowd.state for crowd in store.crowds(COUNTS.id)] == ["discarded"]
+            assert [crowd.state for crowd in store.crowds(WHOLE.id)] == ["discarded"]
             assert store.next_complete() is None
             gone = store.keep_chunk(Place(0, 1), chunks[0], chunks[0].to_bytes())
             assert isinstance(gone, problems.Problem)
             assert gone.status in (404, 410)
-            assert store.crowd_key(COUNTS.id, Place(0, 1), DATA) == problems.PLAN_CLOSED
+            assert store.crowd_key(WHOLE.id, Place(0, 1), DATA) == problems.PLAN_CLOSED
             for window in (TODAY - 1, TODAY, TODAY + 1):
                 answer = store.crowd_key(DAILY.id, Place(window, 1), DATA)
                 assert answer == problems.WINDOW_EXPIRED
@@ -149,12 +149,12 @@ class TestBackups:
             assert isinstance(store.crowd_key(DAILY.id, Place(TODAY + 2, 1), DATA), bytes)
         restore(done, tmp_path / "third", clock=clock)
         with closing(AnalyzerStore(tmp_path / "third", clock=clock)) as store:
-            assert store.release(COUNTS.id, 1) == release
-            assert store.crowds(COUNTS.id)[0].unreadable == 0
+            assert store.release(WHOLE.id, 1) == release
+            assert store.crowds(WHOLE.id)[0].unreadable == 0
 
     def test_the_role_comes_back(self, tmp_path: Path):
         folder = tmp_path / "data"
-        with closing(published(folder, COUNTS)) as store:
+        with closing(published(folder, WHOLE)) as store:
             Signer(folder)
             check_role(store.database.connection, folder, "analyzer")
             backup = back_up(folder, tmp_path / "backup", clock=Clock())
@@ -195,8 +195,8 @@ class TestSpilling:
 
 def test_chunks_of_no_crowd_are_removed(tmp_path: Path):
     folder = tmp_path / "data"
-    published(folder, COUNTS).close()
-    stray = folder / "chunks" / f"{COUNTS.id}-7"
+    published(folder, WHOLE).close()
+    stray = folder / "chunks" / f"{WHOLE.id}-7"
     stray.mkdir(parents=True)
     (stray / "0").write_bytes(b"x")
     opened_store(folder).close()

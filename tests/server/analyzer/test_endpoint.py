@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from shoal import Flags
 from shoal.errors import InputError
-from shoal.protocol.encryption import Chunk, CrowdKey
+from shoal.protocol.encryption import Chunk, CrowdKey, chunk_header_bytes
 from shoal.protocol.plan import Aggregators
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server import Collector, Settings
@@ -21,7 +22,6 @@ from shoal.server.core.tokens import Token
 from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import Declaration
 from tests.server.analyzer.relay_help import (
-    COUNTS,
     PLANS,
     WHOLE,
     FakeRelay,
@@ -34,9 +34,11 @@ from tests.server.analyzer.relay_help import (
 from tests.server.privacy_help import address_of
 from tests.server.store_help import DAY, NOON, Clock, counted_by_hand, make_plan, told, upload
 
-DAILY = PLANS["whole, daily"]
+DAILY = PLANS["daily"]
 AGGREGATORS = Aggregators("https://leader.example", "https://helper.example", 5)
-SHARED = replace(COUNTS, parties=AGGREGATORS, window=DAY)
+SHARED = make_plan(
+    Flags("f", tuple("abcde")), crowd=20, view="counts", parties=AGGREGATORS, window=DAY
+)
 TODAY = int(NOON // DAY)
 
 
@@ -53,7 +55,7 @@ async def chunks_of(relay: FakeRelay, plan: Any = WHOLE, seed: int = 1, crowd: i
     batch = upload(plan, plan.reports_needed, seed)
     window = 0 if plan.window is None else TODAY
     key = await relay.crowd_key(plan, window, crowd)
-    return cut(plan, key, sealed(plan, key, contents_of(plan, batch))), batch
+    return cut(plan, key, sealed(plan, key, contents_of(batch))), batch
 
 
 def verified(answer: Any, relay: FakeRelay) -> bytes:
@@ -355,21 +357,21 @@ class TestWhoMay:
 
 
 class TestChunks:
-    @told(beside_analyzer, COUNTS)
+    @told(beside_analyzer, WHOLE)
     async def test_in_any_order_and_twice(self, relay: FakeRelay):
-        chunks, batch = await chunks_of(relay, COUNTS)
+        chunks, batch = await chunks_of(relay, WHOLE)
         for number, state in ((2, "receiving"), (0, "receiving"), (2, "receiving"),
                               (1, "complete"), (0, "complete")):  # fmt: skip
             answer = await relay.put(chunks[number])
             assert json.loads(verified(answer, relay)) == {
-                "plan": COUNTS.id, "window": 0, "crowd": 1, "chunk": number,
+                "plan": WHOLE.id, "window": 0, "crowd": 1, "chunk": number,
                 "digest": digest(chunks[number]), "state": state,
             }  # fmt: skip
-        assert await relay.released(COUNTS) == counted_by_hand(COUNTS, batch)
+        assert await relay.released(WHOLE) == counted_by_hand(WHOLE, batch)
         assert (await relay.put(chunks[1])).json()["state"] == "complete"
         other = replace(chunks[1], content=chunks[0].content)
         assert problem_of(await relay.put(other)) == problems.OTHER_CHUNK
-        crowds = await relay.analyzer.service.in_store(relay.analyzer.store.crowds, COUNTS.id)
+        crowds = await relay.analyzer.service.in_store(relay.analyzer.store.crowds, WHOLE.id)
         assert [crowd.state for crowd in crowds] == ["released"]
 
     @told(beside_analyzer, WHOLE)
@@ -380,7 +382,6 @@ class TestChunks:
         others = [
             replace(first, content=second.content[: len(first.content)]),
             replace(second, chunks=4),
-            replace(second, messages=21),
             replace(second, key=bytes(32)),
             replace(second, content=second.content + 13 * second.content[:size]),
         ]
@@ -398,10 +399,10 @@ class TestChunks:
         chunks, _ = await chunks_of(relay)
         first: Chunk = chunks[0]
         body = first.to_bytes()
-        for other in (b"", body[:-1], b"X" + body[1:], body[:91]):
+        for other in (b"", body[:-1], b"X" + body[1:], body[: chunk_header_bytes()]):
             answer = await relay.put(first, body=other)
             assert problem_of(answer) == problems.MALFORMED_CHUNK
-        answer = await relay.put(replace(first, plan_id=COUNTS.id), body=body)
+        answer = await relay.put(replace(first, plan_id=DAILY.id), body=body)
         assert problem_of(answer) == problems.UNKNOWN_PLAN
         for change in ({"number": 1}, {"window": 1}):
             answer = await relay.put(first, **change)
@@ -558,20 +559,20 @@ class TestOtherParty:
             asyncio.run(work())
 
 
-@told(beside_analyzer, COUNTS)
+@told(beside_analyzer, WHOLE)
 async def test_nothing_is_known_of_a_crowd_at_the_relay(relay: FakeRelay):
-    chunks, _ = await chunks_of(relay, COUNTS)
+    chunks, _ = await chunks_of(relay, WHOLE)
     await relay.forward(chunks[:2])
-    at = f"/v1/plans/{COUNTS.id}"
+    at = f"/v1/plans/{WHOLE.id}"
     answer = await relay.console(f"{at}/progress")
     assert answer.json() == {"state": "published", "progress": None}
-    for path in ("/", f"/surveys/{address_of(COUNTS)}"):
+    for path in ("/", f"/surveys/{address_of(WHOLE)}"):
         page = (await relay.console(path)).text
         assert "waiting for the relay" in page
         assert "\u202f%" not in page
     for path in (f"{at}/crowds/1", f"{at}/crowds/1/estimates", f"{at}/crowds/1/report.html"):
         assert problem_of(await relay.console(path)) == problems.CROWD_OPEN
-    assert await relay.analyzer.administration.move_plan(COUNTS.id, "closed") is None
-    page = (await relay.console(f"/surveys/{address_of(COUNTS)}")).text
+    assert await relay.analyzer.administration.move_plan(WHOLE.id, "closed") is None
+    page = (await relay.console(f"/surveys/{address_of(WHOLE)}")).text
     assert "discarded: its plan was closed" in page
     assert "\u202f%" not in page

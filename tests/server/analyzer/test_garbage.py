@@ -13,23 +13,21 @@ import pytest
 
 from shoal import Flags, Plan, Text, estimate
 from shoal.analysis.tally import Tally
-from shoal.protocol.encryption import DUMMY, CrowdKey, message_bytes
+from shoal.protocol.encryption import CrowdKey, message_bytes
+from shoal.protocol.plan import Promise
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.core.observability import LOG
 from tests.server.analyzer.relay_help import (
-    COUNTS,
     PARTIES,
     WHOLE,
     FakeRelay,
     beside_analyzer,
     contents_of,
     cut,
-    dummy,
-    fragments,
     sealed,
 )
 from tests.server.privacy_help import address_of
-from tests.server.store_help import counted_by_hand, make_plan, tally_of, upload
+from tests.server.store_help import make_plan, tally_of, upload
 
 HALF: dict[str, Any] = {"crowd": 10, "honest_fraction": "0.5", "parties": PARTIES}
 """Of 20 reports, 10 are honest: so many may be garbage."""
@@ -37,15 +35,6 @@ WIDE = make_plan(Flags("f", tuple("abcdefghijklm")), **HALF)
 TEXT = make_plan(
     Text("t", bits=20, hashes=2, cohorts=7), **HALF | {"crowd": 2, "honest_fraction": "0.1"}
 )
-PIECES = make_plan(
-    Flags("f", tuple("abcde")),
-    **HALF | {"parties": fragments(5), "crowd": 8, "honest_fraction": "0.4"},
-    view="counts",
-)
-
-
-def fragment(position: int) -> bytes:
-    return SystemBits().draw(16) + position.to_bytes(4, "little")
 
 
 def released_with(
@@ -110,77 +99,46 @@ def refused_with(plan: Plan, messages_for: Any, folder: Path) -> list[Any]:
     return beside_analyzer(work, folder, plan)
 
 
-class TestFragments:
-    def test_every_kind_makes_a_report_incomplete(self, tmp_path: Path):
-        batch = upload(PIECES, 16, 3)
-        repeated = fragment(2)
-
-        def messages(key: CrowdKey) -> list[bytes]:
-            fine = sealed(PIECES, key, [*contents_of(PIECES, batch), dummy(), repeated])
-            other_plan = make_plan(crowd=21, view="counts", parties=PIECES.parties)
-            bad = [
-                *strangers(PIECES, 2),
-                *sealed(PIECES, other_key(key), [fragment(1)] * 2),
-                *sealed(PIECES, replace(key, window=1), [fragment(1)]),
-                *sealed(other_plan, key, [fragment(1)]),
-                bytes(message_bytes(PIECES)),  # the point of order 1 is no key
-                *sealed(PIECES, key, [fragment(5), fragment(DUMMY - 1)]),
-                *sealed(PIECES, key, [repeated, repeated]),
-                fine[0],
-            ]
-            return [*fine, *bad, *sealed(PIECES, key, [dummy() for _ in range(6)])]
-
-        tally, shown, (listed, pages, metric) = released_with(PIECES, messages, tmp_path)
-        expected = counted_by_hand(PIECES, batch)["by_bit"]
-        expected[2] += 1
-        assert tally.reports == 88 // 5
-        assert tally.by_bit.tolist() == expected
-        assert shown["unreadable"] == listed[0]["unreadable"] == 12
-        assert listed[0]["reports"] == 17
-        assert metric == "shoal_messages_unreadable_total 12.0"
-        note = "12 messages could not be read; each may have made a report incomplete."
-        assert [note in page for page in pages] == [True] * 3
-        assert "the analyzer could read 17." in pages[2]
-        raw = tally.by_bit[0] - 17 * 0.25
-        assert estimate(PIECES, tally)["f"]["a"].count == pytest.approx(raw / 0.5)
-
-    def test_one_message_more_and_the_crowd_is_too_small(self, tmp_path: Path):
-        """13 messages may be of 13 reports, and then 7 of the 8 that are needed are complete."""
-
-        def messages(key: CrowdKey) -> list[bytes]:
-            return [*sealed(PIECES, key, [dummy() for _ in range(87)]), *strangers(PIECES, 13)]
-
-        listed, *_ = refused_with(PIECES, messages, tmp_path)
-        assert (listed[0]["state"], listed[0]["reason"]) == ("discarded", "unreadable")
-
-    def test_dummies_are_not_garbage(self, tmp_path: Path):
-        tally, shown, _ = released_with(
-            COUNTS, lambda key: sealed(COUNTS, key, [dummy() for _ in range(100)]), tmp_path
-        )
-        assert not tally.by_bit.any()
-        assert (shown["unreadable"], tally.reports) == (0, 20)
-
-    def test_a_count_is_at_most_the_crowd(self, tmp_path: Path):
-        """Fakes that send one position with all of their messages: the rest counts as dummies."""
-        contents = [fragment(3) for _ in range(27)] + [dummy() for _ in range(73)]
-        tally, shown, _ = released_with(COUNTS, lambda key: sealed(COUNTS, key, contents), tmp_path)
-        assert tally.by_bit.tolist() == [0, 0, 0, 20, 0]
-        assert shown["unreadable"] == 0
-
-    def test_one_identifier_in_two_chunks(self, tmp_path: Path):
-        same = fragment(0)
-        contents = [same] * 13 + [dummy() for _ in range(87)]
-        tally, shown, _ = released_with(
-            PIECES, lambda key: sealed(PIECES, key, contents), tmp_path, chunks=25
-        )
-        assert tally.by_bit.tolist() == [1, 0, 0, 0, 0]
-        assert (shown["unreadable"], tally.reports) == (12, 17)
-
-
 class TestWholeReports:
+    def test_nothing_that_was_encrypted_for_something_else_counts(self, tmp_path: Path):
+        plan = replace(WIDE, promise=Promise("proven", "99", delta="1e-6"))
+        fine, other_plan = upload(plan, 12, 5), replace(plan, crowd_size=11)
+
+        def one() -> list[bytes]:
+            return contents_of(upload(plan, 1, 7))
+
+        def messages(key: CrowdKey) -> list[bytes]:
+            return [
+                *sealed(plan, key, contents_of(fine)),
+                *strangers(plan, 2),
+                *sealed(plan, other_key(key), [*one(), *one()]),
+                *sealed(plan, replace(key, window=1), one()),
+                *sealed(other_plan, key, one()),
+                bytes(message_bytes(plan)),  # the point of order 1 is no key
+                bytes([255]) * message_bytes(plan),
+            ]
+
+        tally, shown, (listed, pages, metric) = released_with(plan, messages, tmp_path)
+        assert tally.by_bit.tolist() == tally_of(plan, fine).by_bit.tolist()
+        assert tally.reports == listed[0]["reports"] == 12
+        assert shown["unreadable"] == listed[0]["unreadable"] == 8
+        assert metric == "shoal_messages_unreadable_total 8.0"
+        assert "the analyzer could read 12." in pages[2]
+        raw = tally.by_bit[0] - 12 * float(plan.q)
+        counted = estimate(plan, tally)["f"]["a"].count
+        assert counted == pytest.approx(raw / (1 - 2 * float(plan.q)))
+
+    def test_one_identifier_in_many_chunks(self, tmp_path: Path):
+        same, *others = contents_of(upload(WIDE, 12, 4))
+        tally, shown, _ = released_with(
+            WIDE, lambda key: sealed(WIDE, key, [same] * 9 + others), tmp_path, chunks=10
+        )
+        assert tally.by_bit.tolist() == tally_of(WIDE, upload(WIDE, 12, 4)).by_bit.tolist()
+        assert (shown["unreadable"], tally.reports) == (8, 12)
+
     def test_only_those_that_can_be_read_are_counted(self, tmp_path: Path):
         fine = upload(WIDE, 15, 5)
-        repeated = contents_of(WIDE, fine)
+        repeated = contents_of(fine)
         padded = SystemBits().draw(16) + bytes([0, 0b0010_0000])
 
         def messages(key: CrowdKey) -> list[bytes]:
@@ -213,7 +171,7 @@ class TestWholeReports:
                    for cohort in (7, 8, 65_535)]  # fmt: skip
 
         def messages(key: CrowdKey) -> list[bytes]:
-            return [*sealed(TEXT, key, [*contents_of(TEXT, fine), *outside]), *strangers(TEXT, 13)]
+            return [*sealed(TEXT, key, [*contents_of(fine), *outside]), *strangers(TEXT, 13)]
 
         tally, shown, _ = released_with(TEXT, messages, tmp_path)
         assert shown["unreadable"] == 16
@@ -229,7 +187,7 @@ class TestWholeReports:
         """Ten reports hide each other, by the plan's promise; of these fewer can be read."""
 
         def messages(key: CrowdKey) -> list[bytes]:
-            good = sealed(WIDE, key, contents_of(WIDE, upload(WIDE, readable, 2)))
+            good = sealed(WIDE, key, contents_of(upload(WIDE, readable, 2)))
             return [*good, *strangers(WIDE, 20 - readable)]
 
         listed, pages, page, metrics, secrets, chunks = refused_with(WIDE, messages, tmp_path)
@@ -245,7 +203,7 @@ class TestWholeReports:
 
     def test_of_a_plan_that_calls_all_honest_every_report_is_needed(self, tmp_path: Path):
         def messages(key: CrowdKey) -> list[bytes]:
-            good = sealed(WHOLE, key, contents_of(WHOLE, upload(WHOLE, 19, 2)))
+            good = sealed(WHOLE, key, contents_of(upload(WHOLE, 19, 2)))
             return [*good, *strangers(WHOLE, 1)]
 
         listed, *_ = refused_with(WHOLE, messages, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,12 @@ from shoal.protocol.plan import Parties, Plan
 from shoal.server.core.agreement import accept_other, public_file, set_up
 from shoal.server.doctor.examine import examine
 from tests.server.analyzer.relay_help import (
-    COUNTS,
+    PARTIES,
     WHOLE,
     FakeRelay,
     beside_analyzer,
     contents_of,
     cut,
-    fragments,
     sealed,
 )
 from tests.server.analyzer.test_crashes import ServedAnalyzer
@@ -64,6 +64,7 @@ def test_the_doctor_looks_for_the_relay(tmp_path: Path):
     assert "was revoked" in relays_of(folder).sentence
 
 
+@pytest.mark.slow
 def test_the_commands_refuse_what_is_for_the_other(tmp_path: Path):
     """Each with one sentence."""
     for word, agreed, way_out in (
@@ -82,19 +83,19 @@ def test_the_commands_refuse_what_is_for_the_other(tmp_path: Path):
         assert way_out in done.stderr
 
 
-def proven_counts() -> Plan:
+def proven_reports() -> Plan:
     survey = Survey("browser", (Flags("uses", ("sync", "vpn", "tor")),))
-    agreed = plan(survey, crowd_size=300, epsilon="1", delta="1e-6", view="counts")
-    return Plan(agreed.survey, agreed.q, agreed.promise, 300, view="counts", parties=fragments(3))
+    agreed = plan(survey, crowd_size=300, epsilon="1", delta="1e-6")
+    return replace(agreed, parties=PARTIES)
 
 
 def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
-    agreed = proven_counts()
+    agreed = proven_reports()
     batch = upload(agreed, 300, 1)
 
     async def work(relay: FakeRelay) -> dict[str, httpx.Response]:
         key = await relay.crowd_key(agreed)
-        await relay.forward(cut(agreed, key, sealed(agreed, key, contents_of(agreed, batch))))
+        await relay.forward(cut(agreed, key, sealed(agreed, key, contents_of(batch))))
         await relay.released(agreed)
         base, survey = f"/v1/plans/{agreed.id}", f"/surveys/{address_of(agreed)}"
         paths = [f"{base}/crowds/1{end}" for end in ("", "/estimates", "/report.html", "/results")]
@@ -122,14 +123,14 @@ def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
 
 def test_a_running_one(tmp_path: Path):
     """The real process: it starts, takes a whole crowd, and stops in order."""
-    with ServedAnalyzer(tmp_path / "data", COUNTS) as served:
+    with ServedAnalyzer(tmp_path / "data", WHOLE) as served:
         served.start()
         host, port = served.address()
         document = httpx.get(f"http://{host}:{port}/openapi.json").json()
         assert document["info"]["title"] == "Shoal analyzer"
         assert not any(path.endswith("/reports") for path in document["paths"])
         keys = httpx.get(f"http://{host}:{port}/v1/keys").json()
-        answer = httpx.get(f"http://{host}:{port}/v1/plans/{COUNTS.id}/certificate")
+        answer = httpx.get(f"http://{host}:{port}/v1/plans/{WHOLE.id}/certificate")
         assert answer.headers["shoal-key"] == keys["ed25519"][0]
         assert answer.json()["limits_when_published"] is None
         assert served.stop() == 0
@@ -138,19 +139,19 @@ def test_a_running_one(tmp_path: Path):
 
 def test_a_stop_does_not_wait_for_an_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It ends the processes; the crowd is opened after the next start."""
-    folder, batch = tmp_path / "data", upload(COUNTS, COUNTS.reports_needed, 2)
+    folder, batch = tmp_path / "data", upload(WHOLE, WHOLE.reports_needed, 2)
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 1000\n")
     slow.chmod(0o755)
 
     async def forward(relay: FakeRelay) -> None:
-        key = await relay.crowd_key(COUNTS)
-        await relay.forward(cut(COUNTS, key, sealed(COUNTS, key, contents_of(COUNTS, batch))))
+        key = await relay.crowd_key(WHOLE)
+        await relay.forward(cut(WHOLE, key, sealed(WHOLE, key, contents_of(batch))))
 
     async def wait(relay: FakeRelay) -> None:
-        await relay.released(COUNTS)
+        await relay.released(WHOLE)
 
     with monkeypatch.context() as patch:
         patch.setattr("sys.executable", str(slow))
-        beside_analyzer(forward, folder, COUNTS, clock=Clock())
-    beside_analyzer(wait, folder, COUNTS, clock=Clock())
+        beside_analyzer(forward, folder, WHOLE, clock=Clock())
+    beside_analyzer(wait, folder, WHOLE, clock=Clock())

@@ -51,25 +51,20 @@ WIDE = {"reports_per_request": 1 << 16, "max_share_percent": 100}
 """Settings that let anybody fill a crowd at once, for tests that are about something else."""
 
 
-def party_plan(
-    name: str = "s", *, bits: int = 8, messages: int = 1, crowd: int = 20, **fields: Any
-) -> Plan:
-    """Return a plan with a relay; more than one message per report means the view counts."""
-    view = fields.pop("view", "counts" if messages > 1 else "reports")
-    promise = Promise("proven", "99", delta="1e-6") if view == "counts" else Promise("local", "99")
+def party_plan(name: str = "s", *, bits: int = 8, crowd: int = 20, **fields: Any) -> Plan:
+    """Return a plan with a relay."""
     return Plan(
         Survey(name, (Flags("f", tuple(f"option {bit}" for bit in range(bits))),)),
         FlipProbability(1, 2),
-        promise,
+        Promise("local", "99"),
         crowd_size=crowd,
-        view=view,
-        parties=Parties(RELAY, ANALYZER, messages),
+        parties=Parties(RELAY, ANALYZER),
         **fields,
     )
 
 
 WHOLE = party_plan("whole")
-PIECES = party_plan("pieces", messages=4)
+LONG = party_plan("long", bits=90)
 WEEKLY = party_plan("weekly", window=7 * 86_400)
 
 
@@ -194,8 +189,6 @@ class FakeAnalyzer:
         if self.relay_key is not None:
             check_signature(_decoded(self.relay_key), body, headers["Shoal-Signature"])
         chunk = split_chunk(plan, body)
-        assert isinstance(plan.parties, Parties)
-        assert chunk.messages == plan.reports_needed * plan.parties.messages
         assert chunk.key == key_digest(private.public_key().public_bytes_raw())
         assert (chunk.number, chunk.window) == (number, where[1])
         assert len(body) <= 8 << 20
@@ -293,55 +286,42 @@ def reachable(analyzer: FakeAnalyzer) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Made:
-    """A report before it is sealed: its id and the contents of its messages."""
+    """A report before it is sealed: its id and the content of its message."""
 
     name: bytes
-    contents: tuple[bytes, ...]
+    content: bytes
 
 
 def made(plan: Plan, count: int, seed: int) -> list[Made]:
     """Return reports with random contents, all different, the same for the same seed."""
     chance = Random(f"{plan.id} {seed}")
     size = content_bytes(plan)
-    assert isinstance(plan.parties, Parties)
-    return [
-        Made(
-            chance.randbytes(16),
-            tuple(chance.randbytes(size) for _ in range(plan.parties.messages)),
-        )
-        for _ in range(count)
-    ]
+    return [Made(chance.randbytes(16), chance.randbytes(size)) for _ in range(count)]
 
 
 def sealed(plan: Plan, key: CrowdKey, reports: Sequence[Made]) -> EncryptedReports:
     """Seal reports for a crowd as a device does."""
     public, info = public_key_of(key.public_key), encryption_info(plan, key.window)
     content = b"".join(
-        report.name + b"".join(encrypt_message(one, public, info) for one in report.contents)
-        for report in reports
+        report.name + encrypt_message(report.content, public, info) for report in reports
     )
     return EncryptedReports(plan.id, key.window, key.digest, encrypted_report_bytes(plan), content)
 
 
 def contents_of(reports: Sequence[Made]) -> Counter[bytes]:
-    return Counter(content for report in reports for content in report.contents)
+    return Counter(report.content for report in reports)
 
 
 def check_once(analyzer: FakeAnalyzer, plan: Plan, reports: Sequence[Made]) -> None:
-    """All messages arrived once, those of a report in one crowd, and no crowd was cut twice."""
-    crowd_of: dict[bytes, tuple[str, int, int]] = {}
+    """All reports arrived once, in whole crowds, and no crowd was cut twice."""
     arrived = Counter[bytes]()
-    assert isinstance(plan.parties, Parties)
     for where in analyzer.complete(plan):
         contents = analyzer.opened(where)
-        assert len(contents) == plan.parties.messages * plan.reports_needed
+        assert len(contents) == plan.reports_needed
         arrived.update(contents)
-        crowd_of |= dict.fromkeys(contents, where)
     for received in analyzer.crowds.values():
         assert all(body == received.chunks[number] for number, body in received.tries)
     assert arrived == contents_of(reports)
-    for report in reports:
-        assert len({crowd_of[content] for content in report.contents}) == 1
 
 
 class RelayWorld:

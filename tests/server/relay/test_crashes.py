@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 KILLS = max(int(os.environ.get("SHOAL_KILLS", "4")) // 2, 2)
 MOST = 150
 """Reports of one sender: a start of the process takes far longer than they do."""
-PLAN = party_plan("killed", messages=3, crowd=25)
+PLAN = party_plan("killed", crowd=25)
 
 
 class Devices(threading.Thread):

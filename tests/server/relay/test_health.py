@@ -20,8 +20,8 @@ from shoal.server.storage.key_file import Signer, change_key
 from tests.server.store_help import DAY, Clock, told
 
 from .relay_help import (
+    LONG,
     LONGEST,
-    PIECES,
     WEEKLY,
     WHOLE,
     FakeAnalyzer,
@@ -239,7 +239,7 @@ class TestEndedCrowds:
 
     def test_a_plan_that_is_refused_does_not_hold_up_others(self, tmp_path: Path) -> None:
         """One plan is paused at the analyzer, or not covered by the token; others go on."""
-        first, second = sorted((WHOLE, PIECES), key=lambda plan: plan.id)
+        first, second = sorted((WHOLE, LONG), key=lambda plan: plan.id)
         analyzer = FakeAnalyzer(first, second)
 
         def refused(method: str, path: str) -> Any:

@@ -16,8 +16,8 @@ from shoal.server.core.clock import GuardedClock
 from tests.server.test_clock import Machine
 
 from .relay_help import (
+    LONG,
     LONGEST,
-    PIECES,
     WEEKLY,
     WHOLE,
     FakeAnalyzer,
@@ -31,7 +31,7 @@ from .relay_help import (
 )
 from .relay_process import Process
 
-WIDE_CROWD = party_plan("wide crowd", messages=4, crowd=1000)
+WIDE_CROWD = party_plan("wide crowd", crowd=1000)
 
 
 def over(relay: Process, upload: EncryptedReports, times: int) -> list[int]:
@@ -83,33 +83,35 @@ class TestOneSender:
             assert over(relay, upload, 3) == [202, 429]
             assert over(relay, upload, 1) == [202]
 
+    @pytest.mark.slow
     def test_who_sends_slowly_makes_room(self, tmp_path: Path) -> None:
         """Forty bodies that never end, at a relay that takes ten connections."""
-        report = made(PIECES, 1, seed=3)
+        report = made(LONG, 1, seed=3)
         with (
-            reachable(FakeAnalyzer(PIECES)) as url,
-            Process(tmp_path, PIECES, url, max_connections=10) as relay,
+            reachable(FakeAnalyzer(LONG)) as url,
+            Process(tmp_path, LONG, url, max_connections=10) as relay,
             ExitStack() as slow,
         ):
             relay.start()
-            key = relay.crowd_key(PIECES)
+            key = relay.crowd_key(LONG)
             for _ in range(40):
                 connection = slow.enter_context(relay.connect())
                 connection.sendall(
-                    f"POST /v1/plans/{PIECES.id}/encrypted HTTP/1.1\r\nHost: r\r\n"
+                    f"POST /v1/plans/{LONG.id}/encrypted HTTP/1.1\r\nHost: r\r\n"
                     "Content-Type: application/vnd.shoal.encrypted\r\n"
                     "Content-Length: 500\r\n\r\nSHOAL".encode()
                 )
-            assert over(relay, sealed(PIECES, key, report), 1) == [202]
+            assert over(relay, sealed(LONG, key, report), 1) == [202]
 
+    @pytest.mark.slow
     def test_a_large_body_is_refused_before_it_comes(self, tmp_path: Path) -> None:
-        with reachable(FakeAnalyzer(PIECES)) as url, Process(tmp_path, PIECES, url) as relay:
+        with reachable(FakeAnalyzer(LONG)) as url, Process(tmp_path, LONG, url) as relay:
             relay.start()
-            relay.crowd_key(PIECES)
+            relay.crowd_key(LONG)
             before = relay.resident()
             with relay.connect() as connection:
                 connection.sendall(
-                    f"POST /v1/plans/{PIECES.id}/encrypted HTTP/1.1\r\nHost: r\r\n"
+                    f"POST /v1/plans/{LONG.id}/encrypted HTTP/1.1\r\nHost: r\r\n"
                     "Content-Type: application/vnd.shoal.encrypted\r\n"
                     "Content-Length: 1000000000\r\n\r\n".encode()
                 )
@@ -120,8 +122,8 @@ class TestOneSender:
     @pytest.mark.slow
     def test_a_request_without_end_is_timed_out(self, tmp_path: Path) -> None:
         with (
-            reachable(FakeAnalyzer(PIECES)) as url,
-            Process(tmp_path, PIECES, url, request_timeout=1) as relay,
+            reachable(FakeAnalyzer(LONG)) as url,
+            Process(tmp_path, LONG, url, request_timeout=1) as relay,
         ):
             relay.start()
             with relay.connect() as connection:

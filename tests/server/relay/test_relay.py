@@ -10,11 +10,11 @@ import pytest
 from shoal import Plan
 from shoal.errors import PlanError
 from shoal.protocol.encryption import CrowdKey
-from shoal.protocol.plan import Aggregators
+from shoal.protocol.plan import Aggregators, Promise
 from tests.server.store_help import told
 
 from .relay_help import (
-    PIECES,
+    LONG,
     SEALED,
     WEEKLY,
     WHOLE,
@@ -31,7 +31,7 @@ from .relay_help import (
 )
 
 
-@pytest.mark.parametrize("plan", [WHOLE, PIECES, WEEKLY], ids=lambda plan: plan.survey.name)
+@pytest.mark.parametrize("plan", [WHOLE, LONG, WEEKLY], ids=lambda plan: plan.survey.name)
 def test_a_whole_crowd_arrives_and_nothing_else(plan: Plan, tmp_path: Path) -> None:
     analyzer = FakeAnalyzer(plan)
     reports = made(plan, 30, seed=1)
@@ -48,7 +48,7 @@ def test_a_whole_crowd_arrives_and_nothing_else(plan: Plan, tmp_path: Path) -> N
         for report in reports[20:]:
             await world.report(plan, [report])
         arrived = analyzer.opened(where)
-        assert len(arrived) == 20 * plan.messages
+        assert len(arrived) == 20
         assert contents_of(reports[:20]) == {one: arrived.count(one) for one in arrived}
 
     in_relay(live, tmp_path, analyzer)
@@ -59,7 +59,7 @@ def test_a_whole_crowd_arrives_and_nothing_else(plan: Plan, tmp_path: Path) -> N
 def test_keys_are_asked_for_in_the_order_of_crowds(tmp_path: Path) -> None:
     """The analyzer numbers crowds as they are asked for, whatever request fails."""
     failing = [problem(401, "token-needed"), problem(401, "token-needed")]
-    analyzer = FakeAnalyzer(PIECES)
+    analyzer = FakeAnalyzer(LONG)
 
     def fault(method: str, path: str) -> object:
         return failing.pop() if path.endswith("crowd-keys") and failing else None
@@ -69,8 +69,8 @@ def test_keys_are_asked_for_in_the_order_of_crowds(tmp_path: Path) -> None:
     async def live(world: RelayWorld) -> None:
         await until(lambda: len(analyzer.private) == 3)
 
-    story(live, tmp_path, PIECES, analyzer)
-    assert list(analyzer.private) == [(PIECES.id, 0, crowd) for crowd in (1, 2, 3)]
+    story(live, tmp_path, LONG, analyzer)
+    assert list(analyzer.private) == [(LONG.id, 0, crowd) for crowd in (1, 2, 3)]
 
 
 class TestOnce:
@@ -103,7 +103,7 @@ class TestOnce:
 
         story(live, tmp_path, WHOLE)
 
-    @pytest.mark.parametrize("plan", [WHOLE, PIECES], ids=lambda plan: plan.survey.name)
+    @pytest.mark.parametrize("plan", [WHOLE, LONG], ids=lambda plan: plan.survey.name)
     def test_a_report_that_was_accepted_is_known_whatever_its_key(
         self, plan: Plan, tmp_path: Path
     ) -> None:
@@ -148,16 +148,16 @@ class TestOnce:
         assert contents_of(reports) == {one: arrived.count(one) for one in arrived}
 
     def test_a_restart_changes_nothing(self, tmp_path: Path) -> None:
-        analyzer, reports = FakeAnalyzer(PIECES), made(PIECES, 20, seed=5)
+        analyzer, reports = FakeAnalyzer(LONG), made(LONG, 20, seed=5)
         for start in range(0, 20, 4):
 
             async def live(world: RelayWorld, start: int = start) -> None:
-                await world.report(PIECES, reports[max(start - 2, 0) : start + 4])
+                await world.report(LONG, reports[max(start - 2, 0) : start + 4])
                 if start == 16:
-                    await world.forwarded(PIECES, 1)
+                    await world.forwarded(LONG, 1)
 
-            story(live, tmp_path, PIECES, analyzer)
-        (where,) = analyzer.complete(PIECES)
+            story(live, tmp_path, LONG, analyzer)
+        (where,) = analyzer.complete(LONG)
         assert contents_of(reports) == dict.fromkeys(analyzer.opened(where), 1)
 
 
@@ -214,11 +214,13 @@ class TestKeys:
         in_relay(live, tmp_path, FakeAnalyzer())
 
     def test_a_plan_of_a_leader_and_a_helper_is_refused(self, tmp_path: Path) -> None:
+        promise = Promise("proven", "99", delta="1e-6")
+        counts = replace(LONG, parties=None, view="counts", promise=promise, window=604_800)
         shared = Aggregators("https://leader.example", "https://helper.example", 4)
 
         async def live(world: RelayWorld) -> None:
             with pytest.raises(PlanError, match="use shoal leader"):
-                await world.relay.publish(replace(PIECES, parties=shared, window=604_800))
+                await world.relay.publish(replace(counts, parties=shared))
 
         in_relay(live, tmp_path, FakeAnalyzer())
 

@@ -25,7 +25,7 @@ from tests.server.cutting_proxy import CuttingProxy
 from tests.server.postgres_help import needs_postgres, second_folder, store_in, the_server
 from tests.server.privacy_help import NOW
 
-from .relay_help import PIECES, WEEKLY, WHOLE, FakeAnalyzer, check_once, made, party_plan, sealed
+from .relay_help import LONG, WEEKLY, WHOLE, FakeAnalyzer, check_once, made, party_plan, sealed
 from .shared_help import SharedRelay, two_relays
 
 pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
@@ -39,7 +39,7 @@ def several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again at once, and cut small crowds into several chunks."""
     monkeypatch.setattr(forwarding, "FIRST_PAUSE", 0.0)
     monkeypatch.setattr(forwarding, "ELSEWHERE_PAUSE", 0.0)
-    monkeypatch.setattr(chunk_files, "LARGEST_CHUNK", 1100)
+    monkeypatch.setattr(chunk_files, "LARGEST_CHUNK", 600)
 
 
 @pytest.fixture
@@ -49,14 +49,14 @@ def url() -> str:
 
 @pytest.fixture
 def analyzer() -> FakeAnalyzer:
-    return FakeAnalyzer(WHOLE, PIECES, WEEKLY, LARGE)
+    return FakeAnalyzer(WHOLE, LONG, WEEKLY, LARGE)
 
 
 @pytest.fixture
 def pair(
     url: str, tmp_path: Path, analyzer: FakeAnalyzer
 ) -> Iterator[tuple[SharedRelay, SharedRelay]]:
-    both = two_relays(url, tmp_path, analyzer, WHOLE, PIECES, LARGE)
+    both = two_relays(url, tmp_path, analyzer, WHOLE, LONG, LARGE)
     yield both
     for one in both:
         one.close()
@@ -71,7 +71,7 @@ def test_signatures_that_one_relay_fetched_again_are_shown_by_both(
     first.analyzer.keys()
     signers = ", ".join(map(key_text, analyzer.signing.keys))
     stale = first.store.signed_otherwise(signers)
-    assert {one.plan_id for one in stale} == {WHOLE.id, PIECES.id, LARGE.id}
+    assert {one.plan_id for one in stale} == {WHOLE.id, LONG.id, LARGE.id}
     for one in stale:
         assert first.store.sign_again(
             one, first.analyzer.crowd_key(one, first.store.data_name(), 30)
@@ -82,7 +82,7 @@ def test_signatures_that_one_relay_fetched_again_are_shown_by_both(
 
 
 class TestReports:
-    @pytest.mark.parametrize("plan", [WHOLE, PIECES], ids=lambda plan: plan.survey.name)
+    @pytest.mark.parametrize("plan", [WHOLE, LONG], ids=lambda plan: plan.survey.name)
     def test_each_report_once(
         self, plan: Plan, pair: tuple[SharedRelay, SharedRelay], analyzer: FakeAnalyzer
     ):
@@ -172,12 +172,12 @@ class TestReports:
     ):
         """Also with a crowd that is whole: nobody here waits for it to be frozen."""
         first, second = pair
-        first.take(PIECES, made(PIECES, PIECES.reports_needed, seed=9))
+        first.take(LONG, made(LONG, LONG.reports_needed, seed=9))
         assert first.store.is_behind
-        assert second.store.close_plan(PIECES.id)
+        assert second.store.close_plan(LONG.id)
         first.store.sweep()
         assert not first.store.is_behind
-        assert PIECES.id not in first.store._plans.known()
+        assert LONG.id not in first.store._plans.known()
 
     def test_a_warned_commit_is_not_believed(self, pair: tuple[SharedRelay, SharedRelay]):
         """The server warns if it was told not to wait for its standbys any longer."""
@@ -224,8 +224,8 @@ def rows_written(relay: SharedRelay) -> list[int]:
 class TestForwarding:
     @pytest.fixture
     def frozen(self, pair: tuple[SharedRelay, SharedRelay]) -> list[Any]:
-        reports = made(PIECES, 20, seed=1)
-        pair[0].take(PIECES, reports)
+        reports = made(LONG, 20, seed=1)
+        pair[0].take(LONG, reports)
         pair[0].store.sweep()
         assert [one.chunks for one in pair[1].store.frozen.on_their_way()] == [None]
         return reports
@@ -238,7 +238,7 @@ class TestForwarding:
         def reports(after: int, most: int) -> tuple[list[bytes], int | None]:
             return relay.store.frozen.reports(crowd, after, most)
 
-        return relay.files.write(PIECES, crowd, key, reports)
+        return relay.files.write(LONG, crowd, key, reports)
 
     def test_a_relay_that_dies_after_a_shuffle(
         self, frozen: list[Any], pair: tuple[SharedRelay, SharedRelay], analyzer: FakeAnalyzer
@@ -261,9 +261,9 @@ class TestForwarding:
         second.forward()
         assert second.arrivals == 1
         assert second.failures == 0
-        sent = [number for number, _ in analyzer.crowds[PIECES.id, 0, 1].tries]
+        sent = [number for number, _ in analyzer.crowds[LONG.id, 0, 1].tries]
         assert sent == [0, *range(chunks)]
-        check_once(analyzer, PIECES, frozen)
+        check_once(analyzer, LONG, frozen)
 
     def test_a_relay_that_dies_before_its_shuffle_counts(
         self, frozen: list[Any], pair: tuple[SharedRelay, SharedRelay], analyzer: FakeAnalyzer
@@ -273,7 +273,7 @@ class TestForwarding:
         (crowd,) = first.store.frozen.on_their_way()
         chunks = self.shuffle(first)
         second.forward()
-        check_once(analyzer, PIECES, frozen)
+        check_once(analyzer, LONG, frozen)
         assert not first.store.frozen.shuffled(crowd, chunks)
         first.forward()
         while first.store.frozen.tidy():
@@ -302,7 +302,7 @@ class TestForwarding:
         (kept,) = second.store.database.execute("SELECT count(*) FROM chunks").fetchone()
         assert kept == chunks
         second.forward()
-        check_once(analyzer, PIECES, frozen)
+        check_once(analyzer, LONG, frozen)
 
     def test_a_shuffle_that_another_one_removed(
         self, frozen: list[Any], pair: tuple[SharedRelay, SharedRelay], analyzer: FakeAnalyzer
@@ -316,7 +316,7 @@ class TestForwarding:
         assert [one.chunks for one in first.store.frozen.on_their_way()] == [None]
         assert second.store.frozen.shuffled(crowd, again)
         first.forward()
-        check_once(analyzer, PIECES, frozen)
+        check_once(analyzer, LONG, frozen)
 
     def test_a_shuffle_begun_when_another_one_counts(
         self, frozen: list[Any], pair: tuple[SharedRelay, SharedRelay], analyzer: FakeAnalyzer
@@ -327,21 +327,21 @@ class TestForwarding:
         assert first.store.frozen.shuffled(crowd, self.shuffle(first))
         second.store.frozen.begin_attempt(crowd)
         second.forward()
-        check_once(analyzer, PIECES, frozen)
+        check_once(analyzer, LONG, frozen)
 
     def test_one_at_a_time_states_or_removes_a_shuffle(
         self, url: str, tmp_path: Path, analyzer: FakeAnalyzer
     ):
         """Else one could be stated after a look at its chunks, while they are removed."""
         impatient = f"{url}?options=-clock_timeout%3D100"
-        first, second = two_relays(impatient, tmp_path, analyzer, PIECES)
-        first.take(PIECES, made(PIECES, 20, seed=1))
+        first, second = two_relays(impatient, tmp_path, analyzer, LONG)
+        first.take(LONG, made(LONG, 20, seed=1))
         first.store.sweep()
         (crowd,) = first.store.frozen.on_their_way()
         chunks = self.shuffle(second)
 
         def meanwhile() -> None:
-            first.store.database.lock_plan(PIECES.id)
+            first.store.database.lock_plan(LONG.id)
             with pytest.raises(StorageError, match="lock timeout"):
                 second.store.frozen.begin_attempt(crowd)
             with pytest.raises(StorageError, match="lock timeout"):
@@ -425,8 +425,8 @@ class TestForwarding:
         assert third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=False)
         assert not third.store.frozen.end(crowd, forwarded=True)
-        assert ended == [(PIECES, IncompleteCrowd(1, 100))]
-        assert "discarded" in {one.state for one in third.store.crowds(PIECES.id)}
+        assert ended == [(LONG, IncompleteCrowd(1, 100))]
+        assert "discarded" in {one.state for one in third.store.crowds(LONG.id)}
         third.close()
 
     @pytest.mark.parametrize(

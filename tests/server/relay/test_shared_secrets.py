@@ -20,7 +20,7 @@ from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE, decrypt
 from tests.server.postgres_help import Server, needs_postgres, second_folder, the_server
 
-from .relay_help import PIECES, WEEKLY, WHOLE, FakeAnalyzer, check_once, made
+from .relay_help import LONG, WEEKLY, WHOLE, FakeAnalyzer, check_once, made
 from .shared_help import SharedRelay, two_relays
 
 pytestmark = [needs_postgres, pytest.mark.system, pytest.mark.slow]
@@ -39,23 +39,23 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def story(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Reports come one by one at two relays, and the crowd is forwarded; note all on the way."""
-    folder, analyzer = tmp_path_factory.mktemp("story"), FakeAnalyzer(PIECES)
-    pair = two_relays(server.new_database(), folder, analyzer, PIECES)
-    reports = made(PIECES, 25, seed=1)
+    folder, analyzer = tmp_path_factory.mktemp("story"), FakeAnalyzer(LONG)
+    pair = two_relays(server.new_database(), folder, analyzer, LONG)
+    reports = made(LONG, 25, seed=1)
     plain: list[bytes] = []
     fills: list[bytes] = []
     wrapped: list[tuple[str, int, bytes]] = []
     lengths: set[tuple[str, int]] = set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunk_files, "LARGEST_CHUNK", 1100)
+        patch.setattr(chunk_files, "LARGEST_CHUNK", 600)
         for number, report in enumerate(reports):
             relay = pair[number % 2]
-            upload = relay.sealed(PIECES, [report])
+            upload = relay.sealed(LONG, [report])
             assert relay.store.accept([upload]) == [None]
             sealed_bytes = upload.content[16:]
-            plain += [sealed_bytes[at : at + 32] for at in (0, 100, len(sealed_bytes) - 32)]
-            plain += [report.name, *(one for one in report.contents if len(one) >= 8)]
-            plan = relay.store._plans.known()[PIECES.id]
+            plain += [sealed_bytes[at : at + 32] for at in (0, 30, len(sealed_bytes) - 32)]
+            plain += [report.name, report.content]
+            plan = relay.store._plans.known()[LONG.id]
             window_key = plan._seen[0]._key
             digest = blake2b(report.name, digest_size=16, key=window_key).digest()[:8]
             crowd_keys = [crowd.rows._key for crowd in plan._all()]
@@ -71,8 +71,8 @@ def story(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 relay.fetch_keys()
         pair[0].store.sweep()
         pair[1].forward()
-    assert len(analyzer.complete(PIECES)) == 1
-    for body in analyzer.crowds[PIECES.id, 0, 1].chunks.values():
+    assert len(analyzer.complete(LONG)) == 1
+    for body in analyzer.crowds[LONG.id, 0, 1].chunks.values():
         plain += [body[at : at + 32] for at in (200, len(body) - 32)]
     found = {"plain": plain, "fills": fills, "wrapped": wrapped, "lengths": lengths}
     yield found | {"pair": pair, "analyzer": analyzer, "reports": reports}
@@ -111,11 +111,11 @@ class TestRemnants:
         assert len(old) == 25
         for kind, number, wrapped in old:
             with pytest.raises(StorageError):
-                decrypt(today, wrapped, f"{PIECES.id} {kind} {number}")
+                decrypt(today, wrapped, f"{LONG.id} {kind} {number}")
 
     def test_all_of_it_arrived(self, story: dict[str, Any]):
-        arrived = set(story["analyzer"].opened((PIECES.id, 0, 1)))
-        assert arrived == {one for report in story["reports"][:20] for one in report.contents}
+        arrived = set(story["analyzer"].opened((LONG.id, 0, 1)))
+        assert arrived == {report.content for report in story["reports"][:20]}
 
 
 class TestOperations:

@@ -23,7 +23,7 @@ from .relay_help import FakeAnalyzer, made, party_plan, reachable, sealed
 from .relay_process import Process
 
 REQUESTS = int(os.environ.get("SHOAL_TIMED_REQUESTS", "1000"))
-PLAN = party_plan("timed", messages=4, crowd=10**6)
+PLAN = party_plan("timed", crowd=10**6)
 """Its crowd is never complete here: a report that had come before completes none."""
 RETURNS_EARLY = """
 from shoal.server.relay.store import RelayStore

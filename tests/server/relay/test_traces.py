@@ -14,7 +14,7 @@ from shoal import Plan
 from shoal.protocol.encryption import EncryptedReports
 from tests.server.test_traces import ADDRESS, CANARIES, QUERY, needles
 
-from .relay_help import LONGEST, PIECES, WHOLE, FakeAnalyzer, made, reachable, sealed
+from .relay_help import LONG, LONGEST, WHOLE, FakeAnalyzer, made, reachable, sealed
 from .relay_process import Process
 
 
@@ -51,7 +51,7 @@ def remains(relay: Process, plan: Plan) -> Iterator[tuple[str, bytes]]:
             yield page, relay.get(page, console=True)[1]
 
 
-@pytest.mark.parametrize("plan", [WHOLE, PIECES], ids=lambda plan: plan.survey.name)
+@pytest.mark.parametrize("plan", [WHOLE, LONG], ids=lambda plan: plan.survey.name)
 def test_nothing_of_a_sender_stays(plan: Plan, tmp_path: Path) -> None:
     """Searched for after every upload, when the crowd has been forwarded, and at the end.
 
@@ -65,7 +65,7 @@ def test_nothing_of_a_sender_stays(plan: Plan, tmp_path: Path) -> None:
         def found(words: list[bytes]) -> list[str]:
             return [name for name, one in remains(relay, plan) for word in words if word in one]
 
-        contents = [piece for one in reports for piece in (one.name, *one.contents)]
+        contents = [piece for one in reports for piece in (one.name, one.content)]
         key = relay.crowd_key(plan)
         assert found([plan.id.encode()])
         for start, end in pairwise([0, 1, 9, 19, 20]):

@@ -213,7 +213,7 @@ const makeRow = async ({ home }, [plan, , q1, q2, blocks, bits], answers) => {
   if (derived) vector = randomize(vector, bits, q1, derived(vector, fairBytes(bits, q1)));
   vector = randomize(vector, bits, q2);
   const row = Buffer.concat([little(cohort, plan.cohorts ? 2 : 0), vector]);
-  return plan.parties ? dap.parts(plan, vector, row)[0] : row;
+  return plan.parties ? dap.kept(plan, vector, row) : row;
 };
 
 /**
@@ -307,7 +307,7 @@ const outcome = (status, reply) => ({
 const shares = async ({ folder }, [plan, planBytes, , , , bits], window, one) => {
   const name = `shares.${window}.${one.shared ?? 0}`;
   if (!existsSync(join(folder, name))) {
-    const report = { id: unhex(one.id), window, parts: [unhex(one.row)] };
+    const report = { id: unhex(one.id), window, row: unhex(one.row) };
     const made = await dap.pack(request, async () => "", "", planBytes, report, plan, bits);
     if ("status" in made) return made;
     createFile(folder, name, hex(made));

@@ -12,9 +12,8 @@ import numpy as np
 
 from shoal.analysis.estimates import estimate
 from shoal.analysis.tally import Tally
-from shoal.analysis.text.design import Design, Floats, Places, make_design
 from shoal.analysis.text.inference import Errors, Regression, conditional_low, excess
-from shoal.analysis.text.least_squares import Data, make_data
+from shoal.analysis.text.least_squares import Data, Design, Floats, Places, make_data, make_design
 from shoal.analysis.text.results import DecodedText, DecodedTexts
 from shoal.analysis.text.selection import Selection, select
 from shoal.errors import InputError, SurveyError

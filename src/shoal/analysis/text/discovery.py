@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shoal.analysis.estimates import estimate
 from shoal.analysis.tally import Tally
 from shoal.analysis.text.decode import decode, find_text_question
-from shoal.analysis.text.design import hash_table
+from shoal.analysis.text.least_squares import hash_table
 from shoal.analysis.text.results import DecodedText, DecodedTexts
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan

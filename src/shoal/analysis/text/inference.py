@@ -35,8 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from shoal.analysis.text.design import Design, Floats
-from shoal.analysis.text.least_squares import CLIP, Data, Fit
+from shoal.analysis.text.least_squares import CLIP, Data, Design, Fit, Floats
 from shoal.theory.randomized_response import normal_factor
 
 _BLOCK = 1 << 24

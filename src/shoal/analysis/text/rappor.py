@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from shoal.analysis.intervals import Interval
 from shoal.analysis.text.decode import check_rates, explain, reading, too_few_bits
-from shoal.analysis.text.design import merged
-from shoal.analysis.text.least_squares import debias
+from shoal.analysis.text.least_squares import debias, merged
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.rappor import RapporParameters

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.analysis.intervals import Interval
-from shoal.analysis.text.design import Floats
 from shoal.analysis.text.inference import Regression
+from shoal.analysis.text.least_squares import Floats
 from shoal.errors import InputError
 from shoal.protocol.text_hash import normal_text
 from shoal.support.checks import did_you_mean

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
-from shoal.analysis.text.design import Design, Floats, Places
-from shoal.analysis.text.least_squares import CLIP, Data, Fit, fit
+from shoal.analysis.text.least_squares import CLIP, Data, Design, Fit, Floats, Places, fit
 
 _ROUNDS = 24
 _SETTLED = 0.02

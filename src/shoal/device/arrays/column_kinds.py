@@ -253,7 +253,6 @@ class _Column:
         return best
 
     def _read_dates(self) -> tuple[dict[str, Any], dict[str, object]]:
-        """Return the order that makes dates of most cells, and these dates."""
         best: tuple[dict[str, Any], dict[str, object]] = {}, {}
         for order in ("ymd", "dmy", "mdy"):
             written = self.table_format.replaced(dates=order)
@@ -324,7 +323,6 @@ class _Column:
         return question, f"dates{order}{wrong}{self._gaps}", declared | invalid
 
     def _flags(self) -> _Proposal | None:
-        """Return flags with the separator that explains most cells, if one does."""
         found = [one for one in map(self._flags_by, SEPARATORS) if one is not None]
         if not found:
             return None
@@ -444,7 +442,6 @@ def _round_step(width: float) -> Decimal:
 
 
 def _edges(low: float, high: float) -> tuple[str, ...]:
-    """Return the edges 1, 2, 5, 10, 20, ... between two places."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = [Decimal(factor).scaleb(power) for power in powers for factor in (1, 2, 5)]
     inside = [f"{step:f}" for step in steps if low <= float(step) <= high]

@@ -288,7 +288,6 @@ def table_columns(survey: Survey) -> list[str]:
 
 
 def _columns(survey: Survey, table: Any) -> tuple[dict[str, Any], int]:
-    """Return the column of each question, from Arrow or as a list of cells, and how many rows."""
     if not is_pandas(table):
         arrow = pa.table(table)
         check_asked(survey, arrow.column_names)
@@ -321,7 +320,6 @@ def _plain(question: AskedQuestion, column: Any) -> Any:
 
 
 def _is_readable(question: AskedQuestion, kind: Any) -> bool:
-    """Whether a column of this type can hold answers: text, numbers, lists of them."""
     types = pa.types
     texts = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
     if any(is_it(kind) for is_it in texts):
@@ -450,7 +448,6 @@ def _encode_numbers(
 def _numbers(
     question: Number, column: Any, table_format: TableFormat
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the numbers of a column, any where one is missing, and which are missing."""
     is_numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_numeric and not table_format.missing:
         missing = column.is_null().to_numpy(zero_copy_only=False)
@@ -472,7 +469,6 @@ def _numbers(
 
 
 def _distinct(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
-    """Return the distinct values, None among them, and which of them each row holds."""
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return encoded.dictionary.to_pylist(), codes

@@ -35,10 +35,10 @@ from shoal.device.arrays.cell_texts import digits_of
 from shoal.device.arrays.column_kinds import RARE, By, ColumnProposal, propose_question
 from shoal.errors import InputError
 from shoal.protocol.survey import Survey
-from shoal.support.csv_rows import RowProblem, is_blank
+from shoal.support.csv_rows import RowProblem, TableBatch, is_blank
 from shoal.support.files import explain_wrong_file, kind_of
 from shoal.support.results import Displayed, Section, first_rows
-from shoal.support.table_files import TableBatch, file_errors, first_excel_rows, read_table
+from shoal.support.table_files import file_errors, first_excel_rows, read_table
 from shoal.support.table_format import DELIMITERS, MAX_MARKERS, TableFormat
 
 WARNING = (
@@ -167,8 +167,6 @@ def infer_survey(
 
 @dataclass(frozen=True)
 class _Rows:
-    """The cells of a table as texts, column by column, and how they were read."""
-
     cells: dict[str, list[str]]
     rows: int
     table_format: TableFormat
@@ -215,7 +213,6 @@ class _Rows:
 
 
 def _read_file(path: Path, count: int) -> _Rows:
-    """Read a file in the format that it seems to have."""
     with file_errors(path):
         suffix = path.suffix.lower()
         if kind_of(path) in ("reports", "originals"):

@@ -210,7 +210,6 @@ def _part_checks(survey: Survey) -> Iterator[Callable[[Words], bool]]:
 
 
 def _refuse(rows: Rows, survey: Survey, before: int) -> None:
-    """Say which original it is, and how many bits of which question it sets."""
     vectors = np.unpackbits(rows, axis=1, count=survey.bits, bitorder="little")
     for question, place, part in survey.parts:
         fewest, most = part.min_set_bits, part.max_set_bits

@@ -38,6 +38,13 @@ if TYPE_CHECKING:  # these take longer to load than the rest of the device toget
 MAX_REDIRECTS = 3
 
 
+class Request(NamedTuple):
+    method: str
+    path: str
+    body: bytes | None
+    deadline: float
+
+
 class HttpTransport:
     """Talks to a collector at a base URL.
 
@@ -130,10 +137,9 @@ class HttpTransport:
         return self._fetch(what, f"{self._path}/v1/plans/{check_plan_id(plan_id)}/{name}")
 
     def _fetch(self, what: str, path: str) -> bytes:
-        """Return a document, whose signature is checked if a key is pinned."""
         deadline = time.monotonic() + self._timeout
         for _ in range(MAX_REDIRECTS + 1):
-            with self._request("GET", path, None, deadline) as response:
+            with self._response(Request("GET", path, None, deadline)) as response:
                 if response.status in (301, 302, 303, 307, 308):
                     path = redirected_path(self._origin, path, response.getheader("Location"))
                     continue
@@ -172,13 +178,10 @@ class HttpTransport:
             flush.close()
 
     @contextmanager
-    def _request(
-        self, method: str, path: str, body: bytes | None, deadline: float
-    ) -> Iterator[http.client.HTTPResponse]:
-        """Yield the response to one request on a connection of its own."""
-        connection = self._open(deadline)
+    def _response(self, request: Request) -> Iterator[http.client.HTTPResponse]:
+        connection = self._open(request.deadline)
         try:
-            with self._exchange(connection, method, path, body, deadline) as response:
+            with self._exchange(connection, request) as response:
                 yield response
         finally:
             connection.close()
@@ -192,18 +195,12 @@ class HttpTransport:
 
     @contextmanager
     def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-        deadline: float,
+        self, connection: http.client.HTTPConnection, request: Request
     ) -> Iterator[http.client.HTTPResponse]:
-        """Yield the response to a request on an open connection."""
-        headers = self._headers(body)
-        body = None if body is None else body.removeprefix(SHARED_MAGIC)
-        with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
-            connection.request(method, path, body, headers)
+        headers = self._headers(request.body)
+        body = None if request.body is None else request.body.removeprefix(SHARED_MAGIC)
+        with network_errors(self._origin.host), cut_off_at(request.deadline, connection.sock):
+            connection.request(request.method, request.path, body, headers)
             with connection.getresponse() as response:
                 yield response
 
@@ -258,7 +255,8 @@ class _Flush:
         path = transport._path + form.path(self._plan_id)
         if self._connection is None:
             self._connection = transport._open(deadline)
-        with transport._exchange(self._connection, "POST", path, content, deadline) as response:
+        request = Request("POST", path, content, deadline)
+        with transport._exchange(self._connection, request) as response:
             wait = transport._retry_after(response.getheader("Retry-After"))
             status = form.status(response)
             # A body is not read, and the connection is closed with it.

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shoal.device.outbox.http import HttpTransport, _checked_address
+from shoal.device.outbox.http import HttpTransport, Request, _checked_address
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.protocol.oblivious import (
     KEYS_TYPE,
@@ -84,19 +84,11 @@ class ObliviousTransport(HttpTransport):
         return self._direct._fetch(what, path)
 
     @contextmanager
-    def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-        deadline: float,
-    ) -> Iterator[Any]:
+    def _exchange(self, connection: http.client.HTTPConnection, request: Request) -> Iterator[Any]:
         """Yield the collector's response to a request that the relay forwards."""
-        encrypted, exchange = self._encrypted(method, path, body or b"")
-        with super()._exchange(
-            connection, "POST", self._relay_path, encrypted, deadline
-        ) as response:
+        encrypted, exchange = self._encrypted(request.method, request.path, request.body or b"")
+        outer = Request("POST", self._relay_path, encrypted, request.deadline)
+        with super()._exchange(connection, outer) as response:
             content = response.read(MAX_RESPONSE_BYTES + 1)
             if len(content) > MAX_RESPONSE_BYTES or response.length:
                 raise TransportError("the relay's response is too long, or only a part of one.")
@@ -140,7 +132,8 @@ class ObliviousTransport(HttpTransport):
         deadline = time.monotonic() + self._timeout
         connection = self._open(deadline)
         try:
-            with super()._exchange(connection, "GET", self._relay_path, None, deadline) as response:
+            request = Request("GET", self._relay_path, None, deadline)
+            with super()._exchange(connection, request) as response:
                 content = response.read(MAX_LIST + 1)
                 if response.status == 200 and _media_type(response) == KEYS_TYPE:
                     return content

@@ -20,7 +20,7 @@ from shoal.device.encode import encode
 from shoal.device.outbox.plan_policy import PlanPolicy
 from shoal.device.outbox.queue import ReportQueue, Ticket, key_digest
 from shoal.device.outbox.retry import Attempts, uniform
-from shoal.device.randomize import flip, pack_reports
+from shoal.device.randomize import fit_to_weight, flip, pack_reports
 from shoal.errors import AnswerError, PrivacyRefusal, ShoalError
 from shoal.protocol.plan import MIN_WINDOW, Plan, check_plan_id, read_plan
 from shoal.protocol.wire import current_window
@@ -220,11 +220,8 @@ class Outbox:
         """Return the batch that is sent of an answer; `digest` stands for the answer's key."""
         rounding = self._memory.rounding if self._memory is not None and plan.memory else None
         synthetic = self._randomize(plan, encode(plan, answers, rounding=rounding), digest)
-        if plan.parties is not None:
-            from shoal.device.encryption import fit_to_weight  # most plans have one collector
-
-            synthetic = fit_to_weight(synthetic, plan)
-        return pack_reports(plan, synthetic, window=window).to_bytes()
+        fitted = fit_to_weight(synthetic, plan.max_weight)
+        return pack_reports(plan, fitted, window=window).to_bytes()
 
     def _randomize(self, plan: Plan, original: OriginalVector, digest: str) -> SyntheticVector:
         """Charge, then randomize; after a crash in between, the charge stands and is not repeated.

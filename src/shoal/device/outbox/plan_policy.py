@@ -8,6 +8,7 @@ of their own, and a crowd of one.
 from __future__ import annotations
 
 import decimal
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import shoal
@@ -21,34 +22,31 @@ if TYPE_CHECKING:
     from shoal.device.outbox.retry import Transport
 
 
+@dataclass
 class PlanPolicy:
     """The device's own limits on plans, and the promises that were confirmed already."""
 
-    def __init__(
-        self,
-        queue: ReportQueue,
-        transport: Transport,
-        *,
-        has_memory: bool,
-        limit: object,
-        recompute: bool | None,
-        min_window: int,
-        one_operator: bool,
-    ) -> None:
-        self._queue, self._transport, self._has_memory = queue, transport, has_memory
-        self._limit, self._min_window, self._one_operator = limit, min_window, one_operator
+    queue: ReportQueue
+    transport: Transport
+    has_memory: bool
+    limit: object
+    recompute: bool | None
+    min_window: int
+    one_operator: bool
+    confirmed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
         from importlib.util import find_spec
 
         computes = find_spec("scipy") is not None
-        if recompute and not computes:
+        if self.recompute and not computes:
             raise InputError("computing a promise needs scipy: pip install 'shoal[analysis]'.")
-        self._recompute = computes if recompute is None else recompute
-        self._confirmed: set[str] = set()
+        self.recompute = computes if self.recompute is None else self.recompute
 
     def check(self, plan: Plan, reports: int = 1) -> Plan:
         """Return the plan if this device may make `reports` reports of it in all, or refuse."""
-        check_plan(plan, limit=self._limit, reports=reports, min_window=self._min_window)
-        if plan.memory is not None and not self._has_memory:
+        check_plan(plan, limit=self.limit, reports=reports, min_window=self.min_window)
+        if plan.memory is not None and not self.has_memory:
             raise PrivacyRefusal(
                 "the plan needs permanent flips, and this outbox has no memory; give it one:"
                 " --memory FILE, or memory=."
@@ -56,10 +54,10 @@ class PlanPolicy:
         if plan.parties is not None:
             from shoal.device.encryption import check_parties  # most plans have one collector
 
-            check_parties(plan.parties, self._transport, one_operator=self._one_operator)
-        if plan.id not in self._confirmed:
+            check_parties(plan.parties, self.transport, one_operator=self.one_operator)
+        if plan.id not in self.confirmed:
             self._confirm(plan)
-            self._confirmed.add(plan.id)
+            self.confirmed.add(plan.id)
         return plan
 
     def _confirm(self, plan: Plan) -> None:
@@ -67,26 +65,26 @@ class PlanPolicy:
 
         A local promise is checked when a plan is read, and the device's own limit needs no crowd.
         """
-        if plan.promise.kind == "local" or (self._limit is not None and not self._recompute):
+        if plan.promise.kind == "local" or (self.limit is not None and not self.recompute):
             return
-        fetch = getattr(self._transport, "fetch_certificate", None)
-        key = None if fetch is None else getattr(self._transport, "pinned_key", None)
-        if key is None and not self._recompute:
+        fetch = getattr(self.transport, "fetch_certificate", None)
+        key = None if fetch is None else getattr(self.transport, "pinned_key", None)
+        if key is None and not self.recompute:
             raise PrivacyRefusal(
                 "this device cannot confirm the plan's promise; use --recompute (needs SciPy),"
                 " --limit or --key (in Python the arguments recompute, limit, public_key)."
             )
-        source = "computed" if self._recompute else f"certified by {key}"
+        source = "computed" if self.recompute else f"certified by {key}"
         note = f"{source}, shoal {shoal.__version__}"
-        if self._queue.promise_note(plan.id) == note:
+        if self.queue.promise_note(plan.id) == note:
             return
-        if self._recompute:
+        if self.recompute:
             check_promise(plan)
         else:
             assert fetch is not None
             check_certificate(plan, fetch(plan.id))
-        with self._queue.changing():
-            self._queue.keep_promise_note(plan.id, note)
+        with self.queue.changing():
+            self.queue.keep_promise_note(plan.id, note)
 
 
 def check_plan(

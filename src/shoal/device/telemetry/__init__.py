@@ -4,9 +4,9 @@ A tool adds three lines: `Telemetry`, `record`, `flush`. Recorded events stay in
 person until the window is over. Then a detached process makes one report of them, flips its bits,
 sends it, and logs every byte that was sent.
 
-`telemetry`, `state` and `environment` run inside the tool. They import only modules that Python has
-already loaded, but for `json`. `worker` and `log` run in the detached process. `consent`, `words`,
-`describe` and `commands` are for the person, `simulate` for the tool's tests.
+`telemetry` and `state` run inside the tool. They import only modules that Python has already
+loaded, but for `json`. `worker` and `log` run in the detached process. `consent`, `describe` and
+`commands` are for the person, `simulate` for the tool's tests.
 """
 
 from shoal.device.telemetry.telemetry import Telemetry

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 from shoal.device.ledger import Account, Ledger
 from shoal.device.outbox.queue import ReportQueue, Ticket
 from shoal.device.telemetry import state
-from shoal.device.telemetry.describe import Terms, report_in_words, terms_in_words
+from shoal.device.telemetry.describe import Terms, fitted, report_in_words, terms_in_words
 from shoal.device.telemetry.log import Log, LoggedRequest
-from shoal.device.telemetry.words import fitted
 from shoal.device.telemetry.worker import WORKING
 from shoal.errors import InputError, ShoalError
 from shoal.protocol.flip_probability import local_epsilon

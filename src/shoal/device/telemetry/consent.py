@@ -14,9 +14,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from shoal.device.telemetry import state
-from shoal.device.telemetry.describe import Terms, often, probability, terms_in_words
-from shoal.device.telemetry.environment import switch_name
-from shoal.device.telemetry.words import Words, read_translations, terminal_width, words_for
+from shoal.device.telemetry.describe import (
+    Terms,
+    Words,
+    often,
+    probability,
+    read_translations,
+    terminal_width,
+    terms_in_words,
+    words_for,
+)
+from shoal.device.telemetry.state import switch_name
 from shoal.support.results import wrapped
 
 if TYPE_CHECKING:
@@ -63,7 +71,6 @@ class Consent:
         return "\n".join([*terms_in_words(self._terms, self._words), last])
 
     def _why(self) -> str | None:
-        """Return the maintainer's sentence, in the person's language if there are several."""
         why = self._telemetry.why
         if isinstance(why, Mapping):
             return why.get(self.language) or why.get("en") or next(iter(why.values()), None)
@@ -110,7 +117,7 @@ class Consent:
 def is_yes(answer: str, words: Words) -> bool:
     r"""Whether an answer is one of the yes words of a language.
 
-    >>> from shoal.device.telemetry.words import catalogue
+    >>> from shoal.device.telemetry.describe import catalogue
     >>> is_yes(" JA\n", catalogue()["de"]), is_yes("y", catalogue()["de"]), is_yes("", words={})
     (True, False, False)
     """

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.device.outbox.http import HttpTransport
+from shoal.device.outbox.http import HttpTransport, Request
 from shoal.errors import TransportError
 from shoal.support.disk import Disk
 from shoal.support.files import strict_json
@@ -89,7 +89,6 @@ class Log:
             file.write(json.dumps(fields).encode() + b"\n")
 
     def _shorten(self) -> None:
-        """Drop the older half of a log that grew too large."""
         if not self._path.exists() or self._path.stat().st_size <= MAX_BYTES:
             return
         lines = self._lines()
@@ -122,16 +121,11 @@ class LoggedTransport(HttpTransport):
 
     @contextmanager
     def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-        deadline: float,
+        self, connection: http.client.HTTPConnection, request: Request
     ) -> Iterator[http.client.HTTPResponse]:
         self._check_permitted()
         self._log.begin(self.address)
-        with super()._exchange(connection, method, path, body, deadline) as response:
+        with super()._exchange(connection, request) as response:
             self._log.answered(response.status)
             yield response
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from shoal.device.telemetry import environment, state
+from shoal.device.telemetry import state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Telemetry:
 
     def _refuse_contradictions(self) -> None:
         """Raise if nothing would ever be sent; a yes is kept for terms that were checked."""
-        if self._worker is None and environment.is_frozen():
+        if self._worker is None and state.is_frozen():
             from shoal.errors import InputError
 
             raise InputError(
@@ -228,8 +228,8 @@ class Telemetry:
         Call it when the tool's own work is done.
         """
         try:
-            environment.reap(self._child)
-            if self._held and self.ask and environment.can_be_asked():
+            state.reap(self._child)
+            if self._held and self.ask and state.can_be_asked():
                 self.ask = False
                 if self.choice() in ("not asked", "changed"):
                     from shoal.device.telemetry.consent import Consent
@@ -242,7 +242,7 @@ class Telemetry:
 
     def why_off(self) -> str | None:
         """Return the reason why telemetry is off in this run regardless of consent, or None."""
-        return environment.why_off(self.tool, self.environ) or state.why_not_here(self.folder)
+        return state.why_off(self.tool, self.environ) or state.why_not_here(self.folder)
 
     def choice(self) -> state.Choice:
         """Return the choice in effect in this run: `yes`, `no`, `not asked`, or `changed`."""
@@ -262,8 +262,7 @@ class Telemetry:
         For the tests of the tool: nothing is written, and no prompt is shown. A proven promise is
         computed where SciPy is installed.
         """
-        from shoal.device.telemetry.describe import Terms
-        from shoal.device.telemetry.words import read_translations
+        from shoal.device.telemetry.describe import Terms, read_translations
         from shoal.device.telemetry.worker import check_answers
 
         read_translations(self.translations)
@@ -357,14 +356,14 @@ class Telemetry:
         due, _, written = (state.read_file(folder, state.DUE) or b"0 0").partition(b" ")
         if int(written) <= now < int(due):  # a clock that was set back proves nothing
             return
-        command = self._worker or environment.worker_command()
+        command = self._worker or state.worker_command()
         if command is None:
             self._error = "this Python does not say where it is, so that no worker can be started."
             return
         # Before the start, so that a worker that fails at once is not started by every run.
         self._store_due(int(now) + _PAUSE)
         words = [*command, self.tool, self.folder, os.path.basename(folder)]
-        self._child = environment.spawn(words, self.environ)
+        self._child = state.spawn(words, self.environ)
 
     def _store_due(self, due: int) -> None:
         state.store_file(self._within(), state.DUE, b"%d %d" % (due, self.clock()))

@@ -27,7 +27,7 @@ from shoal.device.memory import DeviceMemory, read_key
 from shoal.device.outbox.outbox import Outbox
 from shoal.device.outbox.plan_policy import check_plan
 from shoal.device.randomize import flip, pack_reports
-from shoal.device.telemetry import environment, state
+from shoal.device.telemetry import state
 from shoal.device.telemetry.describe import Terms, report_in_words
 from shoal.device.telemetry.log import Log, LoggedTransport
 from shoal.device.telemetry.past import Past
@@ -79,7 +79,7 @@ class TelemetryWorker:
 
     def permitted(self) -> bool:
         """Whether the person's yes stands, and nothing in the environment forbids telemetry."""
-        off = environment.why_off(self._tool, self._environ)
+        off = state.why_off(self._tool, self._environ)
         return off is None and state.read_choice(str(self._home), self._agreement) == "yes"
 
     def work(self) -> None:
@@ -124,7 +124,6 @@ class TelemetryWorker:
         )
 
     def _report(self, terms: Terms, outbox: Outbox) -> None:
-        """Make this window's report of the events of the last window before it."""
         if terms.plan.survey.about_past:
             self._report_past(terms, outbox)
             return
@@ -187,7 +186,6 @@ class TelemetryWorker:
         return sorted(state.event_windows(str(self._folder)))
 
     def _is_quiet(self, terms: Terms) -> bool:
-        """Whether everything was deleted in this very window."""
         until = int(state.read_file(str(self._home), state.QUIET) or b"0")
         return 0 < until - self._clock() <= terms.window
 
@@ -216,7 +214,6 @@ class TelemetryWorker:
         return mine
 
     def _store_due(self, terms: Terms, outbox: Outbox) -> None:
-        """Store when to run again: when a report is due, or when the window is over."""
         now = self._clock()
         waiting = [one.due for one in outbox.tickets() if one.due is not None]
         due = min([(now // terms.window + 1) * terms.window, *waiting])

@@ -1,7 +1,8 @@
 """Every number the papers print, computed again: `shoal paper`.
 
-The modules `sdp` with `sdp_ratio` (SDP 1.3 to 3.3 and 6), `kr`, `lec` and `bitvec` recompute one
-document each; `figures` draws the figures. The printed text is data, and verdicts are computed.
+The modules `sdp` with `sdp_ratio` (SDP 1.3 to 3.3 and 6), `kr` and `lec`, which has BITVEC too,
+recompute the documents; `figures` draws the figures. The printed text is data, and verdicts are
+computed.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ Findings = Iterator[PaperFinding]
 
 def findings() -> Findings:
     """Yield the findings one by one, as they are computed."""
-    from shoal.lab.papers import bitvec, kr, lec, sdp
+    from shoal.lab.papers import kr, lec, sdp
 
-    for document in (sdp, kr, lec, bitvec):
+    for document in (sdp, kr, lec):
         yield from document.findings()
 
 

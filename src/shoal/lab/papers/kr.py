@@ -75,7 +75,6 @@ def _events(people: int, q: Fraction) -> Iterator[Case]:
 
 
 def _collections(bits: int, q: Fraction, people: int = 3) -> Iterator[Case]:
-    """Compare the sum over collections with the pmf built record by record."""
     vectors = list(product((0, 1), repeat=bits))
     for x in combinations_with_replacement(vectors, people):
         total: dict[Vector, Fraction] = {}
@@ -137,7 +136,6 @@ class _Counts:
         return next(s for s in range(n + 1) if self.cdf(n, m, s) >= level)
 
     def ratios(self) -> Iterator[Case]:
-        """Compare quotients of two distributions with pi by the recursion."""
         for n, m in self.cells:
             for above in (m - 1, m + 1):
                 if 0 <= above <= n:

@@ -116,7 +116,6 @@ def _powers(bits: int, q: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def _moments_of(pairs: list[tuple[Fraction, Fraction]]) -> tuple[Fraction, Fraction]:
-    """Return mean and variance of values, each with its chance."""
     mean = sum((chance * value for chance, value in pairs), Fraction(0))
     return mean, sum((chance * (value - mean) ** 2 for chance, value in pairs), Fraction(0))
 
@@ -176,7 +175,6 @@ def q_from_phi(value: float) -> float:
 
 
 def _algebra() -> Findings:
-    """Check the steps from (3.12) to (3.16)."""
     grid = [Fraction(i, 40) for i in range(1, 20)]
 
     def numerator(q: Fraction) -> Fraction:

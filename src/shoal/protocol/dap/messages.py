@@ -15,10 +15,10 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_type_hints
 
 from shoal.errors import ReportError
 
@@ -81,101 +81,74 @@ class Reader:
         return self.take(len(self._content) - self._at)
 
 
-V = TypeVar("V")
+class Encoding(NamedTuple):
+    """How the values of a field become bytes, and back."""
+
+    write: Callable[[Any], bytes]
+    read: Callable[[Reader], Any]
 
 
-class Encoding(Protocol[V]):
-    """How the values of a field become bytes."""
-
-    def write(self, value: V) -> bytes: ...
-
-    def read(self, reader: Reader) -> V: ...
+def whole_number(size: int) -> Encoding:
+    """Encode a whole number in `size` bytes."""
+    return Encoding(lambda value: value.to_bytes(size), lambda reader: reader.number(size))
 
 
-@dataclass(frozen=True)
-class WholeNumber:
-    """A whole number of `size` bytes."""
+def one_of(members: type[IntEnum]) -> Encoding:
+    """Encode one of the members of an enumeration in one byte."""
 
-    size: int
-
-    def write(self, value: int) -> bytes:
-        return value.to_bytes(self.size)
-
-    def read(self, reader: Reader) -> int:
-        return reader.number(self.size)
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """One of the members of an enumeration, in one byte."""
-
-    members: type[IntEnum]
-
-    def write(self, value: IntEnum) -> bytes:
-        return value.to_bytes(1)
-
-    def read(self, reader: Reader) -> IntEnum:
+    def read(reader: Reader) -> IntEnum:
         code = reader.number(1)
         try:
-            return self.members(code)
+            return members(code)
         except ValueError:
-            raise ReportError(f"{code} is no {self.members.__name__} of DAP.") from None
+            raise ReportError(f"{code} is no {members.__name__} of DAP.") from None
+
+    return Encoding(lambda value: value.to_bytes(1), read)
 
 
-@dataclass(frozen=True)
-class Fixed:
-    """Exactly `size` bytes."""
+def fixed(size: int) -> Encoding:
+    """Encode exactly `size` bytes."""
 
-    size: int
-
-    def write(self, value: bytes) -> bytes:
-        if len(value) != self.size:
-            raise ValueError(f"the field has {self.size} bytes, got {len(value)}.")
+    def write(value: bytes) -> bytes:
+        if len(value) != size:
+            raise ValueError(f"the field has {size} bytes, got {len(value)}.")
         return value
 
-    def read(self, reader: Reader) -> bytes:
-        return reader.take(self.size)
+    return Encoding(write, lambda reader: reader.take(size))
 
 
-@dataclass(frozen=True)
-class Opaque:
-    """At least `least` bytes, preceded by their number in `size` bytes."""
+def opaque(size: int, least: int = 0) -> Encoding:
+    """Encode at least `least` bytes, preceded by their number in `size` bytes."""
 
-    size: int
-    least: int = 0
-
-    def write(self, value: bytes) -> bytes:
-        if len(value) < self.least:
+    def write(value: bytes) -> bytes:
+        if len(value) < least:
             raise ValueError("the field must not be empty.")
-        return len(value).to_bytes(self.size) + value
+        return len(value).to_bytes(size) + value
 
-    def read(self, reader: Reader) -> bytes:
-        value = reader.take(reader.number(self.size))
-        if len(value) < self.least:
+    def read(reader: Reader) -> bytes:
+        value = reader.take(reader.number(size))
+        if len(value) < least:
             raise ReportError("a field of the DAP message is empty.")
         return value
 
+    return Encoding(write, read)
 
-M = TypeVar("M", bound="Message")
 
+def items(kind: type[Message], size: int = 0) -> Encoding:
+    """Encode messages of a kind, preceded by their length in `size` bytes, or to the end if 0."""
 
-@dataclass(frozen=True)
-class Items(Generic[M]):
-    """Messages of one kind, preceded by their length in `size` bytes, or up to the end if 0."""
-
-    kind: type[M]
-    size: int = 0
-
-    def write(self, value: tuple[M, ...]) -> bytes:
+    def write(value: tuple[Message, ...]) -> bytes:
         content = b"".join(one.to_bytes() for one in value)
-        return content if self.size == 0 else len(content).to_bytes(self.size) + content
+        return content if size == 0 else len(content).to_bytes(size) + content
 
-    def read(self, reader: Reader) -> tuple[M, ...]:
-        inner = Reader(reader.rest() if self.size == 0 else reader.take(reader.number(self.size)))
+    def read(reader: Reader) -> tuple[Message, ...]:
+        inner = Reader(reader.rest() if size == 0 else reader.take(reader.number(size)))
         found = []
         while not inner.is_at_end:
-            found.append(self.kind.read(inner))
+            found.append(kind.read(inner))
         return tuple(found)
+
+    return Encoding(write, read)
 
 
 class Message:
@@ -184,7 +157,7 @@ class Message:
     media_type: ClassVar[str] = ""
     """The parameter `message` of its media type, if it is sent by itself."""
 
-    _fields: ClassVar[list[tuple[str, Encoding[Any]]]]
+    _fields: ClassVar[list[tuple[str, Encoding]]]
 
     def __init_subclass__(cls) -> None:
         hints = get_type_hints(cls, include_extras=True)
@@ -210,36 +183,26 @@ class Message:
         return f"{MEDIA_TYPE};message={cls.media_type}"
 
 
-def _encoding(hint: Any) -> Encoding[Any]:
+def _encoding(hint: Any) -> Encoding:
     """Return how a field is encoded: its annotation says it, or it is itself a message."""
-    noted: Encoding[Any] = getattr(hint, "__metadata__", (_Nested(hint),))[0]
+    itself = Encoding(lambda value: value.to_bytes(), lambda reader: hint.read(reader))
+    noted: Encoding = getattr(hint, "__metadata__", (itself,))[0]
     return noted
 
 
-@dataclass(frozen=True)
-class _Nested(Generic[M]):
-    kind: type[M]
-
-    def write(self, value: M) -> bytes:
-        return value.to_bytes()
-
-    def read(self, reader: Reader) -> M:
-        return self.kind.read(reader)
-
-
-Byte = Annotated[int, WholeNumber(1)]
-Short = Annotated[int, WholeNumber(2)]
-Word = Annotated[int, WholeNumber(4)]
-Long = Annotated[int, WholeNumber(8)]
-ReportId = Annotated[bytes, Fixed(ID_BYTES)]
-TaskId = Annotated[bytes, Fixed(TASK_ID_BYTES)]
-BatchId = Annotated[bytes, Fixed(BATCH_ID_BYTES)]
-Bytes = Annotated[bytes, Opaque(4)]
-SomeBytes = Annotated[bytes, Opaque(4, least=1)]
-ShortBytes = Annotated[bytes, Opaque(2)]
-SomeShortBytes = Annotated[bytes, Opaque(2, least=1)]
-Mode = Annotated[BatchMode, OneOf(BatchMode)]
-Fault = Annotated[ReportFault, OneOf(ReportFault)]
+Byte = Annotated[int, whole_number(1)]
+Short = Annotated[int, whole_number(2)]
+Word = Annotated[int, whole_number(4)]
+Long = Annotated[int, whole_number(8)]
+ReportId = Annotated[bytes, fixed(ID_BYTES)]
+TaskId = Annotated[bytes, fixed(TASK_ID_BYTES)]
+BatchId = Annotated[bytes, fixed(BATCH_ID_BYTES)]
+Bytes = Annotated[bytes, opaque(4)]
+SomeBytes = Annotated[bytes, opaque(4, least=1)]
+ShortBytes = Annotated[bytes, opaque(2)]
+SomeShortBytes = Annotated[bytes, opaque(2, least=1)]
+Mode = Annotated[BatchMode, one_of(BatchMode)]
+Fault = Annotated[ReportFault, one_of(ReportFault)]
 
 
 @dataclass(frozen=True)
@@ -258,7 +221,7 @@ class Extension(Message):
     extension_data: ShortBytes
 
 
-Extensions = Annotated[tuple[Extension, ...], Items(Extension, 2)]
+Extensions = Annotated[tuple[Extension, ...], items(Extension, 2)]
 
 
 def are_in_order(extensions: Iterable[Extension]) -> bool:
@@ -286,7 +249,7 @@ class HpkeConfig(Message):
 @dataclass(frozen=True)
 class HpkeConfigList(Message):
     media_type = "hpke-config-list"
-    configs: Annotated[tuple[HpkeConfig, ...], Items(HpkeConfig, 2)]
+    configs: Annotated[tuple[HpkeConfig, ...], items(HpkeConfig, 2)]
 
 
 # Tasks
@@ -303,7 +266,7 @@ class MultihotCountVecConfig(Message):
 
 @dataclass(frozen=True)
 class TaskConfiguration(Message):
-    task_info: Annotated[bytes, Opaque(1, least=1)]
+    task_info: Annotated[bytes, opaque(1, least=1)]
     leader_aggregator_endpoint: SomeShortBytes
     helper_aggregator_endpoint: SomeShortBytes
     time_precision: Long
@@ -336,7 +299,7 @@ class Report(Message):
 @dataclass(frozen=True)
 class UploadRequest(Message):
     media_type = "upload-req"
-    reports: Annotated[tuple[Report, ...], Items(Report)]
+    reports: Annotated[tuple[Report, ...], items(Report)]
 
 
 @dataclass(frozen=True)
@@ -348,7 +311,7 @@ class ReportUploadStatus(Message):
 @dataclass(frozen=True)
 class UploadErrors(Message):
     media_type = "upload-errors"
-    status: Annotated[tuple[ReportUploadStatus, ...], Items(ReportUploadStatus)]
+    status: Annotated[tuple[ReportUploadStatus, ...], items(ReportUploadStatus)]
 
 
 @dataclass(frozen=True)
@@ -390,7 +353,7 @@ class AggregationJobInitReq(Message):
     verification_key_id: Byte
     agg_param: Bytes
     extensions: Extensions
-    verify_inits: Annotated[tuple[VerifyInit, ...], Items(VerifyInit)]
+    verify_inits: Annotated[tuple[VerifyInit, ...], items(VerifyInit)]
 
 
 class VerifyRespType(IntEnum):
@@ -411,26 +374,26 @@ class VerifyResp(Message):
         if self.report_error is not None:
             kind, rest = VerifyRespType.REJECT, self.report_error.to_bytes(1)
         elif self.payload:
-            kind, rest = VerifyRespType.CONTINUE, Opaque(4).write(self.payload)
+            kind, rest = VerifyRespType.CONTINUE, opaque(4).write(self.payload)
         else:
             kind, rest = VerifyRespType.FINISH, b""
-        return Fixed(ID_BYTES).write(self.report_id) + kind.to_bytes(1) + rest
+        return fixed(ID_BYTES).write(self.report_id) + kind.to_bytes(1) + rest
 
     @classmethod
     def read(cls, reader: Reader) -> VerifyResp:
         report_id = reader.take(ID_BYTES)
-        kind = OneOf(VerifyRespType).read(reader)
+        kind = one_of(VerifyRespType).read(reader)
         if kind == VerifyRespType.CONTINUE:
-            return cls(report_id, Opaque(4, least=1).read(reader))
+            return cls(report_id, opaque(4, least=1).read(reader))
         if kind == VerifyRespType.FINISH:
             return cls(report_id)
-        return cls(report_id, report_error=ReportFault(OneOf(ReportFault).read(reader)))
+        return cls(report_id, report_error=ReportFault(one_of(ReportFault).read(reader)))
 
 
 @dataclass(frozen=True)
 class AggregationJobResp(Message):
     media_type = "aggregation-job-resp"
-    verify_resps: Annotated[tuple[VerifyResp, ...], Items(VerifyResp)]
+    verify_resps: Annotated[tuple[VerifyResp, ...], items(VerifyResp)]
 
 
 # Collection
@@ -471,7 +434,7 @@ class AggregateShareReq(Message):
     collection_job_req: CollectionJobReq
     batch_selector: BatchSelector
     report_count: Long
-    checksum: Annotated[bytes, Fixed(CHECKSUM_BYTES)]
+    checksum: Annotated[bytes, fixed(CHECKSUM_BYTES)]
 
 
 @dataclass(frozen=True)

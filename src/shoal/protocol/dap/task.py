@@ -22,23 +22,18 @@ from shoal.protocol.dap.messages import (
     HpkeConfig,
     HpkeConfigList,
     MultihotCountVecConfig,
-    Opaque,
     PlaintextInputShare,
     Query,
     Report,
     ReportMetadata,
     Role,
     TaskConfiguration,
+    opaque,
 )
 from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.signatures import check_public_key
-from shoal.protocol.vdaf import (
-    VERIFY_KEY_SIZE,
-    MultihotCountVec,
-    PingPong,
-    Prio3,
-    best_chunk_length,
-)
+from shoal.protocol.vdaf.circuits import MultihotCountVec, best_chunk_length
+from shoal.protocol.vdaf.prio3 import VERIFY_KEY_SIZE, PingPong, Prio3
 
 if TYPE_CHECKING:
     from pyhpke import CipherSuite
@@ -148,7 +143,7 @@ class Task:
     ) -> tuple[bytes, bytes]:
         """Return HPKE's info and authenticated data, an encoded `InputShareAad`."""
         info = VERSION + b" input share" + bytes([Role.CLIENT, role])
-        return info, self._about + metadata.to_bytes() + Opaque(4).write(public_share)
+        return info, self._about + metadata.to_bytes() + opaque(4).write(public_share)
 
     def seal_input_share(
         self,

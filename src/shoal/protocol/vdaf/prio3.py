@@ -7,6 +7,10 @@ its output share. Output shares are *aggregated*; the collector *unshards* the s
 
 Shares and messages are the bytes that are sent. Malformed ones and proofs that do not hold raise
 `VdafError` and nothing else. Prio3 has no aggregation parameter, so no method has that argument.
+
+`PingPong` is the verification by two aggregators in one request and one response (section 5.7.1):
+the leader sends its verifier share, and the helper answers with the verifier message. Services send
+these messages in the aggregation jobs of DAP.
 """
 
 from __future__ import annotations
@@ -14,12 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Generic, cast
+from typing import Any, Generic, cast
 
 from shoal.errors import InputError, VdafError
-from shoal.protocol.vdaf.circuits import Circuit, M, R
-from shoal.protocol.vdaf.flp import Flp
-from shoal.protocol.vdaf.xof import SEED_SIZE, derive_seed
+from shoal.protocol.vdaf.circuits import Circuit, Flp, M, R
+from shoal.protocol.vdaf.field import SEED_SIZE, derive_seed
 
 VERSION = 18
 """The version in each domain separation tag; draft 20 says 18."""
@@ -56,7 +59,7 @@ class Prio3(Generic[M, R]):
 
     Examples
     --------
-    >>> from shoal.protocol.vdaf import MultihotCountVec
+    >>> from shoal.protocol.vdaf.circuits import MultihotCountVec
     >>> prio3 = Prio3(MultihotCountVec(length=4, max_weight=2))
     >>> nonce, key, context = bytes(16), bytes(32), b"an example"
     >>> public, inputs = prio3.shard(context, [0, 1, 1, 0], nonce, bytes(prio3.rand_size))
@@ -201,14 +204,27 @@ class Prio3(Generic[M, R]):
             return bytes(self.out_share_size)
         return self._field.sum(b"".join(shares), len(shares))
 
+    def add_numbers(self, agg_share: bytes, numbers: Sequence[int]) -> bytes:
+        """Return an aggregate share with whole numbers added, which may be negative."""
+        return self.aggregate([agg_share, self._field.vector(numbers)])
+
     def unshard(self, agg_shares: Sequence[bytes], count: int) -> R:
-        """Return the result for `count` measurements from the aggregators' aggregate shares."""
+        """Return the result for `count` measurements from the aggregators' aggregate shares.
+
+        With noise in them a sum may be below 0, and is then above half of the field's modulus:
+        `signed` reads it.
+        """
         if len(agg_shares) != self.shares:
             raise VdafError(f"there are {self.shares} aggregate shares, got {len(agg_shares)}.")
         if count * self.circuit.largest >= self._field.modulus:
             raise VdafError(f"a sum over {count} measurements may not fit into the field.")
         sums = self._field.integers(self.aggregate(agg_shares))
         return cast("R", sums[0] if self.circuit.scalar else sums)
+
+    def signed(self, total: int) -> int:
+        """Return the whole number nearest to 0 that an element of the field stands for."""
+        modulus = self._field.modulus
+        return total - modulus if 2 * total > modulus else total
 
     def _expand_input_share(
         self, ctx: bytes, aggregator: int, share: bytes
@@ -254,13 +270,11 @@ class Prio3(Generic[M, R]):
     def _expand(
         self, ctx: bytes, usage: int, seed: bytes, binder: bytes, length: int
     ) -> list[bytes]:
-        """Return a vector of so many elements for each proof."""
         tag, binder = self._usage(usage, ctx), bytes([self.proofs]) + binder
         vector = self._field.expand(seed, tag, binder, length * self.proofs)
         return _parts(vector, length * self._field.size)
 
     def _usage(self, usage: int, ctx: bytes) -> bytes:
-        """Return the domain separation tag."""
         return self._tag + usage.to_bytes(2, "big") + ctx
 
 
@@ -272,3 +286,63 @@ def _expect(what: str, content: bytes, size: int) -> None:
     if not isinstance(content, bytes) or len(content) != size:
         length = f"{len(content)}" if isinstance(content, bytes) else type(content).__name__
         raise VdafError(f"{what} must have {size} bytes, got {length}.")
+
+
+_INITIALIZE, _FINISH = 0, 2
+_HEADER = 5
+"""A message is its type, the length of its only field in four bytes, and the field."""
+
+
+@dataclass(frozen=True, repr=False)
+class AggregatorInput:
+    """What one aggregator knows of one report; its share is secret."""
+
+    nonce: bytes
+    public_share: bytes
+    input_share: bytes
+
+
+class PingPong:
+    """Two aggregators verify the reports of one task.
+
+    `ctx` and `verify_key` are those of the task; both aggregators have the same key, and no client
+    knows it.
+    """
+
+    def __init__(self, prio3: Prio3[Any, Any], ctx: bytes, verify_key: bytes) -> None:
+        if prio3.shares != 2:
+            raise VdafError(f"ping-pong is for 2 aggregators, got {prio3.shares}.")
+        self._prio3, self._ctx, self._verify_key = prio3, ctx, verify_key
+
+    def leader_init(self, report: AggregatorInput) -> tuple[VerifyState, bytes]:
+        """Return the leader's state and its message to the helper."""
+        state, share = self._init(0, report)
+        return state, _encode(_INITIALIZE, share)
+
+    def helper_init(self, report: AggregatorInput, inbound: bytes) -> tuple[bytes, bytes]:
+        """Return the helper's output share and its message to the leader."""
+        leader_share = _decode(_INITIALIZE, inbound)
+        state, share = self._init(1, report)
+        message = self._prio3.verifier_shares_to_message(self._ctx, [leader_share, share])
+        out_share = self._prio3.verify_next(self._ctx, state, message)
+        return out_share, _encode(_FINISH, message)
+
+    def leader_finish(self, state: VerifyState, inbound: bytes) -> bytes:
+        """Return the leader's output share."""
+        return self._prio3.verify_next(self._ctx, state, _decode(_FINISH, inbound))
+
+    def _init(self, aggregator: int, report: AggregatorInput) -> tuple[VerifyState, bytes]:
+        sent = report.nonce, report.public_share, report.input_share
+        return self._prio3.verify_init(self._verify_key, self._ctx, aggregator, *sent)
+
+
+def _encode(kind: int, field: bytes) -> bytes:
+    return bytes([kind]) + len(field).to_bytes(4, "big") + field
+
+
+def _decode(kind: int, message: bytes) -> bytes:
+    """Return the field of a message of this type."""
+    field = message[_HEADER:]
+    if message[:_HEADER] != _encode(kind, field)[:_HEADER]:
+        raise VdafError("a message of the other aggregator is malformed.")
+    return field

@@ -23,14 +23,16 @@ from typing import TYPE_CHECKING
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.reports.plots.canvas import check_suffix, save
-from shoal.reports.plots.certificates import (
+from shoal.reports.plots.plans import (
     certificate_of,
     marked_epsilon,
+    plot_bounds,
+    plot_noise,
     plot_precision,
     plot_privacy,
     plot_ratio,
+    plot_views,
 )
-from shoal.reports.plots.crowds import plot_bounds, plot_noise, plot_views
 from shoal.support.rounding import round_up
 
 if TYPE_CHECKING:

@@ -8,14 +8,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.errors import InputError, missing_extra
-from shoal.support.files import write_whole
+from shoal.errors import missing_extra
+from shoal.support import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-SUFFIXES = (".png", ".svg", ".pdf")
 
 # Okabe and Ito's colours, told apart by people with any kind of colour vision.
 BLACK, BLUE, RED, GREEN, ORANGE, PINK, GREY = (
@@ -91,11 +89,9 @@ def name_axes(axes: Axes, x: str, y: str) -> None:
     axes.set_ylabel(y, fontsize=USUAL)
 
 
-def label_ends(axes: Axes, ends: Sequence[End], *, apart: float = 0.048) -> None:
-    """Write labels beside the right end of lines, moved apart where they would overlap.
-
-    `apart` is the height of a line of text, as a part of the axes' height.
-    """
+def label_ends(axes: Axes, ends: Sequence[End]) -> None:
+    """Write labels beside the right end of lines, moved apart where they would overlap."""
+    apart = 0.048  # the height of a line of text, as a part of the axes' height
     to_axes = axes.transData + axes.transAxes.inverted()
     left = axes.get_xlim()[0]
     wanted = sorted(
@@ -155,13 +151,7 @@ def counted(count: int, word: str) -> str:
 
 def check_suffix(path: Path | str) -> Path:
     """Return the path if its suffix is one that `save` can write."""
-    target = Path(path)
-    if target.suffix.lower() not in SUFFIXES:
-        raise InputError(
-            f"a picture's name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]},"
-            f" got {target.name!r}."
-        )
-    return target
+    return files.check_suffix(path, (".png", ".svg", ".pdf"), "picture")
 
 
 def save(figure: Figure, path: Path | str) -> None:
@@ -170,4 +160,6 @@ def save(figure: Figure, path: Path | str) -> None:
     kind = target.suffix.lower()[1:]
     # no dates, so that the same picture is the same file
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    write_whole(target, lambda scratch: figure.savefig(scratch, format=kind, metadata=metadata))
+    files.write_whole(
+        target, lambda scratch: figure.savefig(scratch, format=kind, metadata=metadata)
+    )

@@ -360,7 +360,6 @@ def _name(study: Study, point: StudyPoint) -> str:
 
 
 def _axis(study: Study) -> str:
-    return {
-        "q": canvas.Q_AXIS,
-        "epsilon": f"epsilon of a {study.plan.promise.kind} promise",
-    }.get(study.vary or "", "people who report")
+    return {"q": canvas.Q_AXIS, "epsilon": f"epsilon of a {study.plan.promise.kind} promise"}.get(
+        study.vary or "", "people who report"
+    )

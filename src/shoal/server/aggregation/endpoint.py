@@ -166,6 +166,11 @@ class DapEndpoint:
             return await self._service.upload_thread.run(kind.from_bytes, body), body
 
 
+def digest_of(request: DapRequest, content: bytes) -> bytes:
+    """Return the digest by which a request to a task is recognized when it comes again."""
+    return hashlib.sha256(bytes.fromhex(request.plan_id) + content).digest()
+
+
 def digest_in(request: DapRequest, unknown: Problem) -> bytes:
     """Return the digest that names a resource."""
     digest = bytes_of(request.name, hashlib.sha256().digest_size)

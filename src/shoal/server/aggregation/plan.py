@@ -3,6 +3,9 @@
 Every open window has an HPKE key of its own, for which devices encrypt their shares; it is
 destroyed with the window. The aggregate share of a batch is encrypted under a key of its own until
 the batch is collected or discarded. So what is stolen from both later reconstructs nothing.
+
+Noise of an aggregator is added when a batch becomes full, and the sum without it is overwritten.
+Whatever fails later finds the same sum: no batch ever gets a second draw.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.dap.task import SecretKey, Task
 from shoal.protocol.random_bits import SystemBits
+from shoal.server.aggregation.noise import draw_noise
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import StorageError
@@ -224,7 +228,10 @@ class AggregatorPlan(WindowedPlan):
         return encrypt(key, (content, self._about(batch.number)))[0]
 
     def commit(self, batch: BatchRecord, ids: Sequence[bytes], shares: Sequence[bytes]) -> None:
-        """Add the output shares of reports to an open batch, which has room for them."""
+        """Add the output shares of reports to an open batch, which has room for them.
+
+        With the last ones a batch gets the noise of its plan, and only the sum is kept.
+        """
         assert batch.state == "open"
         assert batch.reports + len(ids) <= self.plan.reports_needed
         batch.share = self.task.prio3.aggregate([batch.share, *shares])
@@ -233,7 +240,11 @@ class AggregatorPlan(WindowedPlan):
         for one in ids:
             checksum ^= int.from_bytes(hashlib.sha256(one).digest())
         batch.checksum = checksum.to_bytes(CHECKSUM_BYTES)
-        batch.state = "full" if batch.reports == self.plan.reports_needed else "open"
+        if batch.reports == self.plan.reports_needed:
+            batch.state = "full"
+            if (noise := self.plan.noise) is not None:
+                drawn = draw_noise(noise, self.plan.bits)
+                batch.share = self.task.prio3.add_numbers(batch.share, drawn)
         self._connection.execute(
             "UPDATE batches SET content = ?, state = ? WHERE number = ?",
             (self._encrypted(batch), batch.state, batch.number),

@@ -28,6 +28,8 @@ CREATE TABLE uploads (
     id INTEGER PRIMARY KEY, plan TEXT NOT NULL, window INTEGER NOT NULL, job INTEGER,
     report BLOB NOT NULL
 );
+CREATE INDEX uploads_waiting ON uploads (plan, window, job);
+CREATE INDEX uploads_of_a_job ON uploads (job);
 
 -- Aggregation jobs. At a leader: those that the helper has not answered, with the request as it is
 -- sent and sent again. At a helper: those of batches under way, by the digest of the request, with

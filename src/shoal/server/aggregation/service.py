@@ -13,6 +13,7 @@ from shoal.errors import PlanError, PrivacyRefusal
 from shoal.protocol.dap.messages import Role
 from shoal.protocol.dap.task import Task, collector_config
 from shoal.protocol.plan import Aggregators, Plan
+from shoal.server.aggregation.noise import check_sampler
 from shoal.server.aggregation.store import AggregatorStore, OpenTask
 from shoal.server.core import problems
 from shoal.server.core.administration import certificate, objection
@@ -66,6 +67,7 @@ class Aggregator(Party):
         self.tasks: dict[str, OpenTask] = {}
         """The tasks that take reports, by the plan's id."""
         self.plans: dict[str, PlanRecord] = {}
+        self._origins = read_origins(settings.origins)
 
     @cached_property
     def verify_seed(self) -> bytes:
@@ -108,6 +110,8 @@ class Aggregator(Party):
         if not isinstance(plan.parties, Aggregators):
             raise PlanError(f"plan {plan.id[:12]} has no leader and no helper.")
         Task(plan)
+        if plan.noise is not None:
+            check_sampler()
         problem = self.agreement.problem(plan)
         if problem is not None:
             return problem
@@ -120,7 +124,7 @@ class Aggregator(Party):
 
     def origins(self, plan_id: str | None) -> Collection[str]:
         """Return the origins of the web pages that may send reports."""
-        return read_origins(self.settings.origins)
+        return self._origins
 
     async def close_plan(self, plan_id: str, *, by: str) -> bool:
         """Take no more reports of a plan; return whether it took any before."""

@@ -77,9 +77,12 @@ class Collecting:
                 (Role.HELPER, response.helper_encrypted_agg_share),
             )
         ]
-        counts = np.array(self._task.prio3.unshard(shares, response.report_count), np.int64)
-        if counts.max(initial=0) > response.report_count:
-            raise ReportError("a count exceeds the number of reports.")
+        sums = map(self._task.prio3.signed, self._task.prio3.unshard(shares, response.report_count))
+        lowest, highest = plan.possible_counts(response.report_count)
+        found = list(sums)
+        if min(found) < lowest or max(found) > highest:
+            raise ReportError(f"a count is not between {lowest:,} and {highest:,}.")
+        counts = np.array(found, np.int64)
         cohorts = None
         if plan.cohorts is not None:  # such a plan has one
             cohorts = (CohortCounts(response.report_count, counts.copy()),)

@@ -1,17 +1,7 @@
 """From opened messages to a tally of the reports that can be read.
 
-A message counts if it was encrypted for the crowd, names a bit and a cohort of the plan, and has an
-identifier of its own.
-
-* Whole reports: each message is a report.
-* Fragments: a report is W messages that nothing links. With u unreadable messages, at least N - u
-  and at most N - u / W of the N reports arrived complete. The promise relies on the lower bound.
-  The tally states the upper bound, rounded down: as many reports as the readable messages make up,
-  which an estimate needs. A position that more messages name counts once for each report.
-
-A fake report with g unreadable messages moves a count by no more than one with valid messages only:
-it loses g votes for a bit, and the size of the crowd falls by g / W, which adds back q for each. So
-bounds on fake reports still hold.
+A message is a report. It counts if it was encrypted for the crowd, has the plan's bits and a cohort
+of the plan, and an identifier of its own.
 """
 
 from __future__ import annotations
@@ -25,8 +15,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from shoal.analysis.tally import CohortCounts, Tally, Tallying
-from shoal.protocol.encryption import DUMMY
+from shoal.analysis.tally import Tally, Tallying
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES, padding_mask, row_bytes
@@ -36,18 +25,14 @@ from shoal.protocol.wire import ID_BYTES, padding_mask, row_bytes
 class OpenedCrowd:
     """The tally of a crowd that was opened, and how many of its messages could not be read.
 
-    `unopened` were not encrypted for the crowd; `out_of_range` name no bit or no cohort of the
-    plan; `repeated` have the identifier of another message; `excess` can be read and name a bit
-    more often than there are reports. `complete` is a lower bound on the reports that
-    arrived complete.
+    `unopened` were not encrypted for the crowd; `out_of_range` set a bit beyond the plan's, or name
+    no cohort of the plan; `repeated` have the identifier of another message.
     """
 
     tally: Tally
-    complete: int
     unopened: int
     out_of_range: int
     repeated: int
-    excess: int = 0
 
     @property
     def unreadable(self) -> int:
@@ -55,40 +40,8 @@ class OpenedCrowd:
         return self.unopened + self.out_of_range + self.repeated
 
 
-def counting_for(plan: Plan) -> _FragmentCounting | _ReportCounting:
-    """Return a counter of a crowd's messages, of which no two have the same identifier."""
-    return _FragmentCounting(plan) if plan.view == "counts" else _ReportCounting(plan)
-
-
-class _FragmentCounting:
-    """Each message is a position of a set bit, or a dummy."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self.out_of_range = plan, 0
-        self._by_bit = np.zeros(plan.bits, np.int64)
-
-    def add(self, messages: Messages) -> None:
-        positions = np.ascontiguousarray(messages[:, ID_BYTES:]).view("<u4").reshape(-1)
-        inside = positions[positions < self._plan.bits]
-        self._by_bit += np.bincount(inside, minlength=self._plan.bits)
-        dummies = int((positions == DUMMY).sum())
-        self.out_of_range += len(positions) - len(inside) - dummies
-
-    def result(self, *, unopened: int, repeated: int) -> OpenedCrowd:
-        unreadable = unopened + repeated + self.out_of_range
-        needed, messages = self._plan.reports_needed, self._plan.messages
-        complete, reports = max(needed - unreadable, 0), needed - -(-unreadable // messages)
-        by_bit = np.minimum(self._by_bit, reports)
-        cohorts = None
-        if self._plan.cohorts is not None:  # a plan with fragments has one at most
-            cohorts = (CohortCounts(reports, by_bit.copy()),)
-        tally = Tally(self._plan.id, reports, by_bit, cohorts=cohorts)
-        excess = int((self._by_bit - by_bit).sum())
-        return OpenedCrowd(tally, complete, unopened, self.out_of_range, repeated, excess)
-
-
-class _ReportCounting:
-    """Each message is a whole report."""
+class ReportCounting:
+    """Counts a crowd's messages, of which no two have the same identifier."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self.out_of_range = plan, 0
@@ -111,8 +64,7 @@ class _ReportCounting:
         self.out_of_range += len(rows) - int(inside.sum())
 
     def result(self, *, unopened: int, repeated: int) -> OpenedCrowd:
-        tally = self._tallying.result()
-        return OpenedCrowd(tally, tally.reports, unopened, self.out_of_range, repeated)
+        return OpenedCrowd(self._tallying.result(), unopened, self.out_of_range, repeated)
 
 
 PARTITION_BYTES = 16 << 20

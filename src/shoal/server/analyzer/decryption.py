@@ -23,7 +23,7 @@ from typing import Any
 
 from shoal.errors import ShoalError
 from shoal.protocol.encryption import content_bytes, message_bytes
-from shoal.server.analyzer.counting import OpenedCrowd, Spilling, counting_for, first_of_each
+from shoal.server.analyzer.counting import OpenedCrowd, ReportCounting, Spilling, first_of_each
 from shoal.server.analyzer.store import CompleteCrowd
 from shoal.server.analyzer.worker import Keys
 from shoal.server.storage.database import StorageError, storage_errors
@@ -75,13 +75,13 @@ class Stop:
 def decrypt_crowd(crowd: CompleteCrowd, scratch: Path, processes: int, stop: Stop) -> OpenedCrowd:
     """Decrypt all messages of a crowd and tally them."""
     plan = crowd.plan
-    spilling = Spilling.new(plan.reports_needed * plan.messages, content_bytes(plan))
+    spilling = Spilling.new(plan.reports_needed, content_bytes(plan))
     keys = Keys(crowd.secret, crowd.info, message_bytes(plan), spilling)
     wanted = min(processes or os.cpu_count() or 1, len(crowd.chunks))
     with _folder_of_its_own(scratch) as folder:
         targets = [folder / str(chunk) for chunk in range(len(crowd.chunks))]
         answers = _decrypt_chunks(crowd, keys, targets, wanted, stop)
-        counting = counting_for(plan)
+        counting = ReportCounting(plan)
         unopened = sum(answer["unopened"] for answer in answers)
         repeated = sum(answer["repeated"] for answer in answers)
         for partition in range(spilling.partitions):

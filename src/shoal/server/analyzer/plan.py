@@ -62,10 +62,7 @@ class AnalyzerPlan(WindowedPlan):
 
     def __init__(self, *about: Any) -> None:
         super().__init__(*about)
-        self.messages = self.plan.reports_needed * self.plan.messages
-        """How many messages a crowd has."""
-        self.crowd_bytes = self.messages * message_bytes(self.plan)
-        """How many bytes they have, encrypted."""
+        self.message_bytes = message_bytes(self.plan)
 
     # Keys
 
@@ -156,16 +153,16 @@ class AnalyzerPlan(WindowedPlan):
             return problems.CROWD_GONE
         if self.state == "paused":
             return problems.PAUSED
-        fits = (chunk.key, chunk.messages) == (crowd.key.digest, self.messages)
+        fits = chunk.key == crowd.key.digest
         fits &= chunk.chunks <= MOST_CHUNKS and crowd.chunks in (None, chunk.chunks)
-        messages = crowd.messages + self._messages_in(chunk)
+        messages, needed = crowd.messages + self._messages_in(chunk), self.plan.reports_needed
         missing = chunk.chunks - crowd.arrived - 1
-        # Every chunk has a message, and all together have as many as the crowd.
-        fits &= messages == self.messages if missing == 0 else messages + missing <= self.messages
+        # Every chunk has a message, and all together have as many as the crowd has reports.
+        fits &= messages == needed if missing == 0 else messages + missing <= needed
         return None if fits else problems.OTHER_CHUNK
 
     def _messages_in(self, chunk: Chunk) -> int:
-        return len(chunk.content) // message_bytes(self.plan)
+        return len(chunk.content) // self.message_bytes
 
     def note_chunk(self, crowd: UnderWay, chunk: Chunk, digest: bytes) -> UnderWay:
         """Note that a chunk is on the disk, and return the crowd with it."""

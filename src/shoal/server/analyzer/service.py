@@ -158,14 +158,10 @@ class Analyzer(Party):
             LOG.info("crowd released", extra={"facts": {"plan": plan.id, "crowd": number}})
         else:
             self.discarded(plan, IncompleteCrowd(number, 100))
-        if crowd.unreadable or crowd.excess:
+        if crowd.unreadable:
             facts = {"plan": plan.id, "crowd": number, "unopened": crowd.unopened}
             facts |= {"out_of_range": crowd.out_of_range, "repeated": crowd.repeated}
-            LOG.warning(
-                "%d messages could not be read",
-                crowd.unreadable,
-                extra={"facts": facts | {"excess": crowd.excess}},
-            )
+            LOG.warning("%d messages could not be read", crowd.unreadable, extra={"facts": facts})
 
     async def _open_crowds(self) -> None:
         """Open complete crowds, one after another, until the analyzer stops."""

@@ -125,8 +125,8 @@ class AnalyzerStore(Store):
                 crowd = plan.find(place)
                 assert crowd is not None
         elif not came_before:
-            missing = plan.crowd_bytes * (plan.messages - crowd.messages) // plan.messages
-            self._files.check_space(missing, self._spare)
+            missing = plan.plan.reports_needed - crowd.messages
+            self._files.check_space(missing * plan.message_bytes, self._spare)
             self._files.write(plan.plan.id, crowd.number, chunk.number, content)
             known, arrived = plan, crowd
             crowd = self.database.run(
@@ -237,12 +237,12 @@ class AnalyzerStore(Store):
     def release_crowd(self, crowd: CompleteCrowd, opened: OpenedCrowd) -> bool:
         """Write the release of a crowd and destroy its key and its messages.
 
-        There is no release if fewer reports may have arrived complete than the honest reports that
-        the plan's promise needs. Returns False if the crowd was destroyed meanwhile.
+        There is no release if fewer reports could be read than the honest reports that the plan's
+        promise needs. Returns False if the crowd was destroyed meanwhile.
         """
         plan_id, number, reports = crowd.plan.id, crowd.number, opened.tally.reports
         release = None
-        if opened.complete >= max(crowd.plan.crowd_size or 0, 1):
+        if reports >= max(crowd.plan.crowd_size or 0, 1):
             release = release_bytes(crowd.plan, opened.tally, number, crowd.window)
 
         def work() -> bool:

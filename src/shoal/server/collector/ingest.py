@@ -1,20 +1,49 @@
-"""`POST /v1/plans/{id}/reports`: reports of devices, and large batches of relays with a token."""
+"""`POST /v1/plans/{id}/reports`: reports of devices, and large batches of relays with a token.
+
+An oblivious request (Oblivious HTTP, RFC 9458) holds an encrypted request for this endpoint and
+comes through somebody else's relay, which hides the sender. All responses are equally long. The
+relay hides addresses and nothing else, and only if all devices use the same key. It forwards each
+report at once, so only the local epsilon holds against this collector. For plans whose promise is
+about counts a report is often the answer itself. They are refused here, unless the operator is
+trusted as a collector is (`oblivious = trusted`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import MutableMapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.report_files import Batch, parse_batch
+from shoal.errors import ReportError
+from shoal.protocol.oblivious import (
+    KEYS_TYPE,
+    REQUEST_TYPE,
+    RESPONSE_TYPE,
+    BinaryRequest,
+    BinaryResponse,
+    Exchange,
+    GatewayKey,
+)
 from shoal.protocol.wire import batch_bytes
 from shoal.server.core import problems
-from shoal.server.core.http import JSON, NO_STORE, BodyBudget, Receive, send_response
+from shoal.server.core.http import (
+    JSON,
+    NO_STORE,
+    SMALL_BODY,
+    BodyBudget,
+    Receive,
+    Scope,
+    media_type,
+    read_body,
+    send_response,
+)
 from shoal.server.core.ingest import (
     UNREAD,
     Committer,
@@ -24,10 +53,11 @@ from shoal.server.core.ingest import (
     ReportRequest,
 )
 from shoal.server.core.openapi import Operation
-from shoal.server.core.problems import Problem, Send
+from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.public import PLAN
 from shoal.server.core.service import Service
 from shoal.server.core.settings import Settings
+from shoal.server.storage.key_file import OBLIVIOUS_FILE, open_keys
 
 BINARY = ("application/vnd.shoal.reports", "application/octet-stream")
 """Media types of a batch in the binary form."""
@@ -145,3 +175,146 @@ def _chosen(batch: Batch, at: NDArray[np.intp]) -> Batch:
         return batch
     cohorts = None if batch.cohorts is None else batch.cohorts[at]
     return Batch(batch.plan_id, batch.ids[at], batch.windows[at], cohorts, batch.rows[at])
+
+
+PATH = "/v1/oblivious"
+
+RESPONSE_BYTES = 1024
+"""How long every response is before it is encrypted. A relay's token gets a list of refused
+reports. If it does not fit, it is left out: such tokens are for relays that send many reports."""
+
+_INNER_HEADERS = (b"content-type", b"content-encoding", b"authorization")
+_RESPONSE_HEADERS = (b"content-type", b"retry-after")
+
+
+_OBLIVIOUS = (
+    Operation(
+        "GET", PATH, None, "The keys of Oblivious HTTP (RFC 9458), signed.", None,
+        media=(KEYS_TYPE,),
+    ),
+    Operation(
+        "POST", PATH, None, "An encrypted request with reports; the response is encrypted.", None,
+        media=(RESPONSE_TYPE,), binary=(REQUEST_TYPE,),
+        problems=(problems.OBLIVIOUS_KEY, problems.UNOPENED, problems.TOO_LARGE),
+    ),
+)  # fmt: skip
+
+
+class ObliviousGateway:
+    """The endpoint for reports, plain and through Oblivious HTTP."""
+
+    def __init__(
+        self, service: Service, ingest: Ingest, plans: ReportPlans, *, trusted: bool
+    ) -> None:
+        self.keys = open_keys(service.folder, OBLIVIOUS_FILE, service.clock)
+        self._service, self._ingest, self._plans, self._trusted = service, ingest, plans, trusted
+        self._in_thread = service.upload_thread.run
+        self.title, self.summary = ingest.title, ingest.summary
+        self.operations = (*ingest.operations, *_OBLIVIOUS)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        if scope["path"] != PATH:
+            return await self._ingest.handle(scope, receive, send)
+        if scope["method"] in ("GET", "HEAD"):
+            await self._send_keys(send)
+        elif scope["method"] != "POST":
+            await self._refuse(problems.ONLY_GET_AND_POST, send, last=True)
+        else:
+            await self._respond(scope, receive, send)
+        return True
+
+    def _openers(self) -> list[GatewayKey]:
+        """Return the openers of requests: active keys, the newest first, then pending ones."""
+        return [_opener(key.secret) for key in (*self.keys.active(), *self.keys.pending())]
+
+    async def _send_keys(self, send: Send) -> None:
+        content = b"".join(opener.configuration.to_list() for opener in self._openers())
+        headers = [
+            (b"content-type", KEYS_TYPE.encode()),
+            (b"cache-control", b"public, max-age=3600"),
+            *self._service.signer.raw_headers(content),
+        ]
+        await send_response(send, 200, content, headers)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        if media_type(headers) != REQUEST_TYPE.encode():
+            await self._refuse(problems.WRONG_TYPE, send, last=True)
+            return
+        encrypted = await read_body(receive, headers, SMALL_BODY)
+        if isinstance(encrypted, Problem):
+            await self._refuse(encrypted, send, last=True)
+            return
+        opener = next((one for one in self._openers() if one.knows(encrypted)), None)
+        if opener is None:
+            await self._refuse(problems.OBLIVIOUS_KEY, send)
+            return
+        try:
+            opened, exchange = await self._in_thread(opener.decrypt, encrypted)
+        except ReportError:
+            await self._refuse(problems.UNOPENED, send)
+            return
+        answer = _InnerResponse()
+        await self._inside(opened, scope, answer)
+        await self._send_encrypted(exchange, answer, send)
+
+    async def _inside(self, opened: bytes, scope: Scope, answer: _InnerResponse) -> None:
+        """Hand a request to the endpoint of reports, and collect its response."""
+        try:
+            request = BinaryRequest.from_bytes(opened)
+        except ReportError:
+            await self._refuse(problems.BAD_REQUEST, answer.send)
+            return
+        plan_id = plan_id_of(request.path)
+        if plan_id is None:
+            await self._refuse(problems.NOT_FOUND, answer.send)
+            return
+        plan = self._plans.plan_for_reports(plan_id)
+        if not isinstance(plan, Problem) and plan.view == "counts" and not self._trusted:
+            await self._refuse(problems.COUNTS_NOT_OBLIVIOUS, answer.send)
+            return
+        kept = {name: value for name, value in request.headers.items() if name in _INNER_HEADERS}
+        headers = [*kept.items(), (b"content-length", b"%d" % len(request.body))]
+        inner = {**scope, "path": request.path, "method": request.method, "headers": headers}
+        await self._ingest.handle(inner, _body(request.body), answer.send)
+
+    async def _send_encrypted(self, exchange: Exchange, answer: _InnerResponse, send: Send) -> None:
+        kept = {name: value for name, value in answer.headers if name in _RESPONSE_HEADERS}
+        inner = BinaryResponse(answer.status, kept, answer.body).to_bytes(RESPONSE_BYTES)
+        if len(inner) > RESPONSE_BYTES:
+            inner = BinaryResponse(answer.status).to_bytes(RESPONSE_BYTES)
+        content = await self._in_thread(exchange.encrypt, inner)
+        last = [CLOSE] if CLOSE in answer.headers else []
+        headers = [(b"content-type", RESPONSE_TYPE.encode()), NO_STORE, *last]
+        await send_response(send, 200, content, headers)
+
+    async def _refuse(self, problem: Problem, send: Send, *, last: bool = False) -> None:
+        self._service.refused(problem)
+        await problem.send(send, last=last)
+
+
+class _InnerResponse:
+    """Keeps the response of the inner request instead of sending it."""
+
+    def __init__(self) -> None:
+        self.status, self.headers, self.body = 0, list[tuple[bytes, bytes]](), b""
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], list(message["headers"])
+        else:
+            self.body += message["body"]
+
+
+def _body(content: bytes) -> Receive:
+    """Return an ASGI `receive` for a body that is already in memory."""
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    return receive
+
+
+@lru_cache(maxsize=8)
+def _opener(secret: bytes) -> GatewayKey:
+    return GatewayKey(secret)

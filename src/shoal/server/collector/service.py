@@ -19,8 +19,7 @@ from typing import Self
 from shoal.analysis.report_files import Batch
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.server.collector.gateway import ObliviousGateway
-from shoal.server.collector.ingest import Ingest
+from shoal.server.collector.ingest import Ingest, ObliviousGateway
 from shoal.server.console.app import make_console
 from shoal.server.core.administration import Administration, publish
 from shoal.server.core.http import PLAN_PATH, App, Receive, Scope
@@ -43,18 +42,9 @@ class Collector(Party):
     """Receives reports for published plans and releases complete crowds.
 
     Use it as an asynchronous context. `public` and `console` are its two ASGI apps,
-    `administration` its plans, `store` its data.
-
-    Parameters
-    ----------
-    folder
-        The data folder, created if needed; one collector at a time uses it.
-    settings
-        The settings.
-    clock
-        Seconds since 1970; by default one that does not jump.
-    housekeeper
-        Whether this process does the housekeeping on a shared database.
+    `administration` its plans, `store` its data. The data folder is created if needed; one
+    collector at a time uses it. `clock` returns seconds since 1970, by default without jumps.
+    `housekeeper` says whether this process does the housekeeping on a shared database.
     """
 
     public: App
@@ -143,20 +133,11 @@ def serve(
     origins: Sequence[str] | None = None,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
-    """Run a collector until it is told to stop.
+    """Run a collector until it is told to stop; `folder` has its data.
 
-    Parameters
-    ----------
-    folder, settings
-        Where its data are, and its settings.
-    plans
-        Plans to publish at the start, if they are not yet.
-    declaration
-        What is stated about these plans when they are published.
-    origins
-        Origins of the web pages that may send reports for these plans; None leaves them as set.
-    ready
-        Called with the two addresses, as URLs by the names `public` and `console`.
+    `plans` are published at the start, if they are not yet, with a `declaration` about them;
+    `origins` are those of the web pages that may send reports for them, None leaves them as set.
+    `ready` is called with the two addresses, as URLs by the names `public` and `console`.
     """
     settings = settings or Settings()
     check_workers(settings)

@@ -23,8 +23,8 @@ from shoal.analysis.text import decode
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
+from shoal.reports.formatting import slug
 from shoal.reports.sections import results
-from shoal.reports.site import slug
 from shoal.server.console import schemas
 from shoal.server.console.planner import Planner
 from shoal.server.console.schemas import Json

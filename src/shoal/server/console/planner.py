@@ -189,7 +189,7 @@ def prospect(wanted: PlanRequest) -> dict[str, Any]:
     try:
         agreed = plan(survey, **asked, **deployed, view=wanted.view, honest_fraction=wanted.honest)
     except InputError as error:
-        for name in ("window", "honest", "relay", "analyzer"):
+        for name in ("view", "window", "honest", "relay", "analyzer"):
             if str(error).startswith((name, f"{name}_")):
                 raise PlanRequestError(name, str(error)) from error
         raise

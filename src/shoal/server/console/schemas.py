@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 
 from shoal.analysis.intervals import IntervalKind
+from shoal.analysis.number_summary import NumberEstimate, Quantile
+from shoal.planning.threats import Observer
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.http import MOST_ORIGINS
@@ -122,17 +124,8 @@ def plan_fields(record: PlanRecord) -> Json:
 PlanList = _document("PlanList", plans=list[PlanLine])
 
 
-class ObserverLine(JsonObject):
-    who: str
-    sees: str
-    epsilon: float
-    delta: float
-    holds: str
-    assumption: str
-
-
 class PlanDetail(PlanLine):
-    observers: list[ObserverLine] | None
+    observers: list[Observer] | None
     origins: list[str]
     plan: Json
 
@@ -245,27 +238,12 @@ class EstimatesDocument(JsonObject):
     notes: list[str]
 
 
-class NumberEstimateDocument(JsonObject):
-    value: float
-    low: float
-    high: float
-    level: float
-
-
-class QuantileDocument(JsonObject):
-    part: float
-    label: str
-    low: float | None
-    high: float | None
-    level: float
-
-
 class NumberDocument(JsonObject):
     level: float
     limits: list[float] | None
-    mean: NumberEstimateDocument | None
-    variance: NumberEstimateDocument | None
-    quantiles: list[QuantileDocument]
+    mean: NumberEstimate | None
+    variance: NumberEstimate | None
+    quantiles: list[Quantile]
 
 
 class TextEstimate(JsonObject):
@@ -398,7 +376,7 @@ class Prospect(JsonObject):
     warnings: list[str]
     single_report: str | None
     smallest_group: SmallestGroup
-    observers: list[ObserverLine]
+    observers: list[Observer]
     views: dict[str, ViewCost]
     compare: Json | None
     crosses: dict[str, EffectDocument | None]

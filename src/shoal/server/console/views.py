@@ -1,94 +1,175 @@
 """The console's pages: one function prepares the values of each template.
 
-A page shows what the API returns, and a form does what the API does, by the same functions. Every
-change is a POST from one of these pages and redirects to a page that shows the result.
+A page shows what the API returns, by the same functions; `forms` has the pages that change
+something. A page has no inline style or script, so that its policy can forbid both. Static files
+are named after their content, so that browsers may keep them.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import hashlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from shoal.errors import InputError
+from shoal.analysis.screening import Screening
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import KINDS
+from shoal.protocol.promise import read_certificate
+from shoal.reports import sections
 from shoal.reports.formatting import (
+    THIN,
     crowd_name,
+    flip_in_words,
     possible_answers,
     release_note,
+    slug,
     sum_note,
     unreadable_note,
     window_in_words,
 )
-from shoal.reports.page import observers_table
-from shoal.reports.sections import (
-    Lead,
-    difference_sections,
-    lead_over_crowds,
-    question_sections,
-    trend_section,
-)
-from shoal.reports.site import slug
-from shoal.server.console import pages
-from shoal.server.console.builder import (
-    FIELDS,
-    Draft,
-    changed,
-    fields_of,
-    new_question,
-    read_draft,
-    row_heads,
-    sides,
-)
-from shoal.server.console.console import PAGE_LENGTH, Console, RecentResults
-from shoal.server.console.pages import Form, read_fields, read_form, render
-from shoal.server.console.planner import (
-    EXAMPLE,
-    MAX_REQUEST_SIZE,
-    MAX_SURVEY_LENGTH,
-    form_request,
-)
+from shoal.reports.page import environment, observers_table, style_sheet
+from shoal.server.console.console import Console, RecentResults
 from shoal.server.console.schemas import CROWDS, FIRST, MAX_CROWDS, PAGE, SECOND, TextSearch
 from shoal.server.core import problems
-from shoal.server.core.http import Refusal
-from shoal.server.core.openapi import LARGEST_DOCUMENT, read_as
-from shoal.server.core.tokens import (
-    COOKIE,
-    ROLES,
-    Token,
-    check_same_origin,
-    cookie,
-    cookie_header,
-    token_of,
-)
-from shoal.server.storage.records import CrowdRecord, Declaration, PlanRecord, State
-from shoal.support.files import strict_json
-from shoal.support.rounding import text_up
+from shoal.server.core.openapi import SAFE
+from shoal.server.core.problems import Problem
+from shoal.server.core.tokens import Token, token_of
+from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason
+from shoal.server.storage.windows import DAY
+from shoal.support.rounding import round_down, text_near, text_up
 
+SAFE_PAGE = SAFE | {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:;"
+    " script-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Headers of every page: no style or script but those of the console, and no frame around it."""
 SURVEYS_PER_PAGE, CROWDS_PER_PAGE = 20, 20
 FIGURES = 3
 """Questions of a survey whose answers the first page shows."""
 CROWDS_LISTED = 100
 """Crowds of a plan that can be chosen from a list; all can be chosen in the address."""
-MAX_FIELDS = 4000
-"""Fields of a survey's form: a planned survey has at most 512 options, each with a label."""
-
-_LOCAL_PATH = re.compile(r"/(?!/)[A-Za-z0-9/?=&._%~-]*")
-"""Where a sign-in may redirect to: a page of this console."""
-
-_PLANNER_FIELDS = {
-    "survey": EXAMPLE, "crowd": "10000", "epsilon": "1", "delta": "1e-7", "share": "0.01",
-    "view": "reports", "window": "", "honest": "", "deployment": "collector", "relay": "",
-    "analyzer": "", "accept_weak_promise": "", "compare": "",
-}  # fmt: skip
 _STATES = ("published", "paused", "draft", "closed", "destroyed")
+_MEDIA = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_REASONS: dict[Reason, str] = {
+    "window": "its window ended before it was complete",
+    "deadline": "it was not complete before the deadline",
+    "closed": "its plan was closed",
+    "key": "the key of open crowds was lost",
+    "restored": "the data were restored from a backup",
+    "unreadable": "too few of its reports could be read",
+    "relay": "the relay discarded it",
+}
+
+
+def render(
+    template: str, title: str, token: Token | None = None, status: int = 200, **values: Any
+) -> Response:
+    """Return a page; `token` decides which other pages it links to."""
+    page = _templates.get_template(f"console/{template}.html")
+    return HTMLResponse(page.render(title=title, token=token, **values), status)
+
+
+def refused_page(request: Request, problem: Problem) -> Response:
+    """Return the page of a problem; redirect people who are not signed in."""
+    if problem.status == 401 and request.method in ("GET", "HEAD"):
+        query = f"?{request.url.query}" if request.url.query else ""
+        wanted = quote(f"{request.url.path}{query}", safe="")
+        return RedirectResponse(f"/sign-in?next={wanted}", 303)
+    token = getattr(request.state, "token", None)
+    response = render("refused", "Not done", token, problem.status, problem=problem)
+    if problem.retry_after is not None:
+        response.headers["Retry-After"] = str(problem.retry_after)
+    return response
+
+
+@cache
+def static_file(name: str) -> bytes:
+    """Return a static file; the style is that of report pages and the console's own."""
+    content = (files("shoal.server.console") / "static" / name).read_bytes()
+    return style_sheet().encode() + content if name == "console.css" else content
+
+
+@cache
+def _static_url(name: str) -> str:
+    return f"/static/{name}?{hashlib.sha256(static_file(name)).hexdigest()[:16]}"
+
+
+def promise_in_words(record: PlanRecord) -> str:
+    """Return the computed promise of a plan's certificate; a draft has only a requested one."""
+    if record.certificate is None:
+        return record.plan.promise.in_words
+    return read_certificate(record.plan, record.certificate).in_words
+
+
+def about(percent: int) -> str:
+    return f"about {percent}{THIN}%"
+
+
+def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
+    """Return the state of a crowd; of an open one its rounded progress and nothing else."""
+    state = crowd.state
+    if state == "released":
+        note = f". {unreadable_note(crowd.unreadable)}" if crowd.unreadable else ""
+        return f"released, {crowd.reports:,} reports{note}"
+    why = "" if crowd.reason is None else f": {_REASONS[crowd.reason]}"
+    if crowd.unreadable:
+        why += f" ({crowd.unreadable:,} messages could not)"
+    if plan.parties is not None:  # only the relay knows the progress of a crowd
+        return "waiting for the relay" if state == "open" else f"{state}{why}"
+    if state == "open":
+        return f"open, {about(crowd.progress)}"
+    return f"{state}{why}; it was {about(crowd.progress)} complete"
+
+
+def expected_in_words(plan: Plan, crowd: CrowdRecord, now: float) -> str:
+    """Return when an open crowd will probably be complete; nothing where that is unknown.
+
+    The rough estimate follows from the rounded progress and the day on which the crowd was opened,
+    so it reveals no more than they do.
+    """
+    days = int(now // DAY) - (crowd.opened_day or 0)
+    if plan.parties is not None or not crowd.opened_day or days < 1 or not crowd.progress:
+        return ""
+    left = days * (95 - crowd.progress) / (crowd.progress + 5)  # the middle of its 10 %
+    if plan.window is not None and now + left * DAY > (crowd.window + 1) * plan.window:
+        return "probably not before its window ends"
+    if left < 1:
+        return "probably within a day"
+    unit, length = ("day", 1) if left < 14 else ("week", 7) if left < 60 else ("month", 30)
+    count = round(left / length)
+    return f"probably in about {count} {unit}{'s' * (count > 1)}"
+
+
+def traces(screening: Screening | None) -> str:
+    """Return the traces of fake reports in few words."""
+    if screening is None:
+        return ""
+    if not screening.suspicious:
+        return "none seen"
+    return f"in at least {round_down(100 * screening.smallest_share_of_fakes, 2):g} % of them"
+
+
+_FILTERS: dict[str, Callable[..., str]] = {
+    "about": about,
+    "count": lambda number: f"{number:,}",
+    "flips": flip_in_words,
+    "near": lambda number: text_near(number, 3),
+    "up": lambda number: "-" if number is None else text_up(number, 3),
+    "promise": promise_in_words,
+}
+
+_templates = environment(console="shoal.server.console")
+_templates.filters |= _FILTERS
+_templates.globals["static_url"] = _static_url
 
 
 class Paging(NamedTuple):
@@ -113,7 +194,7 @@ class CrowdView(NamedTuple):
     @classmethod
     def of(cls, plan: Plan, crowd: CrowdRecord, traces: str = "", expected: str = "") -> CrowdView:
         window = "" if plan.window is None else window_in_words(plan, crowd.window)
-        state, is_released = pages.crowd_in_words(plan, crowd), crowd.state == "released"
+        state, is_released = crowd_in_words(plan, crowd), crowd.state == "released"
         return cls(crowd.number, window, crowd.progress, state, is_released, traces, expected)
 
 
@@ -121,7 +202,7 @@ class Figure(NamedTuple):
     """What people answered to a question in the last released crowd, and how it changed."""
 
     heading: str
-    lead: Lead
+    lead: sections.Lead
     sparkline: Markup | None
 
 
@@ -149,9 +230,7 @@ class SurveyView(NamedTuple):
         current = 0 if plan.window is None else int(now // plan.window)
         accepting = record.state == "published"
         opened = [
-            CrowdView.of(
-                plan, one, expected=pages.expected_in_words(plan, one, now) if accepting else ""
-            )
+            CrowdView.of(plan, one, expected=expected_in_words(plan, one, now) if accepting else "")
             for one in crowds
             # An empty crowd of another window says nothing.
             if one.state == "open" and (one.progress or one.window == current)
@@ -177,7 +256,7 @@ def _figures(plan: Plan, recent: RecentResults, name: str) -> list[Figure]:
     if not recent.results:
         return []
     return [
-        Figure(one.heading, *lead_over_crowds(one, recent.results, f"{name}-{number}"))
+        Figure(one.heading, *sections.lead_over_crowds(one, recent.results, f"{name}-{number}"))
         for number, one in enumerate(asked)
     ]
 
@@ -185,16 +264,13 @@ def _figures(plan: Plan, recent: RecentResults, name: str) -> list[Figure]:
 def _problem(plan: Plan, crowds: Sequence[CrowdRecord], recent: RecentResults) -> str:
     """Return the last problem of a plan in a sentence: fake reports, or a crowd that was lost."""
     if recent.screening is not None and recent.screening.suspicious:
-        return f"Crowd {recent.numbers[-1]}: fake reports {pages.traces(recent.screening)}."
+        return f"Crowd {recent.numbers[-1]}: fake reports {traces(recent.screening)}."
     # Where a window had a whole crowd, the rest of its reports is no loss.
     whole = {one.window for one in crowds if one.state == "released" and plan.window is not None}
     for one in crowds:
         if one.state == "discarded" and one.reason != "closed" and one.window not in whole:
-            return f"Crowd {one.number}: {pages.crowd_in_words(plan, one)}."
+            return f"Crowd {one.number}: {crowd_in_words(plan, one)}."
     return ""
-
-
-# Surveys and crowds
 
 
 async def home(console: Console, request: Request) -> Response:
@@ -253,7 +329,7 @@ async def survey(console: Console, request: Request) -> Response:
         token,
         survey=view,
         notes=[*plan.warnings, *release_note(plan)],
-        crowds=[CrowdView.of(plan, one, pages.traces(found.get(one.number))) for one in shown],
+        crowds=[CrowdView.of(plan, one, traces(found.get(one.number))) for one in shown],
         questions=[(one.heading, possible_answers(one)) for one in plan.survey],
         observers=record.observers and observers_table(record.observers),
         may_look=may_look,
@@ -283,31 +359,13 @@ async def release(
         reports=release.tally.reports,
         window=window_in_words(plan, estimates["crowds"][0]["window"]),
         estimates=estimates,
-        unreadable=release.unreadable and unreadable_note(plan, release.unreadable),
+        unreadable=release.unreadable and unreadable_note(release.unreadable),
         notes=[*sum_note(estimates), *release_note(plan)],
-        sections=question_sections(plan.survey, document),
+        sections=sections.question_sections(plan.survey, document),
         texts=[(name, name) for name in texts if name not in document["texts"]],
         fdr=TextSearch(candidates=[]).fdr,
         findings=screening.to_json()["findings"],
     )
-
-
-async def texts(console: Console, request: Request) -> Response:
-    """Show a released crowd with the texts that were found among candidates."""
-    form = await read_form(request, LARGEST_DOCUMENT)
-    lines = [line.strip() for line in form["candidates"].splitlines()]
-    wanted: dict[str, object] = {
-        "candidates": [line for line in lines if line],
-        "question": form["question"] or None,
-    }
-    if form["fdr"]:
-        try:
-            wanted["fdr"] = float(form["fdr"])
-        except ValueError:
-            raise Refusal(problems.BAD_PARAMETER.about("fdr")) from None
-    search = read_as(TextSearch, wanted)
-    found = await console.decode(await console.release_of(request), search)
-    return await release(console, request, {found["question"]: found})
 
 
 async def trend(console: Console, request: Request) -> Response:
@@ -325,7 +383,7 @@ async def trend(console: Console, request: Request) -> Response:
         questions=[(one.name, one.heading) for one in plan.survey if one.kind != "text"],
         lengths=[(one, f"the last {one}") for one in lengths],
         length=CROWDS.read(request),
-        trend=trend_section(plan.survey[question], document, names),
+        trend=sections.trend_section(plan.survey[question], document, names),
     )
 
 
@@ -357,7 +415,7 @@ async def difference(console: Console, request: Request) -> Response:
              await _crowd_choices(console, one, chosen[1] * (one == other.plan), f"{one.id}."))
             for one in sorted(comparable, key=lambda one: one != record.plan)
         ],
-        difference=difference_sections(record.plan.survey, document, *names),
+        difference=sections.difference_sections(record.plan.survey, document, *names),
     )  # fmt: skip
 
 
@@ -375,250 +433,8 @@ async def _crowd_choices(
     return [(f"{prefix}{number}", every[number]) for number in sorted(every, reverse=True)]
 
 
-# Changes to plans
-
-
-async def publish(console: Console, request: Request) -> Response:
-    form = await read_form(request)
-    declaration = Declaration(
-        all_honest=form["honest"] == "all", never_published=form["never_published"] == "yes"
-    )
-    await console.move(request, "published", declaration)
-    return _to_survey(console, request)
-
-
-def moves_to(wanted: State, *, confirm: bool) -> Callable[[Console, Request], Awaitable[Response]]:
-    """Return the form that changes the state of a plan, perhaps only if its box was ticked."""
-
-    async def move(console: Console, request: Request) -> Response:
-        if confirm and (await read_form(request))["confirm"] != "yes":
-            raise Refusal(problems.BAD_PARAMETER.about("confirm"))
-        await console.move(request, wanted)
-        return _to_survey(console, request)
-
-    return move
-
-
-async def origins(console: Console, request: Request) -> Response:
-    form = await read_form(request)
-    await console.set_origins(request, [one for one in re.split(r"[,\s]+", form["origins"]) if one])
-    return _to_survey(console, request)
-
-
-async def publicity(console: Console, request: Request) -> Response:
-    form = await read_form(request)
-    wanted = form["public"] == "yes"
-    if wanted and form["confirm"] != "yes":
-        raise Refusal(problems.BAD_PARAMETER.about("confirm"))
-    await console.set_public(request, wanted)
-    return _to_survey(console, request)
-
-
-async def add_draft(console: Console, request: Request) -> Response:
-    form = await read_form(request, LARGEST_DOCUMENT)
-    try:
-        document = strict_json(form["plan"].encode())
-    except ValueError as error:
-        raise Refusal(problems.MALFORMED_PLAN) from error
-    record = await console.add_draft(request, document)
-    return RedirectResponse(console.path_of(record.plan), 303)
-
-
-# Surveys and plans to be
-
-
-async def builder(console: Console, request: Request) -> Response:
-    return _builder_page(request, {"values": {}, "questions": [new_question()]})
-
-
-def _builder_page(
-    request: Request,
-    draft: Draft | None,
-    toml: str = "",
-    mistakes: Mapping[str, str] | None = None,
-    *,
-    mistake: str = "",
-) -> Response:
-    """Return the form and the TOML of a draft; without one, `mistake` says why it is unreadable."""
-    wrong = bool(mistake or mistakes)
-    return render(
-        "builder",
-        "Survey",
-        token_of(request),
-        422 if wrong else 200,
-        draft=draft,
-        toml=toml,
-        mistakes=Form(mistakes or {}),
-        mistake=mistake,
-        kinds=[(kind, kind) for kind in (*KINDS, "cross")],
-        fields_of=fields_of,
-        row_heads=row_heads,
-        survey_fields={name: FIELDS[name] for name in ("name", "title", "text")},
-        sides=["", *(sides(draft) if draft else ())],
-    )
-
-
-async def build(console: Console, request: Request) -> Response:
-    """Change a draft by a button, check it, read it from TOML, or take it to the planner."""
-    fields = await read_fields(request, MAX_REQUEST_SIZE, MAX_FIELDS)
-    form = Form(reversed(fields))
-    todo, toml, draft = form["do"] or "check", form["survey"], read_draft(fields)
-    if todo.startswith("toml"):
-        try:
-            if len(toml) > MAX_SURVEY_LENGTH:
-                raise InputError(f"a survey has at most {MAX_SURVEY_LENGTH:,} characters here.")
-            found = await console.draft(request, toml)
-        except InputError as error:
-            return _builder_page(request, None, toml, mistake=str(error))
-    elif todo not in ("check", "plan"):
-        return _builder_page(request, changed(draft, todo), toml)
-    else:
-        found = await console.draft(request, draft)
-    if found["toml"] is not None and todo.endswith("plan"):
-        return _planner_page(request, _PLANNER_FIELDS | {"survey": found["toml"]})
-    return _builder_page(request, found["draft"], found["toml"] or toml, found["mistakes"])
-
-
-async def planner(console: Console, request: Request) -> Response:
-    return _planner_page(request, _PLANNER_FIELDS)
-
-
-def _planner_page(request: Request, fields: Mapping[str, str], **values: Any) -> Response:
-    token = token_of(request)
-    status = 422 if values.get("mistakes") else 200
-    shown = {"prospect": None, "may_add": _may_add(token)} | values
-    shown["mistakes"] = Form(values.get("mistakes", {}))
-    return render("planner", "Planner", token, status, fields=fields, **shown)
-
-
-async def plan(console: Console, request: Request) -> Response:
-    form = await read_form(request, MAX_REQUEST_SIZE)
-    fields = {name: form[name] for name in _PLANNER_FIELDS}
-    try:
-        document = await console.prospect(request, form_request(fields))
-    except InputError as error:
-        return _planner_page(
-            request, fields, mistakes={getattr(error, "parameter", ""): str(error)}
-        )
-    return _planner_page(
-        request,
-        fields,
-        prospect=document,
-        local_epsilon=text_up(document["local_epsilon"]),
-        observers=observers_table(document["observers"]),
-        plan_json=json.dumps(document["plan"], ensure_ascii=False),
-    )
-
-
-# Administration
-
-
-async def tokens(
-    console: Console, request: Request, made: tuple[Token, str] | None = None
-) -> Response:
-    kept, plans = console.collector.tokens, console.plans_of(request)
-    return render(
-        "tokens",
-        "Tokens",
-        token_of(request),
-        made=made,
-        tokens=[(token, kept.last_used(token)) for token in kept],
-        names=_plan_names(plans),
-        roles=[(role, role) for role in ROLES],
-        plans=[("", "all plans"), *_plan_choices(plans)],
-    )
-
-
-async def make_token(console: Console, request: Request) -> Response:
-    form = await read_form(request)
-    wanted = {
-        "role": form["role"],
-        "label": form["label"],
-        "expires": form["expires"] or None,
-        "plans": [form["plan"]] if form["plan"] else None,
-        "key": form["key"] or None,
-    }
-    return await tokens(console, request, await console.make_token(request, wanted))
-
-
-async def revoke_token(console: Console, request: Request) -> Response:
-    await console.revoke_token(request)
-    return RedirectResponse("/tokens", 303)
-
-
-async def actions(console: Console, request: Request) -> Response:
-    lines, page = await console.actions_of(request), PAGE.read(request)
-    return render(
-        "actions",
-        "Actions",
-        token_of(request),
-        actions=lines,
-        names=_plan_names(console.plans_of(request)),
-        paging=Paging("/actions?", page, len(lines) == PAGE_LENGTH),
-    )
-
-
-async def backups(console: Console, request: Request) -> Response:
-    return render("backups", "Backups", token_of(request), backups=console.collector.backups())
-
-
-async def make_backup(console: Console, request: Request) -> Response:
-    await console.back_up(request)
-    return RedirectResponse("/backups", 303)
-
-
-# Sessions
-
-
-async def sign_in(console: Console, request: Request) -> Response:
-    wanted = _local(request.query_params.get("next", "/"))
-    return render("sign_in", "Sign in", next=wanted, failed=False)
-
-
-async def begin_session(console: Console, request: Request) -> Response:
-    """Exchange a token for a new cookie."""
-    check_same_origin(request)
-    form = await read_form(request)
-    wanted = _local(form["next"] or "/")
-    token = console.collector.tokens.find(form["token"])
-    if token is None or not token.may("viewer"):
-        return render("sign_in", "Sign in", status=401, next=wanted, failed=True)
-    # The old session ends first, so that its place is free.
-    console.sessions.end(cookie(dict(request.scope["headers"]), COOKIE))
-    return _redirect(wanted, console.sessions.begin(token))
-
-
-async def end_session(console: Console, request: Request) -> Response:
-    check_same_origin(request)
-    console.sessions.end(cookie(dict(request.scope["headers"]), COOKIE))
-    return _redirect("/sign-in", "")
-
-
-def _redirect(path: str, secret: str) -> Response:
-    """Set or remove the cookie, and redirect."""
-    return RedirectResponse(path, 303, {"Set-Cookie": cookie_header(secret)})
-
-
 async def static(console: Console, request: Request) -> Response:
-    return pages.static_response(request.url.path.rpartition("/")[2])
-
-
-def _may_add(token: Token) -> bool:
-    return token.role == "admin" and token.plans is None
-
-
-def _plan_names(records: Sequence[PlanRecord]) -> dict[str, str]:
-    return {one.plan.id: one.plan.survey.name for one in records}
-
-
-def _plan_choices(records: Sequence[PlanRecord]) -> list[tuple[str, str]]:
-    return [(one, f"{name} ({one[:8]})") for one, name in _plan_names(records).items()]
-
-
-def _to_survey(console: Console, request: Request) -> Response:
-    return RedirectResponse(console.path_of(console.plan_of(request).plan), 303)
-
-
-def _local(path: str) -> str:
-    """Return an address of this console, or its first page for anything else."""
-    return path if _LOCAL_PATH.fullmatch(path) else "/"
+    """Return a file that browsers may keep, since its address changes with its content."""
+    name = request.url.path.rpartition("/")[2]
+    cache = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(static_file(name), headers=cache, media_type=_MEDIA[name])

@@ -118,7 +118,7 @@ class Webhook:
             "webhook-timestamp": str(moment),
             "webhook-signature": f"v1,{signature}",
         }
-        with self._connected() as connection:
+        with self.connected() as connection:
             connection.request("POST", self._path or "/", body, headers)
             with connection.getresponse() as response:
                 status = response.status
@@ -126,7 +126,7 @@ class Webhook:
             raise TransportError(f"the webhook responded with {status}.")
 
     @contextmanager
-    def _connected(self) -> Iterator[HTTPConnection]:
+    def connected(self) -> Iterator[HTTPConnection]:
         deadline = time.monotonic() + TIMEOUT
         context = ssl.create_default_context() if self._origin.scheme == "https" else None
         connection = open_connection(self._origin, context, deadline)
@@ -135,11 +135,6 @@ class Webhook:
                 yield connection
         finally:
             connection.close()
-
-    def check(self) -> None:
-        """Connect, and send nothing."""
-        with self._connected():
-            return
 
 
 class Mail:
@@ -185,12 +180,12 @@ class Mail:
             for name, value in facts.items()
         ]
         message.set_content("\n".join([document["text"], "", *where, *lines, ""]))
-        with self._connected() as server:
+        with self.connected() as server:
             if server.send_message(message):
                 LOG.warning("the mail server refused some addresses for notifications")
 
     @contextmanager
-    def _connected(self) -> Iterator[SMTP]:
+    def connected(self) -> Iterator[SMTP]:
         from smtplib import SMTP, SMTP_SSL, SMTPException
 
         deadline, context = time.monotonic() + TIMEOUT, ssl.create_default_context()
@@ -216,11 +211,6 @@ class Mail:
                 kind = type(error.__cause__).__name__
                 raise TransportError(f"the mail server refused it ({kind}).") from None
             raise
-
-    def check(self) -> None:
-        """Connect and sign in, and send nothing."""
-        with self._connected():
-            return
 
 
 def _socket(server: SMTP) -> socket.socket:
@@ -441,7 +431,7 @@ class Notifier:
     def _subject(self, plan: Plan, crowds: list[int], page: str = "") -> dict[str, Any]:
         path = ""
         if self._party.has_pages:
-            from shoal.reports.site import slug  # it loads the pages
+            from shoal.reports.formatting import slug  # it loads the pages
 
             path = f"/surveys/{slug(plan.survey.name)}~{plan.id[:12]}{page}"
         about = {"survey": plan.survey.name, "plan": plan.id, "crowds": crowds}
@@ -557,7 +547,8 @@ def try_channels(settings: ServiceSettings, folder: Path, *, send: bool) -> dict
             if send:
                 channel.send(notice)
             else:
-                channel.check()
+                with channel.connected():
+                    pass
         except TransportError as error:
             failures[channel.name] = str(error)
     return failures

@@ -110,8 +110,9 @@ class Operation:
         if "application/json" in schemas:
             schemas["application/json"] = response
         responses[str(self.status)] = {"description": self.summary} | _content(schemas)
+        words = [one.strip("{}").replace(".", "_") for one in self.path.split("/") if one]
         document: dict[str, Any] = {
-            "operationId": _operation_id(self.method, self.path),
+            "operationId": "_".join([self.method.lower(), *words]),
             "summary": self.summary,
             "responses": dict(sorted(responses.items())),
             "security": [{"token": []}] if self.role else [],
@@ -179,11 +180,6 @@ def openapi(operations: Iterable[Operation], title: str, summary: str) -> dict[s
             },
         },
     }
-
-
-def _operation_id(method: str, path: str) -> str:
-    words = [word.strip("{}").replace(".", "_") for word in path.split("/") if word]
-    return "_".join([method.lower(), *words])
 
 
 def json_response(document: object, status: int = 200) -> Response:

@@ -42,13 +42,7 @@ class Peer(Protocol):
 class HttpPeer:
     """Reaches another party over HTTP, each request on a connection of its own."""
 
-    def __init__(
-        self,
-        url: str,
-        timeout: float,
-        *,
-        context: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, url: str, timeout: float, *, context: ssl.SSLContext | None = None) -> None:
         self._origin, path = parse_address(url)
         if self._origin.scheme == "http" and not is_loopback(self._origin.host):
             raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -71,12 +71,17 @@ class Problem:
         await send({"type": "http.response.body", "body": self.body})
 
 
+_method = partial(Problem, 405, "method-not-allowed")
+_unsafe = partial(Problem, 422, "plan-unsafe")
+_other_party = partial(Problem, 422, "other-party")
+_busy = partial(Problem, 503, "busy")
+
 MALFORMED = Problem(400, "malformed-reports", "The body is not a batch of reports for this plan.")
 WINDOW_NOT_OPEN = Problem(
     425,
     "window-not-open",
     "A report belongs to a window that has not started yet; try again later.",
-    retry_after=600,
+    600,
 )
 BAD_REQUEST = Problem(400, "bad-request", "The request cannot be parsed.")
 OBLIVIOUS_KEY = Problem(
@@ -101,13 +106,11 @@ UNKNOWN_CROWD = Problem(404, "unknown-crowd", "The plan has no such crowd.")
 UNKNOWN_QUESTION = Problem(404, "unknown-question", "The survey has no such question of this kind.")
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
 NOT_FOUND = Problem(404, "not-found", "There is nothing at this address.")
-WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not support this method.")
-ONLY_GET = Problem(405, "method-not-allowed", "Only GET is supported here.", allow="GET, HEAD")
-ONLY_POST = Problem(405, "method-not-allowed", "Only POST is supported here.", allow="POST")
-ONLY_PUT = Problem(405, "method-not-allowed", "Only PUT is supported here.", allow="PUT")
-ONLY_GET_AND_POST = Problem(
-    405, "method-not-allowed", "Only GET and POST are supported here.", allow="GET, POST"
-)
+WRONG_METHOD = _method("This address does not support this method.")
+ONLY_GET = _method("Only GET is supported here.", allow="GET, HEAD")
+ONLY_POST = _method("Only POST is supported here.", allow="POST")
+ONLY_PUT = _method("Only PUT is supported here.", allow="PUT")
+ONLY_GET_AND_POST = _method("Only GET and POST are supported here.", allow="GET, POST")
 CROWD_OPEN = Problem(409, "crowd-open", "The crowd is not complete yet, so nothing is shown.")
 WRONG_STATE = Problem(409, "wrong-state", "The plan's state does not allow this.")
 MAYBE_PUBLISHED = Problem(
@@ -116,9 +119,7 @@ MAYBE_PUBLISHED = Problem(
     "The data were restored from a backup, so this plan may have been published before. Rename the"
     " survey, or publish it with never_published=yes.",
 )
-CLOCK_HELD = Problem(
-    503, "clock-held", "The clock jumped and is not trusted; see /v1/clock.", retry_after=60
-)
+CLOCK_HELD = Problem(503, "clock-held", "The clock jumped and is not trusted; see /v1/clock.", 60)
 LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be revoked.")
 PLAN_CLOSED = Problem(410, "plan-closed", "The plan accepts no more reports.")
 WINDOW_EXPIRED = Problem(410, "window-expired", "A report belongs to a window that is over.")
@@ -154,28 +155,20 @@ TOO_COSTLY = Problem(
     "too-costly",
     "This plan takes too long, or too much memory, to compute here; use shoal plan.",
 )
-PROMISE_BROKEN = Problem(
-    422, "plan-unsafe", "The plan does not keep its promise; see shoal audit and shoal plan."
-)
-PROMISE_UNPROVEN = Problem(
-    422,
-    "plan-unsafe",
-    "The plan's promise is not proven, and this collector accepts proven promises only.",
+PROMISE_BROKEN = _unsafe("The plan does not keep its promise; see shoal audit and shoal plan.")
+PROMISE_UNPROVEN = _unsafe(
+    "The plan's promise is not proven, and this collector accepts proven promises only."
 )
 NOT_FOR_READERS = Problem(
     422,
     "not-for-readers",
     "The plan's promise is no guarantee for readers, so its releases are not made public.",
 )
-CROWD_TOO_SMALL = Problem(
-    422,
-    "plan-unsafe",
-    "The plan has no crowd size, or one below the minimum here, the setting min_crowd.",
+CROWD_TOO_SMALL = _unsafe(
+    "The plan has no crowd size, or one below the minimum here, the setting min_crowd."
 )
-PROTECTS_LESS = Problem(
-    422,
-    "plan-unsafe",
-    "It protects less than an open plan of the same survey; see shoal plan diff.",
+PROTECTS_LESS = _unsafe(
+    "It protects less than an open plan of the same survey; see shoal plan diff."
 )
 BACKUP_EXISTS = Problem(
     409, "backup-exists", "A backup was made in this second already; try again in the next."
@@ -195,26 +188,18 @@ HONEST_UNSAID = Problem(
     "The plan states no honest fraction: set one with shoal plan --honest PART, or publish it with"
     " honest=all.",
 )
-NEEDS_ANALYZER = Problem(
-    422,
-    "other-party",
-    "The plan names a relay and an analyzer, so no collector takes it; use shoal analyzer.",
+NEEDS_ANALYZER = _other_party(
+    "The plan names a relay and an analyzer, so no collector takes it; use shoal analyzer."
 )
-NEEDS_AGGREGATORS = Problem(
-    422,
-    "other-party",
-    "The plan names a leader and a helper; use shoal leader, shoal helper and shoal collect.",
+NEEDS_AGGREGATORS = _other_party(
+    "The plan names a leader and a helper; use shoal leader, shoal helper and shoal collect."
 )
-NEEDS_COLLECTOR = Problem(
-    422,
-    "other-party",
-    "The plan names no relay and analyzer, so no analyzer takes it; use shoal serve.",
+NEEDS_COLLECTOR = _other_party(
+    "The plan names no relay and analyzer, so no analyzer takes it; use shoal serve."
 )
-OTHER_PARTIES = Problem(
-    422,
-    "other-party",
+OTHER_PARTIES = _other_party(
     "The plan names another relay or analyzer than those that were set up; plan with their public"
-    " files.",
+    " files."
 )
 UNMARKED_PLAN = Problem(
     422,
@@ -258,11 +243,9 @@ UNVERIFIED = Problem(
     " doctor.",
 )
 INTERNAL = Problem(503, "internal", "The collector failed; nothing was counted.", 30)
-BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)
-CROWDED = Problem(503, "busy", "Too many connections are open; try again soon.", 2)
-NOT_KNOWN_YET = Problem(
-    503, "busy", "The plan or the token is not known here yet; try again soon.", 2
-)
+BUSY = _busy("Too many reports are waiting; try again soon.", 2)
+CROWDED = _busy("Too many connections are open; try again soon.", 2)
+NOT_KNOWN_YET = _busy("The plan or the token is not known here yet; try again soon.", 2)
 PAUSED = Problem(503, "paused", "The plan is paused; try again later.", 3600)
 UNAVAILABLE = Problem(503, "storage-unavailable", "The data cannot be written now.", 30)
 NO_KEY = Problem(

@@ -20,7 +20,8 @@ from starlette.responses import Response
 
 from shoal.analysis.tally import Tally
 from shoal.protocol.plan import Plan
-from shoal.reports.site import MEDIA, SiteRelease, is_immutable, site_pages, slug, write_pages
+from shoal.reports.formatting import slug
+from shoal.reports.site import MEDIA, SiteRelease, is_immutable, site_pages, write_pages
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration
 from shoal.server.core.http import App, Receive, Refusal, Scope, first, send_response, with_cors

@@ -22,7 +22,6 @@ from shoal.support.files import first_line, read_json
 _PREFIX = "SHOAL_"
 RESULTS = "results"
 """The folder of the public results, and the first part of their addresses."""
-PUBLIC_RESULTS = "Serve the releases of plans that were made public, at /results/."
 _OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
 """Variables of other commands."""
 
@@ -40,6 +39,19 @@ def setting(
     metadata = {"help": help, "lowest": lowest, "highest": highest, "among": among}
     metadata["is_address"] = is_address
     return field(default=default, metadata=metadata)
+
+
+def _address(default: str, help: str) -> Any:
+    return setting(default, f"Address {help}: host:port.", is_address=True)
+
+
+_UNPROVEN = "Accept plans whose promise is not proven (sufficient, three-sigma)."
+_RESULTS = "Serve the releases of plans that were made public, at /results/."
+_API = "of the console (API and metrics)"
+_ORIGINS = (
+    "Origins of the web pages that may send reports, such as https://page.example; * for all."
+)
+_QUEUE = "Maximum megabytes of reports that wait for the disk."
 
 
 @dataclass(frozen=True)
@@ -141,8 +153,8 @@ class Settings(SenderLimits, ServiceSettings):
     'token'
     """
 
-    public: str = setting("127.0.0.1:8400", "Address for reports: host:port.", is_address=True)
-    console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
+    public: str = _address("127.0.0.1:8400", "for reports")
+    console: str = _address("127.0.0.1:8401", "of the console")
     database: str = setting(
         "", "PostgreSQL database that several collectors share: postgresql://..."
     )
@@ -159,23 +171,17 @@ class Settings(SenderLimits, ServiceSettings):
         "Oblivious HTTP: off, reports (not for plans for counts), or trusted (for all plans).",
         among=("off", "reports", "trusted"),
     )
-    allow_unproven: bool = setting(
-        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
-    )
-    public_results: bool = setting(False, PUBLIC_RESULTS)
+    allow_unproven: bool = setting(False, _UNPROVEN)
+    public_results: bool = setting(False, _RESULTS)
     max_queued_reports: int = setting(200_000, "Maximum reports that wait for the disk.", lowest=1)
 
 
 @dataclass(frozen=True)
 class AnalyzerSettings(ServiceSettings):
-    """Settings of an analyzer."""
-
-    public: str = setting("127.0.0.1:8400", "Address for relays: host:port.", is_address=True)
-    console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
-    allow_unproven: bool = setting(
-        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
-    )
-    public_results: bool = setting(False, PUBLIC_RESULTS)
+    public: str = _address("127.0.0.1:8400", "for relays")
+    console: str = _address("127.0.0.1:8401", "of the console")
+    allow_unproven: bool = setting(False, _UNPROVEN)
+    public_results: bool = setting(False, _RESULTS)
     opening_processes: int = setting(
         0, "Processes that open a crowd; 0 for one per core.", highest=1024
     )
@@ -183,27 +189,16 @@ class AnalyzerSettings(ServiceSettings):
 
 @dataclass(frozen=True)
 class RelaySettings(SenderLimits, ServiceSettings):
-    """Settings of a relay."""
-
-    public: str = setting(
-        "127.0.0.1:8410", "Address for encrypted reports: host:port.", is_address=True
-    )
-    console: str = setting(
-        "127.0.0.1:8411", "Address of the console (API and metrics): host:port.", is_address=True
-    )
+    public: str = _address("127.0.0.1:8410", "for encrypted reports")
+    console: str = _address("127.0.0.1:8411", _API)
     database: str = setting("", "PostgreSQL database that several relays share: postgresql://...")
-    origins: str = setting(
-        "",
-        "Origins of the web pages that may send reports, such as https://page.example; * for all.",
-    )
+    origins: str = setting("", _ORIGINS)
     deadline_days: int = setting(
         45,
         "Days after which an incomplete crowd is discarded, and a complete one that the analyzer"
         " does not take; 0 for never.",
     )
-    max_queued_megabytes: int = setting(
-        64, "Maximum megabytes of reports that wait for the disk.", lowest=1, highest=1 << 20
-    )
+    max_queued_megabytes: int = setting(64, _QUEUE, lowest=1, highest=1 << 20)
     forward_timeout: int = setting(
         600, "Seconds that the analyzer may take to answer one chunk.", lowest=1
     )
@@ -222,40 +217,21 @@ class AggregatorSettings(ServiceSettings):
     """Settings of a leader and of a helper."""
 
     database: str = setting("", "PostgreSQL database with the data: postgresql://...")
-    origins: str = setting(
-        "",
-        "Origins of the web pages that may send reports, such as https://page.example; * for all.",
-    )
-    allow_unproven: bool = setting(
-        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
-    )
+    origins: str = setting("", _ORIGINS)
+    allow_unproven: bool = setting(False, _UNPROVEN)
 
 
 @dataclass(frozen=True)
 class HelperSettings(AggregatorSettings):
-    """Settings of a helper."""
-
-    public: str = setting(
-        "127.0.0.1:8430",
-        "Address for the leader, and for the keys of devices: host:port.",
-        is_address=True,
-    )
-    console: str = setting(
-        "127.0.0.1:8431", "Address of the console (API and metrics): host:port.", is_address=True
-    )
+    public: str = _address("127.0.0.1:8430", "for the leader, and for the keys of devices")
+    console: str = _address("127.0.0.1:8431", _API)
 
 
 @dataclass(frozen=True)
 class LeaderSettings(SenderLimits, AggregatorSettings):
-    """Settings of a leader."""
-
-    public: str = setting("127.0.0.1:8420", "Address for reports: host:port.", is_address=True)
-    console: str = setting(
-        "127.0.0.1:8421", "Address of the console (API and metrics): host:port.", is_address=True
-    )
-    max_queued_megabytes: int = setting(
-        64, "Maximum megabytes of reports that wait for the disk.", lowest=1, highest=1 << 20
-    )
+    public: str = _address("127.0.0.1:8420", "for reports")
+    console: str = _address("127.0.0.1:8421", _API)
+    max_queued_megabytes: int = setting(64, _QUEUE, lowest=1, highest=1 << 20)
     job_reports: int = setting(
         256, "Reports that are verified with the helper at a time.", lowest=1, highest=10_000
     )
@@ -268,10 +244,8 @@ class LeaderSettings(SenderLimits, AggregatorSettings):
 class AnalystSettings(ServiceSettings):
     """Settings of an analyst who collects from a leader and a helper."""
 
-    console: str = setting("127.0.0.1:8441", "Address of the console: host:port.", is_address=True)
-    allow_unproven: bool = setting(
-        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
-    )
+    console: str = _address("127.0.0.1:8441", "of the console")
+    allow_unproven: bool = setting(False, _UNPROVEN)
     collect_seconds: int = setting(
         60, "Seconds between two questions to the leader whether a batch is full.", lowest=1
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
@@ -21,7 +20,7 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.dap.task import Undecryptable
 from shoal.protocol.plan import Plan
-from shoal.protocol.vdaf import AggregatorInput, PingPong
+from shoal.protocol.vdaf.prio3 import AggregatorInput, PingPong
 from shoal.server.aggregation import problems as dap
 from shoal.server.aggregation.endpoint import (
     DapEndpoint,
@@ -30,6 +29,7 @@ from shoal.server.aggregation.endpoint import (
     check_collection,
     check_secret,
     digest_in,
+    digest_of,
     location,
 )
 from shoal.server.aggregation.service import Aggregator, serve_aggregator
@@ -77,7 +77,7 @@ class Helper(Aggregator):
         job, content = await self._endpoint.read(
             request, receive, AggregationJobInitReq, LARGEST_JOB
         )
-        digest = hashlib.sha256(content).digest()
+        digest = digest_of(request, content)
         response = await self.service.in_store(self.store.known_job, digest)
         if response is None:
             batch_id = check_job(job)
@@ -123,13 +123,13 @@ class Helper(Aggregator):
             raise Refusal(dap.INVALID_MESSAGE)
         if len(selector.config) != BATCH_ID_BYTES:
             raise Refusal(dap.INVALID_MESSAGE)
+        digest = digest_of(request, content)
         response = _no_problem(
             await self.service.in_store(
-                self.store.aggregate_share, request.plan_id, content, asked, self.collector
+                self.store.aggregate_share, request.plan_id, digest, asked, self.collector
             )
         )
-        name = hashlib.sha256(content).digest()
-        return DapResponse(response, "aggregate-share", location(request, name))
+        return DapResponse(response, "aggregate-share", location(request, digest))
 
     async def _known_share(self, request: DapRequest, receive: Receive) -> DapResponse:
         self._opened(request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -36,9 +35,13 @@ class HelperStore(AggregatorStore):
 
     def known_job(self, digest: bytes) -> bytes | None:
         """Return the response to a job that was done before, by the digest of its request."""
-        row = self._connection.execute(
-            "SELECT message FROM jobs WHERE digest = ?", (digest,)
-        ).fetchone()
+        return self.database.read("read a response", lambda: self._response_to_job(digest))
+
+    def _response_to_job(self, digest: bytes) -> bytes | None:
+        return self._stored("SELECT message FROM jobs WHERE digest = ?", digest)
+
+    def _stored(self, query: str, digest: bytes) -> bytes | None:
+        row = self._connection.execute(query, (digest,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def aggregate(
@@ -47,7 +50,7 @@ class HelperStore(AggregatorStore):
         """Commit the reports of a job, each once, and return the response, which is stored."""
 
         def work() -> bytes | Problem:
-            known = self.known_job(digest)
+            known = self._response_to_job(digest)
             if known is not None:
                 return known
             plan = self._plans.get(plan_id)
@@ -116,16 +119,13 @@ class HelperStore(AggregatorStore):
 
     def known_share(self, digest: bytes) -> bytes | None:
         """Return a share that was given out before, by the digest of its request."""
-        row = self._connection.execute(
-            "SELECT response FROM collections WHERE digest = ?", (digest,)
-        ).fetchone()
-        return None if row is None else bytes(row[0])
+        query = "SELECT response FROM collections WHERE digest = ?"
+        return self.database.read("read a response", lambda: self._stored(query, digest))
 
     def aggregate_share(
-        self, plan_id: str, content: bytes, request: AggregateShareReq, collector: HpkeConfig
+        self, plan_id: str, digest: bytes, request: AggregateShareReq, collector: HpkeConfig
     ) -> bytes | Problem:
         """Return a full batch's share, encrypted for the collector; the same bytes every time."""
-        digest = hashlib.sha256(content).digest()
 
         def work() -> bytes | Problem:
             plan = self._plans.get(plan_id)

@@ -29,11 +29,11 @@ _ROWS_AT_ONCE = 500
 _NAME = re.compile(r"([0-9]+)-.*")
 
 Reports = Callable[[int, int], tuple[list[bytes], int | None]]
-"""Returns the messages of reports from a row on, and where to go on."""
+"""Returns encrypted reports from a row on, and where to go on."""
 
 
 def crowd_bytes(plan: Plan) -> int:
-    return plan.reports_needed * plan.messages * message_bytes(plan)
+    return plan.reports_needed * message_bytes(plan)
 
 
 class ShuffledChunks:
@@ -52,26 +52,25 @@ class ShuffledChunks:
     def write(self, plan: Plan, crowd: FrozenCrowd, key: bytes, reports: Reports) -> int:
         """Shuffle a crowd, write its chunks durably, and return how many there are."""
         length = message_bytes(plan)
-        total = crowd_bytes(plan) // length
         each = (LARGEST_CHUNK - chunk_header_bytes()) // length
-        count = -(-total // each)
+        count = -(-plan.reports_needed // each)
         with storage_errors():
             self._disk.make_folder(self._folder)
             self._begin(crowd)
-            parts = shuffled(
-                _messages(reports, length), crowd_bytes(plan), self._folder, str(crowd.number)
-            )
+            rows = _messages(reports, length)
+            parts = shuffled(rows, crowd_bytes(plan), self._folder, str(crowd.number))
             written = 0
             for number, content in enumerate(_cut(parts, each)):
                 written += len(content)
-                chunk = Chunk(
-                    plan.id, crowd.window, crowd.key.digest, number, count, total, content.tobytes()
-                ).to_bytes()
+                about = plan.id, crowd.window, crowd.key.digest, number, count
+                chunk = Chunk(*about, content.tobytes()).to_bytes()
                 (piece,) = encrypt(key, (chunk, _about(crowd.number, number)))
                 self._put(crowd, number, piece)
             self._disk.sync_folder(self._folder)
-        if written != total:
-            raise StorageError(f"a crowd of {total} messages has {written} on the disk.")
+        if written != plan.reports_needed:
+            raise StorageError(
+                f"a crowd of {plan.reports_needed} reports has {written} on the disk."
+            )
         return count
 
     def read(self, crowd: FrozenCrowd, key: bytes, number: int) -> bytes:

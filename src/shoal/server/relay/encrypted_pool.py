@@ -30,8 +30,8 @@ _FILL = struct.Struct("<QQ")
 class EncryptedPool:
     """The rows of one open crowd, under its key on the relay's disk.
 
-    `length` is how many bytes the messages of a report have, `needed` how many reports make the
-    crowd complete.
+    `length` is how many bytes the message of a report has, `needed` how many reports make the crowd
+    complete.
     """
 
     def __init__(

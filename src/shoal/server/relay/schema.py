@@ -30,7 +30,7 @@ CREATE TABLE crowds (
     attempt BLOB, UNIQUE (plan, window, place)
 );
 
--- Rows of one length, encrypted under the crowd's key, more than are used: the messages of one
+-- Rows of one length, encrypted under the crowd's key, more than are used: the message of one
 -- report each, in random order. The id is the crowd's number and a place.
 CREATE TABLE messages (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
 

@@ -108,6 +108,8 @@ class Database(ABC):
     plans: OpenPlans[Any]
     begun_anew: Restoration | None = None
     """What a start without the key of open crowds ended."""
+    _running = ""
+    """The transaction under way: there is one at a time, and none inside of another."""
 
     def run(
         self,
@@ -137,7 +139,7 @@ class Database(ABC):
 
     def read(self, name: str, work: Callable[[], R]) -> R:
         """Run work that reads one state of the data."""
-        with storage_errors():  # a folder has no other writer
+        with self._attempt(name), storage_errors():  # a folder has no other writer
             return work()
 
     @abstractmethod
@@ -194,6 +196,9 @@ class Database(ABC):
     @contextmanager
     def _attempt(self, name: str) -> Iterator[None]:
         """Drop the plans that a failed transaction touched, and say which transaction it was."""
+        if self._running:
+            raise RuntimeError(f"{name!r} begins inside of {self._running!r}.")
+        self._running = name
         self.plans.touched.clear()
         try:
             yield
@@ -201,6 +206,8 @@ class Database(ABC):
             self.plans.forget(*self.plans.touched)
             error.add_note(f"The transaction was: {name}.")
             raise
+        finally:
+            self._running = ""
 
 
 def own_files(

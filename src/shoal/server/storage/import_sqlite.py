@@ -28,9 +28,8 @@ from shoal.server.storage.database import (
 )
 from shoal.server.storage.encryption import CROWD_KEY_FILE, FileKey, Keyring, generation_without_log
 from shoal.server.storage.key_file import SIGNING_FILE
-from shoal.server.storage.postgres import lock_all
+from shoal.server.storage.postgres import Ratchet, lock_all
 from shoal.server.storage.postgres_connection import PostgresConnection
-from shoal.server.storage.ratchet import Ratchet
 from shoal.server.storage.recovery import check_whole
 from shoal.server.storage.schema import COLLECTOR, copy_rows, make_tables
 from shoal.server.storage.sqlite import MOVED, open_database

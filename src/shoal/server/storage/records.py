@@ -19,7 +19,6 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_signature
 from shoal.server.storage.database import SqlConnection, StorageError, read_fact, storage_errors
 from shoal.server.storage.key_file import Signer
-from shoal.support.files import canonical_json
 
 ORIGINS = "origins"
 """The name under which the data have the origins of web pages."""
@@ -342,13 +341,14 @@ class Signature(NamedTuple):
 def signed_release(plan_id: str, number: int, unreadable: int | None, release: bytes) -> bytes:
     """Return the bytes that are signed for a release; no document begins like that."""
     about = {"plan": plan_id, "number": number, "unreadable": unreadable}
-    return b"shoal release\0" + canonical_json(about | {"sha256": _sha256(release)})
+    return b"shoal release\0" + _signed(about, release)
 
 
 def _signed_certificate(plan_id: str, certificate: bytes) -> bytes:
-    about = {"plan": plan_id, "sha256": _sha256(certificate)}
-    return b"shoal certificate\0" + canonical_json(about)
+    return b"shoal certificate\0" + _signed({"plan": plan_id}, certificate)
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _signed(about: dict[str, object], content: bytes) -> bytes:
+    """Return words about a content, and its SHA-256, as canonical JSON: all of it is ASCII."""
+    document = about | {"sha256": hashlib.sha256(content).hexdigest()}
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()

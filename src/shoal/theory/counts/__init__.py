@@ -76,7 +76,7 @@ _MAX_CROWD = 10**12
 def _check(d: int, N: int, q: float, epsilon: float) -> None:
     check_crowd(N, q, epsilon)
     if d < 0:
-        raise ValueError(f"the number of differing fragments must be at least 0, got d={d}.")
+        raise ValueError(f"the number of differing bits must be at least 0, got d={d}.")
 
 
 def counts_delta(d: int, N: int, q: float, epsilon: float) -> Bracket:

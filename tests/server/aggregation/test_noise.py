@@ -1,0 +1,300 @@
+"""Noise of the aggregators: drawn once for a batch, whatever stops, fails or asks again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal import estimate
+from shoal.analysis.tally import Tally
+from shoal.protocol.plan import Aggregators, Promise, ShareNoise
+from shoal.server.aggregation import plan as aggregator_plan
+from shoal.server.aggregation.noise import draw_noise
+from shoal.server.analyst.service import Analyst
+from shoal.server.leader import service as leader_service
+from shoal.theory import discrete_gaussian, laplace
+from tests.server.aggregation.test_operating import replace_by_backup, save
+from tests.server.aggregation.world import (
+    HELPER,
+    LEADER,
+    NOW,
+    PLAN,
+    WEEK,
+    Parties,
+    some_vectors,
+    sums,
+)
+
+NOISY = replace(
+    PLAN,
+    promise=Promise("proven", "2", delta="1e-6"),
+    parties=Aggregators(LEADER, HELPER, 4, noise=ShareNoise("laplace", "2")),
+)
+Drawn = Callable[[ShareNoise, int], list[int]]
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collect when a test says so, and never before: a full batch stays full until then."""
+
+    async def wait(self: Analyst) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Analyst, "_collect", wait)
+    monkeypatch.setattr(leader_service, "_PAUSE", 0.01)
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Note every draw; each is far from 0, so that two of one batch cannot be mistaken."""
+    made: list[list[int]] = []
+
+    def draw(noise: ShareNoise, count: int) -> list[int]:
+        made.append([-40 - place for place in draw_noise(noise, count)])
+        return made[-1]
+
+    monkeypatch.setattr(aggregator_plan, "draw_noise", draw)
+    return made
+
+
+def told(
+    story: Callable[[Parties], Awaitable[Any]],
+    folder: Path,
+    clock: Callable[[], float] = lambda: NOW,
+    **more: Any,
+) -> Any:
+    async def inside() -> Any:
+        async with Parties(folder, clock, **more) as parties:
+            await parties.publish(NOISY)
+            return await story(parties)
+
+    return asyncio.run(inside())
+
+
+async def deliver(parties: Parties, uploads: Sequence[bytes]) -> None:
+    for one in uploads:
+        while (answer := await parties.upload(one, plan=NOISY)).status_code == 503:
+            await asyncio.sleep(0.1)
+        assert (answer.status_code, answer.content) == (200, b""), answer.text
+
+
+async def until_full(parties: Parties, count: int = 1) -> None:
+    for party in (parties.leader, parties.helper):
+        for _ in range(3000):
+            found = [one["state"] for one in await parties.batches(party, NOISY)]
+            if found.count("full") == count:
+                break
+            await asyncio.sleep(0.01)
+        else:
+            raise AssertionError(f"no full batch: {found}")
+
+
+async def released(parties: Parties, count: int) -> list[dict[str, Any]]:
+    store, in_store = parties.analyst.store, parties.analyst.service.in_store
+    for _ in range(3000):
+        await parties.analyst.collect_plan(NOISY)
+        numbers = await in_store(store.released_numbers, NOISY.id, 100)
+        if len(numbers) >= count:
+            contents = [await in_store(store.release, NOISY.id, one) for one in sorted(numbers)]
+            return [json.loads(one) for one in contents if one is not None]
+        await asyncio.sleep(0.02)
+    raise AssertionError("nothing was collected")
+
+
+async def share_of(party: Any) -> bytes:
+    """Return the aggregate share that a party keeps of its one full batch."""
+
+    def read() -> bytes:
+        (name,) = party.store.database.connection.execute(
+            "SELECT batch FROM batches WHERE plan = ? AND state = 'full'", (NOISY.id,)
+        ).fetchone()
+        found = party.store._plans.get(NOISY.id).batch(bytes(name))
+        return bytes(found.share)
+
+    share: bytes = await party.service.in_store(party.store.database.read, "read a share", read)
+    return share
+
+
+def plus(vectors: Sequence[int], draws: Sequence[Sequence[int]]) -> list[int]:
+    total: list[int] = (np.array(sums(vectors)) + np.sum(draws, axis=0)).tolist()
+    return total
+
+
+def test_a_release_has_the_noise_of_both_and_may_be_negative(
+    tmp_path: Path, draws: list[list[int]]
+):
+    vectors = some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        await deliver(parties, await parties.reports(vectors, plan=NOISY))
+        (release,) = await released(parties, 1)
+        assert len(draws) == 2  # one of the leader and one of the helper
+        assert release["by_bit"] == plus(vectors, draws)
+        assert max(release["by_bit"]) < 0
+        tally = Tally.from_json(release, NOISY)
+        assert tally.to_json() == release
+        counts = estimate(NOISY, tally)["uses"]
+        assert [round(one.count) for one in counts.values()] == [
+            round((ones - 0.02) / (1 - 2 * float(NOISY.q))) for ones in release["by_bit"]
+        ]
+
+    told(story, tmp_path, job_reports=7)
+
+
+def test_an_aggregator_keeps_its_share_with_noise_alone(tmp_path: Path, draws: list[list[int]]):
+    """A share at rest has its noise before anybody collects it, also after a restart."""
+    vectors = some_vectors(20)
+
+    async def before(parties: Parties) -> dict[str, bytes]:
+        await deliver(parties, await parties.reports(vectors, plan=NOISY))
+        await until_full(parties)
+        return {one.role.name: await share_of(one) for one in (parties.leader, parties.helper)}
+
+    async def after(parties: Parties) -> None:
+        found = {one.role.name: await share_of(one) for one in (parties.leader, parties.helper)}
+        assert found == kept
+        (release,) = await released(parties, 1)
+        assert release["by_bit"] == plus(vectors, draws)
+        await parties.analyst.collect_plan(NOISY)
+
+    kept = told(before, tmp_path, job_reports=7)
+    assert len(draws) == 2
+    told(after, tmp_path, job_reports=7)
+    assert len(draws) == 2
+
+
+def test_whoever_asks_again_gets_the_same_noise(tmp_path: Path, draws: list[list[int]]):
+    vectors = some_vectors(40)
+
+    async def story(parties: Parties) -> None:
+        parties.to_helper.lose_answers = 9
+        await deliver(parties, await parties.reports(vectors, plan=NOISY))
+        await until_full(parties, 2)
+        parties.to_helper.lose_answers = 4
+        parties.to_leader.lose_answers = 4
+        releases = await released(parties, 2)
+        assert len(draws) == 4
+        total = np.sum([one["by_bit"] for one in releases], axis=0).tolist()
+        assert total == plus(vectors, draws)
+        shares = [(path, body) for _, path, body in parties.to_helper.requests
+                  if path.endswith("aggregate_shares")]  # fmt: skip
+        assert max(Counter(shares).values()) > 1  # the same share was asked for again
+
+    told(story, tmp_path, job_reports=9)
+
+
+@pytest.mark.parametrize("role", ["leader", "helper"])
+def test_a_draw_that_was_not_stored_never_left(
+    tmp_path: Path, draws: list[list[int]], role: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The process fails after a draw, inside of its transaction: the draw is undone with it."""
+    vectors = some_vectors(20)
+    failed: list[list[int]] = []
+
+    def fail_at_first(self: Any, *about: Any) -> None:
+        before = len(draws)
+        commit(self, *about)
+        party = "leader" if "leader" in str(self._records._folder) else "helper"
+        if len(draws) > before and party == role and not failed:
+            failed.append(draws.pop())
+            raise RuntimeError("the process was killed here")
+
+    commit = aggregator_plan.AggregatorPlan.commit
+    monkeypatch.setattr(aggregator_plan.AggregatorPlan, "commit", fail_at_first)
+
+    async def story(parties: Parties) -> None:
+        await deliver(parties, await parties.reports(vectors, plan=NOISY))
+        (release,) = await released(parties, 1)
+        assert len(failed) == 1
+        assert len(draws) == 2
+        assert release["by_bit"] == plus(vectors, draws)
+
+    told(story, tmp_path, job_reports=20)
+
+
+@pytest.mark.parametrize("role", ["leader", "helper"])
+def test_a_restored_aggregator_never_draws_again_for_a_batch(
+    tmp_path: Path, draws: list[list[int]], role: str
+):
+    """Its backup is older than the batch, or than its collection: no second draw is answered."""
+    now, vectors = [NOW], some_vectors(20)
+
+    def clock() -> float:
+        return now[0]
+
+    async def before(parties: Parties) -> list[dict[str, Any]]:
+        uploads = await parties.reports(vectors, plan=NOISY)
+        await deliver(parties, uploads[:12])
+        await deliver(parties, uploads[12:])
+        await until_full(parties)
+        save(tmp_path, role, clock)
+        return await released(parties, 1)
+
+    async def after(parties: Parties) -> None:
+        for _ in range(5):
+            await parties.analyst.collect_plan(NOISY)
+            await asyncio.sleep(0.05)
+        assert await released(parties, 1) == first
+        assert len(draws) == 2
+        now[0] += 2 * WEEK  # the first window that the restored one takes
+        for party in (parties.leader, parties.helper):
+            await party.service.in_store(party.sweep)
+        await deliver(parties, await parties.reports(vectors, plan=NOISY))
+        _, second = await released(parties, 2)
+        assert second["by_bit"] == plus(vectors, draws[2:])
+        assert len(draws) == 4
+
+    first = told(before, tmp_path, clock)
+    assert first[0]["by_bit"] == plus(vectors, draws)
+    replace_by_backup(tmp_path, role, clock)
+    told(after, tmp_path, clock)
+
+
+def test_a_count_that_no_noise_explains_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(aggregator_plan, "draw_noise", lambda noise, count: [10**6] * count)
+
+    async def story(parties: Parties) -> None:
+        await deliver(parties, await parties.reports(some_vectors(20), plan=NOISY))
+        await until_full(parties)
+        for _ in range(5):
+            await parties.analyst.collect_plan(NOISY)
+            await asyncio.sleep(0.05)
+        numbers = parties.analyst.store.released_numbers
+        assert await parties.analyst.service.in_store(numbers, NOISY.id, 9) == []
+
+    told(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("noise", "sigma"),
+    [
+        (ShareNoise("laplace", "2"), laplace.discrete_sigma(2.0)),
+        (ShareNoise("gaussian", "3.5"), discrete_gaussian.deviation(3.5)),
+    ],
+)
+def test_draws_have_the_distribution(noise: ShareNoise, sigma: float):
+    """Their sum of squares is within nine of its sigmas: below 1e-9 by chance, for such tails."""
+    count = 20_000
+    drawn = np.array(draw_noise(noise, count), float)
+    assert (drawn == drawn.round()).all()
+    assert abs(drawn.mean()) < 9 * sigma / count**0.5
+    kurtosis = 6.5 if noise.kind == "laplace" else 3.0
+    assert abs((drawn**2).mean() / sigma**2 - 1) < 9 * ((kurtosis - 1) / count) ** 0.5
+
+
+def test_nobody_else_counts_the_reports():
+    from shoal import tally
+    from shoal.errors import PrivacyRefusal
+    from shoal.protocol.wire import Synthetic
+
+    reports = Synthetic(np.array([[1], [3]], np.uint8), bits=4)
+    with pytest.raises(PrivacyRefusal, match="counted by them and nowhere else"):
+        tally(NOISY, reports)

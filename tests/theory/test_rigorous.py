@@ -1,0 +1,192 @@
+"""The usual engine against the evaluation in ball arithmetic, which shares no code with it."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations_with_replacement, pairwise, product
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from shoal.planning.bounds import CountsBound
+from shoal.theory.brackets import Bracket
+from shoal.theory.domains import Block, Domain, at_most, choice, differing_bits, flags
+from shoal.theory.proven import Proven, proven_delta
+from shoal.theory.randomized_response import local_epsilon
+from shoal.theory.rigorous import NotCoveredError, rigorous_delta
+from tests.theory.oracle import count_law, histogram_pair, hockey_stick
+
+PLANS = 1000
+ONE_BLANKET = 1.1e-4
+"""Where a coarser bracket will do, the usual engine takes a single blanket, as the rigorous one."""
+ABOVE = 1e-3
+"""The rigorous high end is at most so much above the usual one, in parts of delta."""
+BELOW = 0.1
+"""It may be further below, where the usual engine knows delta to a few per cent only."""
+
+
+class Case(NamedTuple):
+    """A plan as the theory sees it, and delta by the usual engine."""
+
+    domain: Domain
+    view: str
+    q: float
+    crowd: int
+    epsilon: float
+    usual: Proven
+
+    @property
+    def claim(self) -> dict[str, Any]:
+        local = local_epsilon(differing_bits(self.domain), self.q) * (1.0 + 1e-12)
+        return {
+            "view": self.view,
+            "parties": None,
+            "dropped": None,
+            "domain": [list(block) for block in self.domain],
+            "q": self.q,
+            "crowd_size": self.crowd,
+            "relies_on": self.crowd,
+            "reports_per_person": 1,
+            "releases": 1,
+            "cohorts": 1,
+            "epsilon": self.epsilon,
+            "delta": self.usual.delta.high,
+            "proven": {"method": self.usual.method},
+            "local": {"epsilon": local},
+        }
+
+
+def case_of(domain: Domain, view: str, q: float, crowd: int, epsilon: float) -> Case:
+    if view == "reports":
+        usual = proven_delta(domain, crowd, q, epsilon, ONE_BLANKET)
+    else:
+        usual = CountsBound(differing_bits(domain)).proven(crowd, q, epsilon)
+    return Case(domain, view, q, crowd, epsilon, usual)
+
+
+def random_domain(draw: Random) -> Domain:
+    def block() -> Block:
+        kind = draw.choice("fffcca")
+        if kind == "f":
+            return flags(draw.randint(1, 8))
+        if kind == "c":
+            return choice(draw.randint(2, 30))
+        return at_most(draw.randint(1, 2), draw.randint(2, 8))
+
+    return tuple(block() for _ in range(draw.choice((1, 1, 1, 2, 3))))
+
+
+def random_case(number: int) -> Case:
+    """Return a plan whose delta says something; two in ten show counts."""
+    draw = Random(f"rigorous {number}")
+    view = "counts" if number % 10 in (3, 7) else "reports"
+    domain = random_domain(draw) if view == "reports" else (flags(draw.randint(1, 6)),)
+    crowd = round(2 ** draw.uniform(1, 13 if view == "reports" else 7))
+    q = round(draw.uniform(0.02, 0.48), draw.choice((2, 4, 9)))
+    epsilon = local_epsilon(differing_bits(domain), q) * draw.uniform(0.02, 0.9)
+    while (case := case_of(domain, view, q, crowd, epsilon)).usual.delta.high < 1e-12:
+        epsilon *= 0.7
+    return case
+
+
+def compare(case: Case) -> float:
+    """Return by which part of delta the rigorous high end is above the usual one."""
+    rigorous, usual = rigorous_delta(case.claim), case.usual.delta
+    assert usual.high >= rigorous.low, case
+    assert rigorous.high >= usual.low, case
+    above = rigorous.high / usual.high - 1.0
+    assert -BELOW <= above <= ABOVE, case
+    return above
+
+
+class TestRandomPlans:
+    def test_every_25th_of_them(self):
+        cases = [random_case(number) for number in range(3, PLANS, 25)]
+        assert {case.view for case in cases} == {"reports", "counts"}
+        for case in cases:
+            compare(case)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("tenth", range(10))
+    def test_all_of_them(self, tenth: int):
+        numbers = range(tenth * PLANS // 10, (tenth + 1) * PLANS // 10)
+        assert len([compare(random_case(number)) for number in numbers]) == 100
+
+
+class TestTruth:
+    """Delta of every crowd, in fractions: no bound may be below it."""
+
+    @pytest.mark.parametrize("crowd", [1, 2, 3, 5])
+    @pytest.mark.parametrize("q", ["0.1", "0.25", "0.4"])
+    def test_one_bit_is_exact(self, crowd: int, q: str):
+        case = case_of((flags(1),), "reports", float(q), crowd, 0.3)
+        lam = Fraction(math.exp(0.3))
+        laws = [count_law(ones, crowd - ones, Fraction(q)) for ones in range(crowd + 1)]
+        pairs = [*pairwise(laws), *pairwise(laws[::-1])]
+        truth = float(max(hockey_stick(one, other, lam) for one, other in pairs))
+        assert truth * (1 - 1e-12) <= rigorous_delta(case.claim).high <= truth * (1 + 2e-4)
+
+    @pytest.mark.parametrize("crowd", [2, 3])
+    def test_two_flags_are_covered(self, crowd: int):
+        q, lam = Fraction(1, 5), Fraction(math.exp(0.5))
+        case = case_of((flags(2),), "reports", 0.2, crowd, 0.5)
+        answers = list(product((0, 1), repeat=2))
+        truth = max(
+            hockey_stick(*histogram_pair(others, x, other, q), lam)
+            for others in combinations_with_replacement(answers, crowd - 1)
+            for x, other in product(answers, repeat=2)
+        )
+        assert rigorous_delta(case.claim).high >= float(truth) * (1 - 1e-12)
+
+
+class TestEdges:
+    @pytest.mark.parametrize("view", ["reports", "counts"])
+    @pytest.mark.parametrize("crowd", [1, 2, 40])
+    @pytest.mark.parametrize(
+        "domain",
+        [
+            (flags(1),),
+            (choice(3),),
+            pytest.param((flags(2), at_most(1, 3)), marks=pytest.mark.slow),
+        ],
+    )
+    @pytest.mark.parametrize("epsilon", [0.0, 0.4])
+    def test_small_crowds_and_epsilon_zero(
+        self, domain: Domain, view: str, crowd: int, epsilon: float
+    ):
+        compare(case_of(domain, view, 0.2, crowd, epsilon))
+
+    @pytest.mark.parametrize("view", ["reports", "counts"])
+    def test_without_any_signal(self, view: str):
+        case = case_of((flags(3),), view, 0.5, 10, 0.0)
+        assert case.usual.delta.high == 0.0
+        assert rigorous_delta(case.claim) == Bracket(0.0, 0.0)
+
+    @pytest.mark.parametrize("view", ["reports", "counts"])
+    def test_from_the_local_epsilon_on_delta_is_0(self, view: str):
+        epsilon = local_epsilon(3, 0.2) * (1 + 1e-12)
+        assert rigorous_delta(case_of((flags(3),), view, 0.2, 10, epsilon).claim).high == 0.0
+
+    @pytest.mark.parametrize("domain", [(Block(4, 0, 0),), (Block(2, 2, 2), Block(3, 3, 3))])
+    def test_bits_that_are_the_same_in_all_answers_reveal_nothing(self, domain: Domain):
+        case = case_of((flags(1),), "reports", 0.2, 10, 0.1)
+        claim = {**case.claim, "domain": [list(block) for block in domain]}
+        assert rigorous_delta(claim) == Bracket(0.0, 0.0)
+        both = {**case.claim, "domain": [[1, 0, 1], *claim["domain"]]}
+        assert rigorous_delta(both) == rigorous_delta(case.claim)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"dropped": {"max_weight": 2}},
+            {"cohorts": 4},
+            {"parties": {"leader": "", "helper": "", "noise": {"kind": "geometric"}}},
+            {"proven": {"method": "intuition"}},
+        ],
+    )
+    def test_other_plans_are_declined(self, changes: dict[str, Any]):
+        claim = case_of((flags(2),), "reports", 0.2, 10, 0.1).claim
+        with pytest.raises(NotCoveredError, match="not covered"):
+            rigorous_delta({**claim, **changes})

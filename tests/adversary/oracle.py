@@ -102,12 +102,12 @@ def truncated(x: int, bits: int, q: Fraction, weight: int) -> Law:
     """Law of the bits that one person's report counts: all set ones, or some of them at random."""
     every = math.lcm(*(math.comb(ones, weight) for ones in range(weight, bits + 1)))
     law: Law = {}
-    for vector, weight in enumerate(flips(x, bits, q)):
+    for vector, chance in enumerate(flips(x, bits, q)):
         set_bits = [place for place in range(bits) if vector >> place & 1]
         ways = list(itertools.combinations(set_bits, min(weight, len(set_bits))))
         for way in ways:
             outcome = sum(1 << DIGIT * place for place in way)
-            law[outcome] = law.get(outcome, 0) + weight * every // len(ways)
+            law[outcome] = law.get(outcome, 0) + chance * every // len(ways)
     return law
 
 

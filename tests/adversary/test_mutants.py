@@ -30,7 +30,7 @@ from .kinds import KINDS
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
-MOST = 400
+MOST = 120
 """How many cases a mutant may survive."""
 
 

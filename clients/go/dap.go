@@ -32,7 +32,7 @@ func bigEndian(value uint64, size int) []byte {
 	return binary.BigEndian.AppendUint64(nil, value)[8-size:]
 }
 
-// sized is content behind its length, which takes so many bytes.
+// sized prefixes content with its length, encoded in the given number of bytes.
 func sized(size int, content ...[]byte) []byte {
 	whole := bytes.Join(content, nil)
 	return append(bigEndian(uint64(len(whole)), size), whole...)

@@ -28,7 +28,7 @@ type plan struct {
 type aggregators struct {
 	Leader      string `json:"leader"`
 	Helper      string `json:"helper"`
-	MaxWeight   int    `json:"max_weight"` // so many bits of a report may be set
+	MaxWeight   int    `json:"max_weight"` // largest number of set bits in a report
 	OneOperator bool   `json:"one_operator"`
 	needed      uint64 // reports of a crowd
 }
@@ -119,7 +119,7 @@ func readPlan(text []byte) (*plan, error) {
 	return known, nil
 }
 
-// reportsNeeded is how many reports make a crowd: so many honest ones among all, rounded up.
+// reportsNeeded is the number of reports that hold an honest crowd, rounded up.
 func reportsNeeded(crowd int64, honest *string) (uint64, error) {
 	share := big.NewRat(1, 1)
 	if honest != nil {

@@ -233,7 +233,7 @@ func expandSeed(seed, tag, binder []byte, length int) []element {
 	}
 }
 
-// bestChunkLength makes the smallest proof for so many range checks; among equals, it is the
+// bestChunkLength gives the smallest proof for a number of range checks; among equals, it is the
 // shortest.
 func bestChunkLength(length int) int {
 	best, chosen := 0, 0

@@ -2,7 +2,7 @@ package shoal
 
 import "bytes"
 
-// littleEndian is a whole number in so many bytes.
+// littleEndian encodes a whole number in the given number of bytes.
 func littleEndian(value uint64, size int) []byte {
 	content := make([]byte, size)
 	for place := range content {

@@ -40,7 +40,7 @@ export const join = (...parts) =>
   );
 
 /**
- * A whole number in so many bytes, four if not said, little endian.
+ * Encode a whole number in `size` bytes (default four), little endian.
  *
  * @param {number} value
  * @param {number} [size]

@@ -45,7 +45,7 @@ const pathOf = (planId) => {
 };
 
 /**
- * How many reports make a crowd: so many honest ones among all, rounded up, exactly.
+ * The number of reports that hold an honest crowd, rounded up exactly.
  *
  * @param {Plan} plan
  */

@@ -1,7 +1,7 @@
 /**
  * What a browser checks of a plan before it answers.
  *
- * A plan is known by its id, the hash of its content. The page ships the id, so that whoever hands
+ * A plan is known by its id, the hash of its content. The page ships the id, so that anybody who hands
  * out the plan cannot hand out another one.
  */
 

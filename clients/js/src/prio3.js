@@ -182,7 +182,7 @@ export const expand = (seed, tag, binder, length) => {
 export const deriveSeed = (seed, tag, binder) => turboshake128(xofMessage(seed, tag, binder), SEED);
 
 /**
- * The smallest proof for so many range checks; among equals, the shortest chunk.
+ * The chunk length with the smallest proof for a number of range checks; among equals, the shortest.
  *
  * @param {number} length
  */

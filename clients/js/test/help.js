@@ -38,7 +38,7 @@ export async function withSubtle(name, method, work) {
   }
 }
 
-/** A row of so many bits with these set. */
+/** A row of `bits` bits with these set. */
 export function rowOf(bits, places) {
   const row = new Uint8Array(Math.ceil(bits / 8));
   for (const place of places) row[place >> 3] |= 1 << (place & 7);

@@ -21,7 +21,7 @@ from shoal.protocol.dap.messages import HpkeConfigList, Role, UploadRequest
 from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey, Task
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise
-from shoal.server.analyst.collecting import Collecting
+from shoal.server.analyst import Collecting
 from shoal.server.core.agreement import known_agreement
 from shoal.server.core.peer import HttpPeer
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shoal.errors import missing_extra
 
 if TYPE_CHECKING:
-    from shoal.server.analyst.service import Analyst, serve_analyst
+    from shoal.server.analyst import Analyst, serve_analyst
     from shoal.server.analyzer.service import Analyzer, serve_analyzer
     from shoal.server.collector.service import Collector, serve
     from shoal.server.core.settings import (
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         RelaySettings,
         Settings,
     )
-    from shoal.server.helper.service import Helper, serve_helper
+    from shoal.server.helper import Helper, serve_helper
     from shoal.server.leader.service import Leader, serve_leader
     from shoal.server.relay.service import Relay, serve_relay
 
@@ -37,8 +37,8 @@ def _home(name: str) -> str:
     """Return the module of a name: settings have one of their own, so has each party."""
     if name.endswith("Settings"):
         return "core.settings"
-    party = name.removeprefix("serve_") if name != "serve" else "collector"
-    return f"{party.lower()}.service"
+    party = name.removeprefix("serve_").lower() if name != "serve" else "collector"
+    return party if party in ("analyst", "helper") else f"{party}.service"
 
 
 def __getattr__(name: str) -> object:

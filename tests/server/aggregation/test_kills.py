@@ -29,7 +29,7 @@ from shoal.protocol.dap.messages import HpkeConfigList, Role, UploadRequest
 from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
-from shoal.server.analyst.collecting import Collecting
+from shoal.server.analyst import Collecting
 from shoal.server.core.agreement import known_agreement
 from shoal.server.core.peer import HttpPeer
 from tests.server.aggregation.world import set_up

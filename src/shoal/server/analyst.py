@@ -1,24 +1,31 @@
-"""The analyst's service: collects batches from two aggregators and shows them in the console."""
+"""The analyst of a leader and a helper: collects batches and shows them in the console.
+
+A collection job is ended at the leader only after its result is on the disk. Interrupted in
+between, the same result comes again and is recognized.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from shoal.analysis.tally import Tally
-from shoal.errors import TransportError
-from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey
+import numpy as np
+
+from shoal.analysis.tally import CohortCounts, Tally
+from shoal.errors import ReportError, TransportError, VdafError
+from shoal.protocol.dap.messages import MEDIA_TYPE, CollectionJobReq, CollectionJobResp, Role
+from shoal.protocol.dap.task import COLLECTOR_KEY_ID, NEXT_BATCH, SecretKey, Task
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.server.analyst.collecting import Collecting
 from shoal.server.console.app import make_console
 from shoal.server.core.administration import Administration, publish
 from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import App
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
-from shoal.server.core.peer import HttpPeer, Peer
+from shoal.server.core.peer import HttpPeer, Peer, PeerReply
 from shoal.server.core.service import Party
 from shoal.server.core.settings import AnalystSettings
 from shoal.server.storage.database import read_fact, write_fact
@@ -26,6 +33,85 @@ from shoal.server.storage.open_plan import destroy_releases, end_crowd, release_
 from shoal.server.storage.records import Declaration, Reason, State
 from shoal.server.storage.store import Store
 from shoal.server.storage.windows import DAY, IncompleteCrowd, WindowedPlan
+from shoal.support.connections import parse_address
+
+
+class Collected(NamedTuple):
+    """A batch that was collected; `digest` tells it from the next one."""
+
+    window: int
+    tally: Tally
+    digest: bytes
+
+
+class Collecting:
+    """Collects the batches of one plan."""
+
+    def __init__(self, plan: Plan, key: SecretKey, leader: Peer, token: str) -> None:
+        self._task, self._key, self._leader, self._token = Task(plan), key, leader, token
+        self.plan = plan
+        _, path = parse_address(self._task.endpoint(Role.LEADER))
+        self._jobs = f"{path}tasks/{self._task.path}/collection_jobs"
+
+    def next(self) -> tuple[Collected, str] | None:
+        """Return the next batch, with the address of its collection job; None if none is full."""
+        reply = self._ask("POST", self._jobs, NEXT_BATCH.to_bytes())
+        where = reply.headers.get("location", "")
+        if not where.startswith(self._jobs + "/"):
+            raise TransportError("the leader does not say where the collection job is.")
+        if not reply.content:
+            return None
+        kind = f"{MEDIA_TYPE};message={CollectionJobResp.media_type}"
+        if reply.headers.get("content-type", "").replace(" ", "") != kind:
+            raise TransportError("the leader answered with something else.")
+        try:
+            return self._opened(reply.content), where
+        except (ReportError, VdafError) as error:
+            raise TransportError(f"the leader's result cannot be used: {error}") from error
+
+    def end(self, where: str) -> None:
+        """End a collection job, whose result is on the disk."""
+        self._ask("DELETE", where, None)
+
+    def every(self) -> Iterator[Collected]:
+        """Yield the batches that are full; each is ended when the next one is asked for."""
+        while (found := self.next()) is not None:
+            yield found[0]
+            self.end(found[1])
+
+    def _opened(self, content: bytes) -> Collected:
+        response, plan = CollectionJobResp.from_bytes(content), self.plan
+        if response.report_count != plan.reports_needed or response.interval.duration != 1:
+            raise ReportError("the batch is not one crowd of one window.")
+        if response.interval.start >= 1 << 32:
+            raise ReportError("the window of the batch is not one of this time.")
+        shares = [
+            self._task.open_aggregate_share(role, self._key, NEXT_BATCH, share)
+            for role, share in (
+                (Role.LEADER, response.leader_encrypted_agg_share),
+                (Role.HELPER, response.helper_encrypted_agg_share),
+            )
+        ]
+        sums = map(self._task.prio3.signed, self._task.prio3.unshard(shares, response.report_count))
+        lowest, highest = plan.possible_counts(response.report_count)
+        found = list(sums)
+        if min(found) < lowest or max(found) > highest:
+            raise ReportError(f"a count is not between {lowest:,} and {highest:,}.")
+        counts = np.array(found, np.int64)
+        cohorts = None
+        if plan.cohorts is not None:  # such a plan has one
+            cohorts = (CohortCounts(response.report_count, counts.copy()),)
+        tally = Tally(plan.id, response.report_count, counts, cohorts=cohorts)
+        return Collected(response.interval.start, tally, hashlib.sha256(content).digest())
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> PeerReply:
+        headers = {"Authorization": f"Bearer {self._token}"}
+        if body is not None:
+            headers["Content-Type"] = CollectionJobReq.content_type()
+        reply = self._leader.ask(method, path, body, headers)
+        if reply.status != 200:
+            raise TransportError(f"the leader answered {reply.status}.")
+        return reply
 
 
 class CollectedPlan(WindowedPlan):

@@ -1,1 +1,0 @@
-"""The analyst of a leader and a helper: collects their batches."""

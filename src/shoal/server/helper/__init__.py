@@ -1,1 +1,0 @@
-"""The helper of DAP: the second of two aggregators."""

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from shoal.errors import ReportError, TransportError, VdafError
 from shoal.protocol.dap.messages import (
@@ -20,10 +20,13 @@ from shoal.protocol.dap.messages import (
     Message,
     Report,
     ReportShare,
+    ReportUploadStatus,
     Role,
+    UploadErrors,
+    UploadRequest,
     VerifyInit,
 )
-from shoal.protocol.dap.task import NEXT_BATCH, bytes_of
+from shoal.protocol.dap.task import NEXT_BATCH, Task, bytes_of
 from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.vdaf.prio3 import AggregatorInput, PingPong, VerifyState
 from shoal.server.aggregation import problems as dap
@@ -35,17 +38,64 @@ from shoal.server.aggregation.endpoint import (
     check_secret,
     location,
 )
+from shoal.server.aggregation.plan import Upload
 from shoal.server.aggregation.service import Aggregator, serve_aggregator
 from shoal.server.aggregation.store import OpenTask
 from shoal.server.core import problems
-from shoal.server.core.http import Receive, Refusal
-from shoal.server.core.ingest import Committer
+from shoal.server.core.http import NO_STORE, Receive, Refusal, send_response
+from shoal.server.core.ingest import Committer, DeviceIngest, ReportFormat
 from shoal.server.core.observability import LOG
 from shoal.server.core.peer import HttpPeer, Peer
-from shoal.server.core.problems import Problem
+from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.settings import LeaderSettings
-from shoal.server.leader.ingest import FORMAT, UploadIngest, kilobytes
 from shoal.server.leader.store import Collection, Job, LeaderStore, Pending
+
+
+def _parse(plan: Plan, body: bytes) -> Upload:
+    reports = UploadRequest.from_bytes(body).reports
+    ids = {one.report_metadata.report_id for one in reports}
+    if not reports or len(ids) < len(reports):
+        raise ReportError("an upload has one or more reports with different ids.")
+    return Upload(plan.id, reports)
+
+
+def _bytes(plan: Plan, count: int) -> int:
+    return count * Task(plan).report_bytes
+
+
+FORMAT = ReportFormat(
+    re.compile(r"/dap/([A-Za-z0-9_-]{43})/tasks/\1/reports"),
+    frozenset({MEDIA_TYPE.encode()}),
+    _parse,
+    _bytes,
+)
+
+
+def kilobytes(upload: Upload) -> int:
+    """Return how much memory an upload takes while it waits, in kilobytes."""
+    return 1 + (sum(len(one.to_bytes()) for one in upload.reports) >> 10)
+
+
+class UploadIngest(DeviceIngest):
+    """Accepts reports of devices; the response names those that were not accepted."""
+
+    async def _refuse(self, problem: Problem, send: Send, *, last: bool = False) -> None:
+        malformed = problem is problems.MALFORMED
+        await super()._refuse(dap.INVALID_MESSAGE if malformed else problem, send, last=last)
+
+    async def _accepted(self, upload: Any, send: Send, *, last: bool) -> None:
+        headers = [NO_STORE, *([CLOSE] if last else [])]
+        errors = b""
+        if upload.faults:
+            status = (
+                ReportUploadStatus(one.report_metadata.report_id, fault)
+                for one in upload.reports
+                if (fault := upload.faults.get(one.report_metadata.report_id)) is not None
+            )
+            errors = UploadErrors(tuple(status)).to_bytes()
+            headers.append((b"content-type", UploadErrors.content_type().encode()))
+        await send_response(send, 200, errors, headers)
+
 
 _SMALL = 64 << 10
 _PAUSE = 20.0

@@ -17,7 +17,7 @@ from shoal import estimate
 from shoal.analysis.tally import Tally
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
 from shoal.server.aggregation import plan as aggregator_plan
-from shoal.server.aggregation.noise import draw_noise
+from shoal.server.aggregation.plan import draw_noise
 from shoal.server.analyst import Analyst
 from shoal.server.leader import service as leader_service
 from shoal.theory import discrete_gaussian, laplace

@@ -4,8 +4,9 @@ Every open window has an HPKE key of its own, for which devices encrypt their sh
 destroyed with the window. The aggregate share of a batch is encrypted under a key of its own until
 the batch is collected or discarded. So what is stolen from both later reconstructs nothing.
 
-Noise of an aggregator is added when a batch becomes full, and the sum without it is overwritten.
-Whatever fails later finds the same sum: no batch ever gets a second draw.
+Noise of an aggregator is added when a batch becomes full, in the transaction that adds its last
+reports, and the sum without it is overwritten. Whatever fails later finds the same sum: no batch
+ever gets a second draw, with which noise would average out.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from shoal.errors import missing_extra
 from shoal.protocol.dap.messages import (
     BATCH_ID_BYTES,
     CHECKSUM_BYTES,
@@ -26,8 +29,8 @@ from shoal.protocol.dap.messages import (
     ReportFault,
 )
 from shoal.protocol.dap.task import SecretKey, Task
+from shoal.protocol.plan import ShareNoise
 from shoal.protocol.random_bits import SystemBits
-from shoal.server.aggregation.noise import draw_noise
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import StorageError
@@ -290,3 +293,32 @@ class AggregatorPlan(WindowedPlan):
             for one in batches
             if one is not None
         }
+
+
+def draw_noise(noise: ShareNoise, count: int) -> list[int]:
+    """Return independent whole numbers of the distribution, drawn by OpenDP.
+
+    It samples both distributions exactly (Canonne, Kamath, Steinke, NeurIPS 2020), with random bits
+    of a cryptographic generator that the operating system seeds.
+
+    >>> len(draw_noise(ShareNoise("gaussian", "2.5"), 4))
+    4
+    """
+    dp = check_sampler()
+    whole = dp.vector_domain(dp.atom_domain(T="i64"))
+    if noise.kind == "laplace":
+        draw = dp.m.make_laplace(whole, dp.l1_distance(T="i64"), scale=noise.value)
+    else:
+        draw = dp.m.make_gaussian(whole, dp.l2_distance(T="f64"), scale=noise.value)
+    drawn: list[int] = draw([0] * count)
+    return drawn
+
+
+def check_sampler() -> Any:
+    """Return OpenDP; without it an aggregator refuses to publish a plan with noise."""
+    try:
+        import opendp.prelude as dp
+    except ImportError as error:
+        raise missing_extra(error, "noise of aggregators") from None
+    dp.enable_features("contrib")
+    return dp

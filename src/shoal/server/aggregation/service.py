@@ -13,7 +13,7 @@ from shoal.errors import PlanError, PrivacyRefusal
 from shoal.protocol.dap.messages import Role
 from shoal.protocol.dap.task import Task, collector_config
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.server.aggregation.noise import check_sampler
+from shoal.server.aggregation.plan import check_sampler
 from shoal.server.aggregation.store import AggregatorStore, OpenTask
 from shoal.server.core import problems
 from shoal.server.core.administration import certificate, objection

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.server.aggregation.schema import AGGREGATOR
+from shoal.server.aggregation.store import AGGREGATOR
 from shoal.server.relay.schema import RELAY
 from shoal.server.storage.schema import COLLECTOR, Schema
 

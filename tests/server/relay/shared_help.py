@@ -11,9 +11,9 @@ from shoal import Plan
 from shoal.protocol.encryption import CrowdKey, EncryptedReports
 from shoal.server.core import problems
 from shoal.server.relay.analyzer_client import AnalyzerClient
-from shoal.server.relay.chunk_files import ShuffledChunks
 from shoal.server.relay.forwarding import Forwarder, RelayMetrics
 from shoal.server.relay.open_plan import Document
+from shoal.server.relay.shuffled_chunks import ShuffledChunks
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.key_file import Signer
 from tests.server.postgres_help import second_folder, the_server, wait_for

@@ -15,7 +15,7 @@ from shoal import Plan
 from shoal.errors import TransportError
 from shoal.protocol.signatures import check_public_key, check_signature, key_text, link_content
 from shoal.server.core.peer import PeerReply
-from shoal.server.relay import chunk_files, forwarding
+from shoal.server.relay import forwarding, shuffled_chunks
 from shoal.server.relay.service import Relay
 
 from .relay_help import (
@@ -40,7 +40,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again at once, and cut small crowds into several chunks."""
     monkeypatch.setattr(forwarding, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(forwarding, "LONGEST_PAUSE", 0.01)
-    monkeypatch.setattr(chunk_files, "LARGEST_CHUNK", 1100)
+    monkeypatch.setattr(shuffled_chunks, "LARGEST_CHUNK", 1100)
 
 
 def same_bytes(analyzer: FakeAnalyzer) -> None:

@@ -17,7 +17,7 @@ from shoal.protocol.signatures import key_text
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.core.service import Service
-from shoal.server.relay import chunk_files, forwarding
+from shoal.server.relay import forwarding, shuffled_chunks
 from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.windows import IncompleteCrowd
@@ -39,7 +39,7 @@ def several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again at once, and cut small crowds into several chunks."""
     monkeypatch.setattr(forwarding, "FIRST_PAUSE", 0.0)
     monkeypatch.setattr(forwarding, "ELSEWHERE_PAUSE", 0.0)
-    monkeypatch.setattr(chunk_files, "LARGEST_CHUNK", 600)
+    monkeypatch.setattr(shuffled_chunks, "LARGEST_CHUNK", 600)
 
 
 @pytest.fixture

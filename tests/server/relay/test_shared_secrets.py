@@ -13,7 +13,7 @@ import pytest
 from shoal.errors import InputError
 from shoal.server.core.backup import back_up, restore
 from shoal.server.doctor.examine import examine
-from shoal.server.relay import chunk_files
+from shoal.server.relay import shuffled_chunks
 from shoal.server.relay.schema import RELAY
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
@@ -47,7 +47,7 @@ def story(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     wrapped: list[tuple[str, int, bytes]] = []
     lengths: set[tuple[str, int]] = set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunk_files, "LARGEST_CHUNK", 600)
+        patch.setattr(shuffled_chunks, "LARGEST_CHUNK", 600)
         for number, report in enumerate(reports):
             relay = pair[number % 2]
             upload = relay.sealed(LONG, [report])

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from shoal.server.relay import shuffling
-from shoal.server.relay.shuffling import permutation, shuffled
+from shoal.server.relay import shuffled_chunks
+from shoal.server.relay.shuffled_chunks import permutation, shuffled
 
 
 def numbered(count: int, length: int = 8) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
@@ -29,8 +29,8 @@ def places(parts: list[np.ndarray[tuple[int, int], np.dtype[np.uint8]]]) -> list
 
 
 def small_buckets(monkeypatch: pytest.MonkeyPatch, bucket: int, buffered: int) -> None:
-    monkeypatch.setattr(shuffling, "BUCKET_BYTES", bucket)
-    monkeypatch.setattr(shuffling, "BUFFERED_BYTES", buffered)
+    monkeypatch.setattr(shuffled_chunks, "BUCKET_BYTES", bucket)
+    monkeypatch.setattr(shuffled_chunks, "BUFFERED_BYTES", buffered)
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_equal_words_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
         def fill(self, out: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> None:
             out[:] = next(drawn)
 
-    monkeypatch.setattr(shuffling, "SystemBits", Words)
+    monkeypatch.setattr(shuffled_chunks, "SystemBits", Words)
     assert permutation(3).tolist() == [1, 2, 0]
 
 
@@ -92,12 +92,13 @@ _MEMORY = """
 import resource, sys, tempfile
 from pathlib import Path
 import numpy as np
-from shoal.server.relay import shuffling
-shuffling.BUCKET_BYTES, shuffling.BUFFERED_BYTES = 1 << 19, 1 << 21
+from shoal.server.relay import shuffled_chunks
+shuffled_chunks.BUCKET_BYTES, shuffled_chunks.BUFFERED_BYTES = 1 << 19, 1 << 21
 count = int(sys.argv[1])
 parts = (np.zeros((1000, 64), np.uint8) for _ in range(count))
 with tempfile.TemporaryDirectory() as folder:
-    total = sum(len(part) for part in shuffling.shuffled(parts, count * 64_000, Path(folder), "1"))
+    mixed = shuffled_chunks.shuffled(parts, count * 64_000, Path(folder), "1")
+    total = sum(map(len, mixed))
 assert total == 1000 * count
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -14,8 +14,7 @@ from shoal import Plan
 from shoal.errors import InputError, TransportError
 from shoal.protocol.encryption import CrowdKey
 from shoal.server.core.peer import PeerReply
-from shoal.server.relay import forwarding
-from shoal.server.relay import key_prefetch as crowd_keys
+from shoal.server.relay import documents, forwarding
 from shoal.server.storage.key_file import Signer, change_key
 from tests.server.store_help import DAY, Clock, told
 
@@ -39,8 +38,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again at once."""
     monkeypatch.setattr(forwarding, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(forwarding, "LONGEST_PAUSE", 0.01)
-    monkeypatch.setattr(crowd_keys, "CONFIRM_SECONDS", 0.0)
-    monkeypatch.setattr(crowd_keys, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(documents, "CONFIRM_SECONDS", 0.0)
+    monkeypatch.setattr(documents, "PAUSE_SECONDS", 0.01)
 
 
 async def readiness(world: RelayWorld) -> str:

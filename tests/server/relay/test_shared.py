@@ -18,7 +18,7 @@ from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.core.service import Service
 from shoal.server.relay import forwarding, shuffled_chunks
-from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
+from shoal.server.relay.documents import RelayPlans, refresh_on_miss
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.windows import IncompleteCrowd
 from tests.server.cutting_proxy import CuttingProxy

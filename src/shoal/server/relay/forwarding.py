@@ -18,8 +18,8 @@ from shoal.server.core import problems
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.service import Service, WorkerThread
 from shoal.server.relay.analyzer_client import AnalyzerClient, Refused
+from shoal.server.relay.documents import KeyPrefetcher
 from shoal.server.relay.frozen_crowds import FrozenCrowd
-from shoal.server.relay.key_prefetch import KeyPrefetcher
 from shoal.server.relay.shuffled_chunks import ShuffledChunks
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError

@@ -24,6 +24,7 @@ from shoal.server.core.settings import RelaySettings
 from shoal.server.relay.analyzer_client import (
     AnalyzerClient,
 )
+from shoal.server.relay.documents import KeyPrefetcher, RelayPlans, refresh_on_miss
 from shoal.server.relay.endpoints import (
     FORMAT,
     EncryptedIngest,
@@ -32,8 +33,6 @@ from shoal.server.relay.endpoints import (
     make_public,
 )
 from shoal.server.relay.forwarding import Forwarder, RelayMetrics
-from shoal.server.relay.key_prefetch import KeyPrefetcher
-from shoal.server.relay.plan_cache import RelayPlans, refresh_on_miss
 from shoal.server.relay.shuffled_chunks import ShuffledChunks, crowd_bytes
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError

@@ -16,7 +16,6 @@ from shoal.theory import stop_loss as engine
 from shoal.theory.blanket import Doubt, Ratios
 from shoal.theory.brackets import UNIT
 from shoal.theory.domains import Block, at_most, choice, flags
-from shoal.theory.stop_loss import merging
 from shoal.theory.stop_loss.reduction import Draw
 from tests.theory.plain_draws import draw_of
 
@@ -203,7 +202,7 @@ class TestArrival:
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("atoms", "draws", "blur"),
-        [(3, 20, 2.0**24), (40, 4000, 2.0**24), (merging.MANY + 500, 4000, 2.0**32)],
+        [(3, 20, 2.0**24), (40, 4000, 2.0**24), (engine.MANY + 500, 4000, 2.0**32)],
         ids=["all outcomes", "inversion", "merged atoms"],
     )  # fmt: skip
     def test_of_weights(self, atoms: int, draws: int, blur: float):

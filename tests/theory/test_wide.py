@@ -16,7 +16,6 @@ from shoal.theory import blanket, homogeneous, proven, stop_loss, sufficient
 from shoal.theory.brackets import UNIT, binomial_log_weights, log_sum
 from shoal.theory.domains import Block, Triple, at_most, choice, classes, flags, maximal_classes
 from shoal.theory.proven import attack_delta, proven_delta
-from shoal.theory.stop_loss import merging
 from shoal.theory.stop_loss import tilt as softening
 from shoal.theory.stop_loss.reduction import reduce_draw
 from shoal.theory.stop_loss.tilt import log_estimate
@@ -80,7 +79,7 @@ class TestMerging:
     @pytest.fixture(params=range(12))
     def problem(self, request, monkeypatch):
         """A law with atoms over many orders of magnitude and a dozen nodes for them."""
-        monkeypatch.setattr(merging, "_NODES", 8)
+        monkeypatch.setattr(stop_loss, "_NODES", 8)
         dice = np.random.default_rng(request.param)
         size = dice.exponential(1.0, 30) * 10.0 ** dice.uniform(-3, 0, 30)
         atoms = np.append(size * dice.choice([-1, 1], 30), 0.0)
@@ -88,7 +87,7 @@ class TestMerging:
         return reduce_draw(draw_of(atoms, weights), 2)
 
     def test_the_pair_encloses_the_truth_and_its_weights_are_as_exact_as_it_says(self, problem):
-        pair = merging.merge(problem, 2)
+        pair = stop_loss.merge(problem, 2)
         assert max(pair.below.x.size, pair.above.x.size) <= 12 < problem.x.size
         given = [Fraction(float(x)) for x in problem.x]
         masses = [Fraction(math.exp(w)) for w in problem.log_weight]
@@ -110,9 +109,9 @@ class TestMerging:
         assert ends[0] <= truth <= ends[1]
 
     def test_sums_of_weights_are_within_their_blur(self, problem):
-        nodes = merging._nodes(problem, 2)
+        nodes = stop_loss._nodes(problem, 2)
         place = np.clip(np.searchsorted(nodes, problem.x, side="right") - 1, 0, nodes.size - 2)
-        below = merging.merge(problem, 2).below
+        below = stop_loss.merge(problem, 2).below
         exact: dict[int, Fraction] = {}
         for where, weight in zip(place, problem.log_weight, strict=True):
             exact[where] = exact.get(where, Fraction(0)) + Fraction(math.exp(weight))
@@ -123,7 +122,7 @@ class TestMerging:
 
     def test_errors_of_atoms_are_passed_on(self, problem):
         rough = problem._replace(dx=np.full(problem.x.size, 1e-3))
-        pair = merging.merge(rough, 2)
+        pair = stop_loss.merge(rough, 2)
         assert (pair.below.dx >= 1e-3).all()
         assert (pair.above.dx >= 1e-3).all()
 
@@ -133,7 +132,7 @@ class TestMerging:
     def test_merged_crowds_enclose_their_delta(self, crowd, N, q, monkeypatch):
         slow = homogeneous.delta(crowd, N, q, 0.5, 1e-7)
         monkeypatch.setattr(stop_loss, "MANY", 20)
-        monkeypatch.setattr(merging, "_NODES", 30)
+        monkeypatch.setattr(stop_loss, "_NODES", 30)
         fast = homogeneous.delta(crowd, N, q, 0.5)
         assert meet(fast, slow)
 

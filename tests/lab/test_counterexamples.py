@@ -15,13 +15,6 @@ from shoal.errors import InputError
 from shoal.lab import counterexamples as module
 from shoal.lab.counterexamples import Search, Searching, proven_eta
 from shoal.theory import homogeneous, mixed_crowds
-from shoal.theory.configurations import (
-    Configuration,
-    configurations,
-    different_crowds,
-    symmetries,
-    witness,
-)
 from shoal.theory.domains import Triple, at_most, choice, classes, flags
 from shoal.theory.enumeration import (
     AnswerPair,
@@ -31,7 +24,15 @@ from shoal.theory.enumeration import (
     worst_delta,
     worst_eta,
 )
-from shoal.theory.mixed_crowds import cell_chances, mixed_crowd
+from shoal.theory.mixed_crowds import (
+    Configuration,
+    cell_chances,
+    configurations,
+    different_crowds,
+    mixed_crowd,
+    symmetries,
+    witness,
+)
 from shoal.theory.worlds import FamilyWorld, SearchQuestion, SmallWorld
 
 

@@ -21,13 +21,19 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.theory import configurations as kinds
 from shoal.theory import domains, homogeneous, mixed_crowds
 from shoal.theory.brackets import Bracket, FloatArray
-from shoal.theory.configurations import Configuration, configurations, crowd_count, witness
 from shoal.theory.domains import Block, Domain, Triple, check_domain, differing_bits
 from shoal.theory.enumeration import Vector, originals
-from shoal.theory.mixed_crowds import Histograms, cell_chances, mixed_crowd
+from shoal.theory.mixed_crowds import (
+    Configuration,
+    Histograms,
+    cell_chances,
+    configurations,
+    crowd_count,
+    mixed_crowd,
+    witness,
+)
 from shoal.theory.one_bit import transform_length, upward
 from shoal.theory.sufficient import sufficient_eta
 
@@ -144,7 +150,7 @@ def _small_work(domain: Domain, N: int) -> float:
     histograms = math.comb(N + cells - 1, cells - 1)
     if histograms * len(vectors) > 2e7:
         return math.inf
-    different = max(1.0, crowds / len(kinds.symmetries(domain)))
+    different = max(1.0, crowds / len(mixed_crowds.symmetries(domain)))
     return float(different * histograms * len(vectors) * (cells + len(vectors)))
 
 
@@ -159,7 +165,7 @@ class SmallWorld:
         self._vectors = originals(question.domain)
         self._reports = cell_chances(self._vectors, question.q)
         cells = self._reports.shape[1]
-        self._crowds = kinds.different_crowds(question.domain, question.N - 1)
+        self._crowds = mixed_crowds.different_crowds(question.domain, question.N - 1)
         self._table = Histograms(cells, question.N)
         self._relative = mixed_crowds.relative_error(len(self._vectors[0]), cells, question.N)
         self._pmfs: list[tuple[int, FloatArray]] = [(-1, np.ones(1))]

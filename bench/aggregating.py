@@ -12,10 +12,10 @@ from pathlib import Path
 from bench.measuring import Options, Table
 from shoal import Flags, Plan, Survey
 from shoal.device.arrays.simulation_bits import SimulationBits
+from shoal.device.encode import SyntheticVector
 from shoal.device.outbox import HttpTransport
 from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report, upload_path
-from shoal.device.vectors import SyntheticVector
 from shoal.lab.demo import free_port, run_command, running
 from shoal.protocol.dap.messages import HpkeConfigList, Role, UploadRequest
 from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey, Task

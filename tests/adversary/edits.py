@@ -18,9 +18,9 @@ from typing import Any
 from shoal import Flags, Plan, Survey
 from shoal.cli import run as cli
 from shoal.device.arrays.simulation_bits import SimulationBits
+from shoal.device.encode import OriginalVector
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
-from shoal.device.vectors import OriginalVector
 from shoal.planning.memory import parse_horizon, releases_in_a_year
 from shoal.planning.plan_diff import plan_diff
 from shoal.protocol.flip_probability import FlipProbability

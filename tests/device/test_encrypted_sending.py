@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from shoal import Outbox, PrivacyRefusal
-from shoal.device.encode import encode
+from shoal.device.encode import SyntheticVector, encode
 from shoal.device.encryption import check_parties, encrypt_report
 from shoal.device.outbox import HttpTransport, PostResult, TransportError
 from shoal.device.randomize import fit_to_weight, flip, pack_reports
-from shoal.device.vectors import SyntheticVector
 from shoal.errors import ReportError
 from shoal.protocol.encryption import CrowdKey
 from shoal.protocol.plan import Parties

@@ -24,11 +24,10 @@ from shoal.analysis.count_table import unpack
 from shoal.analysis.tally import Tallying
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.encode import encode
+from shoal.device.encode import OriginalVector, encode
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory, decrypt, encrypt, key_from_text, read_key
 from shoal.device.randomize import flip
-from shoal.device.vectors import OriginalVector
 from shoal.errors import InputError, ShoalError
 from shoal.planning.memory import linking_probability, plan_with_memory
 from shoal.protocol.flip_probability import (

@@ -14,9 +14,8 @@ from shoal import Choice, Flags, Plan, Survey, Text
 from shoal.device.arrays.encode import draw_many_below
 from shoal.device.arrays.randomize import Original, check_domain
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.encode import encode
+from shoal.device.encode import OriginalVector, SyntheticVector, check_vector, encode
 from shoal.device.randomize import flip, pack_reports
-from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
 from shoal.errors import AnswerError, InputError, ReportError
 from shoal.planning.text_size import discovery_survey
 from shoal.protocol.flip_probability import MAX_DIGITS, FlipProbability

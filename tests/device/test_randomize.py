@@ -20,8 +20,8 @@ from shoal.analysis.count_table import unpack
 from shoal.device import randomize as sampler
 from shoal.device.arrays.randomize import Original, fill_flips, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
+from shoal.device.encode import OriginalVector
 from shoal.device.randomize import draw_flips, flip
-from shoal.device.vectors import OriginalVector
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.wire import Synthetic

@@ -16,10 +16,9 @@ from shoal import Choice, Flags, Number, Outbox, Plan, Survey, Text, simulate
 from shoal.cli import run
 from shoal.device.arrays.randomize import _ROWS, Original, check_domain, pack
 from shoal.device.arrays.simulation_bits import simulation_generator
-from shoal.device.encode import encode
+from shoal.device.encode import OriginalVector, encode
 from shoal.device.memory import DeviceMemory
 from shoal.device.randomize import flip
-from shoal.device.vectors import OriginalVector
 from shoal.errors import AnswerError
 from shoal.lab.populations import populate
 from shoal.planning.text_size import discovery_survey

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, plan
+from shoal.device.encode import SyntheticVector
 from shoal.device.encryption import check_parties
 from shoal.device.randomize import fit_to_weight
-from shoal.device.vectors import SyntheticVector
 from shoal.errors import InputError, PlanError
 from shoal.planning.bounds import CountsBound, Overflow, other_view
 from shoal.planning.certificate import certify, check_promise

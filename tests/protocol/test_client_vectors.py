@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from shoal import Survey
-from shoal.device.encode import answer_bits
+from shoal.device.encode import OriginalVector, answer_bits
 from shoal.device.randomize import flip
-from shoal.device.vectors import OriginalVector
 from shoal.errors import AnswerError, TransportError
 from shoal.protocol import encryption
 from shoal.protocol.encryption import CrowdKey, decrypt_message, key_digest

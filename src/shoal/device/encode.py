@@ -1,8 +1,12 @@
-"""Encode answers as bits: the rules of each kind of question, and `encode`.
+"""Encode answers as bits: the rules of each kind of question, and the vectors that they make.
 
 One answer becomes an `OriginalVector`, with the standard library alone; many become an `Original`.
 `shoal.device.arrays.encode` applies these rules to columns. An answer outside its question's domain
 is an error that names question and value, and in a table the row. Nothing is guessed.
+
+A vector is an integer whose bit j is bit j of the vector. `check_vector` refuses an original
+outside its survey's domain. The noise of a choice hides two differing bits; a vector with two
+options set differs from others in more, and no promise covers it.
 """
 
 from __future__ import annotations
@@ -10,12 +14,12 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from shoal.device.vectors import OriginalVector
 from shoal.errors import AnswerError, InputError, missing_extra
 from shoal.protocol.plan import Plan
-from shoal.protocol.questions import folded
+from shoal.protocol.questions import QuestionPart, folded
 from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
 from shoal.protocol.survey import (
     Choice,
@@ -28,6 +32,7 @@ from shoal.protocol.survey import (
     Text,
     YesNo,
 )
+from shoal.protocol.wire import row_bytes
 from shoal.support.checks import shown, whole_digits
 
 if TYPE_CHECKING:
@@ -356,3 +361,75 @@ def number_of(question: Number, answer: object) -> float:
     if not math.isfinite(number):
         raise wrong_answer(question, answer, "is not a finite number")
     return number
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class _Vector:
+    """A vector before or after randomizing."""
+
+    value: int
+    bits: int
+    cohort: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.value < 0 or self.value >> self.bits:
+            raise InputError(f"a vector of {self.bits} bits is a number below 2^{self.bits}.")
+
+    @property
+    def row(self) -> bytes:
+        """The packed bits."""
+        return self.value.to_bytes(row_bytes(self.bits), "little")
+
+
+@dataclass(frozen=True, repr=False)
+class OriginalVector(_Vector):
+    r"""One vector before randomizing: it exists on the device and nowhere else.
+
+    Its `repr` does not show it.
+
+    >>> OriginalVector(0b101, bits=3)
+    OriginalVector(3 bits, not shown)
+    >>> OriginalVector(0b101, bits=3).row
+    b'\x05'
+    """
+
+    def __repr__(self) -> str:
+        return f"OriginalVector({self.bits} bits, not shown)"
+
+
+@dataclass(frozen=True, repr=False)
+class SyntheticVector(_Vector):
+    """One vector after randomizing, which may leave the device.
+
+    `simulated` marks a vector whose noise came from a seeded generator, and gives no protection.
+    """
+
+    simulated: bool = False
+
+    def __repr__(self) -> str:
+        mark = ", simulated: not for release" if self.simulated else ""
+        return f"SyntheticVector({self.bits} bits{mark})"
+
+
+def check_vector(value: int, survey: Survey) -> None:
+    """Raise `AnswerError` unless a vector is an original that the survey allows.
+
+    >>> from shoal import Choice
+    >>> check_vector(0b11, Survey("s", (Choice("c", ("a", "b")),)))
+    Traceback (most recent call last):
+    ...
+    shoal.errors.AnswerError: the original sets 2 bits of question 'c', which allows 1; encode ...
+    """
+    for question, place, part in survey.parts:
+        block = value >> place.start & (1 << part.bits) - 1
+        if not part.min_set_bits <= block.bit_count() <= part.max_set_bits:
+            raise outside_domain("the original", question, part, block.bit_count())
+
+
+def outside_domain(which: str, question: Question, part: QuestionPart, count: int) -> AnswerError:
+    low, high = part.min_set_bits, part.max_set_bits
+    allowed = f"{high}" if low == high else f"{low} to {high}"
+    return AnswerError(
+        f"{which} sets {count} bits of question {question.name!r}, which allows {allowed};"
+        " encode makes originals that fit."
+    )

@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shoal.device.encode import OriginalVector, SyntheticVector, check_vector
 from shoal.device.randomize import flip
-from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
 from shoal.errors import InputError, missing_extra
 from shoal.protocol.plan import Memory, Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from shoal.device.encode import encode
-from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
+from shoal.device.encode import OriginalVector, SyntheticVector, check_vector, encode
 from shoal.errors import InputError, ReportError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Plan

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from shoal.device.encode import SyntheticVector
 from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report
-from shoal.device.vectors import SyntheticVector
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import ReportFault, UploadErrors, UploadRequest
 from shoal.protocol.wire import split_batch

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from shoal import Flags, Plan, Survey
+from shoal.device.encode import SyntheticVector
 from shoal.device.outbox import HttpTransport
 from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report, task_of
-from shoal.device.vectors import SyntheticVector
 from shoal.errors import TransportError
 from shoal.lab.demo import free_port
 from shoal.protocol.dap.messages import HpkeConfigList, Role, UploadRequest

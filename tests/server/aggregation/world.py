@@ -13,9 +13,9 @@ import httpx
 import numpy as np
 
 from shoal import Flags, Plan, Survey
+from shoal.device.encode import SyntheticVector
 from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report
-from shoal.device.vectors import SyntheticVector
 from shoal.protocol.dap.messages import HpkeConfigList, UploadRequest
 from shoal.protocol.dap.task import text_of
 from shoal.protocol.flip_probability import FlipProbability

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.device.vectors import outside_domain
+from shoal.device.encode import outside_domain
 from shoal.errors import InputError, ReportError
 from shoal.protocol import wire
 from shoal.protocol.flip_probability import FlipProbability

@@ -28,10 +28,10 @@ from shoal.support.checks import check_text
 from shoal.support.disk import Disk
 
 if TYPE_CHECKING:
+    from shoal.device.encode import OriginalVector, SyntheticVector
     from shoal.device.ledger import Ledger
     from shoal.device.memory import DeviceMemory
     from shoal.device.outbox.retry import Transport
-    from shoal.device.vectors import OriginalVector, SyntheticVector
 
 _AGAIN = (
     ". To answer in each window, give the outbox a ledger, which counts what that costs (--ledger"

@@ -186,7 +186,7 @@ class TestCollaborators:
     def test_the_ledger_is_charged_first(self, tmp_path, monkeypatch):
         charges = Charges(0)
         drawn: list[object] = []
-        monkeypatch.setattr("shoal.device.outbox.outbox.flip", lambda *a: drawn.append(a))
+        monkeypatch.setattr("shoal.device.outbox.flip", lambda *a: drawn.append(a))
         with pytest.raises(PrivacyRefusal, match="full"):
             box(tmp_path, Collector(), ledger=charges).answer(PLAN, ANSWER)
         assert drawn == []

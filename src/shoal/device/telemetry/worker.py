@@ -24,7 +24,7 @@ from typing import NamedTuple
 from shoal.device.encode import encode, is_missing, set_bits, text_bits
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory, read_key
-from shoal.device.outbox.outbox import Outbox
+from shoal.device.outbox import Outbox
 from shoal.device.outbox.plan_policy import check_plan
 from shoal.device.randomize import flip, pack_reports
 from shoal.device.telemetry import state

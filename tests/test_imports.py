@@ -148,7 +148,7 @@ class TestDevice:
         assert {name for name in loaded if name.startswith("shoal.")} == {
             "shoal.device",
             "shoal.device.telemetry",
-            *(f"shoal.device.telemetry.{name}" for name in ("state", "telemetry")),
+            "shoal.device.telemetry.state",
         }
         assert not loaded & {"dataclasses", "argparse", "pathlib", "typing", "hashlib", "decimal"}
 

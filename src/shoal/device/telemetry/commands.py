@@ -29,7 +29,7 @@ from shoal.support.disk import Disk
 if TYPE_CHECKING:
     import click
 
-    from shoal.device.telemetry.telemetry import Telemetry
+    from shoal.device.telemetry import Telemetry
     from shoal.protocol.plan import Plan
 
 

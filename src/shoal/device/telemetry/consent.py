@@ -28,7 +28,7 @@ from shoal.device.telemetry.state import switch_name
 from shoal.support.results import wrapped
 
 if TYPE_CHECKING:
-    from shoal.device.telemetry.telemetry import Telemetry
+    from shoal.device.telemetry import Telemetry
 
 PATIENCE = 60.0
 """Seconds to wait at the prompt. Then the answer is no."""

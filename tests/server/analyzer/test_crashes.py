@@ -157,7 +157,7 @@ def test_while_it_opens_and_releases(where: str, tmp_path: Path, monkeypatch: py
 
 def open_crowd_of(batch: Batch) -> Any:
     """Return a crowd as if it had been opened."""
-    from shoal.server.analyzer.counting import OpenedCrowd
+    from shoal.server.analyzer.store import OpenedCrowd
     from tests.server.store_help import tally_of
 
     return OpenedCrowd(tally_of(WHOLE, batch), 0, 0, 0)

@@ -14,10 +14,10 @@ import pytest
 from shoal.analysis.report_files import Batch
 from shoal.errors import InputError
 from shoal.protocol.encryption import Chunk, CrowdKey
-from shoal.server.analyzer.counting import Messages, Spilling, first_of_each
 from shoal.server.analyzer.decryption import Stop, decrypt_crowd
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd
+from shoal.server.analyzer.worker import Messages, Spilling, first_of_each
 from shoal.server.core import problems
 from shoal.server.core.backup import back_up, restore
 from shoal.server.storage.encryption import CROWD_KEY_FILE

@@ -2,7 +2,9 @@
 
 Processes (`worker`) decrypt a chunk each and leave the messages in partitions; then each partition
 is counted by itself. So memory is bounded however large the crowd is. Nothing is kept between
-openings: an interrupted one is done again from the chunks.
+openings: an interrupted one is done again from the chunks. A message is a report: it counts if it
+was encrypted for the crowd, has the plan's bits and a cohort of the plan, and an identifier of its
+own.
 """
 
 from __future__ import annotations
@@ -21,11 +23,16 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.analysis.tally import Tallying
 from shoal.errors import ShoalError
 from shoal.protocol.encryption import content_bytes, message_bytes
-from shoal.server.analyzer.counting import OpenedCrowd, ReportCounting, Spilling, first_of_each
-from shoal.server.analyzer.store import CompleteCrowd
-from shoal.server.analyzer.worker import Keys
+from shoal.protocol.plan import Plan
+from shoal.protocol.wire import ID_BYTES, padding_mask, row_bytes
+from shoal.server.analyzer.store import CompleteCrowd, OpenedCrowd
+from shoal.server.analyzer.worker import Keys, Messages, Spilling, first_of_each
 from shoal.server.storage.database import StorageError, storage_errors
 
 
@@ -154,3 +161,30 @@ def _run_worker(
             if "damaged" in answer:
                 raise DamagedCrowd(f"chunk {job[0]} on the disk does not match the received one.")
             answers.append(answer)
+
+
+class ReportCounting:
+    """Counts a crowd's messages, of which no two have the same identifier."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self.out_of_range = plan, 0
+        self._tallying = Tallying(plan)
+
+    def add(self, messages: Messages) -> None:
+        plan, start = self._plan, ID_BYTES
+        cohorts: NDArray[np.uint16] | None = None
+        if plan.cohorts is not None:
+            cohorts = np.ascontiguousarray(messages[:, start : start + 2]).view("<u2").reshape(-1)
+            start += 2
+        rows = messages[:, start : start + row_bytes(plan.bits)]
+        inside = np.ones(len(rows), bool)
+        if plan.bits % 8:
+            inside &= (rows[:, -1] & (0xFF ^ padding_mask(plan.bits))) == 0
+        if cohorts is not None and plan.cohorts is not None:
+            inside &= cohorts < plan.cohorts
+            cohorts = cohorts[inside].astype(np.uint16)
+        self._tallying.add(rows[inside], cohorts=cohorts)
+        self.out_of_range += len(rows) - int(inside.sum())
+
+    def result(self, *, unopened: int, repeated: int) -> OpenedCrowd:
+        return OpenedCrowd(self._tallying.result(), unopened, self.out_of_range, repeated)

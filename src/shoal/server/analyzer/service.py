@@ -9,11 +9,16 @@ from typing import Self
 
 from shoal.protocol.encryption import Chunk
 from shoal.protocol.plan import Plan
-from shoal.server.analyzer.counting import OpenedCrowd
 from shoal.server.analyzer.decryption import DamagedCrowd, Stop, Stopped, decrypt_crowd
 from shoal.server.analyzer.endpoint import KeyRequest, RelayEndpoint
 from shoal.server.analyzer.plan import Place
-from shoal.server.analyzer.store import AnalyzerStore, CompleteCrowd, Receipt, damaged_chunks
+from shoal.server.analyzer.store import (
+    AnalyzerStore,
+    CompleteCrowd,
+    OpenedCrowd,
+    Receipt,
+    damaged_chunks,
+)
 from shoal.server.console.app import make_console
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration, publish

@@ -10,12 +10,13 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal.analysis.tally import Tally
 from shoal.protocol.encryption import Chunk, encryption_info
 from shoal.protocol.plan import Plan
-from shoal.server.analyzer.counting import OpenedCrowd
 from shoal.server.analyzer.plan import AnalyzerPlan, Place
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
@@ -46,6 +47,25 @@ class CompleteCrowd(NamedTuple):
     secret: bytes
     info: bytes
     chunks: list[ChunkFile]
+
+
+@dataclass(frozen=True)
+class OpenedCrowd:
+    """The tally of a crowd that was opened, and how many of its messages could not be read.
+
+    `unopened` were not encrypted for the crowd; `out_of_range` set a bit beyond the plan's, or name
+    no cohort of the plan; `repeated` have the identifier of another message.
+    """
+
+    tally: Tally
+    unopened: int
+    out_of_range: int
+    repeated: int
+
+    @property
+    def unreadable(self) -> int:
+        """How many messages do not count towards the size of the crowd."""
+        return self.unopened + self.out_of_range + self.repeated
 
 
 class AnalyzerStore(Store):

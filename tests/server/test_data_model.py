@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.server.aggregation.store import AGGREGATOR
-from shoal.server.relay.schema import RELAY
+from shoal.server.relay.store import RELAY
 from shoal.server.storage.schema import COLLECTOR, Schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "data-model.md"

@@ -181,7 +181,7 @@ def revoke(admin: Any = _ADMIN, token_id: str = arg("TOKEN_ID")) -> out.Result:
 
 def _schemas() -> tuple[Schema, ...]:
     from shoal.server.aggregation.store import AGGREGATOR
-    from shoal.server.relay.schema import RELAY
+    from shoal.server.relay.store import RELAY
     from shoal.server.storage.schema import COLLECTOR
 
     return (COLLECTOR, RELAY, AGGREGATOR)

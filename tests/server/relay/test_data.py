@@ -13,8 +13,7 @@ from shoal.server.collector.service import Collector
 from shoal.server.core.backup import back_up, restore
 from shoal.server.core.tokens import COOKIE
 from shoal.server.doctor.examine import examine
-from shoal.server.relay.schema import RELAY
-from shoal.server.relay.store import RelayStore
+from shoal.server.relay.store import RELAY, RelayStore
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from tests.server.privacy_help import NOW
 from tests.server.store_help import told

@@ -14,8 +14,7 @@ from shoal.errors import InputError
 from shoal.server.core.backup import back_up, restore
 from shoal.server.doctor.examine import examine
 from shoal.server.relay import shuffled_chunks
-from shoal.server.relay.schema import RELAY
-from shoal.server.relay.store import RelayStore
+from shoal.server.relay.store import RELAY, RelayStore
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE, decrypt
 from tests.server.postgres_help import Server, needs_postgres, second_folder, the_server

@@ -39,7 +39,7 @@ from shoal.server.core.settings import (
 from shoal.server.doctor import Finding, fail, ok, warn
 from shoal.server.doctor.data_folder import check_folder, public_key, registered_relays, role_of
 from shoal.server.doctor.proxies import check_proxy
-from shoal.server.relay.schema import RELAY
+from shoal.server.relay.store import RELAY
 from shoal.server.storage.database import NAME, SqlConnection, read_fact
 from shoal.server.storage.schema import application_of, schema_name
 from shoal.support.checks import is_loopback, shown

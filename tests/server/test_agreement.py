@@ -13,8 +13,7 @@ from shoal import Plan
 from shoal.cli import run
 from shoal.errors import InputError, PrivacyRefusal, ShoalError
 from shoal.protocol.plan import ONE_OPERATOR, Parties
-from shoal.protocol.public_party import PublicParty, read_party
-from shoal.protocol.signatures import SIGNATURE, check_public_key, key_text
+from shoal.protocol.signatures import SIGNATURE, PublicParty, check_public_key, key_text, read_party
 from shoal.server.core import problems
 from shoal.server.core.agreement import (
     Agreement,

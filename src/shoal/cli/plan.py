@@ -17,7 +17,7 @@ from shoal.planning.plan import honest_crowd
 from shoal.planning.plan import plan as make_plan
 from shoal.planning.share_noise import NO_FLIPS
 from shoal.protocol.plan import EXPERIMENTAL, Aggregators, Plan
-from shoal.protocol.public_party import ROLES, PublicParty, read_party
+from shoal.protocol.signatures import ROLES, PublicParty, read_party
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
 

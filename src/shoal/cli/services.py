@@ -18,7 +18,7 @@ from shoal.cli import output as out
 from shoal.cli.options import arg, opt
 from shoal.errors import InputError
 from shoal.protocol.plan import ONE_OPERATOR, Plan
-from shoal.protocol.public_party import ROLES, PublicParty
+from shoal.protocol.signatures import ROLES, PublicParty
 from shoal.server.core.settings import (
     AnalystSettings,
     AnalyzerSettings,

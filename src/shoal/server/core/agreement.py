@@ -19,8 +19,14 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import ONE_OPERATOR, Plan
-from shoal.protocol.public_party import ROLES, PublicParty, check_role, read_party
-from shoal.protocol.signatures import SIGNATURE, check_public_key
+from shoal.protocol.signatures import (
+    ROLES,
+    SIGNATURE,
+    PublicParty,
+    check_public_key,
+    check_role,
+    read_party,
+)
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import storage_errors

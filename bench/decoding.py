@@ -5,7 +5,7 @@ leaves RAPPOR's method out, ``--large`` only measures time and memory with 100,0
 words and their frequencies are those of the package `wordfreq`. Half of the candidates are real
 words, half are made up. The size of the question is what `propose` says. In every repetition the
 same people draw cohorts and flips afresh, under a survey of another name and so with other hashes;
-the counts are drawn from their exact law (`shoal.lab.tally_distributions.simulate_texts`).
+the counts are drawn from their exact law (`shoal.lab.populations.simulate_texts`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shoal.analysis.text import decode
 from shoal.analysis.text.least_squares import hash_table
 from shoal.analysis.text.results import DecodedTexts
 from shoal.device.arrays.simulation_bits import simulation_generator
-from shoal.lab.tally_distributions import simulate_texts
+from shoal.lab.populations import simulate_texts
 from shoal.planning.text_size import suggest_text_size
 
 CROWD = 1_000_000

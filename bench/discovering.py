@@ -14,7 +14,7 @@ import numpy as np
 import shoal
 from shoal.analysis.text.discovery import discover
 from shoal.device.arrays.simulation_bits import simulation_generator
-from shoal.lab.tally_distributions import simulate_texts
+from shoal.lab.populations import simulate_texts
 from shoal.planning.text_size import discovery_survey
 
 CROWD = 10_000_000

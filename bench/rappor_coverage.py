@@ -2,7 +2,7 @@
 
 Each collection has the parameters of google/rappor's example (10 million reports, 8 cohorts of 128
 bits, 2 hashes, p = .5, q = .75, f = 0, 300 candidates), hashes of its own, and is drawn from its
-exact law (`shoal.lab.tally_distributions`). The people behind the texts fall off exponentially.
+exact law (`shoal.lab.populations`). The people behind the texts fall off exponentially.
 In the first row everybody's text is a candidate; in the second two thirds of the candidates are
 nobody's; in the third some popular texts are no candidates. Prints the table of docs/rappor.md.
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shoal.analysis.text.rappor import decode_rappor
-from shoal.lab.tally_distributions import simulate_rappor
+from shoal.lab.populations import simulate_rappor
 from shoal.planning.rappor import RapporParameters
 
 EXAMPLE = RapporParameters(k=128, h=2, m=8, p="0.5", q="0.75", f="0")

@@ -1,7 +1,7 @@
 """How often intervals of decoded text cover: ``python -m bench.text_coverage [--surveys 150]``.
 
 Every survey has another name, and so other hashes; the same people draw cohorts and flips afresh
-from their exact law (`shoal.lab.tally_distributions`). Prints the table of docs/text.md. ``--only``
+from their exact law (`shoal.lab.populations`). Prints the table of docs/text.md. ``--only``
 takes some rows of it by number, ``--jobs`` more than one process, ``--counts`` the second table.
 
 A text counts where it was found: its interval is meant to hold given that. The columns are of all
@@ -22,7 +22,7 @@ import numpy as np
 
 from shoal import Plan, Survey, Text, plan
 from shoal.analysis.text import decode
-from shoal.lab.tally_distributions import simulate_texts
+from shoal.lab.populations import simulate_texts
 
 LEVEL = 0.95
 NOBODY, TOGETHER = "nobody", "two together"

@@ -33,7 +33,7 @@ from shoal.device.arrays.simulation_bits import SimulationBits, simulation_gener
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import InputError, SurveyError
-from shoal.lab.tally_distributions import simulate_texts
+from shoal.lab.populations import simulate_texts
 from shoal.planning.certificate import certify
 from shoal.planning.text_size import discovery_survey
 from shoal.protocol.plan import Promise

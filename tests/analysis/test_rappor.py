@@ -23,7 +23,7 @@ from shoal.analysis.text.rappor import (
 )
 from shoal.cli import run
 from shoal.errors import InputError
-from shoal.lab.tally_distributions import simulate_rappor, write_rappor
+from shoal.lab.populations import simulate_rappor, write_rappor
 from shoal.planning.rappor import RapporParameters
 
 DATA = Path(__file__).parent.parent / "data" / "rappor"

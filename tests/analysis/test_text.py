@@ -35,8 +35,8 @@ from shoal.device.arrays.simulation_bits import SimulationBits, simulation_gener
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import InputError
+from shoal.lab.populations import simulate_texts
 from shoal.lab.simulation import simulate
-from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.text_size import predicted_sigma, suggest_text_size
 from shoal.protocol.text_hash import TextHash
 from shoal.theory.blanket import blanket_delta

@@ -91,7 +91,7 @@ def test_results_print_as_tables_and_become_data_frames(tallied):
     assert len(estimates.to_pandas()) == len(estimates.to_polars()) == 17
     text = shoal.Survey("w", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
     words = shoal.plan(text, q="0.05")
-    from shoal.lab.tally_distributions import simulate_texts
+    from shoal.lab.populations import simulate_texts
 
     tally = simulate_texts(words, {"tea": 300, "coffee": 700}, seed=1)
     assert "text" in str(shoal.estimate(words, tally))

@@ -25,8 +25,8 @@ from shoal.compare import compare
 from shoal.curator import Curator, release
 from shoal.device.arrays.infer_survey import infer_survey
 from shoal.errors import InputError, MissingExtraError, UnknownNameError
+from shoal.lab.populations import simulate_texts
 from shoal.lab.study import study
-from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.certificate import certify
 from shoal.planning.costs import survey_costs
 from shoal.planning.plan_diff import plan_diff

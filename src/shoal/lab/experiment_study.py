@@ -26,7 +26,7 @@ from shoal.analysis.ratios import Array, GroupTable, Limits, Pair, anytime_facto
 from shoal.analysis.retention import AgeCounts
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.errors import InputError
-from shoal.lab.tally_distributions import draw_ones
+from shoal.lab.populations import draw_ones
 from shoal.planning.plan import plan
 from shoal.protocol.plan import View
 from shoal.protocol.survey import Arm, Funnel, Number, Retention, Survey, YesNo

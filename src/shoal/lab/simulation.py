@@ -172,7 +172,7 @@ def simulate(
     people_texts = texts_for(plan.survey, texts)
     given = None if answers is None else _encoded(plan, answers, noise)
     if through == "distribution":
-        from shoal.lab.tally_distributions import draw_tally
+        from shoal.lab.populations import draw_tally
 
         if users is None:
             raise InputError(_NOBODY)

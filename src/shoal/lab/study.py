@@ -28,8 +28,8 @@ from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, fresh_seed, simulation_generator
 from shoal.device.randomize import flip
 from shoal.errors import InputError
+from shoal.lab.populations import draw_ones
 from shoal.lab.simulation import Through, people
-from shoal.lab.tally_distributions import draw_ones
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import row_bytes

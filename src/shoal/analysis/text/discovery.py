@@ -152,7 +152,7 @@ def discover(
     --------
     >>> from shoal import plan as make_plan
     >>> from shoal.planning.text_size import discovery_survey
-    >>> from shoal.lab.tally_distributions import simulate_texts
+    >>> from shoal.lab.populations import simulate_texts
     >>> plan = make_plan(discovery_survey("words", 6), q="0.05")
     >>> tally = simulate_texts(plan, {"salmon": 40_000, "trout": 20_000, "eel": 9_000}, seed=1)
     >>> [(word.value, round(word.count, -3)) for word in discover(plan, tally).words]

@@ -52,7 +52,7 @@ def plot_texts(decoded: DecodedTexts, most: int = 20) -> Figure:
     --------
     >>> import shoal
     >>> from shoal.analysis.text.decode import decode
-    >>> from shoal.lab.tally_distributions import simulate_texts
+    >>> from shoal.lab.populations import simulate_texts
     >>> survey = shoal.Survey("words", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
     >>> plan = shoal.plan(survey, q="0.05")
     >>> tally = simulate_texts(plan, {"tea": 300, "coffee": 700}, seed=1)

@@ -80,7 +80,7 @@ _MODULES = {
     ),
     **dict.fromkeys(["survey", "compare", "dap-noise", "migrate"], "costs"),
     **dict.fromkeys(["decode", "discover"], "text"),
-    **dict.fromkeys(["paper", "search", "study", "capacity"], "evidence"),
+    **dict.fromkeys(["simulate", "study", "paper", "search", "capacity"], "evidence"),
     **dict.fromkeys(["encode", "randomize", "tally"], "reports"),
     **dict.fromkeys(["associate", "screen", "experiment", "retention"], "estimate"),
     **dict.fromkeys(["preview", "site"], "publish"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import Choice, Flags, Number, Plan, Survey
-from shoal.device.telemetry import Telemetry, commands
+from shoal.device.telemetry import Telemetry, consent
 from shoal.device.telemetry.state import CI_VARIABLES
 from shoal.device.telemetry.worker import TelemetryWorker
 from shoal.protocol.flip_probability import FlipProbability
@@ -94,7 +94,7 @@ class World:
         return telemetry
 
     def say_yes(self) -> World:
-        commands.on(self.tool())
+        consent.on(self.tool())
         return self
 
     def work(self, **environ: str) -> None:

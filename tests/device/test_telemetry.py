@@ -21,7 +21,7 @@ import pytest
 
 from shoal import Choice, Date, Flags, Number, Plan, Survey, Text, YesNo
 from shoal.device.encode import encode
-from shoal.device.telemetry import Telemetry, commands, state
+from shoal.device.telemetry import Telemetry, consent, state
 from shoal.device.telemetry.describe import Terms, catalogue
 from shoal.device.telemetry.state import CI_VARIABLES
 from shoal.device.telemetry.worker import Event, merge, read_events
@@ -63,14 +63,14 @@ class TestConsent:
     def test_a_yes_keeps_what_was_recorded_in_that_run(self, world: World):
         telemetry = world.tool()
         telemetry.record(command="c1")
-        commands.on(telemetry)
+        consent.on(telemetry)
         (file,) = world.home.glob("*/events.*")
         assert read_events(file.read_bytes()) == [("record", {"command": "c1"})]
 
     def test_a_no_is_for_good(self, world: World, server: Server):
         world.say_yes()
         world.run("c1")
-        commands.off(world.tool())
+        consent.off(world.tool())
         world.report("c2")
         assert not list(world.home.glob("*/events.*"))
         assert server.connections == []
@@ -119,7 +119,7 @@ class TestConsent:
         world.work(**{name: "1"})
         assert server.connections == []
         with pytest.raises(InputError, match=f"stays off: {name} is set"):
-            commands.on(world.tool(**{name: "1"}))
+            consent.on(world.tool(**{name: "1"}))
 
     def test_the_tools_own_switch_turns_it_off_and_not_on(self, world: World):
         assert world.tool(MYTOOL_TELEMETRY="1").choice() == "not asked"
@@ -137,8 +137,8 @@ class TestPlaces:
         telemetry.flush()
         assert telemetry.folder is None
         assert telemetry.why_off() == "this user has no home folder"
-        assert "is off: this user has no home folder" in commands.status(telemetry)
-        for do in (commands.on, commands.off, commands.show, commands.delete):
+        assert "is off: this user has no home folder" in consent.status(telemetry)
+        for do in (consent.on, consent.off, consent.show, consent.delete):
             with pytest.raises(InputError):
                 do(telemetry)
 
@@ -156,7 +156,7 @@ class TestPlaces:
         telemetry.record(command="c1")
         telemetry.flush()
         with pytest.raises(OSError, match="file"):
-            commands.on(telemetry)
+            consent.on(telemetry)
         assert telemetry.choice() == "not asked"
 
     def test_a_disk_that_is_full_or_read_only_later(self, world: World, monkeypatch):
@@ -313,7 +313,7 @@ class TestContradictions:
 
     def test_a_limit_makes_a_promise_of_a_crowd_unnecessary(self, tmp_path: Path):
         telemetry = World(tmp_path, "https://a.example", self.CROWD, limit=2000).tool()
-        commands.on(telemetry)
+        consent.on(telemetry)
         assert telemetry.choice() == "yes"
 
     def test_check_computes_a_promise(self, tmp_path: Path):
@@ -368,7 +368,7 @@ class TestContradictions:
         telemetry.record(command="c1")
         telemetry.flush()
         assert "there is no plan none" in str(telemetry.problem)
-        for act in (telemetry.check, lambda: commands.on(telemetry)):
+        for act in (telemetry.check, lambda: consent.on(telemetry)):
             with pytest.raises(OSError, match="no plan"):
                 act()
 
@@ -381,7 +381,7 @@ class TestContradictions:
             lambda name, *more: None if name == "cryptography" else real(name, *more),
         )
         telemetry = world.tool()
-        for act in (telemetry.check, lambda: commands.on(telemetry)):
+        for act in (telemetry.check, lambda: consent.on(telemetry)):
             with pytest.raises(MissingExtraError, match=r"shoal\[encryption\]"):
                 act()
         assert telemetry.choice() == "not asked"
@@ -708,6 +708,6 @@ def test_the_factor_that_is_shown_by_enumeration():
         for report in range(1 << plan.bits)
     )
     telemetry = Telemetry("mytool", plan=plan, to="https://x.example", environ={})
-    shown = re.search(r"by a factor of at most ([0-9.]+)", commands.status(telemetry))
+    shown = re.search(r"by a factor of at most ([0-9.]+)", consent.status(telemetry))
     assert shown
     assert worst <= Fraction(shown[1]) <= worst * Fraction(102, 100)

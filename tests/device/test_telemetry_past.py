@@ -13,7 +13,7 @@ import pytest
 
 from shoal import Plan, Survey, YesNo
 from shoal.device.ledger import Ledger
-from shoal.device.telemetry import commands, state
+from shoal.device.telemetry import consent, state
 from shoal.errors import AnswerError, PrivacyRefusal, UnknownNameError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
@@ -63,7 +63,7 @@ class TestArm:
     def test_without_a_yes_it_is_control_and_nothing_is_stored(self, tmp_path: Path):
         world = World(tmp_path, "https://t.example", ONCE)
         assert {world.tool().arm("onboarding") for _ in range(20)} == {"control"}
-        commands.off(world.tool())
+        consent.off(world.tool())
         assert world.tool().arm("onboarding") == "control"
         assert not list(world.home.glob("arm.*"))
 
@@ -200,7 +200,7 @@ class TestOnce:
         self.use(world, finished=True)
         world.next_window(2)
         world.work()
-        commands.delete(world.tool())
+        consent.delete(world.tool())
         assert sorted(one.name for one in world.home.iterdir()) == ["off", "quiet"]
         world.next_window()
         world.say_yes()
@@ -302,9 +302,9 @@ def test_what_a_tool_tries_in_its_tests(tmp_path: Path):
 
 
 def test_the_person_is_told(tmp_path: Path):
-    aged = commands.status(World(tmp_path, "https://t.example", AGED).tool())
+    aged = consent.status(World(tmp_path, "https://t.example", AGED).tool())
     assert "one report a week in which you use it (at most 4 in all)" in aged
     assert "the variant of an experiment that this machine drew at random" in aged
     assert "the furthest step that you reached" in aged
-    once = commands.status(World(tmp_path, "https://t.example", ONCE).tool())
+    once = consent.status(World(tmp_path, "https://t.example", ONCE).tool())
     assert "Sent: one report in all, about the time since you said yes." in once

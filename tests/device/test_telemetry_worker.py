@@ -18,7 +18,7 @@ from threading import Thread
 
 import pytest
 
-from shoal.device.telemetry import commands, state
+from shoal.device.telemetry import consent, state
 from shoal.device.telemetry.log import MAX_BYTES, Log, LoggedRequest
 from shoal.device.telemetry.worker import read_events
 from shoal.protocol.flip_probability import FlipProbability
@@ -105,9 +105,9 @@ class TestWindows:
     def test_a_report_that_is_too_late_is_dropped(self, tmp_path: Path):
         world = World(tmp_path, "http://127.0.0.1:9").say_yes()
         world.report("c1")
-        assert "1 waiting" in commands.status(world.tool())
+        assert "1 waiting" in consent.status(world.tool())
         world.report(windows=3)
-        assert "0 sent, 0 waiting" in commands.status(world.tool())
+        assert "0 sent, 0 waiting" in consent.status(world.tool())
 
     def test_the_limit_ends_it(self, tmp_path: Path, server: Server):
         limit = int(PLAN.local_epsilon * 2) + 1
@@ -115,7 +115,7 @@ class TestWindows:
         for _ in range(4):
             world.report("c1")
         assert len(received(server)) == 2
-        told = commands.status(world.tool())
+        told = consent.status(world.tool())
         assert f"more than this device's limit of {limit}" in told
         assert "2 sent" in told
 
@@ -131,7 +131,7 @@ class TestWindows:
         for _ in range(2):
             world.report("c2")
         assert len(server.requests) == 2
-        assert "is over: the limit is reached." in commands.status(world.tool())
+        assert "is over: the limit is reached." in consent.status(world.tool())
         assert f"above the limit {limit}" in str(world.tool().problem)
 
     def test_values_that_were_dropped_are_noted(self, world: World, server: Server):
@@ -141,7 +141,7 @@ class TestWindows:
         assert list(received(server).values()) == [(3001, {"c1"})]
         told = world.tool().problem
         assert told == "Question 'command': a value that does not fit it was dropped."
-        assert f"Last problem: {told}" in commands.status(world.tool())
+        assert f"Last problem: {told}" in consent.status(world.tool())
         world.report("c2")
         assert world.tool().problem is None
 
@@ -174,7 +174,7 @@ class TestWindows:
             world.report("c1")
         assert len(received(server, world.plan)) == 2
         assert (world.home / "memory.key").stat().st_mode & 0o077 == 0
-        assert "that factor stays below" in commands.status(world.tool())
+        assert "that factor stays below" in consent.status(world.tool())
 
     def test_two_at_once(self, world: World, server: Server, monkeypatch: pytest.MonkeyPatch):
         """While one works, another one leaves it alone."""
@@ -213,7 +213,7 @@ class TestTurnedOff:
         world.next_window()
         server.answers.append(reply(503))
         world.work()
-        commands.off(world.tool())
+        consent.off(world.tool())
         assert not list(world.home.glob("*/outbox/*.waiting"))
         world.say_yes()
         world.next_window(-1)
@@ -226,7 +226,7 @@ class TestTurnedOff:
     def test_deleted_and_turned_on_in_one_window(self, world: World, server: Server):
         """Although nothing is known any more, there is no second report in the window."""
         world.report("c1")
-        assert "was deleted" in commands.delete(world.tool())
+        assert "was deleted" in consent.delete(world.tool())
         assert sorted(path.name for path in world.home.rglob("*")) == ["off", "quiet"]
         world.say_yes()
         world.next_window(-1)
@@ -341,10 +341,10 @@ class TestShow:
             world = World(tmp_path, f"http://127.0.0.1:{listening.getsockname()[1]}").say_yes()
             world.report("c1", "c3")
             thread.join()
-        (shown,) = json.loads(commands.show_json(world.tool()))
+        (shown,) = json.loads(consent.show_json(world.tool()))
         assert base64.b64decode(shown["sent"]) == b"".join(wire)
         assert shown["status"] == 202
-        text = commands.show(world.tool())
+        text = consent.show(world.tool())
         rows = re.findall(r"^  ((?:[0-9a-f]{2})+)$", text, re.M)
         assert bytes.fromhex("".join(rows)) == b"".join(wire).partition(b"\r\n\r\n")[2]
         assert "User-Agent: shoal/" in text
@@ -372,7 +372,7 @@ class TestShow:
         for _ in range(3):
             world.work()
             world.clock.now += 3600
-        requests = json.loads(commands.show_json(world.tool()))
+        requests = json.loads(consent.show_json(world.tool()))
         assert [one["status"] for one in requests] == [503, 503, 202]
         bodies = [base64.b64decode(one["sent"]).partition(b"\r\n\r\n")[2] for one in requests]
         assert bodies == [body for *_, body in server.requests]

@@ -92,8 +92,7 @@ def try_(
     passes, and the report is sent. Nothing leaves this machine, and nothing is kept.
     """
     require("starlette", "httptools", purpose="a collector")
-    from shoal.device.telemetry import commands
-    from shoal.device.telemetry.consent import Consent
+    from shoal.device.telemetry import consent
     from shoal.lab.demo import running_collector, scratch_folder
     from shoal.lab.tool_users import ToolUser
     from shoal.support.results import wrapped
@@ -107,8 +106,8 @@ def try_(
     with scratch_folder() as folder, running_collector(folder, plan) as urls:
         user = ToolUser(subject, urls["public"], folder / "person")
         first = user.run()
-        consent = Consent(first, sys.stdout)
-        prompt = f"{consent.text()}\n\n{consent.details()}"
+        asked = consent.Consent(first, sys.stdout)
+        prompt = f"{asked.text()}\n\n{asked.details()}"
         user.use(recorded)
         sent = user.requests()
         user.send()  # the tool's next run in the same window
@@ -116,8 +115,8 @@ def try_(
         again = len(user.requests()) - len(sent)
         if not sent:
             raise ShoalError(f"nothing was sent: {last.problem or first.problem}")
-        shown = commands.show(last)
-        (status,) = (one for one in commands.status(last).splitlines() if "Reports: " in one)
+        shown = consent.show(last)
+        (status,) = (one for one in consent.status(last).splitlines() if "Reports: " in one)
         problem = last.problem
     more = f"{again} requests" if again else "nothing"
     made = "The window is over: one report is made, and sent"

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import HttpTransport
-from shoal.device.telemetry import Telemetry, commands
+from shoal.device.telemetry import Telemetry, consent
 from shoal.device.telemetry.describe import Terms
 from shoal.device.telemetry.log import LoggedRequest
 from shoal.device.telemetry.past import windows_until_report
@@ -96,7 +96,7 @@ class ToolUser:
 
     def requests(self) -> list[LoggedRequest]:
         """Return what was sent."""
-        return commands.requests(self.run())
+        return consent.requests(self.run())
 
 
 def send_crowd(

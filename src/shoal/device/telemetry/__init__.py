@@ -9,8 +9,8 @@ small files and, where the person said yes, for writing a line. Mistakes of the 
 the constructor; the condition of a person's machine never raises.
 
 This module and `state` run inside the tool. They import only modules that Python has already
-loaded, but for `json`. `worker` and `log` run in the detached process. `consent`, `describe` and
-`commands` are for the person, `simulate` for the tool's tests.
+loaded, but for `json`. `worker` and `log` run in the detached process. `consent` and `describe` are
+for the person.
 """
 
 from __future__ import annotations
@@ -299,13 +299,13 @@ class Telemetry:
 
     def click_group(self) -> click.Group:
         """Return ``status|on|off|show|delete`` as a group of click commands, named telemetry."""
-        from shoal.device.telemetry.commands import click_group
+        from shoal.device.telemetry.consent import click_group
 
         return click_group(self)
 
     def add_commands(self, parser: ArgumentParser) -> None:
         """Add ``status|on|off|show|delete`` to a parser; `options.run(options)` does it."""
-        from shoal.device.telemetry.commands import add_commands
+        from shoal.device.telemetry.consent import add_commands
 
         add_commands(self, parser)
 

@@ -25,7 +25,7 @@ from shoal.protocol.dap.messages import (
 from shoal.protocol.dap.task import Undecryptable
 from shoal.protocol.plan import Plan
 from shoal.protocol.vdaf.prio3 import AggregatorInput, PingPong
-from shoal.server.aggregation import problems as dap
+from shoal.server.aggregation import endpoint as dap
 from shoal.server.aggregation.endpoint import (
     DapEndpoint,
     DapRequest,

@@ -1,11 +1,14 @@
-"""HTTP of DAP below its resources: addresses, media types, who may ask, responses."""
+"""HTTP of DAP below its resources: addresses, media types, who may ask, responses, problems."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from shoal.errors import ReportError
@@ -19,7 +22,6 @@ from shoal.protocol.dap.messages import (
     are_in_order,
 )
 from shoal.protocol.dap.task import bytes_of, text_of
-from shoal.server.aggregation import problems as dap
 from shoal.server.aggregation.store import OpenTask
 from shoal.server.core import problems
 from shoal.server.core.http import (
@@ -45,6 +47,51 @@ _PATH = re.compile(
     r"/dap/([A-Za-z0-9_-]{43})/(?:(hpke_config)|tasks/([A-Za-z0-9_-]{43})/(\w+)"
     r"(?:/([A-Za-z0-9_-]{1,64}))?)"
 )
+
+
+@dataclass(frozen=True)
+class DapProblem(Problem):
+    """A problem whose type the draft defines; it names the task where that is known."""
+
+    task: str = ""
+
+    @cached_property
+    def body(self) -> bytes:
+        document = {
+            "type": f"urn:ietf:params:ppm:dap:error:{self.name}",
+            "title": self.title,
+            "status": self.status,
+        }
+        return json.dumps(document | ({"taskid": self.task} if self.task else {})).encode()
+
+
+INVALID_MESSAGE = DapProblem(400, "invalidMessage", "The message cannot be parsed.")
+UNRECOGNIZED_TASK = DapProblem(404, "unrecognizedTask", "There is no such task here.")
+UNRECOGNIZED_JOB = DapProblem(
+    404, "unrecognizedAggregationJob", "There is no such aggregation job here."
+)
+STEP_MISMATCH = DapProblem(
+    400, "stepMismatch", "Prio3 has one step: an aggregation job is not continued."
+)
+UNSUPPORTED_EXTENSION = DapProblem(
+    400, "unsupportedExtension", "An extension of the request is not known."
+)
+INVALID_EXTENSION = DapProblem(
+    400, "invalidExtension", "The extensions are out of order, or one of them is malformed."
+)
+INVALID_PARAMETER = DapProblem(
+    400, "invalidAggregationParameter", "Prio3 has no aggregation parameter."
+)
+BATCH_INVALID = DapProblem(
+    400, "batchInvalid", "There is no such batch, or its reports are not of one open window."
+)
+INVALID_BATCH_SIZE = DapProblem(
+    400, "invalidBatchSize", "The batch has fewer reports than the crowd needs."
+)
+BATCH_MISMATCH = DapProblem(
+    400, "batchMismatch", "The aggregators have different reports in this batch."
+)
+BATCH_OVERLAP = DapProblem(400, "batchOverlap", "The batch was collected before, or discarded.")
 
 
 class DapRequest(NamedTuple):
@@ -86,7 +133,7 @@ class DapEndpoint:
         try:
             response = await self._answer(path, scope, receive)
         except ReportError:
-            await self._refuse(dap.INVALID_MESSAGE, send)
+            await self._refuse(INVALID_MESSAGE, send)
         except Exception as error:
             await self._refuse(problem_of(error), send)
         else:
@@ -97,7 +144,7 @@ class DapEndpoint:
         base, keys, task, resource, name = path.groups()
         task_id = bytes_of(base, TASK_ID_BYTES)
         if task_id is None or (keys is None and task != base):
-            raise Refusal(dap.UNRECOGNIZED_TASK)
+            raise Refusal(UNRECOGNIZED_TASK)
         kind = f"{resource}/" if name else keys or resource
         answer = self.resources.get((scope["method"], kind))
         if answer is None:
@@ -134,14 +181,14 @@ class DapEndpoint:
     def task(self, request: DapRequest) -> OpenTask:
         found = self._tasks(request.plan_id)
         if found is None:
-            raise Refusal(dap.UNRECOGNIZED_TASK)
+            raise Refusal(UNRECOGNIZED_TASK)
         return found
 
     async def _keys(self, request: DapRequest, receive: Receive) -> DapResponse:
         """Give out the keys of open windows, that of this window first."""
         opened = self.task(request)
         if not opened.keys:  # it is closed, or its windows have not begun since a restore
-            raise Refusal(dap.UNRECOGNIZED_TASK)
+            raise Refusal(UNRECOGNIZED_TASK)
         window = opened.task.plan.window
         assert window is not None
         now = int(self._service.clock() // window)
@@ -196,9 +243,9 @@ def check_secret(request: DapRequest, expected: str) -> None:
 def check_collection(request: CollectionJobReq) -> None:
     """Refuse to collect anything but the next batch."""
     if request.query.batch_mode != BatchMode.LEADER_SELECTED or request.query.config:
-        raise Refusal(dap.INVALID_MESSAGE)
+        raise Refusal(INVALID_MESSAGE)
     if request.agg_param:
-        raise Refusal(dap.INVALID_PARAMETER)
+        raise Refusal(INVALID_PARAMETER)
     if request.extensions:
         known = are_in_order(request.extensions)
-        raise Refusal(dap.UNSUPPORTED_EXTENSION if known else dap.INVALID_EXTENSION)
+        raise Refusal(UNSUPPORTED_EXTENSION if known else INVALID_EXTENSION)

@@ -28,7 +28,7 @@ from shoal.protocol.dap.messages import (
     VerifyInit,
 )
 from shoal.protocol.random_bits import SystemBits
-from shoal.server.aggregation import problems as dap
+from shoal.server.aggregation import endpoint as dap
 from shoal.server.aggregation.plan import AggregatorPlan, BatchRecord, Upload
 from shoal.server.aggregation.store import AggregatorStore
 from shoal.server.core.problems import Problem

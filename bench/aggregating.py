@@ -22,8 +22,7 @@ from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey, Task
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise
 from shoal.server.analyst import Collecting
-from shoal.server.core.agreement import known_agreement
-from shoal.server.core.peer import HttpPeer
+from shoal.server.core.parties import HttpPeer, known_agreement
 
 _LENGTHS = (10, 40, 1000)
 _CROWD, _SENDERS, _WEEK = 500, 16, 7 * 86_400

@@ -15,7 +15,7 @@ from shoal.errors import InputError, PrivacyRefusal, ShoalError
 from shoal.protocol.plan import ONE_OPERATOR, Parties
 from shoal.protocol.signatures import SIGNATURE, PublicParty, check_public_key, key_text, read_party
 from shoal.server.core import problems
-from shoal.server.core.agreement import (
+from shoal.server.core.parties import (
     Agreement,
     accept_other,
     known_agreement,

@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal.server.core.agreement import read_agreement
+from shoal.server.core.parties import read_agreement
 
 from .postgres_help import wait_for
 from .privacy_help import BINARY, FLAGS_PLAN, Server, make_reports, serving

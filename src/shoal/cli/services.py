@@ -30,7 +30,7 @@ from shoal.server.core.settings import (
 )
 
 if TYPE_CHECKING:
-    from shoal.server.core.agreement import Agreement
+    from shoal.server.core.parties import Agreement
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class _Other:
     replace: bool = opt("Accept a new other party in place of the one that is known.")
 
     def accept(self, agreement: Agreement, as_json: bool) -> Agreement:
-        from shoal.server.core.agreement import accept_other
+        from shoal.server.core.parties import accept_other
 
         if self.other is None:
             return agreement
@@ -268,7 +268,7 @@ def setup(
     """
     if both:
         return _both(data, own, other)
-    from shoal.server.core.agreement import set_up
+    from shoal.server.core.parties import set_up
 
     if len(own.url) > 1:
         raise InputError("give one url, that of this party; only --both takes more.")
@@ -279,7 +279,7 @@ def setup(
 
 def _both(data: Path, own: _Own, other: _Other) -> out.Result:
     """Set up all parties of a deployment, each with a folder and the mark of one operator."""
-    from shoal.server.core.agreement import accept_other, set_up
+    from shoal.server.core.parties import accept_other, set_up
 
     first = own.role or "relay"
     roles = [role for role in ROLES if role == first or role in ROLES[first]]

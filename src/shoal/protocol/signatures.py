@@ -8,7 +8,7 @@ The public file of a party has its role, address and keys, signed by the party i
 makes the file on its own machine and hands it to the other one, by whatever way. The signature
 shows a change on that way; the fingerprint, compared by telephone, shows whose file it is.
 Everything in the file is public. What only the two may know they derive from it, each with a
-private key that never leaves its machine (`shoal.server.core.agreement`).
+private key that never leaves its machine (`shoal.server.core.parties`).
 """
 
 from __future__ import annotations

@@ -21,11 +21,10 @@ from shoal.protocol.dap.task import COLLECTOR_KEY_ID, NEXT_BATCH, SecretKey, Tas
 from shoal.protocol.plan import Aggregators, Plan
 from shoal.server.console.app import make_console
 from shoal.server.core.administration import Administration, publish
-from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import App
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
-from shoal.server.core.peer import HttpPeer, Peer, PeerReply
+from shoal.server.core.parties import HttpPeer, Peer, PeerReply, known_agreement
 from shoal.server.core.service import Party
 from shoal.server.core.settings import AnalystSettings
 from shoal.server.storage.database import read_fact, write_fact

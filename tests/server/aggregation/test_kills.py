@@ -30,8 +30,7 @@ from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
 from shoal.server.analyst import Collecting
-from shoal.server.core.agreement import known_agreement
-from shoal.server.core.peer import HttpPeer
+from shoal.server.core.parties import HttpPeer, known_agreement
 from tests.server.aggregation.world import set_up
 from tests.server.postgres_help import needs_postgres, the_server
 from tests.server.serving_help import clean_environment

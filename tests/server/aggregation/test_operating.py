@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from shoal.cli.collector import _schemas
-from shoal.server.core.agreement import accept_other
-from shoal.server.core.agreement import set_up as set_up_party
 from shoal.server.core.backup import back_up, restore
+from shoal.server.core.parties import accept_other
+from shoal.server.core.parties import set_up as set_up_party
 from shoal.server.doctor.examine import examine
 from shoal.server.leader import service as leader_service
 from shoal.server.storage.key_file import EXCHANGE_FILE

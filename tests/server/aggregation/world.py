@@ -21,9 +21,8 @@ from shoal.protocol.dap.task import text_of
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise
 from shoal.server.analyst import Analyst
-from shoal.server.core.agreement import accept_other
-from shoal.server.core.agreement import set_up as set_up_party
-from shoal.server.core.peer import PeerReply
+from shoal.server.core.parties import PeerReply, accept_other
+from shoal.server.core.parties import set_up as set_up_party
 from shoal.server.core.settings import AnalystSettings, HelperSettings, LeaderSettings
 from shoal.server.helper import Helper
 from shoal.server.leader.service import Leader

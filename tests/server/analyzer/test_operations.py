@@ -15,7 +15,7 @@ import pytest
 from shoal import Flags, Survey, plan
 from shoal.cli import run
 from shoal.protocol.plan import Parties, Plan
-from shoal.server.core.agreement import accept_other, public_file, set_up
+from shoal.server.core.parties import accept_other, public_file, set_up
 from shoal.server.doctor.examine import examine
 from tests.server.analyzer.relay_help import (
     PARTIES,

@@ -38,7 +38,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.signatures import check_signature, key_text, link_content
 from shoal.server import Relay, RelaySettings
-from shoal.server.core.peer import PeerReply
+from shoal.server.core.parties import PeerReply
 from tests.server.privacy_help import NOW, logged_to
 from tests.server.serving_help import QuietHandler
 

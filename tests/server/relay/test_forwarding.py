@@ -14,7 +14,7 @@ import pytest
 from shoal import Plan
 from shoal.errors import TransportError
 from shoal.protocol.signatures import check_public_key, check_signature, key_text, link_content
-from shoal.server.core.peer import PeerReply
+from shoal.server.core.parties import PeerReply
 from shoal.server.relay import forwarding, shuffled_chunks
 from shoal.server.relay.service import Relay
 

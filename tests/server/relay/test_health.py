@@ -13,7 +13,7 @@ import pytest
 from shoal import Plan
 from shoal.errors import InputError, TransportError
 from shoal.protocol.encryption import CrowdKey
-from shoal.server.core.peer import PeerReply
+from shoal.server.core.parties import PeerReply
 from shoal.server.relay import documents, forwarding
 from shoal.server.storage.key_file import Signer, change_key
 from tests.server.store_help import DAY, Clock, told

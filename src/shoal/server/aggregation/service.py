@@ -17,7 +17,6 @@ from shoal.server.aggregation.plan import check_sampler
 from shoal.server.aggregation.store import AggregatorStore, OpenTask
 from shoal.server.core import problems
 from shoal.server.core.administration import certificate, objection
-from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import (
     App,
     Receive,
@@ -29,6 +28,7 @@ from shoal.server.core.ingest import Committer
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.openapi import Operation, ServiceHandlers, guarded_app, openapi
+from shoal.server.core.parties import known_agreement
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN, make_public
 from shoal.server.core.service import Party

@@ -32,7 +32,6 @@ from shoal.server.analyzer.store import (
 from shoal.server.console.app import make_console
 from shoal.server.core import problems
 from shoal.server.core.administration import Administration, publish
-from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import (
     JSON,
     NO_STORE,
@@ -50,6 +49,7 @@ from shoal.server.core.ingest import ReportPlans
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.openapi import INVALID, Operation, Parameter
+from shoal.server.core.parties import known_agreement
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import PLAN, make_public, with_results
 from shoal.server.core.service import Party, Service

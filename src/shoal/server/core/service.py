@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 from shoal.server.core import problems
-from shoal.server.core.agreement import read_agreement
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.notifications import Notifier, make_channels
 from shoal.server.core.observability import LOG, Metrics
+from shoal.server.core.parties import read_agreement
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import ServiceSettings
 from shoal.server.core.tokens import TOKEN_FILE, Token, Tokens, new_secret

@@ -18,8 +18,8 @@ from urllib.parse import SplitResult, urlsplit
 from shoal import __version__
 from shoal.errors import InputError, ShoalError
 from shoal.protocol.plan import ONE_OPERATOR
-from shoal.server.core.agreement import read_agreement
 from shoal.server.core.notifications import WEBHOOK_SECRET, try_channels
+from shoal.server.core.parties import read_agreement
 from shoal.server.core.problems import CLOCK_HELD
 from shoal.server.core.settings import (
     RESULTS,

@@ -45,7 +45,7 @@ from shoal.server.core import problems
 from shoal.server.core.http import NO_STORE, Receive, Refusal, send_response
 from shoal.server.core.ingest import Committer, DeviceIngest, ReportFormat
 from shoal.server.core.observability import LOG
-from shoal.server.core.peer import HttpPeer, Peer
+from shoal.server.core.parties import HttpPeer, Peer
 from shoal.server.core.problems import CLOSE, Problem, Send
 from shoal.server.core.settings import LeaderSettings
 from shoal.server.leader.store import Collection, Job, LeaderStore, Pending

@@ -22,7 +22,7 @@ from shoal.protocol.signatures import (
     link_content,
 )
 from shoal.server.core.observability import LOG
-from shoal.server.core.peer import Peer, PeerReply
+from shoal.server.core.parties import Peer, PeerReply
 from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.open_plan import Document, Wanted
 from shoal.server.storage.key_file import Signer

@@ -24,13 +24,12 @@ from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.signatures import KEY, SIGNATURE, check_public_key
 from shoal.protocol.wire import ENCRYPTED_TYPE
 from shoal.server.core import problems
-from shoal.server.core.agreement import known_agreement
 from shoal.server.core.http import App, Refusal, read_origins
 from shoal.server.core.ingest import Committer, DeviceIngest, ReportFormat
 from shoal.server.core.listeners import leave, run
 from shoal.server.core.observability import LOG
 from shoal.server.core.openapi import Operation, Parameter, ServiceHandlers, guarded_app, openapi
-from shoal.server.core.peer import HttpPeer, Peer
+from shoal.server.core.parties import HttpPeer, Peer, known_agreement
 from shoal.server.core.problems import Problem
 from shoal.server.core.public import AN_HOUR, PLAN, public_app
 from shoal.server.core.service import Party

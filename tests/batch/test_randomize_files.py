@@ -127,7 +127,7 @@ class TestRefused:
 RUN = """
 import os, signal, sys
 from shoal import Plan
-from shoal.batch import jobs
+from shoal.batch import Journal
 from shoal.batch import randomize_files as batch
 
 batch._ALONE_BYTES = 0
@@ -148,7 +148,7 @@ def killing(owner, name, before):
     setattr(owner, name, wrapped)
 
 if step.endswith("journal"):
-    killing(jobs.Journal, "record", step == "before the journal")
+    killing(Journal, "record", step == "before the journal")
 else:
     killing(batch, "_publish", step == "before publishing")
 batch.randomize_files(Plan.read(sys.argv[1]), [sys.argv[2]], sys.argv[3], processes=2)

@@ -16,7 +16,7 @@ import pytest
 
 from shoal import Flags, Survey, Tally, Text, plan, tally
 from shoal.batch import tally_files as batch
-from shoal.batch.jobs import work_on
+from shoal.batch import work_on
 from shoal.batch.tally_files import tally_files
 from shoal.device.arrays.files import VectorWriter
 from shoal.device.arrays.randomize import Original

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.batch.jobs import Journal, files_of, marks_of, processes_of, work_on
+from shoal.batch import Journal, files_of, marks_of, processes_of, work_on
 from shoal.device.arrays.encode import check_format
 from shoal.device.arrays.files import ANSWER_SUFFIXES, VectorWriter, read_answers
 from shoal.device.randomize import flip

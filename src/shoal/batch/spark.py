@@ -32,7 +32,7 @@ import pyarrow as pa
 from shoal import errors
 from shoal.analysis.report_files import read_reports
 from shoal.analysis.tally import Tally
-from shoal.batch.jobs import files_of
+from shoal.batch import files_of
 from shoal.batch.tally_files import REPORT_SUFFIXES, Counted, Piece, count_pieces, cut_files, sum_of
 from shoal.errors import AnswerError, InputError, PrivacyRefusal, ShoalError
 from shoal.protocol.plan import Plan

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from shoal.analysis.crowds import Crowd, add_crowds
 from shoal.analysis.report_files import FilePart, parts_of, read_part, read_reports
 from shoal.analysis.tally import Tally, Tallying
-from shoal.batch.jobs import Journal, files_of, marks_of, processes_of, work_on
+from shoal.batch import Journal, files_of, marks_of, processes_of, work_on
 from shoal.protocol.plan import Plan
 
 REPORT_SUFFIXES = (".parquet", ".arrow", ".rows")

@@ -149,7 +149,7 @@ def tally(
     Under a plan with view counts only single bits are counted: --vectors and --joint are refused
     (exit code 3). Cross the questions in the plan instead.
     """
-    from shoal.batch.jobs import remove_journal
+    from shoal.batch import remove_journal
     from shoal.batch.tally_files import tally_files
     from shoal.planning.certificate import compute_promise
 

@@ -16,9 +16,8 @@ from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
 from bench.measuring import Candidate, Options, Table, best_times
 from bench.without_kernels import R, without_kernels
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.vdaf import field
+from shoal.protocol.vdaf import AggregatorInput, PingPong, Prio3, field
 from shoal.protocol.vdaf.circuits import MultihotCountVec
-from shoal.protocol.vdaf.prio3 import AggregatorInput, PingPong, Prio3
 
 _CLIENT = Path(__file__).parent.parent / "clients" / "js" / "src" / "prio3.js"
 _RANDOM = "random elements"

@@ -17,8 +17,8 @@ import sys
 from typing import Any
 
 from shoal.errors import VdafError
+from shoal.protocol.vdaf import AggregatorInput, PingPong, Prio3
 from shoal.protocol.vdaf.circuits import MultihotCountVec
-from shoal.protocol.vdaf.prio3 import AggregatorInput, PingPong, Prio3
 
 CONTEXT = b"dap-18" + bytes(range(32))
 LENGTH, MAX_WEIGHT, CHUNK = 40, 12, 7

@@ -15,7 +15,7 @@ from shoal.protocol.dap.messages import HpkeConfigList, Report, Role, UploadRequ
 from shoal.protocol.dap.task import SecretKey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
-from shoal.protocol.vdaf.prio3 import AggregatorInput
+from shoal.protocol.vdaf import AggregatorInput
 from shoal.protocol.wire import row_bytes
 from tests.clients.go_help import drive
 from tests.clients.js_help import needs_node, run_driver

@@ -29,7 +29,7 @@ from shoal.protocol.dap.messages import (
 from shoal.protocol.dap.task import SecretKey, Undecryptable
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Parties, Promise
-from shoal.protocol.vdaf.prio3 import AggregatorInput
+from shoal.protocol.vdaf import AggregatorInput
 from shoal.protocol.wire import ID_BYTES, SHARED_MAGIC, split_batch
 from shoal.support.files import canonical_json
 from tests.device.outbox_help import ANSWER, Server, box, reply, stored_record

@@ -24,7 +24,7 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.dap.task import Undecryptable
 from shoal.protocol.plan import Plan
-from shoal.protocol.vdaf.prio3 import AggregatorInput, PingPong
+from shoal.protocol.vdaf import AggregatorInput, PingPong
 from shoal.server.aggregation import endpoint as dap
 from shoal.server.aggregation.endpoint import (
     DapEndpoint,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import InputError, VdafError
+from shoal.protocol.vdaf import AggregatorInput, PingPong, Prio3
 from shoal.protocol.vdaf.circuits import (
     Circuit,
     Count,
@@ -19,7 +20,6 @@ from shoal.protocol.vdaf.circuits import (
     best_chunk_length,
 )
 from shoal.protocol.vdaf.field import field64
-from shoal.protocol.vdaf.prio3 import AggregatorInput, PingPong, Prio3
 from tests.test_imports import LIBRARIES, loaded_after
 
 CTX, KEY = b"tests of Shoal", bytes(range(32))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import VdafError
+from shoal.protocol.vdaf import Prio3
 from shoal.protocol.vdaf.circuits import (
     Circuit,
     Count,
@@ -20,7 +21,6 @@ from shoal.protocol.vdaf.circuits import (
     SumVec,
 )
 from shoal.protocol.vdaf.field import derive_seed, field64, field128
-from shoal.protocol.vdaf.prio3 import Prio3
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "vdaf"
 FILES = sorted(path.stem for path in VECTORS.glob("Prio3*.json"))

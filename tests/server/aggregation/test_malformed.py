@@ -14,8 +14,8 @@ from shoal.device import sharing
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import UploadRequest
 from shoal.protocol.dap.task import NEXT_BATCH, Task
+from shoal.protocol.vdaf import Prio3
 from shoal.protocol.vdaf.circuits import MultihotCountVec
-from shoal.protocol.vdaf.prio3 import Prio3
 from shoal.server.leader import service as leader_service
 from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.test_helper import BATCH, RogueLeader

@@ -32,8 +32,8 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.signatures import check_public_key
+from shoal.protocol.vdaf import VERIFY_KEY_SIZE, PingPong, Prio3
 from shoal.protocol.vdaf.circuits import MultihotCountVec, best_chunk_length
-from shoal.protocol.vdaf.prio3 import VERIFY_KEY_SIZE, PingPong, Prio3
 
 if TYPE_CHECKING:
     from pyhpke import CipherSuite

@@ -28,7 +28,7 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.dap.task import NEXT_BATCH, Task, bytes_of
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.protocol.vdaf.prio3 import AggregatorInput, PingPong, VerifyState
+from shoal.protocol.vdaf import AggregatorInput, PingPong, VerifyState
 from shoal.server.aggregation import endpoint as dap
 from shoal.server.aggregation.endpoint import (
     DapEndpoint,

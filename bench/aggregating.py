@@ -17,8 +17,8 @@ from shoal.device.outbox import HttpTransport
 from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report, upload_path
 from shoal.lab.demo import free_port, run_command, running
+from shoal.protocol.dap import COLLECTOR_KEY_ID, SecretKey, Task
 from shoal.protocol.dap.messages import HpkeConfigList, Role, UploadRequest
-from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey, Task
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise
 from shoal.server.analyst import Collecting

@@ -24,8 +24,8 @@ import pytest
 
 from shoal import Plan
 from shoal.lab.demo import free_port
+from shoal.protocol.dap import SecretKey
 from shoal.protocol.dap.messages import HpkeConfigList
-from shoal.protocol.dap.task import SecretKey
 from shoal.protocol.plan import Aggregators, Promise
 from shoal.protocol.wire import split_batch
 from tests.clients.go_help import CLIENT, GO

@@ -11,8 +11,8 @@ import pytest
 
 from shoal import Flags, Plan, Survey
 from shoal.device.sharing import task_of
+from shoal.protocol.dap import SecretKey
 from shoal.protocol.dap.messages import HpkeConfigList, Report, Role, UploadRequest
-from shoal.protocol.dap.task import SecretKey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
 from shoal.protocol.vdaf import AggregatorInput

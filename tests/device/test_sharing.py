@@ -18,6 +18,7 @@ from shoal.device.sharing import task_of, upload_status
 from shoal.device.telemetry.describe import Terms, terms_in_words
 from shoal.device.telemetry.log import Log, LoggedTransport
 from shoal.errors import InputError
+from shoal.protocol.dap import SecretKey, Undecryptable
 from shoal.protocol.dap.messages import (
     HpkeConfigList,
     ReportFault,
@@ -26,7 +27,6 @@ from shoal.protocol.dap.messages import (
     UploadErrors,
     UploadRequest,
 )
-from shoal.protocol.dap.task import SecretKey, Undecryptable
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Parties, Promise
 from shoal.protocol.vdaf import AggregatorInput

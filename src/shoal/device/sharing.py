@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shoal.device.outbox.queue import Record, ReportQueue
 from shoal.device.outbox.retry import Transport
 from shoal.errors import ReportError, TransportError
+from shoal.protocol.dap import Task, text_of, usable_key
 from shoal.protocol.dap.messages import (
     HpkeConfigList,
     Report,
@@ -21,7 +22,6 @@ from shoal.protocol.dap.messages import (
     UploadErrors,
     UploadRequest,
 )
-from shoal.protocol.dap.task import Task, text_of, usable_key
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits
 from shoal.protocol.wire import ID_BYTES, SHARED_MAGIC, split_batch

@@ -16,8 +16,8 @@ import numpy as np
 
 from shoal.analysis.tally import CohortCounts, Tally
 from shoal.errors import ReportError, TransportError, VdafError
+from shoal.protocol.dap import COLLECTOR_KEY_ID, NEXT_BATCH, SecretKey, Task
 from shoal.protocol.dap.messages import MEDIA_TYPE, CollectionJobReq, CollectionJobResp, Role
-from shoal.protocol.dap.task import COLLECTOR_KEY_ID, NEXT_BATCH, SecretKey, Task
 from shoal.protocol.plan import Aggregators, Plan
 from shoal.server.console.app import make_console
 from shoal.server.core.administration import Administration, publish

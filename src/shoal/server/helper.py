@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from shoal.errors import ReportError, VdafError
+from shoal.protocol.dap import Undecryptable
 from shoal.protocol.dap.messages import (
     BATCH_ID_BYTES,
     LEADER_SELECTED_BATCH_ID,
@@ -22,7 +23,6 @@ from shoal.protocol.dap.messages import (
     VerifyResp,
     are_in_order,
 )
-from shoal.protocol.dap.task import Undecryptable
 from shoal.protocol.plan import Plan
 from shoal.protocol.vdaf import AggregatorInput, PingPong
 from shoal.server.aggregation import endpoint as dap

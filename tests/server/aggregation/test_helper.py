@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shoal.protocol.dap import NEXT_BATCH
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import BatchMode, ReportFault, UploadRequest, VerifyInit
-from shoal.protocol.dap.task import NEXT_BATCH
 from tests.server.aggregation.test_batches import told
 from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors
 

@@ -25,8 +25,8 @@ from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report, task_of
 from shoal.errors import TransportError
 from shoal.lab.demo import free_port
+from shoal.protocol.dap import COLLECTOR_KEY_ID, SecretKey
 from shoal.protocol.dap.messages import HpkeConfigList, Role, UploadRequest
-from shoal.protocol.dap.task import COLLECTOR_KEY_ID, SecretKey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
 from shoal.server.analyst import Collecting

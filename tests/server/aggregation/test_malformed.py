@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from shoal.device import sharing
+from shoal.protocol.dap import NEXT_BATCH, Task
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import UploadRequest
-from shoal.protocol.dap.task import NEXT_BATCH, Task
 from shoal.protocol.vdaf import Prio3
 from shoal.protocol.vdaf.circuits import MultihotCountVec
 from shoal.server.leader import service as leader_service

@@ -16,8 +16,8 @@ from shoal import Flags, Plan, Survey
 from shoal.device.encode import SyntheticVector
 from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report
+from shoal.protocol.dap import text_of
 from shoal.protocol.dap.messages import HpkeConfigList, UploadRequest
-from shoal.protocol.dap.task import text_of
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise
 from shoal.server.analyst import Analyst

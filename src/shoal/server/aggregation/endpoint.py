@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from shoal.errors import ReportError
+from shoal.protocol.dap import bytes_of, text_of
 from shoal.protocol.dap.messages import (
     MEDIA_TYPE,
     TASK_ID_BYTES,
@@ -21,7 +22,6 @@ from shoal.protocol.dap.messages import (
     Message,
     are_in_order,
 )
-from shoal.protocol.dap.task import bytes_of, text_of
 from shoal.server.aggregation.store import OpenTask
 from shoal.server.core import problems
 from shoal.server.core.http import (

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import missing_extra
+from shoal.protocol.dap import SecretKey, Task
 from shoal.protocol.dap.messages import (
     BATCH_ID_BYTES,
     CHECKSUM_BYTES,
@@ -28,7 +29,6 @@ from shoal.protocol.dap.messages import (
     Report,
     ReportFault,
 )
-from shoal.protocol.dap.task import SecretKey, Task
 from shoal.protocol.plan import ShareNoise
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.core import problems

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 from starlette.requests import Request
 
 from shoal.errors import PlanError, PrivacyRefusal
+from shoal.protocol.dap import Task, collector_config
 from shoal.protocol.dap.messages import Role
-from shoal.protocol.dap.task import Task, collector_config
 from shoal.protocol.plan import Aggregators, Plan
 from shoal.server.aggregation.plan import check_sampler
 from shoal.server.aggregation.store import AggregatorStore, OpenTask

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.protocol.dap.task import SecretKey, Task
+from shoal.protocol.dap import SecretKey, Task
 from shoal.protocol.plan import Plan
 from shoal.server.aggregation.plan import AggregatorPlan
 from shoal.server.storage.database import Database, OpenPlans

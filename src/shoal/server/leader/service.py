@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from shoal.errors import ReportError, TransportError, VdafError
+from shoal.protocol.dap import NEXT_BATCH, Task, bytes_of
 from shoal.protocol.dap.messages import (
     MEDIA_TYPE,
     TASK_ID_BYTES,
@@ -26,7 +27,6 @@ from shoal.protocol.dap.messages import (
     UploadRequest,
     VerifyInit,
 )
-from shoal.protocol.dap.task import NEXT_BATCH, Task, bytes_of
 from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.vdaf import AggregatorInput, PingPong, VerifyState
 from shoal.server.aggregation import endpoint as dap

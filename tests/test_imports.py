@@ -170,7 +170,7 @@ class TestServer:
 
     def test_services_load_no_device(self):
         loaded = loaded_after("from shoal.server import Analyzer, Collector, Relay")
-        assert {"shoal.server.collector.service", "shoal.server.console.app"} <= loaded
+        assert {"shoal.server.collector", "shoal.server.console.app"} <= loaded
         assert not folders_of(loaded) & {"device", "lab", "cli"}
 
     def test_settings_and_doctor_need_no_web_server(self):

@@ -13,7 +13,7 @@ from shoal.errors import missing_extra
 if TYPE_CHECKING:
     from shoal.server.analyst import Analyst, serve_analyst
     from shoal.server.analyzer.service import Analyzer, serve_analyzer
-    from shoal.server.collector.service import Collector, serve
+    from shoal.server.collector import Collector, serve
     from shoal.server.core.settings import (
         AnalystSettings,
         AnalyzerSettings,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Settings,
     )
     from shoal.server.helper import Helper, serve_helper
-    from shoal.server.leader.service import Leader, serve_leader
+    from shoal.server.leader import Leader, serve_leader
     from shoal.server.relay.service import Relay, serve_relay
 
 __all__ = [
@@ -38,7 +38,8 @@ def _home(name: str) -> str:
     if name.endswith("Settings"):
         return "core.settings"
     party = name.removeprefix("serve_").lower() if name != "serve" else "collector"
-    return party if party in ("analyst", "helper") else f"{party}.service"
+    # Other processes load parts of these two, which need no web server.
+    return f"{party}.service" if party in ("analyzer", "relay") else party
 
 
 def __getattr__(name: str) -> object:

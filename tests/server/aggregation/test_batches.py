@@ -16,7 +16,7 @@ from shoal.device.sharing import share_report
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import ReportFault, UploadErrors, UploadRequest
 from shoal.protocol.wire import split_batch
-from shoal.server.leader import service as leader_service
+from shoal.server import leader as leader_service
 from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
 from tests.server.postgres_help import needs_postgres, the_server
 

@@ -16,7 +16,7 @@ from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import UploadRequest
 from shoal.protocol.vdaf import Prio3
 from shoal.protocol.vdaf.circuits import MultihotCountVec
-from shoal.server.leader import service as leader_service
+from shoal.server import leader as leader_service
 from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.test_helper import BATCH, RogueLeader
 from tests.server.aggregation.world import PLAN, Parties, ask, some_vectors, sums

@@ -16,10 +16,10 @@ import pytest
 from shoal import estimate
 from shoal.analysis.tally import Tally
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
+from shoal.server import leader as leader_service
 from shoal.server.aggregation import plan as aggregator_plan
 from shoal.server.aggregation.plan import draw_noise
 from shoal.server.analyst import Analyst
-from shoal.server.leader import service as leader_service
 from shoal.theory import discrete_gaussian, laplace
 from tests.server.aggregation.test_operating import replace_by_backup, save
 from tests.server.aggregation.world import (

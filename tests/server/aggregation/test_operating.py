@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from shoal.cli.collector import _schemas
+from shoal.server import leader as leader_service
 from shoal.server.core.backup import back_up, restore
 from shoal.server.core.parties import accept_other
 from shoal.server.core.parties import set_up as set_up_party
 from shoal.server.doctor.examine import examine
-from shoal.server.leader import service as leader_service
 from shoal.server.storage.key_file import EXCHANGE_FILE
 from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.world import (

@@ -25,7 +25,7 @@ from shoal.server.core.parties import PeerReply, accept_other
 from shoal.server.core.parties import set_up as set_up_party
 from shoal.server.core.settings import AnalystSettings, HelperSettings, LeaderSettings
 from shoal.server.helper import Helper
-from shoal.server.leader.service import Leader
+from shoal.server.leader import Leader
 from shoal.server.storage.records import Declaration
 
 WEEK = 7 * 86_400

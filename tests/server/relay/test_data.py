@@ -9,7 +9,7 @@ import pytest
 
 from shoal import Plan
 from shoal.errors import InputError
-from shoal.server.collector.service import Collector
+from shoal.server.collector import Collector
 from shoal.server.core.backup import back_up, restore
 from shoal.server.core.tokens import COOKIE
 from shoal.server.doctor.examine import examine

@@ -39,7 +39,6 @@ SLOW_EXAMPLES = {
     "shoal.planning.guarantees.guarantees_over_time",
     "shoal.planning.plan.plan",
     "shoal.planning.text_size.suggest_text_size",
-    "shoal.reports.plots.crowds.plot_views",
     "shoal.theory.accounting",
 }
 """Docstrings whose examples take seconds."""

@@ -93,6 +93,7 @@ class TestHelp:
                 assert param.help, param
                 assert param.help[0].isupper()
                 assert param.help.rstrip()[-1] in ".]", param.help
+                assert "[default: ]" not in param.help
 
 
 SURVEY = """

@@ -205,7 +205,7 @@ def _after(
     yield out.escape(f"The report page is in {where}. The collector has stopped.")
     yield _rule("6. Your turn")
     yield out.Plain(
-        "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
+        "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-8 -o plan.json\n"
         "shoal simulate plan.json --users 100000\n"
         "shoal serve --data collector --honest all plan.json    and, while it runs:\n"
         'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 \\\n'

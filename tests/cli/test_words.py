@@ -81,9 +81,10 @@ class TestHelp:
         assert words[: 1 + len(start)] == ["shoal", *start]
         command.make_context(name, words[1 + len(start) :])  # it would refuse a bad call
 
-    @pytest.mark.parametrize("words", ["", "collector", "collector token"])
+    @pytest.mark.parametrize("words", ["", "collector", "collector token", "parties", "telemetry"])
     def test_no_arguments_show_the_help(self, capsys, words: str):
         help_text = output(capsys, *words.split(), "--help")
+        assert not re.search(r"\w\.\.\.$", help_text, re.MULTILINE), "a summary is cut"
         assert run(words.split()) == 2
         assert capsys.readouterr() == ("", help_text)
 

@@ -36,7 +36,7 @@ GROUPS = {
         "ledger": "Show how much this device has revealed so far.",
         "telemetry": "Try the telemetry of a tool, and write its documents.",
     },
-    "The collector": {
+    "Services": {
         "serve": "Collect reports as a service: whole crowds or nothing.",
         "parties": "Set up parties that trust each other's keys.",
         "analyzer": "Decrypt and count whole crowds that a relay forwards.",

@@ -11,6 +11,7 @@ LOWEST := tests/protocol tests/device/test_randomize.py tests/device/test_memory
 
 demo: .venv/.ready
 	$(BIN)/shoal demo
+	@echo 'If your shell does not find shoal, run: . $(BIN)/activate'
 
 # Under five minutes; a file stays in one process, which shares its fixtures. `make test-all` adds kills, browsers, demos, databases, Spark, and large crowds.
 test: .venv/.ready-dev

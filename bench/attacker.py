@@ -167,8 +167,8 @@ async def full_batches(host: Host) -> None:
     await host.flood(host.batches(host.plans[0], 100))
 
 
-async def sealing_storm(host: Host) -> None:
-    """As many reports as one request may bring to the smallest crowd: one in a hundred seals."""
+async def completing_storm(host: Host) -> None:
+    """Send the smallest crowd what one request may bring: a hundred requests complete it."""
     await host.flood(host.batches(host.plans[1], 1))
 
 
@@ -252,7 +252,7 @@ ATTACKS = (
     Attack("bodies in chunks without end", endless_chunks),
     Attack("full batches", full_batches),
     Attack("full batches into a small crowd", refused_batches),
-    Attack("small crowds sealed over and over", sealing_storm),
+    Attack("small crowds completed over and over", completing_storm),
     Attack("one batch replayed", replays),
     Attack("full batches to many plans", many_plans),
     Attack("a plan read over and over", reading_plans),

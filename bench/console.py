@@ -1,4 +1,4 @@
-"""How long the console's pages take when a plan has a thousand sealed crowds."""
+"""How long the console's pages take when a plan has a thousand released crowds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shoal.server.storage.records import Declaration
 
 CROWD = 100
 _TEXT = (
-    "One plan with a thousand sealed crowds, and a question each of flags, choice and numbers."
+    "One plan with a thousand released crowds, and a question each of flags, choice and numbers."
     " Every page is asked for in the process, on one core. *First*: nothing of it was computed"
     " before. *Again*: the best of the rounds. The first look at a crowd computes its exact"
     " intervals, that at a survey screens the twenty crowds on the page."

@@ -73,8 +73,8 @@ def measure(options: Options) -> Table:
         ["candidate", f"reports/s, a relay's {BATCH:,} a request", "reports/s, one a request"],
         rows,
         "Collectors, PostgreSQL and two processes with 32 senders each share all cores of the"
-        " machine, over loopback. Reports are answered when they are on disk, and the sealed crowds"
-        " of each round hold as many reports as were sent, down to a whole crowd.",
+        " machine, over loopback. Reports are answered when they are on disk, and the released"
+        " crowds of each round hold as many reports as were sent, down to a whole crowd.",
         [],
     )
 

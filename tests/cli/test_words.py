@@ -81,9 +81,10 @@ class TestHelp:
         assert words[: 1 + len(start)] == ["shoal", *start]
         command.make_context(name, words[1 + len(start) :])  # it would refuse a bad call
 
-    @pytest.mark.parametrize("words", ["", "collector", "collector token"])
+    @pytest.mark.parametrize("words", ["", "collector", "collector token", "parties", "telemetry"])
     def test_no_arguments_show_the_help(self, capsys, words: str):
         help_text = output(capsys, *words.split(), "--help")
+        assert not re.search(r"\w\.\.\.$", help_text, re.MULTILINE), "a summary is cut"
         assert run(words.split()) == 2
         assert capsys.readouterr() == ("", help_text)
 
@@ -93,6 +94,7 @@ class TestHelp:
                 assert param.help, param
                 assert param.help[0].isupper()
                 assert param.help.rstrip()[-1] in ".]", param.help
+                assert "[default: ]" not in param.help
 
 
 SURVEY = """

@@ -24,6 +24,8 @@ def table(head: str, rows: Iterable[Iterable[object]]) -> str:
 
 
 def shown(default: object) -> str:
+    if default == "":
+        return ""
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 

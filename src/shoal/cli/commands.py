@@ -36,9 +36,9 @@ GROUPS = {
         "ledger": "Show how much this device has revealed so far.",
         "telemetry": "Try the telemetry of a tool, and write its documents.",
     },
-    "The collector": {
+    "Services": {
         "serve": "Collect reports as a service: whole crowds or nothing.",
-        "parties": "Set up a relay and an analyzer that trust each other's keys.",
+        "parties": "Set up parties that trust each other's keys.",
         "analyzer": "Decrypt and count whole crowds that a relay forwards.",
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
         "relay": "Forward whole crowds of encrypted reports to an analyzer.",
@@ -47,14 +47,14 @@ GROUPS = {
         "collect": "Collect full batches from a leader and a helper (DAP).",
         "capacity": "Measure this machine, and size it for many devices a day.",
     },
-    "From reports to answers": {
+    "From reports to results": {
         "tally": "Count reports, and add tallies.",
         "estimate": "Estimate how many people gave each answer, with intervals.",
         "decode": "Find which texts a crowd answered, from a list of candidates.",
         "discover": "Find frequent words without a list of candidates.",
         "associate": "Test whether two answers go together.",
         "experiment": "Compare the arms of an experiment with control.",
-        "retention": "Show which part of the people who started is active later.",
+        "retention": "Show how many of the people who started are active later.",
         "screen": "Search a complete crowd for traces of fake reports.",
         "preview": "Open the pages of crowds in a browser, from files.",
         "publish": "Write a report page or tables of the estimates.",

@@ -122,10 +122,10 @@ def _before(made: Plan, seed: int) -> out.Pieces:
     yield from _one_device(made, seed)
     yield _rule("3. The promise")
     yield (
-        f"{check_promise(made).in_words}. Whatever everybody else answered, the {users:,}"
-        f" reports, without their senders, would be at most {text_up(math.e, 3)} times as likely if"
-        " Ada had given another answer, but for a chance of 1e-6. To promise that for each report"
-        f" by itself, her device would have to flip each bit with probability"
+        f"{check_promise(made).in_words}. Whatever everybody else answered, anything that the"
+        f" {users:,} reports show, without their senders, would be at most {text_up(math.e, 3)}"
+        " times as likely, plus a probability of 1e-6, if Ada had given another answer. To promise"
+        " that for each report by itself, her device would have to flip each bit with probability"
         f" {text_near(float(alone.q))}, and counts would be {gain:.1f} times less precise."
     )
     yield _rule("4. The collector")
@@ -205,7 +205,7 @@ def _after(
     yield out.escape(f"The report page is in {where}. The collector has stopped.")
     yield _rule("6. Your turn")
     yield out.Plain(
-        "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
+        "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-8 -o plan.json\n"
         "shoal simulate plan.json --users 100000\n"
         "shoal serve --data collector --honest all plan.json    and, while it runs:\n"
         'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 \\\n'

@@ -348,7 +348,7 @@ def retention(
     level: float = cli.LEVEL,
     target: cli.Target = cli.TARGET.but(default="population"),
 ) -> out.Result:
-    """Show which part of the people who started is active later.
+    """Show how many of the people who started are active later.
 
     Give a tally for each window, in the order of time. All intervals of the curve hold together.
     """

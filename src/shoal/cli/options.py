@@ -217,7 +217,7 @@ def _setting_options(table: type[ServiceSettings] | None) -> Iterator[click.Opti
         if isinstance(default, bool):
             yield click.Option([f"{flag}/--no-{flag[2:]}", name], help=text, default=None)
         else:
-            text = f"{text}  [default: {default}]"
+            text = text if default == "" else f"{text}  [default: {default}]"
             yield click.Option([flag, name], help=text, type=type(default))
 
 

@@ -188,11 +188,11 @@ def plan(
     With --noise aggregators these two add the noise. It is often less, but together they could see
     true answers.
 
-    With --within the crowd is computed: as many people as it takes to know every share that well,
-    in the chosen view. The number for the other view is printed beside it.
+    With --within the crowd is computed: as many people as it takes to know every share to within
+    this error, in the chosen view. The number for the other view is printed beside it.
 
     With --detect the crowd is computed from an experiment: as many people as it takes to find such
-    an effect with a power of 80 %. Open answers and local noise are printed beside it.
+    an effect with a power of 80 %. Those that open answers and local noise take are printed too.
 
     With --crowd-of the crowd is the number of rows of a table, or with --honest the honest part of
     them. That number becomes public.

@@ -164,8 +164,8 @@ def leader(*, as_json: bool, service: _Service, **settings: Any) -> None:
 def helper(*, as_json: bool, service: _Service, **settings: Any) -> None:
     """Verify reports together with a leader (DAP).
 
-    The helper holds the second share of every report, and gives out its share of a full batch. Run
-    it by another operator than the leader: together they see what each device sent.
+    The helper holds the second share of every report, and gives out its share of a full batch. Its
+    operator must not be the leader's: together they see what each device sent.
     """
     from shoal.server import serve_helper as start
 
@@ -263,8 +263,8 @@ def setup(
     """Set up this machine's party, and say what to do next.
 
     It makes the party's private keys, which never leave DATA, and its public file. Give the public
-    file to the other operator, and run the command again with theirs. Compare the fingerprints by
-    telephone: the signature in a file does not show whose file it is.
+    file to the other operators, and run the command again with each of theirs. Compare the
+    fingerprints by telephone: the signature in a file does not show whose file it is.
     """
     if both:
         return _both(data, own, other)

@@ -86,7 +86,7 @@ def try_(
         "Record this; repeatable.  [default: made-up answers]", "QUESTION=VALUE", "--record"
     ),
 ) -> out.Result:
-    """Make and send one report of a tool's telemetry, and show every byte.
+    """Make and send one report of a tool, and show every byte.
 
     A collector starts in a temporary folder. A person says yes, the tool records events, the window
     passes, and the report is sent. Nothing leaves this machine, and nothing is kept.
@@ -183,7 +183,7 @@ def simulate(
     ),
     seed: int = opt("Seed of the simulated answers.", default=2017),
 ) -> out.Result:
-    """Let simulated people use a tool, and send their reports to a collector.
+    """Let simulated people use a tool, and send their reports.
 
     Each of them says yes, uses the tool, and sends one report when the window is over, with the
     code that real users run. The seed decides who answers what; the flips are random each time.

@@ -86,10 +86,10 @@ class ServiceSettings:
     )
     notify_from: str = setting("", "Mail address that notifications come from.")
     notify_before_days: int = setting(
-        7, "Days before the end of an incomplete crowd that a notice tells of it; 0 for never.",
+        7, "Days before its end that an incomplete crowd is announced; 0 for never.",
         highest=3650,
     )  # fmt: skip
-    console_url: str = setting("", "Address of the console for people, for links to it.")
+    console_url: str = setting("", "Address at which people reach the console, for links to it.")
     log_level: str = setting("info", "Log level.", among=("debug", "info", "warning", "error"))
 
     def crowd_too_small(self, size: int | None) -> str:
@@ -140,7 +140,7 @@ class SenderLimits:
         1, "Maximum per cent of a crowd from one connection of a device.", lowest=1, highest=100
     )
     reports_per_second: int = setting(
-        0, "Maximum reports per second from one token, or one connection without; 0: no limit."
+        0, "Maximum reports per second from one token, or a connection without one; 0: no limit."
     )
     max_body_bytes: int = setting(32 << 20, "Largest request, in bytes.", lowest=1024)
 
@@ -183,7 +183,7 @@ class AnalyzerSettings(ServiceSettings):
     allow_unproven: bool = setting(False, _UNPROVEN)
     public_results: bool = setting(False, _RESULTS)
     opening_processes: int = setting(
-        0, "Processes that open a crowd; 0 for one per core.", highest=1024
+        0, "Processes that decrypt a crowd; 0 for one per core.", highest=1024
     )
 
 
@@ -200,7 +200,7 @@ class RelaySettings(SenderLimits, ServiceSettings):
     )
     max_queued_megabytes: int = setting(64, _QUEUE, lowest=1, highest=1 << 20)
     forward_timeout: int = setting(
-        600, "Seconds that the analyzer may take to answer one chunk.", lowest=1
+        600, "Seconds that the analyzer may take to respond to one chunk.", lowest=1
     )
     forward_alarm: int = setting(
         1800,
@@ -236,7 +236,7 @@ class LeaderSettings(SenderLimits, AggregatorSettings):
         256, "Reports that are verified with the helper at a time.", lowest=1, highest=10_000
     )
     helper_timeout: int = setting(
-        120, "Seconds that the helper may take to answer one request.", lowest=1
+        120, "Seconds that the helper may take to respond to one request.", lowest=1
     )
 
 
@@ -247,10 +247,10 @@ class AnalystSettings(ServiceSettings):
     console: str = _address("127.0.0.1:8441", "of the console")
     allow_unproven: bool = setting(False, _UNPROVEN)
     collect_seconds: int = setting(
-        60, "Seconds between two questions to the leader whether a batch is full.", lowest=1
+        60, "Seconds between two requests to the leader for a full batch.", lowest=1
     )
     leader_timeout: int = setting(
-        60, "Seconds that the leader may take to answer one request.", lowest=1
+        60, "Seconds that the leader may take to respond to one request.", lowest=1
     )
 
 

@@ -33,6 +33,7 @@ from shoal.planning.share_noise import (
     sigma_in,
     sigma_of,
 )
+from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
 from shoal.support.rounding import text_up
@@ -254,7 +255,12 @@ def test_what_holds_against_whom():
     assert "with t colluders" not in words
     # no crowd is relied on, so that colluders take nothing away
     certificate = added.certificate()
-    assert certificate.with_colluders(9_999).delta(epsilon=1) == certificate.delta(epsilon=1)
+    alone = certificate.with_colluders(9_999)
+    assert alone.delta(epsilon=1) == certificate.delta(epsilon=1)
+    guarantees = [
+        {one.who: one.guarantee for one in observers(of, 1.0)} for of in (certificate, alone)
+    ]
+    assert guarantees[0] == guarantees[1]
 
 
 def test_a_plan_is_read_as_it_was_written():

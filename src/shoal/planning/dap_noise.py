@@ -302,7 +302,7 @@ class _ClientFlips:
             proven,
             # an epsilon that holds for a single report costs no delta
             bound.overflow.price(people, q, epsilon) if proven else 0.0,
-            self.batch * bound.overflow.chance(q),
+            bound.overflow.bias(self.batch, q),
             count_sigma(self.batch, q),
             round_up(local_epsilon(self.differing, q)),
         )

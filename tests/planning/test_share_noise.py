@@ -8,6 +8,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -382,6 +383,26 @@ def test_the_command_says_what_each_kind_gives(capsys: pytest.CaptureFixture[str
         assert all(len(line) <= 80 for line in output.splitlines() if "plan id" not in line)
     with pytest.raises(InputError, match="plan for flips"):
         invoke([*words, "--noise", "aggregators", "--within", "1%"])
+
+
+def test_a_plan_for_flips_is_made_where_aggregators_could_not_keep_its_promise(
+    capsys: pytest.CaptureFixture[str],
+):
+    """The other kind of noise is only shown beside it: at delta 0, and beyond every scale."""
+    words = "plan --flags 2 --view counts --window 1w".split()
+    words += ["--leader", LEADER, "--helper", HELPER]
+    assert invoke([*words, *"--q 0.1 --crowd 100 --epsilon 5 --json".split()]) == 0
+    local = json.loads(capsys.readouterr().out)
+    assert local["delta"] == 0
+    assert local["noise"]["aggregators"]["kind"] == "laplace"
+    assert Fraction(local["noise"]["aggregators"]["scale"]) * 5 >= 2
+    few = [*words, *"--crowd 1000000 --epsilon 0.00001 --delta 1e-9".split()]
+    assert invoke([*few, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["noise"]["aggregators"] is None
+    assert invoke(few) == 0
+    assert "aggregators add noise: no scale keeps this promise" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 # Estimates

@@ -524,6 +524,9 @@ def test_a_page_names_the_noise():
     assert "The leader and the helper each added discrete Laplace, scale 2." in page
     assert f"sigma {text_up(sigma_in(made, 500), 4)} people" in page
     assert screen(made, run.estimates.tally).p_value == 1.0
+    floor = plan(CHOICE, **WISH | {"crowd_size": 500}, **DAP, noise="aggregators", local_epsilon=4)
+    page = publish(floor, simulate(floor, users=500, seed=3).estimates.tally).to_html()
+    assert "Revealed by one report alone, to leader and helper together." in page
 
 
 def test_a_tally_with_noise_is_read_as_it_was_written():

@@ -271,3 +271,29 @@ def test_without_its_price_the_bound_would_be_false():
     free = CountsBound(2).proven(6, 0.25, 0.0).delta.high
     assert truth > 1.2 * free
     assert truth <= CountsBound(2, overflow=Overflow(2, 2, 1)).proven(6, 0.25, 0.0).delta.high
+
+
+@pytest.mark.parametrize("q", [Fraction(1, 100), Fraction(1, 4), Fraction(49, 100)])
+def test_no_estimate_is_lower_than_its_bias_says(q: Fraction):
+    """The mean estimate of each bit of each original in exact fractions; the truth is the bit."""
+    closest = 0.0
+    for bits, ones in ((2, 1), (2, 2), (4, 1), (4, 4)):
+        originals = [x for x in itertools.product((0, 1), repeat=bits) if sum(x) <= ones]
+        for weight in range(1, bits):
+            said = Overflow(bits, ones, weight).bias(1, float(q))
+            for original in originals:
+                law = _report(original, q, weight)
+                for place, truth in enumerate(original):
+                    mean = sum((p for sent, p in law.items() if sent[place]), Fraction(0))
+                    low = float(truth - (mean - q) / (1 - 2 * q))
+                    assert -1e-12 <= low <= said
+                    closest = max(closest, low / said)
+    assert closest >= 0.49  # two set bits, of which one is dropped
+
+
+def test_at_a_coin_toss_no_bias_is_stated():
+    bound = certify(FIVE, q="0.5", crowd_size=9, view="counts", max_weight=2)
+    dropped = bound.to_json(epsilon=1.0)["dropped"]
+    assert dropped["bias"] is None  # nothing is estimated
+    assert dropped["chance_of_more"] >= 0.5
+    assert any("which is paid for in delta." in one for one in bound.assumptions)

@@ -8,6 +8,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from shoal.planning.share_noise import (
     sigma_in,
     sigma_of,
 )
+from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
 from shoal.support.rounding import text_up
@@ -254,7 +256,12 @@ def test_what_holds_against_whom():
     assert "with t colluders" not in words
     # no crowd is relied on, so that colluders take nothing away
     certificate = added.certificate()
-    assert certificate.with_colluders(9_999).delta(epsilon=1) == certificate.delta(epsilon=1)
+    alone = certificate.with_colluders(9_999)
+    assert alone.delta(epsilon=1) == certificate.delta(epsilon=1)
+    guarantees = [
+        {one.who: one.guarantee for one in observers(of, 1.0)} for of in (certificate, alone)
+    ]
+    assert guarantees[0] == guarantees[1]
 
 
 def test_a_plan_is_read_as_it_was_written():
@@ -378,6 +385,26 @@ def test_the_command_says_what_each_kind_gives(capsys: pytest.CaptureFixture[str
         invoke([*words, "--noise", "aggregators", "--within", "1%"])
 
 
+def test_a_plan_for_flips_is_made_where_aggregators_could_not_keep_its_promise(
+    capsys: pytest.CaptureFixture[str],
+):
+    """The other kind of noise is only shown beside it: at delta 0, and beyond every scale."""
+    words = "plan --flags 2 --view counts --window 1w".split()
+    words += ["--leader", LEADER, "--helper", HELPER]
+    assert invoke([*words, *"--q 0.1 --crowd 100 --epsilon 5 --json".split()]) == 0
+    local = json.loads(capsys.readouterr().out)
+    assert local["delta"] == 0
+    assert local["noise"]["aggregators"]["kind"] == "laplace"
+    assert Fraction(local["noise"]["aggregators"]["scale"]) * 5 >= 2
+    few = [*words, *"--crowd 1000000 --epsilon 0.00001 --delta 1e-9".split()]
+    assert invoke([*few, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["noise"]["aggregators"] is None
+    assert invoke(few) == 0
+    assert "aggregators add noise: no scale keeps this promise" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 # Estimates
 
 
@@ -497,6 +524,9 @@ def test_a_page_names_the_noise():
     assert "The leader and the helper each added discrete Laplace, scale 2." in page
     assert f"sigma {text_up(sigma_in(made, 500), 4)} people" in page
     assert screen(made, run.estimates.tally).p_value == 1.0
+    floor = plan(CHOICE, **WISH | {"crowd_size": 500}, **DAP, noise="aggregators", local_epsilon=4)
+    page = publish(floor, simulate(floor, users=500, seed=3).estimates.tally).to_html()
+    assert "Revealed by one report alone, to leader and helper together." in page
 
 
 def test_a_tally_with_noise_is_read_as_it_was_written():

@@ -260,10 +260,9 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     if dropped is not None:
         cost = "every bit fits"
         if dropped["price"]:
-            cost = (
-                f"dropped bits cost {text_up(dropped['price'], 3)} of the proven delta and"
-                f" bias a count by at most {text_up(dropped['bias'], 3)} people"
-            )
+            cost = f"dropped bits cost {text_up(dropped['price'], 3)} of the proven delta"
+            if dropped["bias"] is not None:
+                cost += f" and bias a count by at most {text_up(dropped['bias'], 3)} people"
         yield "max_weight", f"{dropped['max_weight']} set bits", cost
     if document["sigma_count"] is not None:
         gain = document["gain_over_local"]

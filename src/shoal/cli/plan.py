@@ -511,14 +511,16 @@ def _facts(plan: Plan, document: dict[str, Any]) -> list[tuple[str, object]]:
 def _noises(plan: Plan, kinds: dict[str, Any]) -> list[tuple[str, str]]:
     """Compare flips of devices with noise of aggregators: sigmas, and against whom each holds."""
     flips, added = kinds["flips"], kinds["aggregators"]
-    one, both = (text_near(added[f"sigma_if_{who}"], 3) for who in ("one_adds", "both_add"))
-    by_both = [
-        f"both aggregators add discrete {added['kind'].capitalize()} noise,"
-        f" scale {text_up(float(added['scale']))}:",
-        f"sigma {one} each, {both} together; holds against a malicious",
-        "aggregator, if the other adds its noise;",
-        f"leader + helper: {_left_over(plan)}",
-    ]
+    by_both = ["aggregators add noise: no scale keeps this promise"]
+    if added is not None:
+        one, both = (text_near(added[f"sigma_if_{who}"], 3) for who in ("one_adds", "both_add"))
+        by_both = [
+            f"both aggregators add discrete {added['kind'].capitalize()} noise,"
+            f" scale {text_up(float(added['scale']))}:",
+            f"sigma {one} each, {both} together; holds against a malicious",
+            "aggregator, if the other adds its noise;",
+            f"leader + helper: {_left_over(plan)}",
+        ]
     by_flips = ["devices flip: no flip probability keeps this promise"]
     if flips is not None:
         by_flips = [

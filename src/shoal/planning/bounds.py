@@ -117,15 +117,26 @@ class Overflow:
         budget = PART_OF_DELTA * delta
         return smallest_weight(self.bits, self.max_set, q, crowd, epsilon, budget)
 
+    def bias(self, released: int, q: float) -> float:
+        """Return by how many people dropped bits lower an estimated count on average, at most.
+
+        They take at most one 1 per overflowing report off the ones, of which 1 - 2q are a person.
+        """
+        chance, slope = self.chance(q), 1.0 - 2.0 * (self.q or q)
+        if not chance or not slope:
+            return math.inf if chance else 0.0
+        return released * chance / slope * (1.0 + 1e-15)
+
     def to_json(self, crowd: int, released: int, q: float, epsilon: float) -> dict[str, Any]:
         """Return the limit, the chance of more set bits, its price, and the bias of a count."""
-        chance = self.chance(q)
         numbers = {
-            "chance_of_more": chance,
+            "chance_of_more": self.chance(q),
             "price": self.price(crowd, q, epsilon),
-            "bias": released * chance,
+            "bias": self.bias(released, q),
         }
-        rounded = {name: round_up(one) if chance else 0.0 for name, one in numbers.items()}
+        rounded = {
+            name: round_up(one) if math.isfinite(one) else None for name, one in numbers.items()
+        }
         return {"max_weight": self.max_weight, **rounded}
 
 

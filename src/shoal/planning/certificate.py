@@ -448,12 +448,13 @@ class Certificate(Displayed):
                 " attacker."
             )
         if self.overflow is not None:
-            chance = self.overflow.chance(self._q)
-            limit = self.overflow.max_weight
+            chance, limit = self.overflow.chance(self._q), self.overflow.max_weight
+            bias = self.overflow.bias(self._released, self._q)
+            moved = f" and lowers a count by at most {text_up(bias, 3)} people on average"
             words.append(
                 f"A report has at most {limit} set bits; one with more set bits"
                 f" drops some, with probability at most {text_up(chance, 3)}, which is paid for in"
-                f" delta and moves a count by at most {text_up(self._released * chance, 3)} people."
+                f" delta{moved if math.isfinite(bias) else ''}."
                 if chance
                 else f"A report has at most {limit} set bits, as many as it has bits: nothing is"
                 " dropped."

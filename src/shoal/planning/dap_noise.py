@@ -302,7 +302,7 @@ class _ClientFlips:
             proven,
             # an epsilon that holds for a single report costs no delta
             bound.overflow.price(people, q, epsilon) if proven else 0.0,
-            self.batch * bound.overflow.chance(q),
+            bound.overflow.bias(self.batch, q),
             count_sigma(self.batch, q),
             round_up(local_epsilon(self.differing, q)),
         )
@@ -350,17 +350,20 @@ def _flip_probability(eps0: float) -> float:
 def aggregator_noise(
     numbers: int, moved_by: int, epsilon: float, delta: float
 ) -> tuple[AggregatorNoise, ...]:
-    """Return Gaussian and Laplace noise for `numbers` that one report moves by `moved_by`."""
-    gaussian = discrete_gaussian.sigma_of_shifts(moved_by, numbers, epsilon, delta)
+    """Return Gaussian and Laplace noise for `numbers` that one report moves by `moved_by`.
+
+    At a delta of 0 there is no Gaussian noise.
+    """
     # scale * epsilon must be at least the L1 sensitivity, in decimals
     scale, least = round_up(numbers * moved_by / epsilon), Fraction(numbers * moved_by)
     if Fraction(str(scale)) * Fraction(str(epsilon)) < least:
         scale = round_up(scale * (1.0 + 1e-12))
+    found = [("Laplace", scale, 0.0, laplace.discrete_sigma(scale))]
+    if delta > 0.0:
+        gaussian = discrete_gaussian.sigma_of_shifts(moved_by, numbers, epsilon, delta)
+        found.insert(0, ("Gaussian", gaussian, delta, discrete_gaussian.deviation(gaussian)))
     made = []
-    for kind, parameter, paid, sigma in (
-        ("Gaussian", gaussian, delta, discrete_gaussian.deviation(gaussian)),
-        ("Laplace", scale, 0.0, laplace.discrete_sigma(scale)),
-    ):
+    for kind, parameter, paid, sigma in found:
         both = math.sqrt(2.0) * sigma
         made.append(AggregatorNoise(f"discrete {kind}", parameter, epsilon, paid, sigma, both))
     return tuple(made)

@@ -400,7 +400,9 @@ def _sent(plan: Plan, reports: int = 1) -> Overflow | None:
     """Return the overflow of reports sent with the plan's q, whichever flips are asked about.
 
     Sending them whole gives the same releases unless one overflows, which each does with at most
-    the probability of the largest answer, whatever its flips share with others.
+    the probability of the largest answer, whatever its flips share with others. Bounds of releases
+    that are added up hold given all permanent vectors, each with the price of these vectors; on
+    average over them, which joint convexity allows, that is the price of the plan's q.
     """
     overflow = overflow_of(plan)
     return None if overflow is None else replace(overflow, q=float(plan.q), reports=reports)

@@ -23,12 +23,14 @@ have fresh coins and fresh noise: k releases are one of k d numbers, with 2 k ta
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.errors import PlanError
 from shoal.planning.bounds import PART_OF_DELTA, Attack, CountsBound, Overflow
 from shoal.planning.dap_noise import aggregator_noise
 from shoal.protocol.flip_probability import MAX_DIGITS, FlipProbability
@@ -205,25 +207,26 @@ def choose_noise(
 class BothKinds(NamedTuple):
     """The same promise, kept by flips of devices or by noise of aggregators.
 
-    `q` is None where no flip probability keeps it. The sigmas are those of an estimated count.
+    `q` is None where no flip probability keeps it, and `noise` where no scale that a plan takes
+    does. The sigmas are those of an estimated count.
     """
 
     q: float | None
     sigma: float
     local_epsilon: float
-    noise: ShareNoise
+    noise: ShareNoise | None
     sigma_if_one_adds: float
     sigma_if_both_add: float
 
     def to_json(self) -> dict[str, Any]:
         """Return both kinds as plain JSON values."""
         flips = {"q": self.q, "sigma": self.sigma, "local_epsilon": self.local_epsilon}
-        return {
-            "flips": None if self.q is None else flips,
-            "aggregators": asdict(self.noise)
-            | {"sigma_if_one_adds": self.sigma_if_one_adds}
-            | {"sigma_if_both_add": self.sigma_if_both_add},
-        }
+        added = None
+        if self.noise is not None:
+            added = asdict(self.noise)
+            added |= {"sigma_if_one_adds": self.sigma_if_one_adds}
+            added |= {"sigma_if_both_add": self.sigma_if_both_add}
+        return {"flips": None if self.q is None else flips, "aggregators": added}
 
 
 @lru_cache(maxsize=64)
@@ -239,8 +242,9 @@ def both_kinds(plan: Plan) -> BothKinds | None:
         q = float(FlipProbability.at_least(min(q, 0.5)))
     else:
         every = Overflow.of(survey, survey.bits)
-        noise = choose_noise(survey.differing_bits, every, 0.25, epsilon, delta)
-    one, is_possible = sigma_of(noise), q < 0.5
+        with suppress(PlanError):  # the scale is too large, or too small, for a plan
+            noise = choose_noise(survey.differing_bits, every, 0.25, epsilon, delta)
+    one, is_possible = math.inf if noise is None else sigma_of(noise), q < 0.5
     return BothKinds(
         q if is_possible else None,
         count_sigma(people, q),

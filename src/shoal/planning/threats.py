@@ -242,10 +242,11 @@ def _with_fakes(certificate: Certificate, epsilon: float, who: str, seen: str) -
     sees = f"{seen}; and the reports of {fakes:,} devices of its own"
     left = certificate.with_colluders(fakes)
     delta = left.delta(epsilon=epsilon).high
-    if not fakes or delta > _NO_PROMISE:
+    is_noised = certificate.noise is not None
+    if delta > _NO_PROMISE or not (fakes or is_noised):
         return _alone(certificate, who, sees)
     words = f"{left.crowd_size:,} honest reports hide each other; each further fake removes one."
-    if certificate.noise is not None:
+    if is_noised:
         words = "The noise of the other aggregator hides each report, however many are fake."
     return Observer(who, sees, epsilon, delta, "theorem", words)
 

@@ -211,7 +211,7 @@ def facts(
         Fact(
             "Local",
             f"epsilon {text_up(plan.local_epsilon)}",
-            alone or "Revealed by one report alone, to the collector too.",
+            alone or f"Revealed by one report alone, to {_sees_reports(plan)}.",
         )
     )
     if plan.memory is not None:
@@ -246,6 +246,15 @@ def facts(
             " recognized.",
         ),
     ]
+
+
+def _sees_reports(plan: Plan) -> str:
+    """Name those who see single reports and their senders."""
+    if plan.parties is None:
+        return "the collector too"
+    if plan.parties.one_operator:
+        return "the operator of both parties"
+    return f"{' and '.join(plan.parties.origins)} together"
 
 
 def _facts_of_certificate(plan: Plan, certificate: Mapping[str, Any], about: str) -> list[Fact]:

@@ -104,6 +104,9 @@ class HelperStore(AggregatorStore):
         time = self._time(plan)
         if len(windows) != 1 or plan.problem(min(windows), max(windows), time) is not None:
             return dap.BATCH_INVALID
+        of_another_plan = "SELECT 1 FROM batches WHERE batch = ?"
+        if self._connection.execute(of_another_plan, (batch_id,)).fetchone() is not None:
+            return dap.BATCH_INVALID
         return plan.open_batch(windows.pop(), time, batch_id)
 
     def _commit(

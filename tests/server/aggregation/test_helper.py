@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shoal import Plan, Survey
 from shoal.protocol.dap import NEXT_BATCH
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import BatchMode, ReportFault, UploadRequest, VerifyInit
@@ -25,11 +27,13 @@ class RogueLeader:
         self.parties, self._token = parties, parties.leader.agreement.token("helper")
         self.task = parties.leader.tasks[PLAN.id]
 
-    async def inits(self, vectors: Sequence[int], window: int = WINDOW) -> list[VerifyInit]:
+    async def inits(
+        self, vectors: Sequence[int], window: int = WINDOW, plan: Plan = PLAN
+    ) -> list[VerifyInit]:
         """Return reports of devices as far as the leader verifies them."""
-        uploads = await self.parties.reports(vectors, window=window)
+        uploads = await self.parties.reports(vectors, plan, window)
         reports = [UploadRequest.from_bytes(one).reports[0] for one in uploads]
-        pending = _Pending(PLAN.id, window, dict(enumerate(reports)))
+        pending = _Pending(plan.id, window, dict(enumerate(reports)))
         started = self.parties.leader._start(pending)  # type: ignore[arg-type]
         assert started is not None
         return list(started.values())
@@ -102,6 +106,22 @@ def test_a_batch_never_mixes_windows(tmp_path: Path):
         assert await rogue.send(here) == [None, None]
         assert await rogue.send(before) == [ReportFault.REPORT_DROPPED]
         assert await rogue.send(before, OTHER) == [None]
+
+    told(story, tmp_path)
+
+
+def test_a_batch_is_of_one_plan(tmp_path: Path):
+    other = replace(PLAN, survey=Survey("others", PLAN.survey.questions))
+
+    async def story(parties: Parties) -> None:
+        await parties.publish(other)
+        rogue = RogueLeader(parties)
+        assert await rogue.send(await rogue.inits([1])) == [None]
+        inits = await rogue.inits([2], plan=other)
+        rogue.task = parties.leader.tasks[other.id]
+        answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, rogue.job(inits))
+        assert (answer.status_code, _problem(answer)) == (400, "batchInvalid")
+        assert await rogue.send(inits, OTHER) == [None]
 
     told(story, tmp_path)
 

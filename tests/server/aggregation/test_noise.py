@@ -20,6 +20,8 @@ from shoal.server import leader as leader_service
 from shoal.server.aggregation import plan as aggregator_plan
 from shoal.server.aggregation.plan import draw_noise
 from shoal.server.analyst import Analyst
+from shoal.server.storage.database import StorageError
+from shoal.server.storage.encryption import decrypt
 from shoal.theory import discrete_gaussian, laplace
 from tests.server.aggregation.test_operating import replace_by_backup, save
 from tests.server.aggregation.world import (
@@ -169,6 +171,49 @@ def test_an_aggregator_keeps_its_share_with_noise_alone(tmp_path: Path, draws: l
     assert len(draws) == 2
     told(after, tmp_path, job_reports=7)
     assert len(draws) == 2
+
+
+def test_a_full_batch_has_a_key_that_opens_no_earlier_sum(tmp_path: Path):
+    """The log of a database may keep the last sum without noise for as long as it likes."""
+    vectors = some_vectors(20)
+
+    async def stored(party: Any) -> tuple[bytes, bytes, str]:
+        """Return what the table holds of the one batch, its key, and what it is encrypted about."""
+
+        def read() -> tuple[bytes, bytes, str]:
+            plan, database = party.store._plans.get(NOISY.id), party.store.database
+            ((number, content),) = database.connection.execute(
+                "SELECT number, content FROM batches"
+            ).fetchall()
+            key = database.keys.key(NOISY.id, "crowd", number)
+            return bytes(content), key, plan._about(number)
+
+        found: tuple[bytes, bytes, str] = await party.service.in_store(
+            party.store.database.read, "read a batch", read
+        )
+        return found
+
+    async def story(parties: Parties) -> None:
+        both: tuple[Any, ...] = (parties.leader, parties.helper)
+        uploads = await parties.reports(vectors, plan=NOISY)
+        await deliver(parties, uploads[:19])
+        for party in both:
+            for _ in range(3000):
+                if any(one["progress"] == 90 for one in await parties.batches(party, NOISY)):
+                    break
+                await asyncio.sleep(0.01)
+        before = [await stored(party) for party in both]
+        for content, key, about in before:
+            decrypt(key, content, about)
+        await deliver(parties, uploads[19:])
+        await until_full(parties)
+        for party, (earlier, _, about) in zip(both, before, strict=True):
+            content, key, _ = await stored(party)
+            decrypt(key, content, about)
+            with pytest.raises(StorageError):
+                decrypt(key, earlier, about)
+
+    told(story, tmp_path, job_reports=7)
 
 
 def test_whoever_asks_again_gets_the_same_noise(tmp_path: Path, draws: list[list[int]]):

@@ -4,9 +4,8 @@ Every open window has an HPKE key of its own, for which devices encrypt their sh
 destroyed with the window. The aggregate share of a batch is encrypted under a key of its own until
 the batch is collected or discarded. So what is stolen from both later reconstructs nothing.
 
-Noise of an aggregator is added when a batch becomes full, in the transaction that adds its last
-reports, and the sum without it is overwritten. Whatever fails later finds the same sum: no batch
-ever gets a second draw, with which noise would average out.
+Noise of an aggregator is added when a batch becomes full, and the sum without it is overwritten,
+under a new key. Whatever fails later finds the same sum: no batch ever gets a second draw.
 """
 
 from __future__ import annotations
@@ -248,6 +247,9 @@ class AggregatorPlan(WindowedPlan):
             if (noise := self.plan.noise) is not None:
                 drawn = draw_noise(noise, self.plan.bits)
                 batch.share = self.task.prio3.add_numbers(batch.share, drawn)
+            # Earlier sums, of fewer reports and without noise, may stay in the database's log.
+            self._keys.forget(self.plan.id, "crowd", batch.number)
+            self._keys.draw(self.plan.id, "crowd", batch.number)
         self._connection.execute(
             "UPDATE batches SET content = ?, state = ? WHERE number = ?",
             (self._encrypted(batch), batch.state, batch.number),

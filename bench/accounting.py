@@ -275,7 +275,8 @@ def squared_errors() -> Table:
         " dummies whose number is two-sided geometric, with epsilon / 2 in each of the two counts"
         " that an answer changes; everyone trusts the shuffler to add them. In the second a leader"
         " and a helper each add such noise: the promise holds if one of them is honest. In the"
-        " third devices flip bits, and no party has to add noise."
+        " third devices flip bits, and no party has to add noise; the promise holds if leader and"
+        " helper do not share what they see."
     )
     return Table("Frequencies of one answer", columns, rows, text, best=False)
 

@@ -258,3 +258,15 @@ class TestRigorous:
         assert json.loads(capsys.readouterr().out)["rigorous"] is True
         assert run([*words, "--rigorous", "--releases", "2"]) == 2
         assert "one release" in capsys.readouterr().err
+
+    def test_a_plan_of_adapted_blankets_is_not_confirmed(self, tmp_path, capsys):
+        """Its promise holds, so nobody may read that it is broken."""
+        path = str(tmp_path / "plan.json")
+        shoal.plan(flags(3), crowd_size=1000, epsilon=1, delta="1e-6").write(path)
+        assert run(["audit", path]) == 0
+        assert "adapted blankets" in capsys.readouterr().out
+        assert run(["audit", path, "--rigorous"]) == 3
+        shown, error = capsys.readouterr()
+        assert "not keep its promise" not in shown
+        assert "Ball arithmetic does not confirm the promise." in shown
+        assert "does not confirm the promised delta of 1e-6; it proves" in error

@@ -431,6 +431,21 @@ class TestDegenerate:
                 assert math.isinf(high)
                 assert bound.epsilon(0.0) == (math.inf, math.inf)
 
+    @pytest.mark.parametrize("epsilon", [1e6, 1e308])
+    def test_an_epsilon_whose_odds_fit_nowhere(self, epsilon):
+        for made in (channel.flags(1, 0.0), channel.from_matrix([[0.5, 0.5, 0], [0.5, 0, 0.5]])):
+            shown = 1.0 if made.gamma == 0.0 else 0.5
+            for bound in (shuffled(made, 3), shuffled(made, 3).compose(2)):
+                assert shown <= bound.delta(epsilon).high
+        assert aggregated(channel.gaussian(1.0), 3).delta(epsilon).high < 1e-300
+
+    @pytest.mark.parametrize("tiny", [1e-308, 5e-324])
+    def test_a_report_that_hardly_ever_shows_itself(self, tiny):
+        """Two releases tell no less than one, however small the float."""
+        bound = shuffled(channel.from_matrix([[1.0, tiny], [1.0, 0.0]]), 2)
+        assert bound.delta(5.0).high > 0.0
+        assert bound.delta(5.0).low <= bound.compose(2).delta(5.0).high > 0.0
+
     def test_a_large_local_epsilon_is_an_upper_end(self):
         """Beyond where epsilons are tried; and an odd place where a float ends."""
         low, high = shuffled(channel.k_ary(3, 690.0), 3).epsilon(1e-3)
@@ -462,9 +477,12 @@ class TestDegenerate:
     [
         (lambda: shuffled(channel.k_ary(3, 1.0), 0), "at least 1, got n=0"),
         (lambda: shuffled(channel.k_ary(3, 1.0), 2.5), "a whole number of people"),  # type: ignore[arg-type]
+        (lambda: shuffled(channel.k_ary(3, 1.0), math.inf), "a whole number of people"),  # type: ignore[arg-type]
+        (lambda: shuffled(channel.k_ary(3, 1.0), math.nan), "a whole number of people"),  # type: ignore[arg-type]
         (lambda: shuffled(channel.gaussian(1.0), 5), "sigma = 1: use aggregated"),
         (lambda: aggregated(channel.laplace(1.0), 5), "epsilon_0 = 1: use shuffled"),
         (lambda: shuffled(channel.k_ary(3, 1.0), 5).compose(0), "at least 1, got k=0"),
+        (lambda: shuffled(channel.k_ary(3, 1.0), 5).compose(math.nan), "a whole number of rel"),  # type: ignore[arg-type]
         (lambda: shuffled(channel.k_ary(3, 1.0), 5).delta(-1.0), "at least 0, got epsilon=-1.0"),
         (lambda: shuffled(channel.k_ary(3, 1.0), 5).delta(math.inf), "finite"),
         (lambda: shuffled(channel.k_ary(3, 1.0), 5).epsilon(1.0), "strictly between 0 and 1"),

@@ -152,7 +152,7 @@ def test_every_step_of_the_proof_in_fractions(bits: int, r: int, N: int, q: Frac
 
 
 def test_without_the_cap_the_binomial_is_no_bound():
-    """d need not be convex: with draws of +1 and -1 it is 1, 1/2, 1/2, 3/8."""
+    """d need not be convex: among fair coins, 1 against 0 is 1, 1/2, 1/2, 3/8 at epsilon 0."""
     d = [Fraction(1), Fraction(1, 2), Fraction(1, 2), Fraction(3, 8)]
     sure = d[2]  # two of three people are certain to hide: mean 2, and no variance
     free = sum(w * d[k] for k, w in enumerate(binomial(3, Fraction(2, 3))))

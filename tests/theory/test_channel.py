@@ -279,6 +279,15 @@ def test_one_class_of_reports_in_any_proportion():
     )
 
 
+def test_a_matrix_of_whole_numbers_of_numpy():
+    """Their products would overflow in silence."""
+    for kind in (int, np.uint8, bool, object):
+        rows: Any = np.eye(3, dtype=kind)
+        made = from_matrix(rows)
+        assert (made.gamma, made.epsilon_0) == (0.0, math.inf)
+        assert all(type(a.first.numerator) is int for a in made.pairs[0].atoms)
+
+
 def test_logarithms_of_fractions_of_any_size():
     rng = random.Random(2)
     for _ in range(300):
@@ -292,14 +301,18 @@ def test_logarithms_of_fractions_of_any_size():
     ("make", "rule", "value", "fix"),
     [
         (lambda: flags(0, 0.1), "L >= 1", "L=0", "q = f / 2"),
+        (lambda: flags(2.5, 0.1), "a whole L", "L=2.5", "q = f / 2"),
         (lambda: flags(2, 0.6), "q in [0, 1/2]", "q=0.6", "q = f / 2"),
         (lambda: flags(2, math.nan), "q in [0, 1/2]", "q=nan", "q = f / 2"),
         (lambda: k_ary(1, 1.0), "k >= 2", "k=1", "from_matrix"),
+        (lambda: k_ary(2.5, 1.0), "a whole k", "k=2.5", "from_matrix"),
         (lambda: k_ary(3, -1.0), "[0, 700)", "epsilon_0=-1.0", "from_matrix"),
         (lambda: unary(1, 0.5, 0.1), "L >= 2", "L=1", "complement"),
+        (lambda: unary(2.5, 0.5, 0.1), "a whole L", "L=2.5", "complement"),
         (lambda: unary(3, 0.1, 0.5), "q <= p", "p=0.1, q=0.5", "complement"),
         (lambda: laplace(0.0), "(0, 700)", "epsilon_0=0.0", "1 / b"),
-        (lambda: gaussian(math.inf), "finite", "sigma=inf", "divide"),
+        (lambda: gaussian(math.inf), "1e100", "sigma=inf", "divide"),
+        (lambda: gaussian(1e-300), "1e-100", "sigma=1e-300", "divide"),
         (lambda: from_matrix([]), "a row for each input", "[]", "entry for each report"),
         (lambda: from_matrix([[1.0], [0.5, 0.5]]), "a row", "[1, 2]", "entry for each report"),
         (lambda: from_matrix([[0.5, 0.4]]), "sum to 1", "[0.5, 0.4]", "divide"),

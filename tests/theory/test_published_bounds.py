@@ -43,6 +43,18 @@ def test_variation_ratio_is_below_the_truth_for_k_ary_responses():
     assert proven.low <= 51 / 686 <= proven.high
 
 
+def test_variation_ratio_is_half_of_the_truth_for_three_answers():
+    """e^eps_0 = 2, e^epsilon = 5/3 and two people, of whom the other one gives the answer 0."""
+    rows = [[Fraction(2 if x == y else 1, 4) for y in range(3)] for x in range(3)]
+    cells, factor = oracle.histogram_cells(3), Fraction(5, 3)
+    first, second = (oracle.release(rows, cells, crowd) for crowd in ([0, 0], [1, 0]))
+    assert oracle.outcome_delta(first, second, factor) == Fraction(1, 24)
+    formula = published_bounds.variation_ratio(math.log(2), 2, 1 / 4)(math.log(5 / 3))
+    assert formula == pytest.approx(1 / 48, rel=1e-9)
+    proven = shuffled(k_ary(3, math.log(2)), 2).delta(math.log(5 / 3))
+    assert proven.low * (1 - 1e-12) <= 1 / 24 <= proven.high
+
+
 def test_variation_ratio_is_below_the_truth_for_ten_thousand_people():
     """The cell of 10-RR: all others give a third answer, and every likely outcome is added up."""
     local, n, lie = 2.0, 10**4, 1 / (math.exp(2) + 9)

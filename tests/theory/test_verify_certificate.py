@@ -182,7 +182,7 @@ class TestTool:
         path.write_text(json.dumps({**document(0), "view": "each"}), "utf-8")
         assert self.run(path)[0] == 2
         path.write_text("[]", "utf-8")
-        assert self.run(path)[0] == self.run(tmp_path / "missing.json")[0] == 2
+        assert self.run(path)[0] == self.run(tmp_path / "missing.json")[0] == self.run()[0] == 2
 
     @pytest.mark.parametrize(
         "changes",
@@ -208,8 +208,14 @@ class TestTool:
             {"crowd_size": 0},
             {"crowd_size": 10.5},
             {"relies_on": 10**9},
+            {"delta": 1.5},
             {"domain": [[3, 2, 1]]},
+            {"domain": []},
             {"view": "all"},
+            {"epsilon": "1"},
+            {"epsilon": "\N{ARABIC-INDIC DIGIT NINE}"},
+            {"local": {"epsilon": "9"}},
+            {"parties": "none"},
         ],
     )
     def test_invalid_numbers_are_named_invalid(
@@ -227,3 +233,17 @@ class TestTool:
         claim = document(0)
         local = {"epsilon": 0.99 * claim["local"]["epsilon"]}
         assert verdict({**claim, "local": local}, tmp_path) == 1
+        assert verdict({**claim, "local": local, "delta": 1.0}, tmp_path) == 1
+
+    @pytest.mark.parametrize("number", [0, KINDS.index("one bit")])
+    def test_whole_reports_that_rely_on_fewer_people_need_a_larger_delta(
+        self, number: int, tmp_path: Path
+    ):
+        assert verdict({**document(number), "relies_on": 1}, tmp_path) == 1
+
+    def test_a_field_that_comes_twice_is_invalid(self, tmp_path: Path):
+        """Readers may take either of the two."""
+        path = tmp_path / "certificate.json"
+        for twice in ('"delta": 1e-9, "delta"', '"domain": [[1, 0, 1]], "domain"'):
+            path.write_text(json.dumps(document(0)).replace(twice.split()[-1], twice, 1), "utf-8")
+            assert verifier().main(str(path)) == 2

@@ -116,8 +116,8 @@ def audit(
             if rigorous and promised and document["delta"] > float(plan.promise.delta or 1):
                 document["promise_kept"] = False
                 refusal = refusal or (
-                    f"in ball arithmetic delta {text_up(document['delta'])} is proven, more than"
-                    f" the {plan.promise.delta} that is promised."
+                    f"ball arithmetic does not confirm the promised delta of {plan.promise.delta};"
+                    f" it proves {text_up(document['delta'])} ({document['proven']['method']})."
                 )
         if plan is not None and plan.memory is not None:
             document["statements"] = _over_time(plan, certificate.crowd_size, releases, delta)
@@ -224,7 +224,10 @@ def _show(document: dict[str, Any], name: str) -> out.Pieces:
     )
     yield out.statements(_rows(document))
     if document.get("promise_kept") is False:
-        yield "[bold red]The plan does not keep its promise.[/bold red]"
+        broken = "The plan does not keep its promise."
+        if document["rigorous"]:
+            broken = "Ball arithmetic does not confirm the promise."
+        yield f"[bold red]{broken}[/bold red]"
     yield from out.warnings(document["warnings"])
     yield from _observers(document["observers"])
     if "statements" in document:

@@ -73,6 +73,9 @@ _FINALISTS = 24
 _MAX_EPSILON = 60.0
 """Where no local epsilon is finite, no larger epsilon is tried."""
 
+_HUGE_EPSILON = 1e5
+"""Beyond it e^epsilon has too many digits for a fraction."""
+
 _NEGLIGIBLE = 1e-15
 _NODES = 100.0
 """Nodes of a loss up to where its delta is 1e-4."""
@@ -166,6 +169,8 @@ def _draw_at_zero(case: InputPair) -> Draw | None:
 
 def _case_delta(case: InputPair, n: int, epsilon: float, rtol: float) -> Bracket:
     """Bracket delta for the third measure of a case: a bound for a blanket, exact for a crowd."""
+    if epsilon > _HUGE_EPSILON:  # delta falls
+        return Bracket(0.0, _case_delta(case, n, _HUGE_EPSILON, rtol).high)
     low_lam, high_lam = _lam(epsilon)
     if case.largest is not None and case.largest <= low_lam:
         return _NOTHING
@@ -418,7 +423,7 @@ class Bound:
 
     def compose(self, k: int) -> Bound:
         """Return the bound of `k` releases about the same person, with fresh random bits."""
-        if k < 1 or k != int(k):
+        if k < 1 or k % 1:
             raise ValueError(f"k must be a whole number of releases, at least 1, got k={k}.")
         return Bound(tuple((release, count * int(k)) for release, count in self.releases))
 
@@ -480,7 +485,7 @@ def _losses(parts: tuple[tuple[Channel, int, int], ...]) -> list[tuple[Losses, i
 
 
 def _bound(channel: Channel, n: int, view: View) -> Bound:
-    if n < 1 or n != int(n):
+    if n < 1 or n % 1:
         raise ValueError(f"n must be a whole number of people, at least 1, got n={n}.")
     return Bound(((ChannelRelease(channel, int(n), view), 1),))
 

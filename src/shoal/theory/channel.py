@@ -131,9 +131,9 @@ def flags(L: int, q: float) -> Channel:
     >>> round(flags(5, 0.25).gamma, 5)
     0.03125
     """
-    if L < 1 or not 0.0 <= q <= 0.5:
+    if L < 1 or L % 1 or not 0.0 <= q <= 0.5:
         raise ValueError(
-            f"flags need L >= 1 and q in [0, 1/2], got L={L} and q={q}."
+            f"flags need a whole L >= 1 and q in [0, 1/2], got L={L} and q={q}."
             " If you have RAPPOR's f, use q = f / 2."
         )
     lie = Fraction(q)
@@ -167,9 +167,10 @@ def k_ary(k: int, epsilon_0: float) -> Channel:
     >>> round(k_ary(4, math.log(3)).gamma, 6)
     0.666667
     """
-    if k < 2 or not 0.0 <= epsilon_0 < 700.0:
+    if k < 2 or k % 1 or not 0.0 <= epsilon_0 < 700.0:
         raise ValueError(
-            f"k-RR needs k >= 2 and epsilon_0 in [0, 700), got k={k} and epsilon_0={epsilon_0}."
+            "k-RR needs a whole k >= 2 and epsilon_0 in [0, 700),"
+            f" got k={k} and epsilon_0={epsilon_0}."
             " For answers without noise, use from_matrix with an identity matrix."
         )
     name = f"{k}-RR, epsilon_0 = {epsilon_0:g}"
@@ -202,9 +203,9 @@ def unary(L: int, p: float, q: float) -> Channel:
     >>> round(unary(10, 0.5, 0.25).epsilon_0, 4) == round(math.log(3), 4)
     True
     """
-    if L < 2 or not 0.0 <= q <= p <= 1.0:
+    if L < 2 or L % 1 or not 0.0 <= q <= p <= 1.0:
         raise ValueError(
-            f"unary needs L >= 2 and 0 <= q <= p <= 1, got L={L}, p={p}, q={q}."
+            f"unary needs a whole L >= 2 and 0 <= q <= p <= 1, got L={L}, p={p}, q={q}."
             " If p < q, send the complement of each bit."
         )
     name = f"one of {L} options as bits, p = {p:g}, q = {q:g}"
@@ -337,17 +338,18 @@ def gaussian(sigma: float) -> Channel:
     >>> gaussian(2.0).epsilon_0
     inf
     """
-    if not 0.0 < sigma < math.inf:
+    if not 1e-100 <= sigma <= 1e100:
         raise ValueError(
-            f"sigma must be positive and finite, got sigma={sigma}."
+            f"sigma must be between 1e-100 and 1e100, got sigma={sigma}."
             " For numbers in [0, b], divide the noise by b."
         )
     return Channel(f"number in [0, 1] plus normal noise, sigma = {sigma:g}", (), (), sigma=sigma)
 
 
 def _exact(number: float | Fraction) -> Fraction:
-    # the floats of NumPy are no rationals
-    return Fraction(number if isinstance(number, numbers.Rational) else float(number))
+    if isinstance(number, numbers.Rational):  # whole numbers of NumPy overflow
+        return Fraction(int(number.numerator), int(number.denominator))
+    return Fraction(float(number))  # the floats of NumPy are no rationals
 
 
 def merged(atoms: Iterable[Atom]) -> tuple[Atom, ...]:

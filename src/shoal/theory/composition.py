@@ -138,7 +138,9 @@ def convex_profile(excess: FloatArray, high: FloatArray) -> FloatArray:
     corners = np.array(corner)
     after = np.clip(np.searchsorted(corners, np.arange(x.size)), 1, corners.size - 1)
     left, right = corners[after - 1], corners[after]
-    joined = (y[left] * (x[right] - x) + y[right] * (x - x[left])) / (x[right] - x[left])
+    # shares first: the product of a tiny height and a tiny gap would vanish by underflow
+    gap = x[right] - x[left]
+    joined = y[left] * ((x[right] - x) / gap) + y[right] * ((x - x[left]) / gap)
     return np.asarray(np.minimum(joined * (1.0 + 16 * UNIT), y))
 
 
@@ -356,7 +358,8 @@ def gaussian_bracket(mu_squared: Fraction, epsilon: float) -> Bracket:
     """
     if not mu_squared:
         return Bracket(0.0, 0.0)
-    size = float(mu_squared) / 4.0 + epsilon**2 / float(mu_squared)  # of the squares of both places
+    # of the squares of both places; a product may be infinite, where a power would be an error
+    size = float(mu_squared) / 4.0 + epsilon * (epsilon / float(mu_squared))
     if size > _MAX_SQUARE:
         return Bracket(0.0, 1.0 if epsilon < float(mu_squared) / 2.0 else 5e-324)
     with decimal.localcontext() as context:

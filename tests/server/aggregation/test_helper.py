@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,17 @@ def test_the_clock_decides_which_windows_are_open(tmp_path: Path):
         assert _problem(answer) == "batchInvalid"
 
     told(story, tmp_path, clock=lambda: now[0])
+
+
+def test_a_batch_is_of_one_plan(tmp_path: Path):
+    async def story(parties: Parties) -> None:
+        other = replace(PLAN, survey=replace(PLAN.survey, name="other features"))
+        await parties.publish(other)
+        rogue = RogueLeader(parties)
+        inits = await rogue.inits([1])
+        assert await rogue.send(inits) == [None]
+        rogue.task = parties.leader.tasks[other.id]
+        answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, rogue.job(inits))
+        assert _problem(answer) == "batchInvalid"
+
+    told(story, tmp_path)

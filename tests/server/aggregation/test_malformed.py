@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from shoal.protocol.dap.task import NEXT_BATCH, Task
 from shoal.protocol.vdaf.circuits import MultihotCountVec
 from shoal.protocol.vdaf.prio3 import Prio3
 from shoal.server.leader import service as leader_service
+from shoal.server.leader.ingest import FORMAT
+from tests.protocol.vdaf.test_prio3 import TwoFaced
 from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.test_helper import BATCH, RogueLeader
-from tests.server.aggregation.world import PLAN, Parties, ask, some_vectors, sums
+from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
 
 REQUESTS = int(os.environ.get("SHOAL_MALFORMED", "10000"))
 
@@ -127,3 +130,49 @@ def test_a_device_that_lies_about_bits_or_weight_is_not_counted(
         assert release["by_bit"] == sums(vectors)
 
     told(story, tmp_path)
+
+
+def test_a_report_that_only_the_helper_could_accept_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(leader_service, "_PAUSE", 0.01)
+    vectors, task = some_vectors(20), Task(PLAN)
+    task.prio3 = TwoFaced(task.prio3.circuit)
+
+    async def story(parties: Parties) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(sharing, "task_of", lambda plan: task)
+            poisoned = await parties.reports([0b1111])
+        await parties.deliver(poisoned)
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)
+
+
+def test_an_upload_takes_no_more_memory_than_its_reports(tmp_path: Path):
+    """Tiny reports and extensions would become objects of many times their size."""
+    nothing = dap.HpkeCiphertext(0, b"a", b"b")
+    window = int(NOW // WEEK)
+
+    def tiny(number: int, extensions: tuple[dap.Extension, ...] = ()) -> dap.Report:
+        metadata = dap.ReportMetadata(number.to_bytes(16), window, extensions)
+        return dap.Report(metadata, b"", nothing, nothing)
+
+    async def story(parties: Parties) -> None:
+        one = UploadRequest((tiny(1),)).to_bytes()
+        (found,) = dap.UploadErrors.from_bytes((await parties.upload(one)).content).status
+        assert found.error == dap.ReportFault.INVALID_MESSAGE
+        answer = await parties.upload(UploadRequest(tuple(map(tiny, range(100)))).to_bytes())
+        assert answer.json()["type"] == "urn:ietf:params:ppm:dap:error:invalidMessage"
+
+    told(story, tmp_path)
+    body = UploadRequest((tiny(1, (dap.Extension(0, b""),) * 16_000),)).to_bytes()
+    tracemalloc.start()
+    try:
+        (report,) = FORMAT.parse(PLAN, body).reports
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(body)
+    finally:
+        tracemalloc.stop()
+    assert report.report_metadata.public_extensions == ()

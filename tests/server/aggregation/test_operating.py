@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 
 from shoal.cli.collector import _schemas
+from shoal.errors import TransportError
+from shoal.protocol.dap.messages import UploadRequest
+from shoal.protocol.dap.task import Task
 from shoal.server.core.agreement import accept_other
 from shoal.server.core.agreement import set_up as set_up_party
 from shoal.server.core.backup import back_up, restore
+from shoal.server.core.peer import PeerReply
 from shoal.server.doctor.examine import examine
 from shoal.server.leader import service as leader_service
+from shoal.server.leader import store as leader_store
 from shoal.server.storage.key_file import EXCHANGE_FILE
 from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.world import (
@@ -216,5 +221,88 @@ def test_notices_of_aggregators_name_no_pages(tmp_path: Path):
     async def story(parties: Parties) -> None:
         for party in (parties.leader, parties.helper):
             assert (party.crowd_columns, party.has_pages) == (None, False)
+
+    told(story, tmp_path)
+
+
+def test_a_job_that_fails_does_not_stop_other_windows(tmp_path: Path):
+    vectors = some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        way, stuck = parties.to_helper.ask, await parties.reports([5], window=int(NOW // WEEK) - 1)
+
+        def refusing(method: str, path: str, body: bytes | None, headers: Any) -> PeerReply:
+            (report,) = UploadRequest.from_bytes(stuck[0]).reports
+            if body is not None and report.report_metadata.report_id in body:
+                tried.append(body)
+                raise TransportError("this job never succeeds.")
+            return way(method, path, body, headers)
+
+        tried: list[bytes] = []
+        setattr(parties.to_helper, "ask", refusing)  # noqa: B010
+        await parties.deliver(stuck)
+        await parties.until(lambda: len(tried) > 1, "the job was tried again")
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)
+
+
+def test_a_collection_job_that_is_deleted_takes_no_batch_with_it(tmp_path: Path):
+    vectors = some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        leader = parties.leader
+        ask_for_share = leader._ask_for_share
+
+        def interrupted(one: Any) -> Any:
+            share = ask_for_share(one)
+            deleted.append(one.name)
+            if len(deleted) == 1:
+                store = leader.store
+                leader.service.wait_for_store(store.forget_collection, PLAN.id, one.name)
+            return share
+
+        deleted: list[bytes] = []
+        setattr(leader, "_ask_for_share", interrupted)  # noqa: B010
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+        assert len(set(deleted)) == 2
+
+    told(story, tmp_path)
+
+
+def test_a_leader_waits_for_the_sweep_when_a_window_has_ended(tmp_path: Path):
+    now = [NOW]
+
+    async def story(parties: Parties) -> None:
+        leader = parties.leader
+        leader._resting.add(1)  # the first job is not sent
+        await parties.deliver(await parties.reports([1]))
+        await parties.until(lambda: bool(leader.store.jobs()), "a job was stored")
+        store, in_store = leader.store, leader.service.in_store
+        forget_job = "DELETE FROM jobs", "UPDATE uploads SET job = NULL"
+        for statement in forget_job:
+            await in_store(store.database.connection.execute, statement)
+        now[0] += 2 * WEEK
+        assert not await leader._aggregate_some()
+
+    told(story, tmp_path, clock=lambda: now[0])
+
+
+def test_a_job_is_never_too_large_for_the_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    vectors, largest = some_vectors(20), 3 * Task(PLAN).report_bytes
+    monkeypatch.setattr(leader_store, "LARGEST_JOB", largest)
+
+    async def story(parties: Parties) -> None:
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+        sent = parties.to_helper.requests
+        jobs = [len(body or b"") for _, path, body in sent if path.endswith("n_jobs")]
+        assert jobs
+        assert max(jobs) <= largest
 
     told(story, tmp_path)

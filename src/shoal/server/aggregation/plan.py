@@ -42,6 +42,9 @@ from shoal.server.storage.windows import (
     progress,
 )
 
+LARGEST_JOB = 32 << 20
+"""Bytes of an aggregation job that a helper reads; a leader does not make larger ones."""
+
 _HEAD = struct.Struct(f">Q{CHECKSUM_BYTES}s")
 
 
@@ -133,12 +136,11 @@ class AggregatorPlan(WindowedPlan):
         return None
 
     def _fault(self, report: Report, window: int) -> ReportFault | None:
+        if len(report.to_bytes()) != self.task.report_bytes:
+            return ReportFault.INVALID_MESSAGE
         shares = (report.leader_encrypted_input_share, report.helper_encrypted_input_share)
-        if any(one.config_id != window % 256 for one in shares):
-            return ReportFault.OUTDATED_CONFIG
-        is_whole = len(report.to_bytes()) == self.task.report_bytes
-        is_plain = not report.report_metadata.public_extensions
-        return None if is_whole and is_plain else ReportFault.INVALID_MESSAGE
+        is_outdated = any(one.config_id != window % 256 for one in shares)
+        return ReportFault.OUTDATED_CONFIG if is_outdated else None
 
     def _store(self, window: int, reports: Sequence[Report]) -> None:
         """Store reports; one that came before is accepted again, and not stored."""

@@ -32,6 +32,7 @@ from shoal.server.aggregation.endpoint import (
     digest_of,
     location,
 )
+from shoal.server.aggregation.plan import LARGEST_JOB
 from shoal.server.aggregation.service import Aggregator, serve_aggregator
 from shoal.server.aggregation.store import OpenTask
 from shoal.server.core.http import Receive, Refusal
@@ -39,7 +40,6 @@ from shoal.server.core.problems import Problem
 from shoal.server.core.settings import HelperSettings
 from shoal.server.helper.store import HelperStore, Verified
 
-LARGEST_JOB = 32 << 20
 LARGEST_SMALL = 64 << 10
 _EXTENSIONS = {LEADER_SELECTED_BATCH_ID}
 

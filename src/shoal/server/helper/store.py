@@ -40,8 +40,8 @@ class HelperStore(AggregatorStore):
     def _response_to_job(self, digest: bytes) -> bytes | None:
         return self._stored("SELECT message FROM jobs WHERE digest = ?", digest)
 
-    def _stored(self, query: str, digest: bytes) -> bytes | None:
-        row = self._connection.execute(query, (digest,)).fetchone()
+    def _stored(self, query: str, name: bytes) -> bytes | None:
+        row = self._connection.execute(query, (name,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def aggregate(
@@ -80,6 +80,8 @@ class HelperStore(AggregatorStore):
         time = self._time(plan)
         if len(windows) != 1 or plan.problem(min(windows), max(windows), time) is not None:
             return problems.BATCH_INVALID
+        if self._stored("SELECT batch FROM batches WHERE batch = ?", batch_id) is not None:
+            return problems.BATCH_INVALID  # of another plan
         return plan.open_batch(windows.pop(), time, batch_id)
 
     def _commit(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from shoal.errors import ReportError
 from shoal.protocol.dap.messages import (
+    ID_BYTES,
     MEDIA_TYPE,
+    HpkeCiphertext,
+    Reader,
+    Report,
+    ReportMetadata,
     ReportUploadStatus,
     UploadErrors,
-    UploadRequest,
+    opaque,
 )
 from shoal.protocol.dap.task import Task
 from shoal.protocol.plan import Plan
@@ -23,15 +29,38 @@ from shoal.server.core.problems import CLOSE, Problem, Send
 
 
 def _parse(plan: Plan, body: bytes) -> Upload:
-    reports = UploadRequest.from_bytes(body).reports
-    ids = {one.report_metadata.report_id for one in reports}
-    if not reports or len(ids) < len(reports):
-        raise ReportError("an upload has one or more reports with different ids.")
-    return Upload(plan.id, reports)
+    """Read an `UploadRequest`, with at most twice as many reports as whole ones would fit.
+
+    Anybody may send one, and tiny reports or extensions would take many times its memory.
+    """
+    reader, reports = Reader(body), dict[bytes, Report]()
+    while not reader.is_at_end:
+        report = _report(reader)
+        if report.report_metadata.report_id in reports:
+            raise ReportError("an upload has reports with different ids.")
+        reports[report.report_metadata.report_id] = report
+        if len(reports) > 1 + 2 * len(body) // _report_bytes(plan):
+            raise ReportError("the reports of an upload are too small.")
+    if not reports:
+        raise ReportError("an upload has one or more reports.")
+    return Upload(plan.id, tuple(reports.values()))
+
+
+def _report(reader: Reader) -> Report:
+    """Read a report; one with extensions, of which none is known, loses its public share too."""
+    metadata = ReportMetadata(reader.take(ID_BYTES), reader.number(8))
+    extensions, public_share = opaque(2).read(reader), opaque(4).read(reader)
+    shares = HpkeCiphertext.read(reader), HpkeCiphertext.read(reader)
+    return Report(metadata, b"" if extensions else public_share, *shares)
+
+
+@lru_cache(maxsize=64)
+def _report_bytes(plan: Plan) -> int:
+    return Task(plan).report_bytes
 
 
 def _bytes(plan: Plan, count: int) -> int:
-    return count * Task(plan).report_bytes
+    return count * _report_bytes(plan)
 
 
 FORMAT = ReportFormat(

@@ -88,8 +88,8 @@ class Leader(Aggregator):
         self._new_helper = helpers or (lambda origin: HttpPeer(origin, timeout))
         self._helpers: dict[str, Peer] = {}
         self._work = asyncio.Event()
-        self._resting: set[str] = set()
-        """Plans that wait for a while, because their last piece of work failed."""
+        self._resting: set[int | bytes] = set()
+        """Jobs and collections that wait for a while, because the last attempt failed."""
 
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
@@ -151,21 +151,22 @@ class Leader(Aggregator):
         store, in_store = self.store, self.service.on_store_thread
         done = 0
         for job in await in_store(store.jobs):
-            done += await self._attempt(job.plan_id, self._finish_job, job)
+            done += await self._attempt(self._finish_job, job, job.number)
         for pending in await in_store(store.pending, self.settings.job_reports):
             started = await self.service.compute(self._start, pending)
             if started is not None:
-                await in_store(store.begin_job, pending, started)
-                done += len(pending.reports)
+                done += await in_store(store.begin_job, pending, started)
         for one in await in_store(store.due, NEXT_BATCH):
-            done += await self._attempt(one.plan_id, self._finish_collection, one)
+            done += await self._attempt(self._finish_collection, one, one.name)
         return done > 0
 
-    async def _attempt(self, plan_id: str, work: Callable[[W], Awaitable[None]], about: W) -> bool:
-        """Work on a plan with the helper; after a failure the plan rests, and others go on."""
-        if plan_id in self._resting:
+    async def _attempt(
+        self, work: Callable[[W], Awaitable[None]], about: W, name: int | bytes
+    ) -> bool:
+        """Work with the helper; after a failure this job or collection rests, and others go on."""
+        if name in self._resting:
             return False
-        facts = {"facts": {"plan": plan_id}}
+        facts = {"facts": {"plan": about.plan_id}}
         try:
             await work(about)
             return True
@@ -173,12 +174,12 @@ class Leader(Aggregator):
             LOG.warning("the helper did not do its part: %s", error, extra=facts)
         except Exception as error:
             LOG.error("work with the helper failed; it is tried again", exc_info=error, extra=facts)
-        self._resting.add(plan_id)
-        self._loop.call_later(_PAUSE, self._go_on, plan_id)
+        self._resting.add(name)
+        self._loop.call_later(_PAUSE, self._go_on, name)
         return False
 
-    def _go_on(self, plan_id: str) -> None:
-        self._resting.discard(plan_id)
+    def _go_on(self, name: int | bytes) -> None:
+        self._resting.discard(name)
         self._work.set()
 
     async def _finish_job(self, job: Job) -> None:

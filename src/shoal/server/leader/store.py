@@ -29,7 +29,7 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.aggregation import problems as dap
-from shoal.server.aggregation.plan import AggregatorPlan, BatchRecord, Upload
+from shoal.server.aggregation.plan import LARGEST_JOB, AggregatorPlan, BatchRecord, Upload
 from shoal.server.aggregation.store import AggregatorStore
 from shoal.server.core.problems import Problem
 from shoal.server.storage.store import CrowdChange, accept_by_plan, tell
@@ -92,6 +92,7 @@ class LeaderStore(AggregatorStore):
 
     def _pending_in(self, plan: AggregatorPlan, window: int, most: int) -> Pending:
         batch = plan.open_batch(window, self._time(plan))
+        most = max(1, min(most, LARGEST_JOB // plan.task.report_bytes))
         room = min(most, plan.plan.reports_needed - batch.reports)
         rows = self._connection.execute(
             "SELECT id, report FROM uploads WHERE plan = ? AND window = ? AND job IS NULL"
@@ -101,20 +102,23 @@ class LeaderStore(AggregatorStore):
         reports = {number: Report.from_bytes(bytes(content)) for number, content in rows}
         return Pending(plan.plan.id, window, reports)
 
-    def begin_job(self, pending: Pending, started: dict[int, VerifyInit]) -> None:
-        """Store a job of the reports that the leader could begin to verify; others are rejected."""
+    def begin_job(self, pending: Pending, started: dict[int, VerifyInit]) -> bool:
+        """Store a job of the reports that the leader could begin to verify; others are rejected.
 
-        def work() -> None:
+        Returns False if the window ended meanwhile.
+        """
+
+        def work() -> bool:
             plan = self._plans.get(pending.plan_id)
-            time = None if plan is None else self._time(plan)
-            if plan is None or time is None:
-                return
+            if plan is None:
+                return False
+            time = self._time(plan)
             if plan.problem(pending.window, pending.window, time) is not None:
-                return  # the window ended meanwhile, and its reports with it
+                return False  # the next sweep deletes its reports
             for number in pending.reports.keys() - started.keys():
                 self._connection.execute("DELETE FROM uploads WHERE id = ?", (number,))
             if not started:
-                return
+                return True
             batch = plan.open_batch(pending.window, time)
             extension = Extension(LEADER_SELECTED_BATCH_ID, batch.id)
             request = AggregationJobInitReq(0, b"", (extension,), tuple(started.values()))
@@ -129,8 +133,9 @@ class LeaderStore(AggregatorStore):
             ).fetchone()
             for number in started:
                 self._connection.execute("UPDATE uploads SET job = ? WHERE id = ?", (job, number))
+            return True
 
-        self.database.run("begin an aggregation job", work)
+        return self.database.run("begin an aggregation job", work)
 
     def jobs(self) -> list[Job]:
         """Return the jobs that the helper has not answered, the oldest first."""
@@ -270,12 +275,19 @@ class LeaderStore(AggregatorStore):
     def finish_collection(
         self, one: Collection, helper_share: HpkeCiphertext, collector: HpkeConfig
     ) -> None:
-        """Store the result of a collection job, and destroy the leader's share."""
+        """Store the result of a collection job, and destroy the leader's share.
+
+        If the job was deleted meanwhile, the next one collects the batch: the helper answers it as
+        before.
+        """
 
         def work() -> None:
             plan = self._plans.get(one.plan_id)
             batch = None if plan is None else plan.batch(one.request.batch_selector.config)
-            if plan is None or batch is None or batch.state != "full":
+            exists = self._connection.execute(
+                "SELECT 1 FROM collections WHERE name = ?", (one.name,)
+            ).fetchone()
+            if plan is None or batch is None or batch.state != "full" or exists is None:
                 return
             own = plan.task.seal_aggregate_share(
                 Role.LEADER, collector, one.request.collection_job_req, batch.share

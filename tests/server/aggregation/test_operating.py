@@ -22,6 +22,7 @@ from shoal.server.core.peer import PeerReply
 from shoal.server.doctor.examine import examine
 from shoal.server.leader import service as leader_service
 from shoal.server.leader import store as leader_store
+from shoal.server.leader.store import LeaderStore
 from shoal.server.storage.key_file import EXCHANGE_FILE
 from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.world import (
@@ -304,4 +305,34 @@ def test_a_job_is_never_too_large_for_the_helper(tmp_path: Path, monkeypatch: py
         assert jobs
         assert max(jobs) <= largest
 
+    told(story, tmp_path)
+
+
+def test_a_long_queue_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """SQLite counts its steps: with 3,000 reports waiting they are those of a few."""
+
+    async def nothing(leader: leader_service.Leader) -> None:
+        await asyncio.Event().wait()
+
+    def steps(store: LeaderStore) -> int:
+        taken: list[int] = []
+        connection: Any = store.database.connection
+        connection.set_progress_handler(lambda: taken.append(1), 10)
+        assert [len(one.reports) for one in store.pending(1)] == [1]
+        connection.set_progress_handler(None, 0)
+        return len(taken)
+
+    async def story(parties: Parties) -> None:
+        store, in_store = parties.leader.store, parties.leader.service.in_store
+        await parties.deliver(await parties.reports([1]))
+        before = await in_store(steps, store)
+        more = (
+            "INSERT INTO uploads (plan, window, report) SELECT plan, window, report FROM uploads,"
+            " (WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)"
+            " SELECT i FROM n)"
+        )
+        await in_store(store.database.connection.execute, more)
+        assert await in_store(steps, store) < before + 50
+
+    monkeypatch.setattr(leader_service.Leader, "_aggregate", nothing)
     told(story, tmp_path)

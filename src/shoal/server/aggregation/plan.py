@@ -93,10 +93,14 @@ class AggregatorPlan(WindowedPlan):
 
     # Keys of windows
 
+    def open_windows(self, time: OpenWindows) -> range:
+        """Return the windows that are open now."""
+        return range(max(time.first_window, self.oldest_window), time.last_window + 1)
+
     def open_crowds(self, time: OpenWindows) -> None:
         """Draw the keys of windows that are open now."""
         if self.state == "published":
-            for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
+            for window in self.open_windows(time):
                 if self._keys.key(self.plan.id, "hpke", window) is None:
                     self._keys.draw(self.plan.id, "hpke", window)
 

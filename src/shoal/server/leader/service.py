@@ -150,12 +150,13 @@ class Leader(Aggregator):
         """Do what can be done now; return whether there was anything."""
         store, in_store = self.store, self.service.on_store_thread
         done = 0
-        for job in await in_store(store.jobs):
+        for job in await in_store(store.jobs, self._resting):
             done += await self._attempt(self._finish_job, job, job.number)
         for pending in await in_store(store.pending, self.settings.job_reports):
             started = await self.service.compute(self._start, pending)
             if started is not None:
-                done += await in_store(store.begin_job, pending, started)
+                await in_store(store.begin_job, pending, started)
+                done += len(pending.reports)
         for one in await in_store(store.due, NEXT_BATCH):
             done += await self._attempt(self._finish_collection, one, one.name)
         return done > 0

@@ -8,7 +8,7 @@ the same request is sent again and the helper answers as before.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from shoal.protocol.dap.messages import (
@@ -76,19 +76,24 @@ class LeaderStore(AggregatorStore):
         """Return reports for the next job of each plan and window, as many as its batch needs."""
 
         def work() -> list[Pending]:
-            found = []
-            for plan in self._published():
-                rows = self._connection.execute(
-                    "SELECT DISTINCT window FROM uploads WHERE plan = ? AND job IS NULL"
-                    " AND window NOT IN (SELECT batches.window FROM jobs"
-                    " JOIN batches ON jobs.batch = batches.number WHERE jobs.plan = ?)",
-                    (plan.plan.id, plan.plan.id),
-                ).fetchall()
-                for (window,) in sorted(rows):
-                    found.append(self._pending_in(plan, window, most))
-            return found
+            return [
+                self._pending_in(plan, window, most)
+                for plan in self._published()
+                for window in plan.open_windows(self._time(plan))
+                if self._is_waiting(plan.plan.id, window)
+            ]
 
         return self.database.run("read waiting reports", work)
+
+    def _is_waiting(self, plan_id: str, window: int) -> bool:
+        """Whether a window has reports and no job; however many wait, one row is read."""
+        waiting = (
+            "SELECT 1 FROM uploads WHERE plan = ? AND window = ? AND job IS NULL"
+            " AND NOT EXISTS (SELECT 1 FROM jobs JOIN batches ON jobs.batch = batches.number"
+            " WHERE jobs.plan = ? AND batches.window = ?) LIMIT 1"
+        )
+        row = self._connection.execute(waiting, (plan_id, window, plan_id, window)).fetchone()
+        return row is not None
 
     def _pending_in(self, plan: AggregatorPlan, window: int, most: int) -> Pending:
         batch = plan.open_batch(window, self._time(plan))
@@ -102,23 +107,20 @@ class LeaderStore(AggregatorStore):
         reports = {number: Report.from_bytes(bytes(content)) for number, content in rows}
         return Pending(plan.plan.id, window, reports)
 
-    def begin_job(self, pending: Pending, started: dict[int, VerifyInit]) -> bool:
-        """Store a job of the reports that the leader could begin to verify; others are rejected.
+    def begin_job(self, pending: Pending, started: dict[int, VerifyInit]) -> None:
+        """Store a job of the reports that the leader could begin to verify; others are rejected."""
 
-        Returns False if the window ended meanwhile.
-        """
-
-        def work() -> bool:
+        def work() -> None:
             plan = self._plans.get(pending.plan_id)
-            if plan is None:
-                return False
-            time = self._time(plan)
+            time = None if plan is None else self._time(plan)
+            if plan is None or time is None:
+                return
             if plan.problem(pending.window, pending.window, time) is not None:
-                return False  # the next sweep deletes its reports
+                return  # the window ended meanwhile, and its reports with it
             for number in pending.reports.keys() - started.keys():
                 self._connection.execute("DELETE FROM uploads WHERE id = ?", (number,))
             if not started:
-                return True
+                return
             batch = plan.open_batch(pending.window, time)
             extension = Extension(LEADER_SELECTED_BATCH_ID, batch.id)
             request = AggregationJobInitReq(0, b"", (extension,), tuple(started.values()))
@@ -133,21 +135,23 @@ class LeaderStore(AggregatorStore):
             ).fetchone()
             for number in started:
                 self._connection.execute("UPDATE uploads SET job = ? WHERE id = ?", (job, number))
-            return True
 
-        return self.database.run("begin an aggregation job", work)
+        self.database.run("begin an aggregation job", work)
 
-    def jobs(self) -> list[Job]:
-        """Return the jobs that the helper has not answered, the oldest first."""
+    def jobs(self, but: Container[object] = ()) -> list[Job]:
+        """Return jobs that the helper has not answered but some, the oldest first."""
 
         def work() -> list[Job]:
-            rows = self._connection.execute(
-                "SELECT number, plan, message FROM jobs ORDER BY number"
-            ).fetchall()
-            return [Job(number, plan_id, bytes(content), self._reports_of(number))
-                    for number, plan_id, content in rows]  # fmt: skip
+            rows = self._connection.execute("SELECT number FROM jobs ORDER BY number").fetchall()
+            return [self._job(number) for (number,) in rows if number not in but]
 
         return self.database.read("read aggregation jobs", work)
+
+    def _job(self, number: int) -> Job:
+        plan_id, content = self._connection.execute(
+            "SELECT plan, message FROM jobs WHERE number = ?", (number,)
+        ).fetchone()
+        return Job(number, plan_id, bytes(content), self._reports_of(number))
 
     def _reports_of(self, job: int) -> dict[bytes, Report]:
         rows = self._connection.execute("SELECT report FROM uploads WHERE job = ?", (job,))

@@ -283,6 +283,13 @@ def test_who_may_ask(tmp_path: Path):
         collection = {"content-type": dap.CollectionJobReq.content_type()}
         answer = await ask(leader, "POST", f"{base}/collection_jobs", b"", collection)
         assert answer.status_code == 401
+        answer = await ask(leader, "PUT", f"{base}/collection_jobs/{'A' * 22}")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, DELETE")
+        allowed = {"authorization": f"Bearer {parties.analyst._token}"}
+        answer = await ask(leader, "GET", f"{base}/collection_jobs/{'A' * 22}", None, allowed)
+        assert answer.json()["taskid"] == task
+        answer = await ask(leader, "GET", f"/dap/{'A' * 43}/hpke_config")
+        assert "taskid" not in answer.json()
 
     told(story, tmp_path)
 

@@ -11,7 +11,7 @@ from shoal.server.core.problems import Problem
 
 @dataclass(frozen=True)
 class DapProblem(Problem):
-    """A problem whose type the draft defines; it names the task where that is known."""
+    """A problem whose type the draft defines; it names the task if it is one of ours."""
 
     task: str = ""
 

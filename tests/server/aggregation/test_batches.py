@@ -195,7 +195,8 @@ def test_what_a_leader_says_about_reports_that_it_does_not_take(tmp_path: Path):
             dap.Report(_named(metadata, 1), report.public_share, key, *_rest(report)[2:]),
             dap.Report(_named(metadata, 2), report.public_share, long, *_rest(report)[2:]),
             dap.Report(
-                dap.ReportMetadata(b"\3" * 16, window, (dap.Extension(7, b""),)), *_rest(report)
+                dap.ReportMetadata(b"\3" * 16, window, dap.Extension(7, b"").to_bytes()),
+                *_rest(report),
             ),
         ]
         answer = await parties.upload(UploadRequest((report, *changed)).to_bytes())

@@ -156,7 +156,7 @@ def test_an_upload_takes_no_more_memory_than_its_reports(tmp_path: Path):
     nothing = dap.HpkeCiphertext(0, b"a", b"b")
     window = int(NOW // WEEK)
 
-    def tiny(number: int, extensions: tuple[dap.Extension, ...] = ()) -> dap.Report:
+    def tiny(number: int, extensions: bytes = b"") -> dap.Report:
         metadata = dap.ReportMetadata(number.to_bytes(16), window, extensions)
         return dap.Report(metadata, b"", nothing, nothing)
 
@@ -168,11 +168,10 @@ def test_an_upload_takes_no_more_memory_than_its_reports(tmp_path: Path):
         assert answer.json()["type"] == "urn:ietf:params:ppm:dap:error:invalidMessage"
 
     told(story, tmp_path)
-    body = UploadRequest((tiny(1, (dap.Extension(0, b""),) * 16_000),)).to_bytes()
+    body = UploadRequest((tiny(1, dap.Extension(0, b"").to_bytes() * 16_000),)).to_bytes()
     tracemalloc.start()
     try:
-        (report,) = FORMAT.parse(PLAN, body).reports
+        assert len(FORMAT.parse(PLAN, body)) == 1
         assert tracemalloc.get_traced_memory()[1] < 4 * len(body)
     finally:
         tracemalloc.stop()
-    assert report.report_metadata.public_extensions == ()

@@ -140,7 +140,8 @@ class AggregatorPlan(WindowedPlan):
         return None
 
     def _fault(self, report: Report, window: int) -> ReportFault | None:
-        if len(report.to_bytes()) != self.task.report_bytes:
+        is_whole = len(report.to_bytes()) == self.task.report_bytes
+        if not is_whole or report.report_metadata.public_extensions:
             return ReportFault.INVALID_MESSAGE
         shares = (report.leader_encrypted_input_share, report.helper_encrypted_input_share)
         is_outdated = any(one.config_id != window % 256 for one in shares)

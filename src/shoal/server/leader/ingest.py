@@ -8,15 +8,11 @@ from typing import Any
 
 from shoal.errors import ReportError
 from shoal.protocol.dap.messages import (
-    ID_BYTES,
     MEDIA_TYPE,
-    HpkeCiphertext,
     Reader,
     Report,
-    ReportMetadata,
     ReportUploadStatus,
     UploadErrors,
-    opaque,
 )
 from shoal.protocol.dap.task import Task
 from shoal.protocol.plan import Plan
@@ -31,11 +27,11 @@ from shoal.server.core.problems import CLOSE, Problem, Send
 def _parse(plan: Plan, body: bytes) -> Upload:
     """Read an `UploadRequest`, with at most twice as many reports as whole ones would fit.
 
-    Anybody may send one, and tiny reports or extensions would take many times its memory.
+    Anybody may send one, and tiny reports would take many times its memory.
     """
     reader, reports = Reader(body), dict[bytes, Report]()
     while not reader.is_at_end:
-        report = _report(reader)
+        report = Report.read(reader)
         if report.report_metadata.report_id in reports:
             raise ReportError("an upload has reports with different ids.")
         reports[report.report_metadata.report_id] = report
@@ -44,14 +40,6 @@ def _parse(plan: Plan, body: bytes) -> Upload:
     if not reports:
         raise ReportError("an upload has one or more reports.")
     return Upload(plan.id, tuple(reports.values()))
-
-
-def _report(reader: Reader) -> Report:
-    """Read a report; one with extensions, of which none is known, loses its public share too."""
-    metadata = ReportMetadata(reader.take(ID_BYTES), reader.number(8))
-    extensions, public_share = opaque(2).read(reader), opaque(4).read(reader)
-    shares = HpkeCiphertext.read(reader), HpkeCiphertext.read(reader)
-    return Report(metadata, b"" if extensions else public_share, *shares)
 
 
 @lru_cache(maxsize=64)

@@ -336,3 +336,23 @@ def test_a_long_queue_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(leader_service.Leader, "_aggregate", nothing)
     told(story, tmp_path)
+
+
+def test_another_status_of_success_is_one_too(tmp_path: Path):
+    """DAP lets a server choose it: others answer 201 where something was created."""
+    vectors = some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        for way in (parties.to_helper, parties.to_leader):
+            ask = way.ask
+
+            def created(*about: Any, ask: Any = ask) -> PeerReply:
+                reply: PeerReply = ask(*about)
+                return reply._replace(status=201) if reply.status == 200 else reply
+
+            setattr(way, "ask", created)  # noqa: B010
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)

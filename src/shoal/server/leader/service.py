@@ -307,7 +307,7 @@ class Leader(Aggregator):
         reply = self._helpers[parties.helper].ask(
             "POST", f"/dap/{task}/tasks/{task}/{resource}", content, headers
         )
-        if reply.status != 200:
+        if not 200 <= reply.status < 300:  # DAP leaves the choice
             kind = re.search(rb'"urn:ietf:params:ppm:dap:error:(\w+)"', reply.content)
             fault = kind[1].decode() if kind else ""
             refused = resource == "aggregate_shares" and fault in _NEVER

@@ -8,6 +8,7 @@ import random
 import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from shoal.protocol.dap.messages import UploadRequest
 from shoal.protocol.dap.task import NEXT_BATCH, Task
 from shoal.protocol.vdaf.circuits import MultihotCountVec
 from shoal.protocol.vdaf.prio3 import Prio3
+from shoal.server.core.peer import PeerReply
 from shoal.server.leader import service as leader_service
 from shoal.server.leader.ingest import FORMAT
 from tests.protocol.vdaf.test_prio3 import TwoFaced
@@ -175,3 +177,31 @@ def test_an_upload_takes_no_more_memory_than_its_reports(tmp_path: Path):
         assert tracemalloc.get_traced_memory()[1] < 4 * len(body)
     finally:
         tracemalloc.stop()
+
+
+def test_a_leader_that_gives_out_old_batches_adds_no_release(tmp_path: Path):
+    vectors = some_vectors(40)
+
+    async def story(parties: Parties) -> None:
+        way, results = parties.to_leader.ask, list[PeerReply]()
+
+        def repeating(method: str, path: str, body: bytes | None, headers: Any) -> PeerReply:
+            reply = way(method, path, body, headers)
+            if reply.content:
+                results.append(reply)
+            elif method == "POST" and len(results) >= 2:  # the first, the second, the first, ...
+                results.append(results[-2])
+                return results[-1]
+            return reply
+
+        setattr(parties.to_leader, "ask", repeating)  # noqa: B010
+        await parties.deliver(await parties.reports(vectors))
+        releases = await collected(parties, 2)
+        for _ in range(3):
+            await asyncio.wait_for(parties.analyst.collect_plan(PLAN), 60)
+        store = parties.analyst.store
+        numbers = await parties.analyst.service.in_store(store.released_numbers, PLAN.id, 9)
+        assert len(numbers) == len(releases) == 2
+        assert len(results) > 4
+
+    told(story, tmp_path)

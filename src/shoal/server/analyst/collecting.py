@@ -22,7 +22,10 @@ from shoal.support.connections import parse_address
 
 
 class Collected(NamedTuple):
-    """A batch that was collected; `digest` tells it from the next one."""
+    """A batch that was collected; `digest` is that of the helper's share, which it has once.
+
+    A helper gives out one share for a batch, so that no leader can pass a batch off as another.
+    """
 
     window: int
     tally: Tally
@@ -87,7 +90,8 @@ class Collecting:
         if plan.cohorts is not None:  # such a plan has one
             cohorts = (CohortCounts(response.report_count, counts.copy()),)
         tally = Tally(plan.id, response.report_count, counts, cohorts=cohorts)
-        return Collected(response.interval.start, tally, hashlib.sha256(content).digest())
+        share = response.helper_encrypted_agg_share.to_bytes()
+        return Collected(response.interval.start, tally, hashlib.sha256(share).digest())
 
     def _ask(self, method: str, path: str, body: bytes | None) -> PeerReply:
         headers = {"Authorization": f"Bearer {self._token}"}

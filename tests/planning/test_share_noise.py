@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from shoal import Choice, Flags, Plan, Survey, estimate, plan, publish, simulate
 from shoal.analysis import contrasts
 from shoal.analysis.crowds import Crowd
-from shoal.analysis.intervals import Noise, interval
+from shoal.analysis.intervals import Noise, Target, interval
 from shoal.analysis.screening import screen
 from shoal.analysis.tally import Tally
 from shoal.cli.commands import invoke
@@ -472,6 +473,28 @@ def test_a_sum_of_draws_has_its_distribution():
             assert np.abs(part - window.mass).max() < 1e-13
             variance = float(window.mass @ np.square(window.first + np.arange(window.mass.size)))
             assert variance == pytest.approx(draws * sigma_of(noise) ** 2, rel=1e-9)
+
+
+def test_the_distribution_of_many_draws_is_as_wide_as_its_sigma():
+    """Round-off of the Fourier transform is not taken for tails that must be kept."""
+    noise, draws = ShareNoise("laplace", "7"), 20_000
+    window, sigma = noise_window(noise, draws), sigma_of(noise) * draws**0.5
+    assert window.mass.size < 20 * sigma
+    assert window.omitted < 1e-11
+    places = window.first + np.arange(window.mass.size)
+    assert float(window.mass @ np.square(places)) == pytest.approx(sigma**2, rel=1e-8)
+    for far in (1, 3, 5):  # the draws are so many that their sum is nearly normal
+        tail = float(window.mass[places > far * sigma].sum())
+        assert tail == pytest.approx(NormalDist().cdf(-far), rel=0.02)
+
+
+@pytest.mark.parametrize("target", ["crowd", "population"])
+def test_a_tally_that_says_it_has_endless_reports_takes_no_endless_memory(target: Target):
+    noise = Noise(ShareNoise("laplace", "7"), 2 * (2**53 // 20))
+    with pytest.raises(InputError, match="choose intervals of the kind normal"):
+        interval(2**51, 2**53 - 1, 0.25, target=target, noise=noise)
+    normal = interval(2**51, 2**53 - 1, 0.25, target=target, noise=noise, kind="normal")
+    assert math.isfinite(normal.high)
 
 
 def test_simulated_estimates_have_the_sigma_that_the_plan_says():

@@ -40,6 +40,7 @@ Target = Literal["crowd", "population"]
 _STEPS = 32  # of a staircase; with many more its limit is narrower by less than 3 %
 FEW_STEPS = 8  # of a staircase where many limits are wanted: wider by up to 6 %
 _XTOL = 1e-14  # of a share
+_WIDEST = 2.0**19  # sigma whose distribution is still summed: it takes about a gigabyte
 
 
 class Noise(NamedTuple):
@@ -206,6 +207,15 @@ class Limits:
     coins: int = 0
     coin: float = 0.5
     noise: Noise = NO_NOISE
+
+    def __post_init__(self) -> None:
+        is_summed = self.target == "crowd" or self.coins or self.noise.draws
+        widest = math.sqrt((self.size + self.coins) / 4 + self.noise.variance)
+        if is_summed and widest > _WIDEST:
+            raise InputError(
+                f"exact limits for {self.size:,} bits and {self.noise.draws:,} draws of noise take"
+                " too much memory; choose intervals of the kind normal or chebyshev."
+            )
 
     def low(self, miss: float) -> float:
         """Return the smallest truth with P[at least `ones`] above `miss`, or infinity."""

@@ -142,7 +142,7 @@ def flips_alone(plan: Plan, reports: int) -> float:
 
 
 _TAIL = 1e-18
-"""Probability that is left out of a draw, and on each side of a sum of draws."""
+"""Probability that is left out of a draw, and at least on each side of a sum of draws."""
 
 
 @lru_cache(maxsize=64)
@@ -166,12 +166,15 @@ def noise_window(noise: ShareNoise, draws: int) -> BinomialWindow:
 
 
 def _trimmed(window: BinomialWindow) -> BinomialWindow:
-    """Leave out the tails with a probability of at most `_TAIL` each."""
-    keep = np.flatnonzero(
-        np.minimum(window.mass.cumsum(), window.mass[::-1].cumsum()[::-1]) > _TAIL
-    )
+    """Leave out the tails with a tiny probability each.
+
+    It is above the round-off of a Fourier transform, which would keep tails of nothing else: the
+    window would grow like the number of draws, and not like its root.
+    """
+    tail = max(_TAIL, window.omitted / 256)
+    keep = np.flatnonzero(np.minimum(window.mass.cumsum(), window.mass[::-1].cumsum()[::-1]) > tail)
     first, last = int(keep[0]), int(keep[-1]) + 1
-    mass, omitted = window.mass[first:last], window.omitted + 2 * _TAIL
+    mass, omitted = window.mass[first:last], window.omitted + 2 * tail
     return BinomialWindow(mass, window.first + first, omitted, window.error)
 
 

@@ -36,7 +36,10 @@ from shoal.support.connections import parse_address
 
 
 class Collected(NamedTuple):
-    """A batch that was collected; `digest` tells it from the next one."""
+    """A batch that was collected; `digest` is that of the helper's share, which it has once.
+
+    A helper gives out one share for a batch, so that no leader can pass a batch off as another.
+    """
 
     window: int
     tally: Tally
@@ -101,14 +104,15 @@ class Collecting:
         if plan.cohorts is not None:  # such a plan has one
             cohorts = (CohortCounts(response.report_count, counts.copy()),)
         tally = Tally(plan.id, response.report_count, counts, cohorts=cohorts)
-        return Collected(response.interval.start, tally, hashlib.sha256(content).digest())
+        share = response.helper_encrypted_agg_share.to_bytes()
+        return Collected(response.interval.start, tally, hashlib.sha256(share).digest())
 
     def _ask(self, method: str, path: str, body: bytes | None) -> PeerReply:
         headers = {"Authorization": f"Bearer {self._token}"}
         if body is not None:
             headers["Content-Type"] = CollectionJobReq.content_type()
         reply = self._leader.ask(method, path, body, headers)
-        if reply.status != 200:
+        if not 200 <= reply.status < 300:  # DAP leaves the choice
             raise TransportError(f"the leader answered {reply.status}.")
         return reply
 
@@ -157,18 +161,19 @@ class AnalystStore(Store):
     plan_type = CollectedPlan
 
     def add_release(self, plan: Plan, window: int, tally: Tally, digest: bytes) -> bool:
-        """Store a collected batch once; `digest` is that of the leader's response.
+        """Store a collected batch once; `digest` tells it from all others.
 
-        Returns False if it is the last one that was stored: its collection job was not ended.
+        Returns False if it was stored before: its collection job was not ended, or the leader gives
+        it out again.
         """
-        fact, name = f"collected {plan.id}", digest.hex()
+        fact = f"collected {digest.hex()}"
 
         def work() -> int | None:
-            if read_fact(self._connection, fact) == name:
+            if read_fact(self._connection, fact) is not None:
                 return None
             known = self._plans.get(plan.id)
             assert known is not None
-            write_fact(self._connection, fact, name)
+            write_fact(self._connection, fact, plan.id)
             number: int = known.add(tally, window, int(self._clock() // DAY))
             return number
 
@@ -239,13 +244,16 @@ class Analyst(Party):
         if origin not in self._leaders:
             self._leaders[origin] = self._new_leader(origin)
         collecting = Collecting(plan, self._key, self._leaders[origin], self._token)
+        known = 0
         try:
-            while (found := await self._thread.run(collecting.next)) is not None:
+            while known < 2 and (found := await self._thread.run(collecting.next)) is not None:
                 one, where = found
-                await self.service.on_store_thread(
+                known += not await self.service.on_store_thread(
                     self.store.add_release, plan, one.window, one.tally, one.digest
                 )
                 await self._thread.run(collecting.end, where)
+            if known > 1:  # one may be left from an interruption
+                raise TransportError("the leader gives out batches that were collected before.")
         except TransportError as error:
             LOG.warning("nothing was collected: %s", error, extra={"facts": {"plan": plan.id}})
         except Exception as error:

@@ -36,7 +36,7 @@ from shoal.server.aggregation.endpoint import (
     digest_of,
     location,
 )
-from shoal.server.aggregation.plan import AggregatorPlan, BatchRecord
+from shoal.server.aggregation.plan import LARGEST_JOB, AggregatorPlan, BatchRecord
 from shoal.server.aggregation.service import Aggregator, serve_aggregator
 from shoal.server.aggregation.store import AggregatorStore, OpenTask
 from shoal.server.core.http import Receive, Refusal
@@ -64,8 +64,8 @@ class HelperStore(AggregatorStore):
     def _response_to_job(self, digest: bytes) -> bytes | None:
         return self._stored("SELECT message FROM jobs WHERE digest = ?", digest)
 
-    def _stored(self, query: str, digest: bytes) -> bytes | None:
-        row = self._connection.execute(query, (digest,)).fetchone()
+    def _stored(self, query: str, name: bytes) -> bytes | None:
+        row = self._connection.execute(query, (name,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def aggregate(
@@ -104,9 +104,8 @@ class HelperStore(AggregatorStore):
         time = self._time(plan)
         if len(windows) != 1 or plan.problem(min(windows), max(windows), time) is not None:
             return dap.BATCH_INVALID
-        of_another_plan = "SELECT 1 FROM batches WHERE batch = ?"
-        if self._connection.execute(of_another_plan, (batch_id,)).fetchone() is not None:
-            return dap.BATCH_INVALID
+        if self._stored("SELECT batch FROM batches WHERE batch = ?", batch_id) is not None:
+            return dap.BATCH_INVALID  # of another plan
         return plan.open_batch(windows.pop(), time, batch_id)
 
     def _commit(
@@ -186,7 +185,6 @@ class HelperStore(AggregatorStore):
         return self.database.run("give out a share", work, new_key=True, scrub=True)
 
 
-LARGEST_JOB = 32 << 20
 LARGEST_SMALL = 64 << 10
 _EXTENSIONS = {LEADER_SELECTED_BATCH_ID}
 

@@ -23,7 +23,8 @@ TASK_ID, BATCH_ID, CHECKSUM = bytes(range(32)), bytes(32), b"\xff" * 32
 
 CIPHERTEXT = HpkeCiphertext(194, b"enc", b"payload")
 CIPHERTEXT_HEX = "c2 0003 656e63 00000007 7061796c6f6164"
-METADATA = ReportMetadata(ID, 17419860, (Extension(7, b"x"), Extension(9, b"")))
+EXTENSIONS = Extension(7, b"x").to_bytes() + Extension(9, b"").to_bytes()
+METADATA = ReportMetadata(ID, 17419860, EXTENSIONS)
 METADATA_HEX = "000102030405060708090a0b0c0d0e0f 000000000109ce54 0009 0007 0001 78 0009 0000"
 VDAF = dap.MultihotCountVecConfig(40, 7, 40)
 TASK = dap.TaskConfiguration(
@@ -68,7 +69,7 @@ EXPECTED: list[tuple[Message, str]] = [
         ),
         f"{ID.hex()} 02 {OTHER_ID.hex()} 0b",
     ),
-    (dap.PlaintextInputShare((), b"share"), "0000 00000005 7368617265"),
+    (dap.PlaintextInputShare(b"", b"share"), "0000 00000005 7368617265"),
     (
         dap.InputShareAad(TASK_ID, TASK, METADATA, b"p"),
         f"{TASK_ID.hex()} {TASK_HEX} {METADATA_HEX} 00000001 70",

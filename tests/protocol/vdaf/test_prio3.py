@@ -19,7 +19,7 @@ from shoal.protocol.vdaf.circuits import (
     SumVec,
     best_chunk_length,
 )
-from shoal.protocol.vdaf.field import field64
+from shoal.protocol.vdaf.field import SEED_SIZE, field64
 from tests.test_imports import LIBRARIES, loaded_after
 
 CTX, KEY = b"tests of Shoal", bytes(range(32))
@@ -319,6 +319,37 @@ def test_chunks_make_the_smallest_upload():
         assert best_chunk_length(length) == 1 + sizes.index(best)
 
 
+class TwoFaced(Prio3[Any, Any]):
+    """A client whose public share lies about the helper's part of the joint randomness.
+
+    Leader and helper draw different randomness, and the proof is made for the mixture.
+    """
+
+    def shard(
+        self, ctx: bytes, measurement: Any, nonce: bytes, rand: bytes
+    ) -> tuple[bytes, list[bytes]]:
+        public, inputs = super().shard(ctx, measurement, nonce, rand)
+        lie = public[:SEED_SIZE] + bytes(SEED_SIZE)
+        field, flp, size = self._field, self._flp, self._flp.prove_rand_length * self._field.size
+        (leader, (own,), blind), (helper, (other,), _) = (
+            self._expand_input_share(ctx, i, share) for i, share in enumerate(inputs)
+        )
+        wires = b"".join(
+            self.circuit.wires(
+                share,
+                proof[:size],
+                self._joint_rands(ctx, self._joint_rand_seed(ctx, told))[0],
+                flp._wire,
+                2,
+            )
+            for share, proof, told in ((leader, own, lie), (helper, other, public))
+        )
+        extended = field.extend(field.sum(wires, 2), flp._wire, flp._values)
+        values = self.circuit.gadget.evaluate(field, extended, flp._values)
+        proved = field.subtract(values[: len(own) - size], other[size:])
+        return lie, [leader + own[:size] + proved + blind, inputs[1]]
+
+
 class TestPingPong:
     def setup_method(self) -> None:
         source = random.Random(7)
@@ -362,3 +393,20 @@ class TestPingPong:
     def test_it_is_for_two(self):
         with pytest.raises(VdafError, match="2 aggregators"):
             PingPong(Prio3(Count(), 3), CTX, KEY)
+
+    def test_the_helper_accepts_nothing_that_the_leader_would_refuse(self):
+        """All ones pass with any randomness, so the helper could not tell from the proof."""
+        source = random.Random(8)
+        prio3 = TwoFaced(MultihotCountVec(4, 4))
+        report = Report(prio3, [1, 1, 1, 1], source)
+        leader, helper = (
+            AggregatorInput(report.nonce, report.public, share) for share in report.inputs
+        )
+        topology = PingPong(prio3, CTX, KEY)
+        state, request = topology.leader_init(leader)
+        with pytest.raises(VdafError, match="another part of the joint randomness"):
+            topology.helper_init(helper, request)
+        shares = [request[5:], topology._init(1, helper)[1]]
+        message = prio3.verifier_shares_to_message(CTX, shares)  # the proof holds
+        with pytest.raises(VdafError, match="same joint randomness"):
+            prio3.verify_next(CTX, state, message)

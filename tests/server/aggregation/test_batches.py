@@ -195,7 +195,8 @@ def test_what_a_leader_says_about_reports_that_it_does_not_take(tmp_path: Path):
             dap.Report(_named(metadata, 1), report.public_share, key, *_rest(report)[2:]),
             dap.Report(_named(metadata, 2), report.public_share, long, *_rest(report)[2:]),
             dap.Report(
-                dap.ReportMetadata(b"\3" * 16, window, (dap.Extension(7, b""),)), *_rest(report)
+                dap.ReportMetadata(b"\3" * 16, window, dap.Extension(7, b"").to_bytes()),
+                *_rest(report),
             ),
         ]
         answer = await parties.upload(UploadRequest((report, *changed)).to_bytes())
@@ -283,6 +284,13 @@ def test_who_may_ask(tmp_path: Path):
         collection = {"content-type": dap.CollectionJobReq.content_type()}
         answer = await ask(leader, "POST", f"{base}/collection_jobs", b"", collection)
         assert answer.status_code == 401
+        answer = await ask(leader, "PUT", f"{base}/collection_jobs/{'A' * 22}")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, DELETE")
+        allowed = {"authorization": f"Bearer {parties.analyst._token}"}
+        answer = await ask(leader, "GET", f"{base}/collection_jobs/{'A' * 22}", None, allowed)
+        assert answer.json()["taskid"] == task
+        answer = await ask(leader, "GET", f"/dap/{'A' * 43}/hpke_config")
+        assert "taskid" not in answer.json()
 
     told(story, tmp_path)
 

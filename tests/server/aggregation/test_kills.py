@@ -145,7 +145,7 @@ def collect(
         try:
             batch = collecting.next()
             if batch is not None:
-                digests.append(batch[0].digest)
+                digests.append(batch[0].digest + batch[0].tally.by_bit.tobytes())
                 kill()
                 end = time.monotonic() + LONGEST
             if batch is not None and len(digests) >= asked:

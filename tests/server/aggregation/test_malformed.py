@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +19,12 @@ from shoal.protocol.dap.messages import UploadRequest
 from shoal.protocol.vdaf import Prio3
 from shoal.protocol.vdaf.circuits import MultihotCountVec
 from shoal.server import leader as leader_service
+from shoal.server.core.parties import PeerReply
+from shoal.server.leader import FORMAT
+from tests.protocol.vdaf.test_prio3 import TwoFaced
 from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.test_helper import BATCH, RogueLeader
-from tests.server.aggregation.world import PLAN, Parties, ask, some_vectors, sums
+from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
 
 REQUESTS = int(os.environ.get("SHOAL_MALFORMED", "10000"))
 
@@ -125,5 +130,78 @@ def test_a_device_that_lies_about_bits_or_weight_is_not_counted(
         await parties.deliver(await parties.reports(vectors))
         (release,) = await collected(parties, 1)
         assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)
+
+
+def test_a_report_that_only_the_helper_could_accept_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(leader_service, "_PAUSE", 0.01)
+    vectors, task = some_vectors(20), Task(PLAN)
+    task.prio3 = TwoFaced(task.prio3.circuit)
+
+    async def story(parties: Parties) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(sharing, "task_of", lambda plan: task)
+            poisoned = await parties.reports([0b1111])
+        await parties.deliver(poisoned)
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)
+
+
+def test_an_upload_takes_no_more_memory_than_its_reports(tmp_path: Path):
+    """Tiny reports and extensions would become objects of many times their size."""
+    nothing = dap.HpkeCiphertext(0, b"a", b"b")
+    window = int(NOW // WEEK)
+
+    def tiny(number: int, extensions: bytes = b"") -> dap.Report:
+        metadata = dap.ReportMetadata(number.to_bytes(16), window, extensions)
+        return dap.Report(metadata, b"", nothing, nothing)
+
+    async def story(parties: Parties) -> None:
+        one = UploadRequest((tiny(1),)).to_bytes()
+        (found,) = dap.UploadErrors.from_bytes((await parties.upload(one)).content).status
+        assert found.error == dap.ReportFault.INVALID_MESSAGE
+        answer = await parties.upload(UploadRequest(tuple(map(tiny, range(100)))).to_bytes())
+        assert answer.json()["type"] == "urn:ietf:params:ppm:dap:error:invalidMessage"
+
+    told(story, tmp_path)
+    body = UploadRequest((tiny(1, dap.Extension(0, b"").to_bytes() * 16_000),)).to_bytes()
+    tracemalloc.start()
+    try:
+        assert len(FORMAT.parse(PLAN, body)) == 1
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_leader_that_gives_out_old_batches_adds_no_release(tmp_path: Path):
+    vectors = some_vectors(40)
+
+    async def story(parties: Parties) -> None:
+        way, results = parties.to_leader.ask, list[PeerReply]()
+
+        def repeating(method: str, path: str, body: bytes | None, headers: Any) -> PeerReply:
+            reply = way(method, path, body, headers)
+            if reply.content:
+                results.append(reply)
+            elif method == "POST" and len(results) >= 2:  # the first, the second, the first, ...
+                results.append(results[-2])
+                return results[-1]
+            return reply
+
+        setattr(parties.to_leader, "ask", repeating)  # noqa: B010
+        await parties.deliver(await parties.reports(vectors))
+        releases = await collected(parties, 2)
+        for _ in range(3):
+            await asyncio.wait_for(parties.analyst.collect_plan(PLAN), 60)
+        store = parties.analyst.store
+        numbers = await parties.analyst.service.in_store(store.released_numbers, PLAN.id, 9)
+        assert len(numbers) == len(releases) == 2
+        assert len(results) > 4
 
     told(story, tmp_path)

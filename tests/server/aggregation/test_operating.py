@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 
 from shoal.cli.collector import _schemas
+from shoal.errors import TransportError
+from shoal.protocol.dap import Task
+from shoal.protocol.dap.messages import UploadRequest
 from shoal.server import leader as leader_service
 from shoal.server.core.backup import back_up, restore
-from shoal.server.core.parties import accept_other
+from shoal.server.core.parties import PeerReply, accept_other
 from shoal.server.core.parties import set_up as set_up_party
 from shoal.server.doctor.examine import examine
+from shoal.server.leader import store as leader_store
+from shoal.server.leader.store import LeaderStore
 from shoal.server.storage.key_file import EXCHANGE_FILE
 from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.world import (
@@ -216,5 +221,137 @@ def test_notices_of_aggregators_name_no_pages(tmp_path: Path):
     async def story(parties: Parties) -> None:
         for party in (parties.leader, parties.helper):
             assert (party.crowd_columns, party.has_pages) == (None, False)
+
+    told(story, tmp_path)
+
+
+def test_a_job_that_fails_does_not_stop_other_windows(tmp_path: Path):
+    vectors = some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        way, stuck = parties.to_helper.ask, await parties.reports([5], window=int(NOW // WEEK) - 1)
+
+        def refusing(method: str, path: str, body: bytes | None, headers: Any) -> PeerReply:
+            (report,) = UploadRequest.from_bytes(stuck[0]).reports
+            if body is not None and report.report_metadata.report_id in body:
+                tried.append(body)
+                raise TransportError("this job never succeeds.")
+            return way(method, path, body, headers)
+
+        tried: list[bytes] = []
+        setattr(parties.to_helper, "ask", refusing)  # noqa: B010
+        await parties.deliver(stuck)
+        await parties.until(lambda: len(tried) > 1, "the job was tried again")
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)
+
+
+def test_a_collection_job_that_is_deleted_takes_no_batch_with_it(tmp_path: Path):
+    vectors = some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        leader = parties.leader
+        ask_for_share = leader._ask_for_share
+
+        def interrupted(one: Any) -> Any:
+            share = ask_for_share(one)
+            deleted.append(one.name)
+            if len(deleted) == 1:
+                store = leader.store
+                leader.service.wait_for_store(store.forget_collection, PLAN.id, one.name)
+            return share
+
+        deleted: list[bytes] = []
+        setattr(leader, "_ask_for_share", interrupted)  # noqa: B010
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+        assert len(set(deleted)) == 2
+
+    told(story, tmp_path)
+
+
+def test_a_leader_waits_for_the_sweep_when_a_window_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    now = [NOW]
+
+    async def nothing(leader: leader_service.Leader) -> None:
+        await asyncio.Event().wait()
+
+    async def story(parties: Parties) -> None:
+        await parties.deliver(await parties.reports([1]))
+        now[0] += 2 * WEEK
+        assert not await parties.leader._aggregate_some()
+
+    monkeypatch.setattr(leader_service.Leader, "_aggregate", nothing)
+    told(story, tmp_path, clock=lambda: now[0])
+
+
+def test_a_job_is_never_too_large_for_the_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    vectors, largest = some_vectors(20), 3 * Task(PLAN).report_bytes
+    monkeypatch.setattr(leader_store, "LARGEST_JOB", largest)
+
+    async def story(parties: Parties) -> None:
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+        sent = parties.to_helper.requests
+        jobs = [len(body or b"") for _, path, body in sent if path.endswith("n_jobs")]
+        assert jobs
+        assert max(jobs) <= largest
+
+    told(story, tmp_path)
+
+
+def test_a_long_queue_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """SQLite counts its steps: with 3,000 reports waiting they are those of a few."""
+
+    async def nothing(leader: leader_service.Leader) -> None:
+        await asyncio.Event().wait()
+
+    def steps(store: LeaderStore) -> int:
+        taken: list[int] = []
+        connection: Any = store.database.connection
+        connection.set_progress_handler(lambda: taken.append(1), 10)
+        assert [len(one.reports) for one in store.pending(1)] == [1]
+        connection.set_progress_handler(None, 0)
+        return len(taken)
+
+    async def story(parties: Parties) -> None:
+        store, in_store = parties.leader.store, parties.leader.service.in_store
+        await parties.deliver(await parties.reports([1]))
+        before = await in_store(steps, store)
+        more = (
+            "INSERT INTO uploads (plan, window, report) SELECT plan, window, report FROM uploads,"
+            " (WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)"
+            " SELECT i FROM n)"
+        )
+        await in_store(store.database.connection.execute, more)
+        assert await in_store(steps, store) < before + 50
+
+    monkeypatch.setattr(leader_service.Leader, "_aggregate", nothing)
+    told(story, tmp_path)
+
+
+def test_another_status_of_success_is_one_too(tmp_path: Path):
+    """DAP lets a server choose it: others answer 201 where something was created."""
+    vectors = some_vectors(20)
+
+    async def story(parties: Parties) -> None:
+        for way in (parties.to_helper, parties.to_leader):
+            ask = way.ask
+
+            def created(*about: Any, ask: Any = ask) -> PeerReply:
+                reply: PeerReply = ask(*about)
+                return reply._replace(status=201) if reply.status == 200 else reply
+
+            setattr(way, "ask", created)  # noqa: B010
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
 
     told(story, tmp_path)

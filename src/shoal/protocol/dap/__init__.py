@@ -156,7 +156,7 @@ class Task:
     ) -> HpkeCiphertext:
         """Encrypt a device's share for the leader or the helper."""
         info, aad = self._input_share_words(role, metadata, public_share)
-        return seal(key, info, aad, PlaintextInputShare((), share).to_bytes())
+        return seal(key, info, aad, PlaintextInputShare(b"", share).to_bytes())
 
     def open_input_share(
         self,

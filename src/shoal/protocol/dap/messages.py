@@ -215,13 +215,15 @@ class TimeInterval(Message):
 
 @dataclass(frozen=True)
 class Extension(Message):
-    """An extension of a task, a report, an aggregation job or a collection job."""
+    """An extension of a task, an aggregation job or a collection job."""
 
     extension_type: Short
     extension_data: ShortBytes
 
 
 Extensions = Annotated[tuple[Extension, ...], items(Extension, 2)]
+UnreadExtensions = ShortBytes
+"""Those of a report. None is known, and objects of them would take many times their memory."""
 
 
 def are_in_order(extensions: Iterable[Extension]) -> bool:
@@ -285,7 +287,7 @@ class TaskConfiguration(Message):
 class ReportMetadata(Message):
     report_id: ReportId
     time: Long
-    public_extensions: Extensions = ()
+    public_extensions: UnreadExtensions = b""
 
 
 @dataclass(frozen=True)
@@ -316,7 +318,7 @@ class UploadErrors(Message):
 
 @dataclass(frozen=True)
 class PlaintextInputShare(Message):
-    private_extensions: Extensions
+    private_extensions: UnreadExtensions
     payload: SomeBytes
 
 

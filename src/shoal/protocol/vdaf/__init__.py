@@ -249,6 +249,10 @@ class Prio3(Generic[M, R]):
     def _helper_proofs(self, ctx: bytes, helper: int, seed: bytes) -> list[bytes]:
         return self._expand(ctx, _PROOF_SHARE, seed, bytes([helper]), self._flp.proof_length)
 
+    def part_of_joint_rand(self, verifier_share: bytes) -> bytes:
+        """Return the part of the joint randomness that its sender computed; empty if none."""
+        return verifier_share[self._verifier_size * self.proofs :]
+
     def _joint_rand_part(
         self, ctx: bytes, aggregator: int, blind: bytes, share: bytes, nonce: bytes
     ) -> bytes:
@@ -322,9 +326,16 @@ class PingPong:
         return state, _encode(_INITIALIZE, share)
 
     def helper_init(self, report: AggregatorInput, inbound: bytes) -> tuple[bytes, bytes]:
-        """Return the helper's output share and its message to the leader."""
+        """Return the helper's output share and its message to the leader.
+
+        A report whose public share lies about the helper's own part is refused here. With that
+        part the leader draws other joint randomness than the helper, and all ones pass with any:
+        the helper would count the report, and the leader would refuse it.
+        """
         leader_share = _decode(_INITIALIZE, inbound)
         state, share = self._init(1, report)
+        if not report.public_share.endswith(self._prio3.part_of_joint_rand(share)):
+            raise VdafError("the public share has another part of the joint randomness.")
         message = self._prio3.verifier_shares_to_message(self._ctx, [leader_share, share])
         out_share = self._prio3.verify_next(self._ctx, state, message)
         return out_share, _encode(_FINISH, message)

@@ -7,7 +7,7 @@ import hmac
 import json
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -51,7 +51,7 @@ _PATH = re.compile(
 
 @dataclass(frozen=True)
 class DapProblem(Problem):
-    """A problem whose type the draft defines; it names the task where that is known."""
+    """A problem whose type the draft defines; it names the task if it is one of ours."""
 
     task: str = ""
 
@@ -133,9 +133,9 @@ class DapEndpoint:
         try:
             response = await self._answer(path, scope, receive)
         except ReportError:
-            await self._refuse(INVALID_MESSAGE, send)
+            await self._refuse(INVALID_MESSAGE, path[1], send)
         except Exception as error:
-            await self._refuse(problem_of(error), send)
+            await self._refuse(problem_of(error), path[1], send)
         else:
             await self._respond(response, send)
         return True
@@ -148,8 +148,9 @@ class DapEndpoint:
         kind = f"{resource}/" if name else keys or resource
         answer = self.resources.get((scope["method"], kind))
         if answer is None:
-            known = any(one == kind for _, one in self.resources)
-            raise Refusal(problems.WRONG_METHOD if known else problems.NOT_FOUND)
+            allowed = ", ".join(method for method, one in self.resources if one == kind)
+            wrong = replace(problems.WRONG_METHOD, allow=allowed)
+            raise Refusal(wrong if allowed else problems.NOT_FOUND)
         request = DapRequest(
             task_id.hex(),
             kind,
@@ -174,8 +175,11 @@ class DapEndpoint:
             headers.append((b"retry-after", b"%d" % response.retry_after))
         await send_response(send, 200, content, headers)
 
-    async def _refuse(self, problem: Problem, send: Send) -> None:
+    async def _refuse(self, problem: Problem, task: str, send: Send) -> None:
         self._service.refused(problem)
+        task_id = bytes_of(task, TASK_ID_BYTES)
+        if isinstance(problem, DapProblem) and task_id and self._tasks(task_id.hex()):
+            problem = replace(problem, task=task)
         await problem.send(send, last=True)  # the rest of a body is not read
 
     def task(self, request: DapRequest) -> OpenTask:

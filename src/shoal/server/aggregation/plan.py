@@ -44,6 +44,9 @@ from shoal.server.storage.windows import (
     progress,
 )
 
+LARGEST_JOB = 32 << 20
+"""Bytes of an aggregation job that a helper reads; a leader does not make larger ones."""
+
 _HEAD = struct.Struct(f">Q{CHECKSUM_BYTES}s")
 
 
@@ -92,10 +95,14 @@ class AggregatorPlan(WindowedPlan):
 
     # Keys of windows
 
+    def open_windows(self, time: OpenWindows) -> range:
+        """Return the windows that are open now."""
+        return range(max(time.first_window, self.oldest_window), time.last_window + 1)
+
     def open_crowds(self, time: OpenWindows) -> None:
         """Draw the keys of windows that are open now."""
         if self.state == "published":
-            for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
+            for window in self.open_windows(time):
                 if self._keys.key(self.plan.id, "hpke", window) is None:
                     self._keys.draw(self.plan.id, "hpke", window)
 
@@ -135,12 +142,12 @@ class AggregatorPlan(WindowedPlan):
         return None
 
     def _fault(self, report: Report, window: int) -> ReportFault | None:
-        shares = (report.leader_encrypted_input_share, report.helper_encrypted_input_share)
-        if any(one.config_id != window % 256 for one in shares):
-            return ReportFault.OUTDATED_CONFIG
         is_whole = len(report.to_bytes()) == self.task.report_bytes
-        is_plain = not report.report_metadata.public_extensions
-        return None if is_whole and is_plain else ReportFault.INVALID_MESSAGE
+        if not is_whole or report.report_metadata.public_extensions:
+            return ReportFault.INVALID_MESSAGE
+        shares = (report.leader_encrypted_input_share, report.helper_encrypted_input_share)
+        is_outdated = any(one.config_id != window % 256 for one in shares)
+        return ReportFault.OUTDATED_CONFIG if is_outdated else None
 
     def _store(self, window: int, reports: Sequence[Report]) -> None:
         """Store reports; one that came before is accepted again, and not stored."""

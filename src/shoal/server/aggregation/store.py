@@ -228,9 +228,7 @@ class AggregatorStore:
         return self.database.read("read the keys of windows", work)
 
     def _keys(self, plan: AggregatorPlan) -> dict[int, SecretKey]:
-        time = self._time(plan)
-        first = max(time.first_window, plan.oldest_window)
-        keys = {window: plan.key(window) for window in range(first, time.last_window + 1)}
+        keys = {window: plan.key(window) for window in plan.open_windows(self._time(plan))}
         return {window: key for window, key in keys.items() if key is not None}
 
     # Batches

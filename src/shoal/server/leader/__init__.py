@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -19,12 +20,12 @@ from shoal.protocol.dap.messages import (
     AggregationJobResp,
     CollectionJobReq,
     Message,
+    Reader,
     Report,
     ReportShare,
     ReportUploadStatus,
     Role,
     UploadErrors,
-    UploadRequest,
     VerifyInit,
 )
 from shoal.protocol.plan import Aggregators, Plan
@@ -52,15 +53,30 @@ from shoal.server.leader.store import Collection, Job, LeaderStore, Pending
 
 
 def _parse(plan: Plan, body: bytes) -> Upload:
-    reports = UploadRequest.from_bytes(body).reports
-    ids = {one.report_metadata.report_id for one in reports}
-    if not reports or len(ids) < len(reports):
-        raise ReportError("an upload has one or more reports with different ids.")
-    return Upload(plan.id, reports)
+    """Read an `UploadRequest`, with at most twice as many reports as whole ones would fit.
+
+    Anybody may send one, and tiny reports would take many times its memory.
+    """
+    reader, reports = Reader(body), dict[bytes, Report]()
+    while not reader.is_at_end:
+        report = Report.read(reader)
+        if report.report_metadata.report_id in reports:
+            raise ReportError("an upload has reports with different ids.")
+        reports[report.report_metadata.report_id] = report
+        if len(reports) > 1 + 2 * len(body) // _report_bytes(plan):
+            raise ReportError("the reports of an upload are too small.")
+    if not reports:
+        raise ReportError("an upload has one or more reports.")
+    return Upload(plan.id, tuple(reports.values()))
+
+
+@lru_cache(maxsize=64)
+def _report_bytes(plan: Plan) -> int:
+    return Task(plan).report_bytes
 
 
 def _bytes(plan: Plan, count: int) -> int:
-    return count * Task(plan).report_bytes
+    return count * _report_bytes(plan)
 
 
 FORMAT = ReportFormat(
@@ -138,8 +154,8 @@ class Leader(Aggregator):
         self._new_helper = helpers or (lambda origin: HttpPeer(origin, timeout))
         self._helpers: dict[str, Peer] = {}
         self._work = asyncio.Event()
-        self._resting: set[str] = set()
-        """Plans that wait for a while, because their last piece of work failed."""
+        self._resting: set[int | bytes] = set()
+        """Jobs and collections that wait for a while, because the last attempt failed."""
 
     async def __aenter__(self) -> Self:
         service, settings = self.service, self.settings
@@ -200,22 +216,24 @@ class Leader(Aggregator):
         """Do what can be done now; return whether there was anything."""
         store, in_store = self.store, self.service.on_store_thread
         done = 0
-        for job in await in_store(store.jobs):
-            done += await self._attempt(job.plan_id, self._finish_job, job)
+        for job in await in_store(store.jobs, self._resting):
+            done += await self._attempt(self._finish_job, job, job.number)
         for pending in await in_store(store.pending, self.settings.job_reports):
             started = await self.service.compute(self._start, pending)
             if started is not None:
                 await in_store(store.begin_job, pending, started)
                 done += len(pending.reports)
         for one in await in_store(store.due, NEXT_BATCH):
-            done += await self._attempt(one.plan_id, self._finish_collection, one)
+            done += await self._attempt(self._finish_collection, one, one.name)
         return done > 0
 
-    async def _attempt(self, plan_id: str, work: Callable[[W], Awaitable[None]], about: W) -> bool:
-        """Work on a plan with the helper; after a failure the plan rests, and others go on."""
-        if plan_id in self._resting:
+    async def _attempt(
+        self, work: Callable[[W], Awaitable[None]], about: W, name: int | bytes
+    ) -> bool:
+        """Work with the helper; after a failure this job or collection rests, and others go on."""
+        if name in self._resting:
             return False
-        facts = {"facts": {"plan": plan_id}}
+        facts = {"facts": {"plan": about.plan_id}}
         try:
             await work(about)
             return True
@@ -223,12 +241,12 @@ class Leader(Aggregator):
             LOG.warning("the helper did not do its part: %s", error, extra=facts)
         except Exception as error:
             LOG.error("work with the helper failed; it is tried again", exc_info=error, extra=facts)
-        self._resting.add(plan_id)
-        self._loop.call_later(_PAUSE, self._go_on, plan_id)
+        self._resting.add(name)
+        self._loop.call_later(_PAUSE, self._go_on, name)
         return False
 
-    def _go_on(self, plan_id: str) -> None:
-        self._resting.discard(plan_id)
+    def _go_on(self, name: int | bytes) -> None:
+        self._resting.discard(name)
         self._work.set()
 
     async def _finish_job(self, job: Job) -> None:
@@ -355,7 +373,7 @@ class Leader(Aggregator):
         reply = self._helpers[parties.helper].ask(
             "POST", f"/dap/{task}/tasks/{task}/{resource}", content, headers
         )
-        if reply.status != 200:
+        if not 200 <= reply.status < 300:  # DAP leaves the choice
             kind = re.search(rb'"urn:ietf:params:ppm:dap:error:(\w+)"', reply.content)
             fault = kind[1].decode() if kind else ""
             refused = resource == "aggregate_shares" and fault in _NEVER

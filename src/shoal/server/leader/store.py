@@ -8,7 +8,7 @@ the same request is sent again and the helper answers as before.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from shoal.protocol.dap.messages import (
@@ -29,7 +29,7 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.aggregation import endpoint as dap
-from shoal.server.aggregation.plan import AggregatorPlan, BatchRecord, Upload
+from shoal.server.aggregation.plan import LARGEST_JOB, AggregatorPlan, BatchRecord, Upload
 from shoal.server.aggregation.store import AggregatorStore
 from shoal.server.core.problems import Problem
 from shoal.server.storage.store import CrowdChange, accept_by_plan, tell
@@ -76,22 +76,28 @@ class LeaderStore(AggregatorStore):
         """Return reports for the next job of each plan and window, as many as its batch needs."""
 
         def work() -> list[Pending]:
-            found = []
-            for plan in self._published():
-                rows = self._connection.execute(
-                    "SELECT DISTINCT window FROM uploads WHERE plan = ? AND job IS NULL"
-                    " AND window NOT IN (SELECT batches.window FROM jobs"
-                    " JOIN batches ON jobs.batch = batches.number WHERE jobs.plan = ?)",
-                    (plan.plan.id, plan.plan.id),
-                ).fetchall()
-                for (window,) in sorted(rows):
-                    found.append(self._pending_in(plan, window, most))
-            return found
+            return [
+                self._pending_in(plan, window, most)
+                for plan in self._published()
+                for window in plan.open_windows(self._time(plan))
+                if self._is_waiting(plan.plan.id, window)
+            ]
 
         return self.database.run("read waiting reports", work)
 
+    def _is_waiting(self, plan_id: str, window: int) -> bool:
+        """Whether a window has reports and no job; however many wait, one row is read."""
+        waiting = (
+            "SELECT 1 FROM uploads WHERE plan = ? AND window = ? AND job IS NULL"
+            " AND NOT EXISTS (SELECT 1 FROM jobs JOIN batches ON jobs.batch = batches.number"
+            " WHERE jobs.plan = ? AND batches.window = ?) LIMIT 1"
+        )
+        row = self._connection.execute(waiting, (plan_id, window, plan_id, window)).fetchone()
+        return row is not None
+
     def _pending_in(self, plan: AggregatorPlan, window: int, most: int) -> Pending:
         batch = plan.open_batch(window, self._time(plan))
+        most = max(1, min(most, LARGEST_JOB // plan.task.report_bytes))
         room = min(most, plan.plan.reports_needed - batch.reports)
         rows = self._connection.execute(
             "SELECT id, report FROM uploads WHERE plan = ? AND window = ? AND job IS NULL"
@@ -132,17 +138,20 @@ class LeaderStore(AggregatorStore):
 
         self.database.run("begin an aggregation job", work)
 
-    def jobs(self) -> list[Job]:
-        """Return the jobs that the helper has not answered, the oldest first."""
+    def jobs(self, but: Container[object] = ()) -> list[Job]:
+        """Return jobs that the helper has not answered but some, the oldest first."""
 
         def work() -> list[Job]:
-            rows = self._connection.execute(
-                "SELECT number, plan, message FROM jobs ORDER BY number"
-            ).fetchall()
-            return [Job(number, plan_id, bytes(content), self._reports_of(number))
-                    for number, plan_id, content in rows]  # fmt: skip
+            rows = self._connection.execute("SELECT number FROM jobs ORDER BY number").fetchall()
+            return [self._job(number) for (number,) in rows if number not in but]
 
         return self.database.read("read aggregation jobs", work)
+
+    def _job(self, number: int) -> Job:
+        plan_id, content = self._connection.execute(
+            "SELECT plan, message FROM jobs WHERE number = ?", (number,)
+        ).fetchone()
+        return Job(number, plan_id, bytes(content), self._reports_of(number))
 
     def _reports_of(self, job: int) -> dict[bytes, Report]:
         rows = self._connection.execute("SELECT report FROM uploads WHERE job = ?", (job,))
@@ -270,12 +279,19 @@ class LeaderStore(AggregatorStore):
     def finish_collection(
         self, one: Collection, helper_share: HpkeCiphertext, collector: HpkeConfig
     ) -> None:
-        """Store the result of a collection job, and destroy the leader's share."""
+        """Store the result of a collection job, and destroy the leader's share.
+
+        If the job was deleted meanwhile, the next one collects the batch: the helper answers it as
+        before.
+        """
 
         def work() -> None:
             plan = self._plans.get(one.plan_id)
             batch = None if plan is None else plan.batch(one.request.batch_selector.config)
-            if plan is None or batch is None or batch.state != "full":
+            exists = self._connection.execute(
+                "SELECT 1 FROM collections WHERE name = ?", (one.name,)
+            ).fetchone()
+            if plan is None or batch is None or batch.state != "full" or exists is None:
                 return
             own = plan.task.seal_aggregate_share(
                 Role.LEADER, collector, one.request.collection_job_req, batch.share

@@ -200,7 +200,7 @@ class Schema:
 SHARED_BACKUP = {
     "plans": "SELECT id, state, document, certificate, oldest_window FROM plans",
     "tokens": "SELECT id, role, digest, label, expires, plans, key, used_day FROM tokens",
-    # The last batch that an analyst stored of each plan: it must not be stored again.
+    # The batches that an analyst has stored: none of them is stored again.
     "facts": "SELECT name, value FROM facts WHERE name IN ('restored', 'role', 'origins',"
     " 'public_plans', 'analyzer') OR name LIKE 'collected %'",
 }

@@ -115,7 +115,7 @@ def blanket(blocks, n, q, epsilon, target):
         atoms = [(mass, theta**a - lam * theta**b) for (a, b), mass in masses.items()]
         if all(y <= 0 for _, y in atoms):
             continue
-        for kappa in (0.02, 0.006, 0.0015, 0.0003):
+        for kappa in (0.02, 0.006, 0.0015, 0.0003, 0.0001):
             low, high = stop_loss(atoms, n, kappa)
             if high <= target or low > target:
                 break
@@ -216,7 +216,7 @@ def largest(others, q, lams, enough, cut):  # largest H of all crowds, up to `en
 
 def counts(differ, n, q, epsilon, target, tolerance, per):
     width = min((1 - 2 * q) / math.sqrt((n - 1) * q * (1 - q) + 0.25), math.log((1 - q) / q))
-    cut = ONE >> (20 - math.floor(math.log2(max(float(target), 1e-30) / differ)))
+    cut = ONE >> (20 + per // 32 - math.floor(math.log2(max(float(target), 1e-30) / differ)))
     step, m, ends = Fraction(int(width / per * 2**80), 2**80), 64, (0, n // 2, n - 1)
     while max(curve(k, n - 1 - k, q, [units(ball(m * step).exp())])[0] for k in ends) > cut // 4:
         m += m // 8
@@ -265,7 +265,7 @@ def bounds(claim):
         elif cohorts > 1:
             pmf, first = binomial(n - 1, Fraction(1, cohorts))
             price = releases * ball(1 - Fraction(sum(pmf[max(t - 1 - first, 0) :]), ONE))
-        for fineness in ((2e-4, 50), (6e-5, 70), (2e-5, 80)):
+        for fineness in ((2e-4, 50), (6e-5, 70), (2e-5, 80)) if t > 100 else [(0, 100 + 2000 // t)]:
             high = min(high, (counts(differ, t, q, epsilon, target, *fineness) + price).upper())
             if high <= target or high > target * 1.006:
                 break

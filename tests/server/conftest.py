@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,21 @@ import pytest
 
 from shoal.server.console import token_admin
 from shoal.server.core import backup
+from shoal.server.core.observability import LOG
 from shoal.server.storage import sqlite
+
+
+@pytest.fixture
+def service_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> pytest.LogCaptureFixture:
+    """What services log, each line once, though a server in this process may have changed that.
+
+    Before the test itself begins: then pytest would listen to the logger of a server, too.
+    """
+    monkeypatch.setattr(LOG, "propagate", True)
+    caplog.set_level(logging.INFO, LOG.name)
+    return caplog
 
 
 @pytest.fixture(autouse=True, scope="session")

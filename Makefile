@@ -14,8 +14,9 @@ demo: .venv/.ready
 	@echo 'If your shell does not find shoal, run: . $(BIN)/activate'
 
 # Under five minutes; a file stays in one process, which shares its fixtures. `make test-all` adds kills, browsers, demos, databases, Spark, and large crowds.
+# Bytecode is kept even where the environment says not to: each process would compile all tests anew.
 test: .venv/.ready-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 test-all: .venv/.ready-spark
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)

@@ -109,6 +109,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         return (yield)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def files_do_not_wait() -> Iterator[None]:
+    """Files of this process do not wait for the disk: no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest

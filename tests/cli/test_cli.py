@@ -252,7 +252,7 @@ class TestPlan:
 
     @pytest.mark.parametrize(("crowd", "is_noise"), [(10, True), (10_000, False)])
     def test_a_sigma_above_the_crowd_is_said(self, shoal: Command, crowd: int, is_noise: bool):
-        text = shoal("plan", "--flags", 5, "--crowd", crowd, "--epsilon", 0.5, "--delta", 1e-6)
+        text = shoal("plan", "--flags", 2, "--crowd", crowd, "--epsilon", 0.5, "--delta", 1e-6)
         assert f"{crowd:,} reports" in text
         assert ("counts will be mostly noise" in text) == is_noise
 

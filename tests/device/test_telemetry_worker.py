@@ -249,7 +249,6 @@ def crashing(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> Iterator[None]:
                 return _real(*args, **named)
 
             patch.setattr(os, name, dying)
-        patch.setattr(os, "fsync", lambda handle: None)
         yield
 
 

@@ -26,10 +26,10 @@ LONGEST = 300.0
 
 
 class Served:
-    """A collector in a process of its own."""
+    """A collector, or another service, in a process of its own."""
 
-    def __init__(self, folder: Path, plan: Plan, *options: str) -> None:
-        self.folder, self.plan = folder, plan
+    def __init__(self, folder: Path, plan: Plan, *options: str, service: str = "serve") -> None:
+        self.folder, self.plan, self._service = folder, plan, service
         self._plan_file = folder.with_name(f"{folder.name}-plan.json")
         plan.write(self._plan_file)
         self._options = options
@@ -44,7 +44,7 @@ class Served:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  a pipe that nobody reads fills
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "shoal", "serve", "--json", "--min-crowd", "1"),
+                *(sys.executable, "-m", "shoal", self._service, "--json", "--min-crowd", "1"),
                 *("--honest", "all"),
                 *("--public", "127.0.0.1:0", "--console", "127.0.0.1:0"),
                 *("--data", str(self.folder), *self._options, str(self._plan_file)),

@@ -143,7 +143,7 @@ def mail_server(
 
     with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         mail.port = server.server_address[1]
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.01,))  # it stops that soon
         thread.start()
         try:
             yield mail

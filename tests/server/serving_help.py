@@ -80,7 +80,7 @@ class QuietHandler(BaseHTTPRequestHandler):
 def handled_by(handler: type[QuietHandler]) -> Iterator[int]:
     """Run a small server that is no collector, and yield its port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.01,))  # it stops that soon
     thread.start()
     try:
         yield server.server_port

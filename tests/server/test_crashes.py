@@ -245,7 +245,6 @@ class TestLogs:
             states = [content(fresh.database.connection)]
         store = Store(folder, clock=Clock())
         store.database.execute("PRAGMA wal_autocheckpoint = 0")
-        store.database.execute("PRAGMA synchronous = OFF")  # the damage is done by hand
         for plan in TOLD:
             store.add_plan(plan)
             states.append(content(store.database.connection))

@@ -19,6 +19,7 @@ from shoal.errors import InputError
 from shoal.server.doctor import Finding, worst
 from shoal.server.doctor import data_folder as premises
 from shoal.server.doctor.examine import examine
+from tests.server.privacy_help import in_world
 from tests.server.serving_help import QuietHandler, Served, handled_by, served, small_plan
 
 NGINX = Path(__file__).parent.parent.parent / "deploy" / "nginx.conf"
@@ -34,8 +35,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data of a collector that has run and stopped."""
     folder = tmp_path_factory.mktemp("stopped") / "data"
-    with served(folder, small_plan()):
-        pass
+    in_world(lambda world: world.publish(small_plan()), folder, time.time)
     return folder
 
 

@@ -65,7 +65,6 @@ def test_steps_of_the_log_tell_no_report(name: str, tmp_path: Path):
     """
     plan = PLANS[name]
     store = published(tmp_path, plan)
-    store.database.execute("PRAGMA synchronous = OFF")
     store.sweep()
     parts = [upload(plan, 1, seed) for seed in range(20)]
     parts[10:] = parts[:10]

@@ -238,7 +238,6 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(os, "fsync", lambda handle: None)  # no power is cut here
         self.clock = Clock(NOON)
         self.made: list[Batch] = []
         self.releases: dict[tuple[str, int], bytes] = {}
@@ -247,7 +246,6 @@ class Life(RuleBasedStateMachine):
 
     def _open(self) -> None:
         self.store = Store(self.folder, clock=self.clock, deadline_days=DEADLINE)
-        self.store.database.execute("PRAGMA synchronous = OFF")
 
     @initialize()
     def begin(self) -> None:
@@ -581,7 +579,6 @@ class TestFaultsOfTheDatabase:
         connect = partial(sqlite3.connect, factory=Breaking)
         monkeypatch.setattr(sqlite3, "connect", connect)
         store = Store(tmp_path, clock=Clock())
-        store.database.execute("PRAGMA synchronous = OFF")
         for plan in (ENDLESS, WEEKLY):
             store.add_plan(plan)
             store.move(plan.id, "published", b"{}")

@@ -59,7 +59,7 @@ def closed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def opening(path: Path, schema: Schema) -> sqlite3.Connection:
         opened.append(open_database(path, schema=schema))
-        opened[-1].execute("PRAGMA synchronous = OFF")  # no test here takes the disk away
+        opened[-1].execute("PRAGMA synchronous = OFF")
         return opened[-1]
 
     monkeypatch.setattr("shoal.server.storage.sqlite.open_database", opening)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
@@ -20,6 +21,7 @@ from shoal.server.console.token_admin import open_token_admin
 from shoal.server.core.settings import ADDRESSES_FILE, read_addresses, write_addresses
 from shoal.server.core.tokens import TOKEN_FILE, Token
 
+from .privacy_help import in_world
 from .serving_help import Served, served, small_plan
 
 
@@ -31,8 +33,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with served(tmp_path_factory.mktemp("stopped") / "data", small_plan()) as one:
-        return one.folder
+    folder = tmp_path_factory.mktemp("stopped") / "data"
+    in_world(lambda world: world.publish(small_plan()), folder, time.time)
+    return folder
 
 
 @pytest.fixture

@@ -140,8 +140,8 @@ class TestCertificates:
             assert verdict(tampered(number), folder) == 1, tampered(number)
         return len(numbers)
 
-    def test_some(self, tmp_path: Path):
-        assert self.check(range(2 * len(KINDS)), tmp_path) == 16
+    def test_one_of_each(self, tmp_path: Path):
+        assert self.check(range(len(KINDS)), tmp_path) == 8
 
     @pytest.mark.slow
     @pytest.mark.parametrize("part", range(5))

@@ -8,9 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -197,23 +195,8 @@ def test_a_worker_that_dies_is_tried_again(tmp_path: Path, monkeypatch: pytest.M
         assert seal_next(store)
 
 
-class ServedAnalyzer(Served):
-    """An analyzer in a process of its own."""
-
-    def launch(self) -> None:
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  a pipe that nobody reads fills
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "shoal", "analyzer", "--json", "--min-crowd", "1"),
-                *("--honest", "all", "--opening-processes", "2"),
-                *("--public", "127.0.0.1:0", "--console", "127.0.0.1:0"),
-                *("--data", str(self.folder), str(self._plan_file)),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"},
-        )
+def served_analyzer(folder: Path, plan: Plan) -> Served:
+    return Served(folder, plan, "--opening-processes", "2", service="analyzer")
 
 
 class Relay(threading.Thread):
@@ -289,7 +272,7 @@ def test_random_kills_under_load(tmp_path: Path):
     options = tuple(f"option {number}" for number in range(8))
     plan = make_plan(Flags("f", options), crowd=200, parties=PARTIES)
     chance = Random(11)
-    with ServedAnalyzer(tmp_path / "data", plan) as served:
+    with served_analyzer(tmp_path / "data", plan) as served:
         relay = Relay(served, plan)
         relay.start()
         seen: dict[int, object] = {}

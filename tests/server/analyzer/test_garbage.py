@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from shoal.analysis.tally import Tally
 from shoal.protocol.encryption import CrowdKey, message_bytes
 from shoal.protocol.plan import Promise
 from shoal.protocol.random_bits import SystemBits
-from shoal.server.core.observability import LOG
 from tests.server.analyzer.relay_help import (
     PARTIES,
     WHOLE,
@@ -211,14 +209,9 @@ class TestWholeReports:
         assert (listed[0]["state"], listed[0]["unreadable"]) == ("discarded", 1)
 
 
-def test_the_log_says_how_many(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(LOG, "propagate", True)  # a server in this process may have changed both
-    caplog.set_level(logging.INFO, LOG.name)
+def test_the_log_says_how_many(tmp_path: Path, service_log: pytest.LogCaptureFixture):
     refused_with(WHOLE, lambda key: strangers(WHOLE, 20), tmp_path)
-    records = dict.fromkeys(caplog.records)  # a logger that did not propagate has pytest's handler
-    found = [record for record in records if "could not be read" in record.getMessage()]
+    found = [record for record in service_log.records if "could not be read" in record.getMessage()]
     assert [record.getMessage() for record in found] == ["20 messages could not be read"]
     facts = found[0].facts  # type: ignore[attr-defined]
     assert json.loads(json.dumps(facts))["unopened"] == 20

@@ -26,7 +26,7 @@ from tests.server.analyzer.relay_help import (
     cut,
     sealed,
 )
-from tests.server.analyzer.test_crashes import ServedAnalyzer
+from tests.server.analyzer.test_crashes import served_analyzer
 from tests.server.console_help import response_schemas
 from tests.server.privacy_help import address_of
 from tests.server.store_help import Clock, make_plan, upload
@@ -123,7 +123,7 @@ def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
 
 def test_a_running_one(tmp_path: Path):
     """The real process: it starts, takes a whole crowd, and stops in order."""
-    with ServedAnalyzer(tmp_path / "data", WHOLE) as served:
+    with served_analyzer(tmp_path / "data", WHOLE) as served:
         served.start()
         host, port = served.address()
         document = httpx.get(f"http://{host}:{port}/openapi.json").json()

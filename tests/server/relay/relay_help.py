@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -40,7 +39,7 @@ from shoal.protocol.signatures import check_signature, key_text, link_content
 from shoal.server import Relay, RelaySettings
 from shoal.server.core.parties import PeerReply
 from tests.server.privacy_help import NOW, logged_to
-from tests.server.serving_help import QuietHandler
+from tests.server.serving_help import QuietHandler, handled_by
 
 R = TypeVar("R")
 RELAY, ANALYZER = "https://relay.example", "https://analyzer.example"
@@ -273,15 +272,8 @@ def reachable(analyzer: FakeAnalyzer) -> Iterator[str]:
 
         do_GET = do_POST = do_PUT = answer  # noqa: N815  its names
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with handled_by(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,8 @@ from tests.theory.oracle import count_law, histogram_pair, hockey_stick
 PLANS = 1000
 ONE_BLANKET = 1.1e-4
 """Where a coarser bracket will do, the usual engine takes a single blanket, as the rigorous one."""
-ABOVE = 1e-3
+ABOVE = 1e-4
 """The rigorous high end is at most so much above the usual one, in parts of delta."""
-BELOW = 0.1
-"""It may be further below, where the usual engine knows delta to a few per cent only."""
 
 
 class Case(NamedTuple):
@@ -91,14 +89,12 @@ def random_case(number: int) -> Case:
     return case
 
 
-def compare(case: Case) -> float:
-    """Return by which part of delta the rigorous high end is above the usual one."""
+def compare(case: Case) -> None:
+    """Both brackets hold the same number; only whole reports have low ends."""
     rigorous, usual = rigorous_delta(case.claim), case.usual.delta
     assert usual.high >= rigorous.low, case
     assert rigorous.high >= usual.low, case
-    above = rigorous.high / usual.high - 1.0
-    assert -BELOW <= above <= ABOVE, case
-    return above
+    assert rigorous.high <= usual.high * (1.0 + ABOVE), case
 
 
 class TestRandomPlans:
@@ -112,7 +108,8 @@ class TestRandomPlans:
     @pytest.mark.parametrize("tenth", range(10))
     def test_all_of_them(self, tenth: int):
         numbers = range(tenth * PLANS // 10, (tenth + 1) * PLANS // 10)
-        assert len([compare(random_case(number)) for number in numbers]) == 100
+        for number in numbers:
+            compare(random_case(number))
 
 
 class TestTruth:

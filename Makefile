@@ -19,7 +19,7 @@ test: .venv/.ready-dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 test-all: .venv/.ready-spark
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 # Cheap with Python 3.12 or newer, which can watch lines without a trace function.
 coverage: .venv/.ready-dev

@@ -197,7 +197,7 @@ def caddy_command(at: Path, port: int, upstream: int, file: str = "Caddyfile") -
     text = text.replace("{$SHOAL_PUBLIC_LISTENER:127.0.0.1:8400}", f"127.0.0.1:{upstream}")
     version = subprocess.run(["caddy", "version"], capture_output=True, text=True, check=True)
     if [int(part) for part in re.findall(r"\d+", version.stdout)[:2]] < [2, 7]:
-        text = text.replace("request_buffers 1MiB", "buffer_requests\n\t\t\tmax_buffer_size 1MiB")
+        text = text.replace("request_buffers 2MiB", "buffer_requests\n\t\t\tmax_buffer_size 2MiB")
     (at / "Caddyfile").write_text(text)
     return ["caddy", "run", "--config", str(at / "Caddyfile"), "--adapter", "caddyfile"]
 
@@ -330,12 +330,13 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.slow
 @pytest.mark.system
 class TestRealProxies:
+    @pytest.mark.parametrize("path", ["/v1/plans/x/reports", "/dap/tasks/x/reports"])
     @pytest.mark.parametrize("chunked", [False, True])
-    def test_what_reaches_the_collector_and_what_stays(
-        self, name: str, tmp_path: Path, chunked: bool
+    def test_what_reaches_the_service_and_what_stays(
+        self, name: str, tmp_path: Path, chunked: bool, path: str
     ):
         """Headers, and the largest body that is passed on: passed on or dropped, nowhere kept."""
-        body = CANARY.encode() * (1_000_000 // len(CANARY))
+        body = CANARY.encode() * (2_000_000 // len(CANARY))
         sent = {
             "Content-Type": "application/vnd.shoal.reports",
             "Authorization": "Bearer app",
@@ -347,8 +348,10 @@ class TestRealProxies:
         }
         with listening() as (upstream, came), proxied(name, tmp_path, upstream) as port:
             content = (body[at : at + 9999] for at in range(0, len(body), 9999))
-            path = f"/v1/plans/x/reports?{CANARY}"
-            assert asked(tmp_path, port, "POST", path, content if chunked else body, sent)[0] == 202
+            sending = asked(
+                tmp_path, port, "POST", f"{path}?{CANARY}", content if chunked else body, sent
+            )
+            assert sending[0] == 202
             status, answer = asked(tmp_path, port, "GET", f"/healthz?{CANARY}", None, sent)
             assert status == 404
             assert "nginx/" not in answer.get("Server", "")

@@ -61,12 +61,12 @@ def test_what_we_ship_is_well(tmp_path: Path):
          {"addresses": "fail"}),
         ("server_tokens off;", "real_ip_header X-Forwarded-For;", {"addresses": "fail"}),
         ("server_tokens off;", "set_real_ip_from 10.0.0.0/8;", {"addresses": "fail"}),
-        ("client_body_buffer_size 1m;", "", {"bodies": "fail"}),
-        ("client_body_buffer_size 1m;", "client_body_buffer_size 1023k;", {"bodies": "fail"}),
-        ("client_max_body_size 1m;\n    client_body_buffer_size 1m;",
+        ("client_body_buffer_size 2m;", "", {"bodies": "fail"}),
+        ("client_body_buffer_size 2m;", "client_body_buffer_size 2047k;", {"bodies": "fail"}),
+        ("client_max_body_size 2m;\n    client_body_buffer_size 2m;",
          "client_max_body_size 0;\nclient_body_buffer_size 1g;", {"bodies": "fail"}),
-        ("client_body_buffer_size 1m;", "proxy_request_buffering off;", {"slow bodies": "warn"}),
-        ("client_body_buffer_size 1m;",
+        ("client_body_buffer_size 2m;", "proxy_request_buffering off;", {"slow bodies": "warn"}),
+        ("client_body_buffer_size 2m;",
          "proxy_request_buffering off; client_body_in_file_only clean;", {"bodies": "fail"}),
         ("limit_conn shoal_connections 20;", "", {"limits": "warn"}),
         ("limit_req zone=shoal_requests burst=50 nodelay;", "", {"limits": "warn"}),
@@ -77,7 +77,7 @@ def test_what_we_ship_is_well(tmp_path: Path):
         ("server_tokens off;", "add_header Set-Cookie a=b;", {"cookies": "fail"}),
         ("server_tokens off;", "include more.conf;", {"include": "warn"}),
         ("listen 443 ssl;\n    listen [::]:443 ssl;", "listen 80;", {"TLS": "warn"}),
-        ("client_max_body_size 1m;", "client_max_body_size lots;", {"": "fail"}),
+        ("client_max_body_size 2m;", "client_max_body_size lots;", {"": "fail"}),
     ],
 )  # fmt: skip
 def test_nginx(old: str, new: str, expected: dict[str, str], tmp_path: Path):
@@ -87,7 +87,7 @@ def test_nginx(old: str, new: str, expected: dict[str, str], tmp_path: Path):
 
 def test_an_outer_block_counts_where_an_inner_one_is_silent(tmp_path: Path):
     outer = "http {{ {} server {{ listen 443 ssl; location / {{ proxy_pass http://a; }} }} }}"
-    quiet = "access_log off; error_log /dev/null; client_body_buffer_size 1m;"
+    quiet = "access_log off; error_log /dev/null; client_body_buffer_size 2m;"
     limits = "limit_conn a 1; limit_req zone=b;"
     assert found(outer.format(quiet + limits), tmp_path) == {"": "ok"}
     assert found(outer.format(""), tmp_path) == {
@@ -110,8 +110,8 @@ def test_an_outer_block_counts_where_an_inner_one_is_silent(tmp_path: Path):
         ("header_up -Cookie", "header_up X-A {http.request.remote.host}", {"addresses": "fail"}),
         ("header_up -Cookie", 'header_up Forwarded "for=1"', {"addresses": "fail"}),
         ("header_up -Cookie", "", {"": "ok"}),
-        ("request_buffers 1MiB", "", {"slow bodies": "warn"}),
-        ("request_buffers 1MiB", "buffer_requests", {"": "ok"}),
+        ("request_buffers 2MiB", "", {"slow bodies": "warn"}),
+        ("request_buffers 2MiB", "buffer_requests", {"": "ok"}),
         ("exclude http.log.error", "level INFO", {"error log": "warn"}),
         ("exclude http.log.error", "output discard", {"": "ok"}),
         ("\theader {", "\theader Set-Cookie a=b\n\theader {", {"cookies": "fail"}),

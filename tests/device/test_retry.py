@@ -29,6 +29,12 @@ class TestSending:
         clock.now += 1
         assert [one.state for one in outbox.send_due()] == ["sent"]
 
+    def test_what_is_due_at_once_is_sent_at_once(self, tmp_path):
+        """Files have whole milliseconds."""
+        outbox = box(tmp_path, Collector(), Clock(1_800_000_000.00025))
+        outbox.answer(PLAN, ANSWER)
+        assert [one.state for one in outbox.send_due()] == ["sent"]
+
     def test_in_a_hurry(self, tmp_path):
         collector = Collector(PostResult(503, 100.0))
         outbox = box(tmp_path, collector, spread=3600.0)

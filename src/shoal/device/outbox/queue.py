@@ -107,7 +107,7 @@ class Record(NamedTuple):
         changed = {
             "batch": base64.b64encode(self.batch).decode(),
             "encrypted": None if encrypted is None else base64.b64encode(encrypted).decode(),
-            "due": math.ceil(self.due * 1000),
+            "due": math.floor(self.due * 1000),  # what is due now stays due now
             "check": hashlib.sha256(self.batch + (encrypted or b"")).hexdigest(),
             "version": VERSION,
         }

@@ -20,7 +20,7 @@ from bench.reporting import PAGE, RESULTS, page
 from bench.svg import PICTURES, SCHEMES
 
 from shoal import Survey
-from shoal.lab.tool_users import made_up_answers
+from shoal.lab.demo import made_up_answers
 from tests.doc_pages import ADDRESSES, BLOCK, PAGES, ROOT, Page, notes_of, run_command, same
 from tests.idea_pictures import (
     EPSILON,

@@ -15,8 +15,7 @@ from shoal import Choice, Date, Flags, Number, Plan, Survey, Text, YesNo, plan
 from shoal.cli import run
 from shoal.device.encode import encode, set_bits
 from shoal.device.telemetry.worker import check_answers
-from shoal.lab.demo import console_get, running_collector
-from shoal.lab.tool_users import made_up_answers
+from shoal.lab.demo import console_get, made_up_answers, running_collector
 from shoal.protocol.survey import Arm, Funnel
 from shoal.protocol.wire import split_batch
 

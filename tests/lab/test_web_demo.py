@@ -22,7 +22,7 @@ from shoal.cli.demo import SURVEY
 from shoal.device.outbox import HttpTransport
 from shoal.errors import InputError
 from shoal.lab import demo, web_demo
-from shoal.lab.demo import Answer, made_up_people, send_one
+from shoal.lab.demo import Answer, made_up_answers, send_one
 from shoal.lab.web_demo import client_files, web_demonstration
 from tests.axe import obstacles
 from tests.server.console_help import browser
@@ -126,7 +126,7 @@ def test_everybody_else_waits_for_the_visitor(agreed: Plan, scratch: Path, tmp_p
         *open_states, complete = until(address, "complete")
         assert all(set(one) == OPEN for one in open_states)
         assert complete["reports"] == USERS
-        people = list(made_up_people(SURVEY, USERS - 1, SEED))
+        people = list(made_up_answers(SURVEY, USERS - 1, SEED))
         for label, row in complete["questions"]["channel"].items():
             assert row["truth"] == sum(one["channel"] == label for one in people)
             assert row["low"] < row["high"]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.rule import Rule
 
     from shoal.lab.demo import Demonstration
-    from shoal.lab.parties_demo import PartiesCrowd
 
 SURVEY = Survey(
     "browser (a demonstration)",
@@ -260,7 +259,7 @@ def _parties(deployment: str, users: int, seed: int, as_json: bool) -> out.Resul
     return out.Result(shown.estimates | {"plan": shown.plan.id} | more, show_parties(shown))
 
 
-def show_parties(shown: PartiesCrowd) -> out.Pieces:
+def show_parties(shown: Demonstration) -> out.Pieces:
     from shoal.planning.certificate import certify, check_promise
 
     plan, users = shown.plan, f"{shown.plan.reports_needed:,}"

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from shoal.analysis.report_files import Batch
 from shoal.analysis.tally import Tallying
 from shoal.errors import ShoalError
-from shoal.lab.demo import running
+from shoal.lab.demo import running_collector
 from shoal.protocol.encryption import (
     Chunk,
     CrowdKey,
@@ -111,38 +111,27 @@ def _swept(kept: Store | RelayStore) -> int:
 
 def collector_over_http(plan: Plan, folder: Path, seconds: float) -> tuple[Work, int]:
     """Send reports to a collector, a connection for each; also return the bytes of an exchange."""
-    plan.write(folder / "plan.json")
-    words = ["serve", "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--honest", "all"]
-    words += ["--min-free-megabytes", "0", str(folder / "plan.json")]
-    (folder / "data").mkdir()
-    with running("collector", words, folder / "data") as service:
+    with running_collector(folder, plan, "--min-free-megabytes", "0") as service:
         meter = Meter(partial(processor_seconds, int(service["process"])))
         port, reports, exchanged = int(service["public"].rpartition(":")[2]), 0, 0
-        for block in _until(seconds):
-            size = _BLOCK if block else TOGETHER  # the first requests load modules
-            requests = [_request(plan.id, _batch(plan, 1).to_bytes()) for _ in range(size)]
-            if not block:
-                asyncio.run(_send(port, requests))
-                continue
+        asyncio.run(_send(port, _requests(plan, TOGETHER)))  # the first requests load modules
+        for _ in _until(seconds):
+            requests = _requests(plan, _BLOCK)
             with meter:
                 exchanged += asyncio.run(_send(port, requests))
-            reports += size
-        if not reports:
-            requests = [_request(plan.id, _batch(plan, 1).to_bytes()) for _ in range(TOGETHER)]
-            with meter:
-                exchanged = asyncio.run(_send(port, requests))
-            reports = TOGETHER
+            reports += _BLOCK
     work = meter.work("collector over HTTP, a connection a report", "report", reports)
     return work, exchanged // reports
 
 
-def _request(plan_id: str, body: bytes) -> bytes:
+def _requests(plan: Plan, count: int) -> list[bytes]:
+    bodies = [_batch(plan, 1).to_bytes() for _ in range(count)]
     head = (
-        f"POST /v1/plans/{plan_id}/reports HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"POST /v1/plans/{plan.id}/reports HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         "Content-Type: application/vnd.shoal.reports\r\nConnection: close\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+        f"Content-Length: {len(bodies[0])}\r\n\r\n"
+    ).encode()
+    return [head + body for body in bodies]
 
 
 async def _send(port: int, requests: list[bytes]) -> int:

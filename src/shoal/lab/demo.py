@@ -15,10 +15,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from itertools import count
 from pathlib import Path
 from threading import Event
@@ -26,16 +28,26 @@ from typing import Any
 
 import numpy as np
 
-from shoal.analysis.count_table import unpack
 from shoal.analysis.estimates import estimate
-from shoal.analysis.tally import Tallying
+from shoal.analysis.tally import tally
 from shoal.device.arrays.simulation_bits import simulation_generator
+from shoal.device.encode import encode
 from shoal.device.outbox import HttpTransport, Outbox
 from shoal.device.randomize import flip
 from shoal.errors import InputError, ShoalError
-from shoal.lab.populations import populate
+from shoal.lab.populations import draw_answers, texts_for
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Survey
+from shoal.protocol.questions import MISSING
+from shoal.protocol.survey import (
+    Arm,
+    Date,
+    Number,
+    Question,
+    Retention,
+    RetentionOnce,
+    Survey,
+    Text,
+)
 
 TIMEOUT = 60.0
 """Seconds until a request times out."""
@@ -148,22 +160,29 @@ _IN_MEMORY = Path("/dev/shm")  # noqa: S108  a folder of its own is made in it
 """Thousands of devices have thousands of disks; here they would wait for one."""
 
 _AT_ONCE = 32
+_ASK_EVERY = 0.2
+_SERVICE_TIMEOUT = 300.0
+"""Seconds until the relay must have a crowd's key, and the analyzer must have decrypted a crowd."""
 
-Answer = dict[str, object]
+Answer = dict[str, Any]
+Send = Callable[[Answer, Path, Event], None]
+"""Lets a device with a folder send its report, until all is over."""
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What the console showed of the crowd, and what only the demonstration knows.
+    """One crowd: what a console showed of it, and what only the demonstration knows.
 
-    `estimates` is the console's document with `truth` beside each count, `page` its report page,
-    and `early` the status it answered while the crowd was one report short.
+    `estimates` is the console's document with `truth` beside each count, and `early` the status it
+    answered while the crowd was one report short. `page` is the report page, `request` what the
+    first of several parties received from one device.
     """
 
     plan: Plan
     estimates: dict[str, Any]
-    page: str
     early: int
+    page: str = ""
+    request: bytes = b""
 
 
 def demonstrate(
@@ -173,29 +192,86 @@ def demonstrate(
 
     The seed says who answers what. The flips come from the operating system, as on any device.
     """
-    people = list(made_up_people(plan.survey, plan.reports_needed, seed))
-    with (
-        scratch_folder() as data,
-        devices_folder() as devices,
-        running_collector(data, plan) as urls,
-    ):
-        *most, last = people
+    with scratch_folder() as data, running_collector(data, plan) as urls:
 
         def send(answer: Answer, folder: Path, over: Event) -> None:
             send_one(plan.id, answer, HttpTransport(urls["public"]), folder, over)
 
+        console = urls["console"], admin_token(data)
+        shown = send_crowd(plan, send, console, seed, progress)
+        page = wait_for(console[0], f"/v1/plans/{plan.id}/crowds/1/report.html", console[1])
+        return replace(shown, page=page.decode("utf-8"))
+
+
+def send_crowd(
+    plan: Plan, send: Send, console: tuple[str, str], seed: int, progress: Callable[[int], None]
+) -> Demonstration:
+    """Let all devices send, and read the crowd at a console with a token."""
+    *most, last = people = list(made_up_answers(plan.survey, plan.reports_needed, seed))
+    url, token = console
+    crowd = f"/v1/plans/{plan.id}/crowds/1/estimates"
+    with devices_folder() as devices:
         send_all(most, send, devices, progress)
-        token = (data / "admin-token").read_text("utf-8").strip()
-        crowd = f"/v1/plans/{plan.id}/crowds/1"
-        early, _ = console_get(urls["console"], f"{crowd}/estimates", token)
+        early, _ = console_get(url, crowd, token)
         send(last, devices / "last", Event())
         progress(1)
-        status, content = console_get(urls["console"], f"{crowd}/estimates", token)
-        page_status, page = console_get(urls["console"], f"{crowd}/report.html", token)
-        if (status, page_status) != (200, 200):
-            raise ShoalError(f"the console answered {status} and {page_status}, not with a crowd.")
-    estimates = with_truth(json.loads(content), people)
-    return Demonstration(plan, estimates, page.decode("utf-8"), early)
+        estimates = json.loads(wait_for(url, crowd, token))
+    return Demonstration(plan, with_truth(estimates, people), early)
+
+
+def wait_for(url: str, path: str, token: str) -> bytes:
+    """Return a document as soon as the service has it."""
+    end = time.monotonic() + _SERVICE_TIMEOUT
+    while True:
+        status, content = console_get(url, path, token)
+        if status == 200:
+            return content
+        if time.monotonic() > end:
+            raise ShoalError(f"{url}{path} still answers {status}.")
+        time.sleep(_ASK_EVERY)
+
+
+def made_up_answers(survey: Survey, count: int, seed: int) -> Iterator[Answer]:
+    """Make up what people tell an application: half have the first option, fewer the later ones."""
+    generator = simulation_generator(seed)
+    kept = (Arm, Retention, RetentionOnce)  # the device answers these itself
+    said = {
+        one.name: _said(survey, one, count, generator)
+        for one in survey.asked
+        if not isinstance(one, kept)
+    }
+    for number in range(count):
+        yield {name: answers[number] for name, answers in said.items()}
+
+
+def _said(
+    survey: Survey, question: Question, count: int, generator: np.random.Generator
+) -> list[Any]:
+    if isinstance(question, Text):
+        texts = texts_for(survey, None)[question.name]
+        return list(generator.choice(np.array(texts.names), count, p=texts.chances).tolist())
+    values = [_value(question, place) for place in range(question.bits)]
+    chosen = [np.flatnonzero(row) for row in draw_answers(question, count, generator)]
+    if question.takes_one:
+        return [values[row[0]] for row in chosen]
+    if question.kind == "yes/no":
+        return ["yes" if len(row) else "no" for row in chosen]
+    return [[values[place] for place in row] for row in chosen]
+
+
+def _value(question: Question, place: int) -> object:
+    label = question.labels[place]
+    if label == MISSING:
+        return None
+    if isinstance(question, Number):
+        if question.grid:
+            return float(question.grid[place])
+        edges = [float(str(edge)) for edge in question.edges]
+        return edges[place - 1] if place else edges[0] - 1
+    if isinstance(question, Date):
+        days = (date(2026, 1, 1) + timedelta(number) for number in range(366))
+        return next(day.isoformat() for day in days if question.place(day) == place)
+    return label
 
 
 def count_again(plan: Plan, *, seed: int) -> dict[str, Any]:
@@ -203,11 +279,9 @@ def count_again(plan: Plan, *, seed: int) -> dict[str, Any]:
 
     The reports are made and counted in this process, with flips from the operating system.
     """
-    tallying = Tallying(plan)
-    for chunk in populate(plan.survey, plan.reports_needed, simulation_generator(seed)):
-        tallying.add(flip(plan, chunk).rows)
-    estimates = estimate(plan, tallying.result()).to_json()
-    return with_truth(estimates, list(made_up_people(plan.survey, plan.reports_needed, seed)))
+    people = list(made_up_answers(plan.survey, plan.reports_needed, seed))
+    counted = tally(plan, flip(plan, encode(plan, people)))
+    return with_truth(estimate(plan, counted).to_json(), people)
 
 
 def with_truth(estimates: dict[str, Any], people: list[Answer]) -> dict[str, Any]:
@@ -217,27 +291,12 @@ def with_truth(estimates: dict[str, Any], people: list[Answer]) -> dict[str, Any
     return estimates
 
 
-def made_up_people(survey: Survey, count: int, seed: int) -> Iterator[Answer]:
-    """Make up people, as answers that an application would hand to its outbox."""
-    for chunk in populate(survey, count, simulation_generator(seed)):
-        for bits in unpack(chunk.rows, survey.bits):
-            answer: Answer = {}
-            for question in survey.asked:
-                places = np.flatnonzero(bits[survey.slice_of(question.name)])
-                chosen = [question.labels[place] for place in places]
-                answer[question.name] = chosen[0] if question.takes_one else chosen
-            yield answer
-
-
 def _has(answer: object, label: str) -> bool:
     return label in answer if isinstance(answer, list) else label == answer
 
 
 def send_all(
-    people: list[Answer],
-    send: Callable[[Answer, Path, Event], None],
-    folder: Path,
-    progress: Callable[[int], None],
+    people: list[Answer], send: Send, folder: Path, progress: Callable[[int], None]
 ) -> None:
     """Let every person's device send, many at a time; `send` is told when it is over."""
     over = Event()
@@ -287,11 +346,14 @@ def devices_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def running_collector(data: Path, plan: Plan, origins: str = "") -> Iterator[dict[str, str]]:
-    """Run `shoal serve` with one plan, for pages of some origins; yield its two addresses."""
+def running_collector(data: Path, plan: Plan, *options: str) -> Iterator[dict[str, str]]:
+    """Run `shoal serve` with one plan and more options; yield its two addresses."""
     plan_file = data / "plan.json"
     plan.write(plan_file)
     words = ["serve", "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--honest", "all"]
-    words += ["--origins", origins]
-    with running("collector", [*words, str(plan_file)], data) as urls:
+    with running("collector", [*words, *options, str(plan_file)], data) as urls:
         yield urls
+
+
+def admin_token(data: Path) -> str:
+    return (data / "admin-token").read_text("utf-8").strip()

@@ -7,56 +7,33 @@ of its command in a process of its own, with a folder that `shoal parties setup 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from threading import Event, Lock
-from typing import Any, NamedTuple
+from threading import Event
+from typing import Any
 
 from shoal.device.outbox import HttpTransport, PostResult
-from shoal.device.outbox.retry import Posting
-from shoal.errors import ShoalError
 from shoal.lab.demo import (
     Answer,
-    console_get,
-    devices_folder,
+    Demonstration,
+    admin_token,
     free_port,
-    made_up_people,
     run_command,
     running,
     scratch_folder,
-    send_all,
+    send_crowd,
     send_one,
-    with_truth,
+    wait_for,
 )
 from shoal.planning.plan import plan as make_plan
-from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
-
-_ASK_EVERY = 0.2
-_SERVICE_TIMEOUT = 300.0
-"""Seconds until the relay must have a crowd's key, and the analyzer must have decrypted a crowd."""
-
-
-@dataclass(frozen=True)
-class PartiesCrowd:
-    """One crowd that went through several parties.
-
-    `request` is what the first party received from one device, `early` the status that the last one
-    answered about the crowd while it was one report short.
-    """
-
-    plan: Plan
-    estimates: dict[str, Any]
-    request: bytes
-    early: int
 
 
 def demonstrate_shares(
     survey: Survey, users: int, *, seed: int, progress: Callable[[int], None] = lambda done: None
-) -> PartiesCrowd:
+) -> Demonstration:
     """Plan for a leader and a helper, collect one crowd from them, and look at it."""
     stage = _Stage(survey, users, "leader", "helper", view="counts", window="1w")
     with scratch_folder() as data:
@@ -67,16 +44,13 @@ def demonstrate_shares(
             running("leader", stage.words("leader"), data / "leader") as led,
             running("analyst", [*collect, "--collect-seconds", "1"], data / "analyst") as read,
         ):
-            token = (data / "analyst" / "admin-token").read_text("utf-8").strip()
-            story = stage.play(
-                led["public"], keys["leader"], (read["console"], token), seed, progress
-            )
-    return PartiesCrowd(stage.plan, *story)
+            console = read["console"], admin_token(data / "analyst")
+            return stage.play(led["public"], keys["leader"], console, seed, progress)
 
 
 def demonstrate_relay(
     survey: Survey, users: int, *, seed: int, progress: Callable[[int], None] = lambda done: None
-) -> PartiesCrowd:
+) -> Demonstration:
     """Plan for a relay and an analyzer, collect one crowd through them, and look at it."""
     stage = _Stage(survey, users, "relay", "analyzer")
     with scratch_folder() as data:
@@ -86,11 +60,9 @@ def demonstrate_relay(
             running("analyzer", analyzer, data / "analyzer") as read,
             running("relay", stage.words("relay"), data / "relay") as relayed,
         ):
-            _wait_for(relayed["public"], f"/v1/plans/{stage.plan.id}/crowd-key?window=0", "")
-            token = (data / "analyzer" / "admin-token").read_text("utf-8").strip()
-            reader = (read["console"], token)
-            story = stage.play(relayed["public"], keys["analyzer"], reader, seed, progress)
-    return PartiesCrowd(stage.plan, *story)
+            wait_for(relayed["public"], f"/v1/plans/{stage.plan.id}/crowd-key?window=0", "")
+            console = read["console"], admin_token(data / "analyzer")
+            return stage.play(relayed["public"], keys["analyzer"], console, seed, progress)
 
 
 class _Stage:
@@ -122,70 +94,35 @@ class _Stage:
         self,
         url: str,
         key: str,
-        reader: tuple[str, str],
+        console: tuple[str, str],
         seed: int,
         progress: Callable[[int], None],
-    ) -> tuple[dict[str, Any], bytes, int]:
-        """Let all devices send to a party, and read the crowd at a console with a token.
-
-        Returns the estimates beside the truth, the first request, and the status of an answer
-        about the crowd while it was one report short.
-        """
-        people = list(made_up_people(self.plan.survey, self.plan.reports_needed, seed))
+    ) -> Demonstration:
+        """Let all devices send to a party, and read the crowd at a console with a token."""
         sent: list[bytes] = []
-        guard = Lock()
 
         def send(answer: Answer, folder: Path, over: Event) -> None:
-            transport = _Watched(url, key, sent, guard)
+            transport = _Watched(url, public_key=key)
             send_one(self.plan.id, answer, transport, folder, over, one_operator=True)
+            if not sent:
+                sent.append(transport.sent)
 
-        console, token = reader
-        crowd = f"/v1/plans/{self.plan.id}/crowds/1/estimates"
-        *most, last = people
-        with devices_folder() as devices:
-            send_all(most, send, devices, progress)
-            early, _ = console_get(console, crowd, token)
-            send(last, devices / "last", Event())
-            progress(1)
-            estimates = _wait_for(console, crowd, token)
-        return with_truth(estimates, people), sent[0], early
-
-
-def _wait_for(url: str, path: str, token: str) -> dict[str, Any]:
-    """Return a document as soon as the service has it."""
-    end = time.monotonic() + _SERVICE_TIMEOUT
-    while True:
-        status, content = console_get(url, path, token)
-        if status == 200:
-            document: dict[str, Any] = json.loads(content)
-            return document
-        if time.monotonic() > end:
-            raise ShoalError(f"{url}{path} still answers {status}.")
-        time.sleep(_ASK_EVERY)
+        shown = send_crowd(self.plan, send, console, seed, progress)
+        return replace(shown, request=sent[0])
 
 
 class _Watched(HttpTransport):
-    """The transport of a device, which keeps a copy of what the first device sent."""
+    """The transport of a device, which keeps a copy of what it sent."""
 
-    def __init__(self, url: str, key: str, sent: list[bytes], guard: Lock) -> None:
-        super().__init__(url, public_key=key)
-        self._sent, self._guard = sent, guard
+    sent = b""
 
     @contextmanager
     def kept_open(self) -> Iterator[Any]:
-        """Yield what posts reports, and looks at them."""
-        with super().kept_open() as sending:
-            yield _Copying(sending, self._sent, self._guard)
-
-
-class _Copying(NamedTuple):
-    sending: Posting
-    sent: list[bytes]
-    guard: Lock
+        """Yield what posts reports: this transport itself."""
+        with super().kept_open() as self._sending:
+            yield self
 
     def post_report(self, plan_id: str, content: bytes) -> PostResult:
-        """Post a report, and keep what is posted if it is the first one."""
-        with self.guard:
-            if not self.sent:
-                self.sent.append(content)
-        return self.sending.post_report(plan_id, content)
+        """Post a report, and keep what is posted."""
+        self.sent = content
+        return self._sending.post_report(plan_id, content)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from datetime import date, timedelta
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-import numpy as np
-
-from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import HttpTransport
 from shoal.device.telemetry import Telemetry, consent
 from shoal.device.telemetry.describe import Terms
@@ -22,24 +18,10 @@ from shoal.device.telemetry.past import windows_until_report
 from shoal.device.telemetry.state import CI_VARIABLES, switch_name
 from shoal.device.telemetry.worker import TelemetryWorker
 from shoal.errors import InputError, ShoalError
-from shoal.lab.demo import devices_folder, send_all
-from shoal.lab.populations import draw_answers, texts_for
-from shoal.protocol.questions import MISSING
-from shoal.protocol.survey import (
-    Arm,
-    Date,
-    Number,
-    Question,
-    Retention,
-    RetentionOnce,
-    Survey,
-    Text,
-)
+from shoal.lab.demo import Answer, devices_folder, made_up_answers, send_all
 
 _ATTEMPTS = 30
 """How often a person's device tries to send, a second apart."""
-
-Answer = dict[str, Any]
 
 
 class ToolUser:
@@ -135,46 +117,3 @@ def _reason(user: ToolUser) -> str:
         return problem
     status = [one.status for one in user.requests()][-1:]
     return f"the response was {status[0]}." if status else "nothing was sent."
-
-
-def made_up_answers(survey: Survey, count: int, seed: int) -> Iterator[Answer]:
-    """Make up what a tool records of people: half have the first option, fewer the later ones."""
-    generator = simulation_generator(seed)
-    kept = (Arm, Retention, RetentionOnce)  # the device answers these itself
-    said = {
-        one.name: _said(survey, one, count, generator)
-        for one in survey.asked
-        if not isinstance(one, kept)
-    }
-    for number in range(count):
-        yield {name: answers[number] for name, answers in said.items()}
-
-
-def _said(
-    survey: Survey, question: Question, count: int, generator: np.random.Generator
-) -> list[Any]:
-    if isinstance(question, Text):
-        texts = texts_for(survey, None)[question.name]
-        return list(generator.choice(np.array(texts.names), count, p=texts.chances).tolist())
-    values = [_value(question, place) for place in range(question.bits)]
-    chosen = [np.flatnonzero(row) for row in draw_answers(question, count, generator)]
-    if question.takes_one:
-        return [values[row[0]] for row in chosen]
-    if question.kind == "yes/no":
-        return ["yes" if len(row) else "no" for row in chosen]
-    return [[values[place] for place in row] for row in chosen]
-
-
-def _value(question: Question, place: int) -> object:
-    label = question.labels[place]
-    if label == MISSING:
-        return None
-    if isinstance(question, Number):
-        if question.grid:
-            return float(question.grid[place])
-        edges = [float(str(edge)) for edge in question.edges]
-        return edges[place - 1] if place else edges[0] - 1
-    if isinstance(question, Date):
-        days = (date(2026, 1, 1) + timedelta(number) for number in range(366))
-        return next(day.isoformat() for day in days if question.place(day) == place)
-    return label

@@ -23,10 +23,11 @@ from shoal.device.outbox import HttpTransport
 from shoal.errors import InputError, ShoalError
 from shoal.lab.demo import (
     Answer,
+    admin_token,
     console_get,
     devices_folder,
     free_port,
-    made_up_people,
+    made_up_answers,
     running_collector,
     scratch_folder,
     send_all,
@@ -57,9 +58,9 @@ def web_demonstration(plan: Plan, *, seed: int) -> Iterator[str]:
     with (
         scratch_folder() as data,
         devices_folder() as devices,
-        running_collector(data, plan, origins=f"http://{host}") as urls,
+        running_collector(data, plan, "--origins", f"http://{host}") as urls,
     ):
-        token = (data / "admin-token").read_text("utf-8").strip()
+        token = admin_token(data)
         people = People(plan, seed, urls, token, devices)
         documents = _documents(plan, urls["public"], run=data.name)
         with _served(documents, people, urls["public"], host) as address:
@@ -209,7 +210,7 @@ class People:
         self, plan: Plan, seed: int, urls: dict[str, str], token: str, folder: Path
     ) -> None:
         self.plan = plan
-        self._people = list(made_up_people(plan.survey, plan.reports_needed - 1, seed))
+        self._people = list(made_up_answers(plan.survey, plan.reports_needed - 1, seed))
         self._urls, self._token, self._folder = urls, token, folder
         self._over = Event()
         self._guard = Lock()

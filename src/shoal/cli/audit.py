@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -123,12 +122,7 @@ def audit(
             document["statements"] = _over_time(plan, certificate.crowd_size, releases, delta)
         elif releases is not None:
             document["composition"] = certificate.compose(releases).to_json(document["delta"])
-    if plot is not None:
-        from shoal.reports.plots import plot_picture, save
-
-        with out.waiting("drawing"):
-            figure = plot_picture(picture, certificate, epsilon=document["epsilon"], delta=delta)
-            save(figure, plot)
+    cli.draw(plot, picture, certificate, epsilon=document["epsilon"], delta=delta)
     error = None if refusal is None else PrivacyRefusal(refusal)
     return out.Result(document, _show(document, certificate.survey.name), error=error)
 
@@ -172,14 +166,9 @@ def _inspect(test: _Test, q: object, survey: Survey) -> Verdict:
 
 
 def _load(name: str) -> Callable[[Any], Any]:
-    module, colon, function = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise InputError(f"--randomizer takes MODULE:FUNCTION, got {name!r}.")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        randomizer = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"cannot load the randomizer {name}: {error}.") from error
+    randomizer = cli.imported(name)
     if not callable(randomizer):
         raise InputError(f"{name} is not a function; --randomizer takes MODULE:FUNCTION.")
     return randomizer  # type: ignore[no-any-return]

@@ -164,11 +164,7 @@ def compare(
 
     with out.waiting("comparing"):
         comparison = compare(survey, **vars(request))
-    if plot is not None:
-        from shoal.reports.plots import save
-        from shoal.reports.plots.results import plot_costs
-
-        save(plot_costs(comparison), plot)
+    cli.draw(plot, comparison.plot)
     return out.Result(comparison.to_json(), chain(_show(comparison), out.written(plot)))
 
 

@@ -57,6 +57,7 @@ def estimate(
     for name, results in (("experiments", experiments), ("funnels", funnels)):
         if results:
             document[name] = {key: one.to_json() for key, one in results.items()}
+    more = [str(one) for one in (*experiments.values(), *funnels.values())]
     if earlier is not None:
         if target != "crowd":
             raise InputError("--against compares the people who reported; leave out --target.")
@@ -67,8 +68,9 @@ def estimate(
             raise InputError(
                 f"{earlier} has the same counts, so both are taken for one crowd; name another one."
             )
-        document["difference"] = crowd_difference((plan, tally), (plan, before), level).to_json()
-    more = [str(one) for one in (*experiments.values(), *funnels.values())]
+        difference = crowd_difference((plan, tally), (plan, before), level)
+        document["difference"] = difference.to_json()
+        more.append(str(difference))
     return out.Result(document, _show(document, plan.survey.name, more))
 
 
@@ -78,8 +80,6 @@ def _show(document: dict[str, Any], title: str, more: Sequence[str]) -> out.Piec
         yield from show_numbers(question, summary)
     for text in more:
         yield out.Plain(f"\n{text}")
-    if "difference" in document:
-        yield from _difference(document["difference"])
 
 
 def show_estimates(document: dict[str, Any], title: str, counted: str = "reports") -> out.Pieces:
@@ -158,20 +158,6 @@ def show_numbers(question: str, summary: dict[str, Any]) -> out.Pieces:
             place = "anywhere"
         name = _QUANTILES.get(one["part"], str(one["part"]))
         yield f"{name:9} {place} at {level} (theorem)"
-
-
-def _difference(document: dict[str, Any]) -> out.Pieces:
-    yield (
-        f"\nChange against {document['second']['reports']:,} reports in percentage points;"
-        f" intervals {document['interval']}, at {document['level']:.4g}"
-    )
-    rows = []
-    for question, options in document["questions"].items():
-        for label, row in options.items():
-            shares = [f"{row[key]:.2%}" for key in ("second", "first")]
-            ends = [f"{100 * row[key]:+.2f}" for key in ("difference", "low", "high")]
-            rows.append((f"{question}: {label}", *shares, *ends, "yes" if row["differs"] else ""))
-    yield out.table(["option", "before", "now", "change", "low", "high", "differs"], rows)
 
 
 @cli.command("shoal screen plan.json tally.json")

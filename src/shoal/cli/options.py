@@ -7,7 +7,10 @@ other options. A command returns a `Result`, which is printed as JSON or as text
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from inspect import Parameter, signature
@@ -27,7 +30,7 @@ from typing import (
 
 import click
 
-from shoal.cli.output import Result, print_json, show
+from shoal.cli.output import Result, print_json, show, waiting
 from shoal.errors import InputError, ShoalError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Choice, Flags, Question, Survey
@@ -35,6 +38,8 @@ from shoal.support.checks import decimal_text, did_you_mean, seconds, whole_numb
 from shoal.support.table_format import TableFormat
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from shoal.server.core.settings import ServiceSettings
 
 
@@ -457,6 +462,27 @@ def _plot(plot: OutFile | None = opt("Save a chart: .png, .svg or .pdf.")) -> Pa
 
 
 PLOT = made_by(_plot)
+
+
+def draw(plot: Path | None, picture: Callable[[], Figure] | str, *source: Any, **at: Any) -> None:
+    """Save a chart of a result, or a picture of a plan or certificate by its name."""
+    if plot is not None:
+        from shoal.reports.plots import plot_picture, save
+
+        with waiting("drawing"):
+            figure = plot_picture(picture, *source, **at) if isinstance(picture, str) else picture()
+            save(figure, plot)
+
+
+def imported(name: str) -> Any:
+    """Return the object MODULE:NAME of the installed code, or of the code in this folder."""
+    module, _, attribute = name.partition(":")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"cannot import {name}: {error}.") from error
 
 
 @dataclass(frozen=True)

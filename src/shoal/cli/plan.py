@@ -141,11 +141,7 @@ class _Files:
 
     def write(self, plan: Plan) -> None:
         cli.write_plan(plan, self.output, self.force)
-        if self.plot is not None:
-            from shoal.reports.plots import plot_picture, save
-
-            with out.waiting("drawing"):
-                save(plot_picture(self.picture, plan), self.plot)
+        cli.draw(self.plot, self.picture, plan)
 
 
 @cli.command(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -61,19 +60,11 @@ class _Source:
 
 
 def _import(source: str) -> Telemetry:
-    module, _, name = source.partition(":")
-    if not name:
+    if ":" not in source:
         raise InputError(
             f"{source!r} is neither a plan (.json) nor code, such as mytool.cli:telemetry."
         )
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as problem:
-        raise InputError(f"cannot import {source}: {problem}.") from problem
-    finally:
-        sys.path.remove(here)
+    found = cli.imported(source)
     if not isinstance(found, Telemetry):
         raise InputError(f"{source} is not a Telemetry object.")
     return found

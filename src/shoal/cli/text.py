@@ -83,11 +83,7 @@ def decode(
                 plan, tally, candidates, question=question, fdr=fdr, level=level, progress=advance
             )
         document = texts.to_json()
-    if plot is not None:
-        from shoal.reports.plots import save
-        from shoal.reports.plots.results import plot_texts
-
-        save(plot_texts(texts, max(1, min(top, 40))), plot)
+    cli.draw(plot, lambda: texts.plot(max(1, min(top, 40))))
     return out.Result(document, _show_texts(document, top))
 
 

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -235,8 +235,38 @@ KEPT = "the answer stays"
 HOLDS = f"ε = {EPSILON}"
 
 
-def _model(scheme: Scheme, title: str, parties: list[Party], kind: str, note: str = "") -> Drawing:
+MODELS: dict[str, tuple[str, str, list[Party]]] = {
+    "curator": ("A trusted curator", "curator", [
+        ("people", "give you", "their answers", ""),
+        ("curator (you)", "sees every answer,", "adds noise once", TRUSTED),
+        ("reader", "sees", "noisy results", HOLDS),
+    ]),
+    "collector": ("A collector that only counts", "counts", [
+        ("device", "flips", "a few bits", KEPT),
+        ("collector", "sees each report,", "keeps counts", f"{TRUSTED}: ε = COUNTS"),
+        ("reader", "sees", "counts", HOLDS),
+    ]),
+    "relay": ("A relay and an analyzer", "proven", [
+        ("device", "flips bits,", "encrypts", "answer stays"),
+        ("relay", "sees senders,", "cannot read", "no answer"),
+        ("analyzer", "sees reports,", "not whose", HOLDS),
+        ("reader", "sees", "counts", HOLDS),
+    ]),
+    "local": ("A local promise", "local", [
+        ("device", "flips nearly", "half of the bits", KEPT),
+        ("collector", "sees each report", "and its sender", HOLDS),
+        ("reader", "sees", "counts", HOLDS),
+    ]),
+}  # fmt: skip
+"""The title of each picture, whose noise it names, and the parties."""
+
+
+def model(name: str, scheme: Scheme) -> Drawing:
     """Draw the parties from the people to the reader; those that must be trusted stand out."""
+    title, kind, parties = MODELS[name]
+    note = ""
+    if name == "relay":
+        note = f"Relay and analyzer together: only ε = {models_local_epsilon('reports')}."
     cost = models_compared()[kind]
     drawing = Drawing(198 if note else 172, scheme, title)
     drawing.text(0, 14, title, bold=True)
@@ -249,6 +279,8 @@ def _model(scheme: Scheme, title: str, parties: list[Party], kind: str, note: st
         drawing.text(middle, 50, who, anchor="middle", bold=True)
         for y, words in ((72, first), (89, second)):
             drawing.text(middle, y, words, anchor="middle", size=13, color="quiet")
+        if "COUNTS" in holds:
+            holds = holds.replace("COUNTS", models_local_epsilon("counts"))
         drawing.text(middle, 116, holds, anchor="middle", size=13, bold=True,
                      color="alarm" if alarm else "accent")  # fmt: skip
         if index:
@@ -264,55 +296,13 @@ def _model(scheme: Scheme, title: str, parties: list[Party], kind: str, note: st
     return drawing
 
 
-def curator(scheme: Scheme) -> Drawing:
-    parties = [
-        ("people", "give you", "their answers", ""),
-        ("curator (you)", "sees every answer,", "adds noise once", TRUSTED),
-        ("reader", "sees", "noisy results", HOLDS),
-    ]
-    return _model(scheme, "A trusted curator", parties, "curator")
-
-
-def collector(scheme: Scheme) -> Drawing:
-    alone = models_local_epsilon("counts")
-    parties = [
-        ("device", "flips", "a few bits", KEPT),
-        ("collector", "sees each report,", "keeps counts", f"{TRUSTED}: ε = {alone}"),
-        ("reader", "sees", "counts", HOLDS),
-    ]
-    return _model(scheme, "A collector that only counts", parties, "counts")
-
-
-def relay(scheme: Scheme) -> Drawing:
-    parties = [
-        ("device", "flips bits,", "encrypts", "answer stays"),
-        ("relay", "sees senders,", "cannot read", "no answer"),
-        ("analyzer", "sees reports,", "not whose", HOLDS),
-        ("reader", "sees", "counts", HOLDS),
-    ]
-    together = f"Relay and analyzer together: only ε = {models_local_epsilon('reports')}."
-    return _model(scheme, "A relay and an analyzer", parties, "proven", together)
-
-
-def local(scheme: Scheme) -> Drawing:
-    parties = [
-        ("device", "flips nearly", "half of the bits", KEPT),
-        ("collector", "sees each report", "and its sender", HOLDS),
-        ("reader", "sees", "counts", HOLDS),
-    ]
-    return _model(scheme, "A local promise", parties, "local")
-
-
 IDEAS: dict[str, Callable[[Scheme], Drawing]] = {
     "flip": flip,
     "crowd": crowd,
     "estimate": estimate,
     "views": views,
     "trust": trust,
-    "curator": curator,
-    "collector": collector,
-    "relay": relay,
-    "local": local,
+    **{name: partial(model, name) for name in MODELS},
 }
 
 

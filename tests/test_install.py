@@ -103,7 +103,10 @@ class TestWheel:
         assert tag(b"libc.so.6", b"libomp.so.5", b"GLIBC_2.2.5") == "linux_x86_64"
         assert tag(b"libc.musl-x86_64.so.1") == "linux_x86_64"
 
-    @pytest.mark.parametrize("environment", [{"SHOAL_KERNELS": "off"}, {"CC": "no-compiler"}])
+    @pytest.mark.parametrize(
+        "environment",
+        [pytest.param({"SHOAL_KERNELS": "off"}, marks=pytest.mark.slow), {"CC": "no-compiler"}],
+    )
     def test_without_a_compiler_it_is_pure_python(
         self, tmp_path: Path, environment: dict[str, str]
     ):

@@ -273,9 +273,9 @@ PIPELINES = {
 }
 
 
-def question(pipeline):
+def question(pipeline, runs=2400):
     return inspect_pipeline(
-        pipeline, PLAN, epsilon=1.0, delta=DELTA, runs=2400, confidence=SURE, seed=1
+        pipeline, PLAN, epsilon=1.0, delta=DELTA, runs=runs, confidence=SURE, seed=1
     )
 
 
@@ -299,8 +299,9 @@ def test_a_counts_pipeline_passes_and_one_that_releases_set_bits_does_not():
     )
 
 
-def test_the_path_of_the_product_passes():
-    verdict = question(honest_pipeline)
+@pytest.mark.parametrize("runs", [400, pytest.param(2400, marks=pytest.mark.slow)])
+def test_the_path_of_the_product_passes(runs):
+    verdict = question(honest_pipeline, runs)
     assert verdict.reasons == ()
     assert verdict.delta_refuted <= DELTA
 

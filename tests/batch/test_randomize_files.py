@@ -22,6 +22,7 @@ SURVEY = Survey("s", (Flags("f", tuple("abcdefgh")),))
 PLAN = plan(SURVEY, q="0.25")
 NEARLY_TRUE = plan(SURVEY, q="0.001")  # counts are in order with probability above 1 - 1e-20
 FILES, ROWS = 3, 40
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture
@@ -47,7 +48,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 class TestAFolder:
     @pytest.mark.parametrize(
-        ("processes", "form"), [(1, "parquet"), (1, "arrow"), (1, "rows"), (2, "parquet")]
+        ("processes", "form"),
+        [(1, "parquet"), (1, "arrow"), (1, "rows"), pytest.param(2, "parquet", marks=SLOW)],
     )
     def test_each_answer_becomes_a_report(
         self, form: str, processes: int, answers: Path, folder: Path, monkeypatch
@@ -99,13 +101,15 @@ class TestRefused:
         assert randomize_files(PLAN, [answers], folder).reports == 2 * ROWS + 1
         assert contents(folder).items() >= before.items()
 
-    @pytest.mark.parametrize("other", ["plan", "form", "files"])
-    def test_other_work_in_the_same_folder(self, other: str, answers: Path, folder: Path):
+    def test_other_work_in_the_same_folder(self, answers: Path, folder: Path):
         randomize_files(PLAN, [answers], folder)
-        agreed = plan(SURVEY, q="0.26") if other == "plan" else PLAN
-        paths = [answers / "0.csv"] if other == "files" else [answers]
-        with pytest.raises(InputError, match="no answer may be reported in two versions"):
-            randomize_files(agreed, paths, folder, form="rows" if other == "form" else "parquet")
+        for agreed, path, form in (
+            (plan(SURVEY, q="0.26"), answers, "parquet"),
+            (PLAN, answers, "rows"),
+            (PLAN, answers / "0.csv", "parquet"),
+        ):
+            with pytest.raises(InputError, match="no answer may be reported in two versions"):
+                randomize_files(agreed, [path], folder, form=form)
 
     def test_a_folder_with_other_files(self, answers: Path):
         (answers.parent / "reports").mkdir()

@@ -72,10 +72,8 @@ class TestTheSameCounts:
         assert seen[-1][0] == 6000
         assert len(seen) > 6
 
-    @pytest.mark.parametrize(
-        "counted", [{"crowd": "wave", "window": 3}, {"joint": [(0, 12)], "vectors": True}]
-    )
-    def test_what_else_is_counted(self, folder: Path, counted: dict[str, Any]):
+    def test_what_else_is_counted(self, folder: Path):
+        counted: Any = {"crowd": "wave", "window": 3, "joint": [(0, 12)], "vectors": True}
         ours = tally_files(PLAN, [folder], processes=1, **counted)
         assert ours == tally(PLAN, CHUNKS * 3, **counted)
 
@@ -107,7 +105,7 @@ class TestRefused:
         with pytest.raises(ReportError, match="cut off in its header"):
             tally_files(PLAN, [folder])
 
-    @pytest.mark.parametrize("processes", [1, 2])
+    @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
     def test_a_problem_in_one_piece(self, folder: Path, processes: int):
         with (folder / "c.rows").open("ab") as file:
             file.write(b"x")
@@ -121,6 +119,7 @@ class TestRefused:
         with pytest.raises(TallyError, match="simulated and real"):
             tally_files(PLAN, files, processes=1)
 
+    @pytest.mark.slow
     def test_a_process_that_ends(self):
         with pytest.raises(ShoalError, match="run the same again"):
             list(work_on([(0, 1), (1, 1)], os._exit, 2))
@@ -195,14 +194,14 @@ class TestJournal:
             assert tally_files(PLAN, [folder], journal=journal, processes=1) == WANTED
         assert len(journal.read_bytes().splitlines()) == 1 + PIECES
 
-    @pytest.mark.parametrize("line", [b"{]\n", b"7\n", b"[1]\n"])
-    def test_damage_and_other_work(self, line: bytes, folder: Path, tmp_path: Path):
+    def test_damage_and_other_work(self, folder: Path, tmp_path: Path):
         journal = tmp_path / "journal"
         tally_files(PLAN, [folder], journal=journal, processes=1)
         whole = journal.read_bytes()
-        journal.write_bytes(whole + line)
-        with pytest.raises(InputError, match="is damaged; remove it"):
-            tally_files(PLAN, [folder], journal=journal, processes=1)
+        for line in (b"{]\n", b"7\n", b"[1]\n"):
+            journal.write_bytes(whole + line)
+            with pytest.raises(InputError, match="is damaged; remove it"):
+                tally_files(PLAN, [folder], journal=journal, processes=1)
         journal.write_bytes(whole)
         write(folder / "a.parquet", CHUNKS[0])
         with pytest.raises(InputError, match="is of other work; remove it"):

@@ -13,7 +13,7 @@ CROWD = ["--flags", "3", "--crowd", "100", "--epsilon", "1", "--delta", "1e-3"]
 SERVE = ["serve", "--data", "x", "--honest", "all"]
 PLOT = ["plan", *CROWD, "--plot", "x.png"]
 AUDIT = ["audit", "--flags", "3", "--q", "0.2", "--crowd", "100", "--epsilon", "1", "--rigorous"]
-RELAY = ["relay", "--data", "x"]
+RENEW = ["collector", "renew", "d", "--database", "postgresql://x@localhost/y"]
 AGREED = """
 from shoal import Flags, Plan, Survey, randomize
 from shoal.protocol.flip_probability import FlipProbability
@@ -33,29 +33,25 @@ def without(libraries: str, code: str, folder: Path) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
 
 
+MISSING = {
+    "click rich": (["plan", *CROWD], "click: pip install 'shoal[cli]'"),
+    "numpy scipy": (["plan", *CROWD], "numpy: pip install 'shoal[analysis]'"),
+    "starlette": (SERVE, "starlette: pip install 'shoal[server]'"),
+    "rich": (["plan", *CROWD], "rich: pip install 'shoal[cli]'"),
+    "matplotlib": (PLOT, "matplotlib: pip install 'shoal[plots]'"),
+    "flint": (AUDIT, "flint: pip install 'shoal[rigorous]'"),
+    "httptools": (["demo"], "httptools: pip install 'shoal[server]'"),
+    "psycopg": (RENEW, "psycopg: pip install 'shoal[postgres]'"),
+}
+FAST = ("numpy scipy", "starlette")
+
+
 @pytest.mark.parametrize(
-    ("libraries", "words", "extra"),
-    [
-        ("click rich", ["plan", *CROWD], "click: pip install 'shoal[cli]'"),
-        pytest.param(
-            *("rich", ["plan", *CROWD], "rich: pip install 'shoal[cli]'"), marks=pytest.mark.slow
-        ),
-        ("numpy scipy", ["plan", *CROWD], "numpy: pip install 'shoal[analysis]'"),
-        pytest.param(
-            *("matplotlib", PLOT, "matplotlib: pip install 'shoal[plots]'"), marks=pytest.mark.slow
-        ),
-        ("flint", AUDIT, "flint: pip install 'shoal[rigorous]'"),
-        ("starlette", SERVE, "starlette: pip install 'shoal[server]'"),
-        ("starlette", ["demo"], "starlette: pip install 'shoal[server]'"),
-        ("httptools", RELAY, "httptools: pip install 'shoal[server]'"),
-        (
-            "psycopg",
-            ["collector", "renew", "d", "--database", "postgresql://x@localhost/y"],
-            "psycopg: pip install 'shoal[postgres]'",
-        ),
-    ],
+    "libraries",
+    [pytest.param(one, marks=[pytest.mark.slow] * (one not in FAST)) for one in MISSING],
 )
-def test_a_command_names_the_extra(libraries: str, words: list[str], extra: str, tmp_path: Path):
+def test_a_command_names_the_extra(libraries: str, tmp_path: Path):
+    words, extra = MISSING[libraries]
     done = without(libraries, f"from shoal.cli import run; sys.exit(run({words!r}))", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("shoal: ")
@@ -69,27 +65,27 @@ def test_the_version_needs_no_library(tmp_path: Path):
     assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "shoal", "")
 
 
+CALLS = {
+    "numpy": {
+        "import shoal; shoal.estimate": "shoal.estimate needs numpy",
+        "import shoal.text": "shoal.text needs numpy",
+        "import shoal.compare": "shoal.compare needs numpy",
+        "import shoal.audit": "shoal.audit needs numpy",
+        f"{AGREED}agreed.certificate()": "a certificate needs numpy",
+        f"{AGREED}{RANDOMIZE}": "encoding a table of answers needs numpy",
+    },
+    "jinja2": {"import shoal.reports": "shoal.reports needs jinja2"},
+    "starlette": {"from shoal.server import serve": "shoal.server.serve needs starlette"},
+    "scipy": {f"{AGREED}agreed.certificate()": "a certificate needs scipy"},
+    "pyarrow": {f"{AGREED}{RANDOMIZE}": "encoding a table of answers needs pyarrow"},
+}
+
+
 @pytest.mark.parametrize(
-    ("libraries", "calls"),
-    [
-        (
-            "numpy",
-            {
-                "import shoal; shoal.estimate": "shoal.estimate needs numpy",
-                "import shoal.text": "shoal.text needs numpy",
-                "import shoal.compare": "shoal.compare needs numpy",
-                "import shoal.audit": "shoal.audit needs numpy",
-                f"{AGREED}agreed.certificate()": "a certificate needs numpy",
-                f"{AGREED}{RANDOMIZE}": "encoding a table of answers needs numpy",
-            },
-        ),
-        ("jinja2", {"import shoal.reports": "shoal.reports needs jinja2"}),
-        ("starlette", {"from shoal.server import serve": "shoal.server.serve needs starlette"}),
-        ("scipy", {f"{AGREED}agreed.certificate()": "a certificate needs scipy"}),
-        ("pyarrow", {f"{AGREED}{RANDOMIZE}": "encoding a table of answers needs pyarrow"}),
-    ],
+    "libraries", [pytest.param(one, marks=[pytest.mark.slow] * (one != "numpy")) for one in CALLS]
 )
-def test_python_names_the_extra(libraries: str, calls: dict[str, str], tmp_path: Path):
+def test_python_names_the_extra(libraries: str, tmp_path: Path):
+    calls = CALLS[libraries]
     script = "from shoal.errors import InputError\n"
     for code in calls:
         script += f"try:\n{indent(code, '    ')}\nexcept InputError as error:\n"

@@ -94,7 +94,7 @@ def test_claimed_maxima_are_exceeded_by_certified_ends(found):
 # Mutations: what is printed decides the verdict, so a wrong print must change it.
 
 
-@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("index", [0, 3])
 def test_a_changed_q_changes_the_verdict(monkeypatch, index):
     row = rows.ROWS[index]
     right = f"{three_sigma_q(5, row.crowd, row.epsilon):.4f}"
@@ -154,9 +154,6 @@ def test_json(quick, capsys):
     assert run(["paper", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [PaperFinding(**entry) for entry in printed] == quick
-
-
-def test_json_and_markdown_exclude_each_other(capsys):
     assert run(["paper", "--json", "--markdown"]) == 2
     assert "one of --json and --markdown" in capsys.readouterr().err
 
@@ -171,6 +168,9 @@ def test_figures(quick, capsys, tmp_path):
         assert start.startswith(b"<?xml" if path.suffix == ".svg" else b"\x89PNG")
         assert path.stat().st_size > 5_000
     assert "written to" in capsys.readouterr().out
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="no directory"):
+        plot_figures(tmp_path / "file" / "below")
 
 
 def test_figures_without_matplotlib(monkeypatch, tmp_path):
@@ -180,9 +180,3 @@ def test_figures_without_matplotlib(monkeypatch, tmp_path):
     canvas._figure_class.cache_clear()
     with pytest.raises(InputError, match=re.escape("pip install 'shoal[plots]'")):
         plot_figures(tmp_path)
-
-
-def test_figures_where_nothing_can_be_written(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="no directory"):
-        plot_figures(tmp_path / "file" / "below")

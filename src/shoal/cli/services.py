@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -46,17 +45,20 @@ class _Service:
 
     def run(
         self,
-        start: Callable[..., None],
+        start: str,
         table: type[ServiceSettings],
         settings: dict[str, Any],
         as_json: bool,
-        names: dict[str, str],
+        public: str | None,
         **more: Any,
     ) -> None:
         """Run a service with its settings: options, then the environment, then the file.
 
-        `names` are those under which its addresses are printed once it has started.
+        `start` is the function's name, and `public` that of its public address.
         """
+        from shoal import server
+
+        names = {"public": public, "console": "Console"}
         default = self.data / "shoal.toml"
         file = self.config or (default if default.exists() else None)
 
@@ -64,15 +66,16 @@ class _Service:
             if as_json:
                 click.echo(json.dumps(urls))
                 return
-            for name, key in names.items():
-                click.echo(f"{name + ':':12} {urls[key]}")
+            for key, name in names.items():
+                if name is not None:
+                    click.echo(f"{name + ':':12} {urls[key]}")
             token = self.data / "admin-token"
             if token.exists():  # otherwise another process of the group has made it
                 click.echo(f"Admin token: {token}")
 
         read = table.read(os.environ, file, **settings)
         plans = [Plan.read(path) for path in self.plan_files]
-        start(self.data, read, plans=plans, ready=ready, **more)
+        getattr(server, start)(self.data, read, plans=plans, ready=ready, **more)
 
     def declared(self, honest: str | None) -> dict[str, Any]:
         """Return what is stated of plans that this service releases crowds of."""
@@ -104,12 +107,11 @@ def serve(
     are settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC
     for --public).
     """
-    from shoal.server import serve
     from shoal.server.core.http import read_origins
 
     more = {"origins": None if origins is None else read_origins(origins)}
     more |= service.declared(honest)
-    service.run(serve, Settings, settings, as_json, _names("Reports"), **more)
+    service.run("serve", Settings, settings, as_json, "Reports", **more)
 
 
 @cli.command("shoal analyzer --data analyzer --honest all plan.json", settings=AnalyzerSettings)
@@ -122,14 +124,8 @@ def analyzer(
     an analyzer, and no reports from devices. All commands of `shoal collector` work with its
     folder. The options from --public to --log-level are settings, as of `shoal serve`.
     """
-    from shoal.server import serve_analyzer as start
-
-    names = _names("For relays")
-    service.run(start, AnalyzerSettings, settings, as_json, names, **service.declared(honest))
-
-
-def _names(public: str) -> dict[str, str]:
-    return {public: "public", "Console": "console"}
+    more = service.declared(honest)
+    service.run("serve_analyzer", AnalyzerSettings, settings, as_json, "For relays", **more)
 
 
 @cli.command("shoal relay --data relay plan.json", settings=RelaySettings)
@@ -141,10 +137,8 @@ def relay(*, as_json: bool, service: _Service, **settings: Any) -> None:
     analyzer. The options from --public to --log-level are settings: they can also be set in
     DATA/shoal.toml, or in the environment (SHOAL_PUBLIC for --public).
     """
-    from shoal.server import serve_relay as start
-
     more = {"never_published": service.never_published}
-    service.run(start, RelaySettings, settings, as_json, _names("Reports"), **more)
+    service.run("serve_relay", RelaySettings, settings, as_json, "Reports", **more)
 
 
 @cli.command("shoal leader --data leader plan.json", settings=LeaderSettings)
@@ -154,10 +148,8 @@ def leader(*, as_json: bool, service: _Service, **settings: Any) -> None:
     Leader and helper each hold one secret share of every report, and neither sees anything in it.
     Batches have exactly the reports of one crowd and one window. `shoal collect` collects them.
     """
-    from shoal.server import serve_leader as start
-
     more = {"never_published": service.never_published}
-    service.run(start, LeaderSettings, settings, as_json, _names("Reports"), **more)
+    service.run("serve_leader", LeaderSettings, settings, as_json, "Reports", **more)
 
 
 @cli.command("shoal helper --data helper plan.json", settings=HelperSettings)
@@ -167,10 +159,8 @@ def helper(*, as_json: bool, service: _Service, **settings: Any) -> None:
     The helper holds the second share of every report, and gives out its share of a full batch. Its
     operator must not be the leader's: together they see what each device sent.
     """
-    from shoal.server import serve_helper as start
-
     more = {"never_published": service.never_published}
-    service.run(start, HelperSettings, settings, as_json, _names("For the leader"), **more)
+    service.run("serve_helper", HelperSettings, settings, as_json, "For the leader", **more)
 
 
 @cli.command("shoal collect --data analyst --honest all plan.json", settings=AnalystSettings)
@@ -187,10 +177,8 @@ def collect(
     They are shown in the console as the crowds of a collector are. Results are encrypted for the
     key that `shoal parties setup` made in DATA.
     """
-    from shoal.server import serve_analyst as start
-
-    more, names = {"once": once} | service.declared(honest), {"Console": "console"}
-    service.run(start, AnalystSettings, settings, as_json, names, **more)
+    more = {"once": once} | service.declared(honest)
+    service.run("serve_analyst", AnalystSettings, settings, as_json, None, **more)
 
 
 _LOCAL = {

@@ -236,8 +236,10 @@ class _World:
     ) -> tuple[float, float | None]:
         """Return the part of the repetitions that held the truth, and the median relative width."""
         measures: dict[Statistic, Callable[[int], Measured]] = {
-            "difference": self._difference,
-            "ratio": self._ratio,
+            "difference": lambda size: self._compared(self._shares(size), self.effect),
+            "ratio": lambda size: self._compared(
+                self._shares(size), 1 + self.effect / self.share, ratio=True
+            ),
             "mean difference": self._mean,
             "retention": self._retention,
             "funnel": self._funnel,
@@ -284,15 +286,11 @@ class _World:
         noisy, plain = (table.pair(1, 0, _YES) for table in tables)
         return noisy, plain
 
-    def _difference(self, size: int) -> Measured:
-        noisy, plain = self._shares(size)
-        limits = noisy.difference_limits(self._factor), plain.difference_limits(self._factor)
-        return _holds(limits[0], self.effect), _wider(*limits)
-
-    def _ratio(self, size: int) -> Measured:
-        noisy, plain = self._shares(size)
-        limits = noisy.ratio_limits(self._factor), plain.ratio_limits(self._factor)
-        return _holds(limits[0], 1 + self.effect / self.share), _wider(*limits)
+    def _compared(self, pairs: tuple[Pair, Pair], truth: float, *, ratio: bool = False) -> Measured:
+        limits = [
+            (one.ratio_limits if ratio else one.difference_limits)(self._factor) for one in pairs
+        ]
+        return _holds(limits[0], truth), _wider(*limits)
 
     def _mean(self, size: int) -> Measured:
         from scipy.stats import binom
@@ -302,8 +300,7 @@ class _World:
         chances = np.stack([binom.pmf(np.arange(_POINTS), last, share) for share in shares])
         tables = self._arms(chances, size, _POINTS)
         noisy, plain = (table.mean_pair(1, 0, grid) for table in tables)
-        limits = noisy.difference_limits(self._factor), plain.difference_limits(self._factor)
-        return _holds(limits[0], last * self.effect), _wider(*limits)
+        return self._compared((noisy, plain), last * self.effect)
 
     def _retention(self, size: int) -> Measured:
         """Draw people who come back at each age with the share and later never again."""

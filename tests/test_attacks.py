@@ -18,6 +18,7 @@ from tests import checks
 from tests.lab.test_peers import example
 
 RARE = 1e-4
+SLOW = pytest.mark.slow
 
 
 def judged(share: float, trials: int, predicted: float) -> float:
@@ -69,7 +70,9 @@ class TestLinking:
         bare = linking.bare_linking_probability(40, linking.Q1, 200)
         assert linking_probability(40, nearly, 200) == pytest.approx(bare, abs=1e-5)
 
-    @pytest.mark.parametrize("q2", ["0.05", "0.15", "0.3"])
+    @pytest.mark.parametrize(
+        "q2", ["0.15", *(pytest.param(q, marks=SLOW) for q in ("0.05", "0.3"))]
+    )
     def test_with_fresh_flips_as_predicted(self, q2: str):
         memory = Memory(linking.Q1, FlipProbability.at_least(q2))
         predicted = linking_probability(40, memory, 200)

@@ -82,6 +82,7 @@ class TestWheel:
             installed = ZipFile(wheel).read(name)
             assert installed == (scripts / name.removeprefix(f"{CLIENT}/")).read_bytes()
 
+    @pytest.mark.slow
     def test_a_wheel_with_kernels_can_be_published(self, wheel: Path):
         """On Linux its platform is a version of glibc, not the machine that built it."""
         tag = wheel.stem.rpartition("-")[2]
@@ -103,10 +104,8 @@ class TestWheel:
         assert tag(b"libc.so.6", b"libomp.so.5", b"GLIBC_2.2.5") == "linux_x86_64"
         assert tag(b"libc.musl-x86_64.so.1") == "linux_x86_64"
 
-    @pytest.mark.parametrize(
-        "environment",
-        [pytest.param({"SHOAL_KERNELS": "off"}, marks=pytest.mark.slow), {"CC": "no-compiler"}],
-    )
+    @pytest.mark.slow
+    @pytest.mark.parametrize("environment", [{"SHOAL_KERNELS": "off"}, {"CC": "no-compiler"}])
     def test_without_a_compiler_it_is_pure_python(
         self, tmp_path: Path, environment: dict[str, str]
     ):

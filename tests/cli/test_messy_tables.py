@@ -36,11 +36,13 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * ("Windows" in one)) for one in EXPORTS]
+)
 def test_an_export_is_inferred_and_read(name: str, tmp_path: Path):
     """Every row but blank ones and the total is one person; few cells are lost."""
     row, delimiter, encoding = EXPORTS[name]
-    people = 1500
+    people = 1000
     path = tmp_path / "export.csv"
     messy.write_csv(path, messy.table(people, row, 4), delimiter, encoding)
     proposal = infer_survey(path, dates="month")

@@ -124,7 +124,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Path("answers.csv").write_text("features,channel\n" + rows * 400, "utf-8")
         Path("people.csv").write_text("age,city\n30,Paris\n17,New York\n61,Paris\n", "utf-8")
         Path("params.csv").write_text(RAPPOR, "utf-8")
-        Path("words.txt").write_text("ab\nbc\nca\n", "utf-8")
         made = [
             ["plan", "survey.toml", *CROWD, "-o", "plan.json"],
             ["plan", "survey.toml", "--crowd", "2000", "--q", "0.4", "--delta", "1e-6",
@@ -134,11 +133,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["plan", "survey.toml", "--q", "0.02", "--cross", "channel;features=reader",
              "--cross", "features=reader;channel;features=synchronization", "-o", "cross.json"],
             ["simulate", "cross.json", "--users", "2000", "--seed", "1", "-o", "cross-tally.json"],
-            ["discover", "--make", "words.toml", "--length", "2", "--alphabet", "abc",
-             "--bits", "64"],
-            ["plan", "words.toml", "--q", "0.02", "-o", "words.json"],
-            ["simulate", "words.json", "--users", "2000", "--seed", "1", "--texts", "words.txt",
-             "-o", "words-tally.json"],
         ]  # fmt: skip
         for words in made:
             assert run(words) == 0, words
@@ -165,12 +159,10 @@ TABLES: dict[str, list[str]] = {
                            "channel"],
     "associate sliced": ["associate", "cross.json", "cross-tally.json", "features=reader",
                           "channel", "features=synchronization"],
-    "screen": ["screen", "plan.json", "tally.json"],
     "publish": ["publish", "plan.json", "tally.json", "-o", "out.md"],
     "simulate": ["simulate", "plan.json", "--users", "20000", "--seed", "1"],
     "simulate --repeat": ["simulate", "plan.json", "--users", "20000", "--seed", "1",
                           "--repeat", "20"],
-    "discover": ["discover", "words.json", "words-tally.json"],
     "curator": ["curator", "people.csv", "--count", "--epsilon", "1", "--neighbours", "replace"],
     "paper": ["paper", "--errors"],
 }  # fmt: skip

@@ -61,6 +61,7 @@ def search_counterexamples(
     return Searching(survey, **options).run(progress)
 
 
+SOME = Survey("some", (Flags("s", ("a", "b", "c"), 2),))
 TWO_FLAGS: dict[str, Any] = {"crowd_size": 10, "q": "0.1", "epsilon": math.log(9)}
 
 
@@ -179,9 +180,9 @@ def test_cells_are_as_few_as_can_be_and_huge_crowds_are_refused():
     [
         (flags_survey(1), 30),
         (flags_survey(2), 7),
-        (flags_survey(3), 4),
+        pytest.param(flags_survey(3), 4, marks=pytest.mark.slow),
         (choice_survey(3), 5),
-        (Survey("some", (Flags("s", ("a", "b", "c"), 2),)), 3),
+        pytest.param(SOME, 3, marks=pytest.mark.slow),
         (flags_survey(2), 1),
     ],
     ids=lambda value: getattr(value, "name", value),

@@ -44,6 +44,7 @@ def at(found: Iterable[PaperFinding], source: str, where: str) -> PaperFinding:
     return next(f for f in found if f.source == source and f.where.startswith(where))
 
 
+@pytest.mark.slow
 def test_the_errors_found_are_those_of_the_page(found):
     """Regenerate with `shoal paper --errors --markdown`."""
     assert Counter(f.verdict for f in found) == {"agrees": 67, "misprint": 20, "false claim": 10}
@@ -65,6 +66,7 @@ def mean_plus_three_sigma(bits: int, crowd: int, q: float) -> float:
     return mean + 3 * math.sqrt((crowd - 1) * var_0 + var_1) / crowd
 
 
+@pytest.mark.slow
 def test_the_misprinted_q_belongs_to_ten_thousand(found):
     crowds = rows.crowds_with("0.1778", math.log(2))
     assert rows.roundest(crowds) == 10_000
@@ -82,6 +84,7 @@ def test_q_from_phi_undoes_phi(q):
     assert rows.q_from_phi(phi(q)) == pytest.approx(q, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_claimed_maxima_are_exceeded_by_certified_ends(found):
     """The text of a false claim shows a value above the claimed maximum."""
     texts = [f.computed for f in found if f.verdict == "false claim" and " > " in f.computed]
@@ -150,6 +153,7 @@ def test_claim_tells_misprints_from_false_claims():
 # The command.
 
 
+@pytest.mark.slow
 def test_json(quick, capsys):
     assert run(["paper", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

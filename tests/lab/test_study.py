@@ -366,6 +366,7 @@ class TestCommand:
         assert "100 people" in said.out
         assert said.err == ""
 
+    @pytest.mark.slow
     def test_answers_and_a_plot(self, capsys: pytest.CaptureFixture[str]):
         pytest.importorskip("matplotlib")
         words = ["simulate", "plan.json", "--answers", "answers.csv", "--repeat", "50"]

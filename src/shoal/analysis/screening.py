@@ -29,8 +29,8 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.questions import QuestionPart
 from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_number, takes
-from shoal.support.results import Displayed
-from shoal.support.rounding import round_down, round_up, text_up
+from shoal.support.results import Displayed, Section
+from shoal.support.rounding import round_down, round_up, text_near, text_up
 from shoal.theory.calibration import largest
 from shoal.theory.honest_crowds import (
     at_most,
@@ -77,8 +77,13 @@ class Screening(Displayed):
     crowds: int = 1
 
     def _headline(self) -> str:
-        found = "suspicious" if self.suspicious else "nothing suspicious"
+        found = "suspicious" if self.suspicious else "no trace of fakes"
         return f"{found}: p-value {text_up(self.p_value, 3)}, {self.reports:,} reports"
+
+    def _sections(self) -> list[Section]:
+        fakes = f"at least {self.smallest_share_of_fakes:.4%} of the reports"
+        rows = [("alarm", text_near(self.alarm)), *[("fakes", fakes)] * self.suspicious]
+        return [Section(("", ""), rows)]
 
     def _remarks(self) -> tuple[str, ...]:
         return self.findings

@@ -175,18 +175,7 @@ def screen(
     from shoal.analysis.screening import screen
 
     screening = screen(plan, tally, alarm=alarm)
-    document = screening.to_json()
-    word = "[bold red]suspicious[/]" if screening.suspicious else "[bold green]no trace of fakes[/]"
-    crowds = f" of {screening.crowds:,} crowds" if screening.crowds > 1 else ""
-    p_value = text_near(document["p_value"])
-    text: list[Any] = [
-        out.title(plan.survey.name, f"{screening.reports:,} reports{crowds}, {word}"),
-        f"p-value          {p_value}, alarm at {text_near(screening.alarm)}",
-    ]
-    if screening.suspicious:
-        share = document["smallest_share_of_fakes"]
-        text.append(f"fakes            at least {share:.4%} of the reports")
-    return out.Result(document, [*text, out.bullets(screening.findings)])
+    return out.Result(screening.to_json(), str(screening))
 
 
 @cli.command("shoal associate plan.json tally.json channel features=sync")

@@ -200,25 +200,7 @@ def discover(
     found = discover(
         plan, tally, question=new.question, top=top, fdr=fdr, candidates=candidates, level=level
     )
-    document = found.to_json()
-    return out.Result(document, _show_words(document, tally.reports))
-
-
-def _show_words(document: dict[str, Any], reports: int) -> out.Pieces:
-    yield out.title(
-        document["question"],
-        f"{reports:,} reports, {document['candidates']:,} candidates,"
-        f" {document['found']:,} words found",
-        document["simulated"],
-    )
-    rows = [
-        (row["word"], f"{row['count']:,.0f}", *out.outward(row["low"], row["high"]))
-        for row in document["words"]
-    ]
-    if rows:
-        yield out.table(["word", "count", "low", "high"], rows)
-    if document["notes"]:
-        yield out.bullets(document["notes"])
+    return out.Result(found.to_json(), str(found))
 
 
 def _make_survey(output: Path, new: _NewSurvey) -> out.Result:

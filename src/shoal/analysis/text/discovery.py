@@ -48,8 +48,12 @@ class Discovery(Displayed, TableExport):
     sum_note: str | None = None
 
     def _headline(self) -> str:
-        tested = len(self.candidates.words)
-        return f"{self.question.name}: {len(self.all_words):,} words found of {tested:,} candidates"
+        reports = ""
+        if self.decoded is not None:
+            simulated = ", simulated" if self.decoded.simulated else ""
+            reports = f"{self.decoded.reports:,} reports{simulated}, "
+        tested, found = len(self.candidates.words), len(self.all_words)
+        return f"{self.question.name}: {reports}{tested:,} candidates, {found:,} words found"
 
     def _sections(self) -> list[Section]:
         words, left_out = first_rows(self.words)

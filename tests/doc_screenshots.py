@@ -1,8 +1,7 @@
 """Pictures for the tutorials, taken while the commands of the tutorials run.
 
 `python -m tests.doc_screenshots` writes them to docs/pictures; it needs chromium and the package
-playwright. Words choose pages: `tutorial-analyst`, `plots`. With a folder instead it takes pictures
-of the built documents, to be looked at: wide and narrow, light and dark.
+playwright. Words choose pages: `tutorial-analyst`, `plots`.
 """
 
 from __future__ import annotations
@@ -21,10 +20,6 @@ from shoal import Plan
 from tests.doc_pages import ADDRESSES, ROOT, Page
 from tests.server.console_help import browser
 from tests.server.screenshots import SCHEMES, SIZES
-
-BUILT = ROOT / "docs" / "_build" / "html"
-LOOKED_AT = ("index", "trust-models", "tutorials", "tutorial-analyst", "tutorial-engineer",
-             "tutorial-researcher", "benchmarks", "threats", "beside", "api", "views")  # fmt: skip
 
 
 def contexts(chromium: Any, height: int = 900) -> Any:
@@ -101,23 +96,6 @@ def take(names: list[str]) -> None:
             )
 
 
-def look_at_documents(folder: Path) -> None:
-    """Take pictures of the built pages in full length."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with browser() as chromium:
-        for shown, name in contexts(chromium):
-            for page in LOOKED_AT:
-                shown.goto((BUILT / f"{page}.html").as_uri())
-                wide = shown.evaluate("document.documentElement.scrollWidth")
-                if wide > shown.viewport_size["width"]:
-                    print(f"{page} is {wide} wide at {name}")
-                shown.screenshot(path=str(folder / f"{page}-{name}.png"), full_page=True)
-
-
 if __name__ == "__main__":
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    words = sys.argv[1:]
-    if words and not set(words) <= LOOKS.keys():
-        look_at_documents(Path(words[0]).absolute())
-    else:
-        take(words)
+    take(sys.argv[1:])

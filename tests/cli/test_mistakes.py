@@ -76,6 +76,7 @@ MISTAKES = {
         "give one of --crowd, --crowd-of, --within and --detect."
     ],
     "audit plan.json --cross age;brand": ["give --cross to shoal plan"],
+    "demo --web --parties": ["name one of them"],
     "audit survey.toml": ["give --q and --crowd."],
     "audit plan.json --colluders 500": ["--colluders must be between 0 and 99, got 500."],
     "tally plan.json people.csv": ["people.csv is a table", "shoal randomize PLAN.json people.csv"],

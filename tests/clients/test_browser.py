@@ -55,7 +55,6 @@ pytestmark = [
 
 SURVEY = Survey("s", (Flags("features", ("sync", "vpn", "reader")),))
 PLAN = Plan(SURVEY, FlipProbability(1, 2), Promise("local", "4"))
-DAILY = replace(PLAN, window=86_400)
 ANSWER = {"features": ["sync"]}
 
 
@@ -244,49 +243,6 @@ def test_without_storage_nothing_is_answered(context: BrowserContext, address: s
         assert refusal(tab) == "this browser stores nothing."
     assert not server.posts
     assert not server.heads
-
-
-@pytest.mark.parametrize(
-    ("days", "first", "later"),
-    [
-        (1, ["waiting", "the collector said 425"], ["sent", None]),
-        (-1, ["sent", None], ["sent", None]),
-        (-2, ["waiting", "the collector said 410"], ["expired", None]),
-    ],
-)
-def test_a_clock_that_is_wrong(
-    context: BrowserContext, address: str, days: int, first: list[Any], later: list[Any]
-) -> None:
-    """A day ahead waits for the day, a day behind is taken, and more is dropped in the end."""
-    server = Pretended(DAILY)
-    noon = (int(time.time() // 86_400) + 0.5) * 86_400
-    server.clock = lambda: noon
-    with web.served(server.handler()) as collector:
-        tab = opened(context, address, settings(server, collector.rstrip("/")))
-        tab.clock.set_fixed_time(noon + days * 86_400)
-        assert answer(tab) == "waiting"
-        assert send(tab) == [first]
-        server.clock = lambda: noon + 86_400
-        tab.clock.set_fixed_time(noon + (days + 1) * 86_400 + 86_400 * (days < -1))
-        assert send(tab) == [later]
-    assert len(set(server.posts)) == 1
-
-
-def test_a_plan_with_a_bad_signature_is_not_used(context: BrowserContext, address: str) -> None:
-    server = Pretended(PLAN)
-    with web.served(server.handler()) as collector:
-        shipped = settings(server, collector.rstrip("/"), key="A" * 43)
-        assert "did not sign" in refusal(opened(context, address, shipped))
-    assert server.posts == []
-
-
-def test_a_plan_of_the_future_is_not_used(context: BrowserContext, address: str) -> None:
-    server = Pretended(PLAN)
-    server.document |= {"version": 3}
-    with web.served(server.handler()) as collector:
-        tab = opened(context, address, settings(server, collector.rstrip("/")))
-        assert refusal(tab) == "a plan of version 3 is not known here."
-    assert server.posts == []
 
 
 @pytest.mark.parametrize("client", ["address", "minified"])

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from shoal import Plan, ShoalError, plan
-from shoal.cli import run
 from shoal.cli.demo import SURVEY
 from shoal.device.outbox import HttpTransport
 from shoal.errors import InputError
@@ -276,11 +275,6 @@ def test_the_client_is_found_where_shoal_is_installed(
         (installed / name).write_bytes(content)
     monkeypatch.setattr(web_demo, "_INSTALLED", installed)
     assert client_files() == checkout
-
-
-def test_two_demonstrations_at_once_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["demo", "--web", "--parties"]) == 2
-    assert "name one of them" in capsys.readouterr().err
 
 
 @pytest.mark.slow

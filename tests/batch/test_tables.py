@@ -151,7 +151,7 @@ class TestResults:
             cell = table[row["os"], row["new"]]
             assert (row["count"], row["low"]) == (cell.count, cell.interval(0.9).low)
         both = associate(CROSSED, TALLY, "os", "new")
-        for row in both.to_pandas().to_dict("records"):
+        for row in both.to_polars().to_dicts():
             assert row["count"] == both[row["first"], row["second"]].count
 
     def test_whoever_takes_streams_takes_results(self):

@@ -294,12 +294,13 @@ def test_state_of_another_search_or_a_damaged_one_is_refused(tmp_path):
 
 
 def test_bad_input_is_refused():
-    for change in (
+    wrong: list[dict[str, Any]] = [
         *({"q": q} for q in ("0", "0.6")),
         *({"epsilon": epsilon} for epsilon in (-1.0, math.nan, 1e4)),
         {"crowd_size": 0},
         {"measure": "gamma"},
-    ):
+    ]
+    for change in wrong:
         with pytest.raises(InputError):
             Searching(flags_survey(2), **TWO_FLAGS | change)
     with pytest.raises(InputError, match="200 bits"):

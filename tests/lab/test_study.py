@@ -297,9 +297,10 @@ class TestRefusals:
 @pytest.mark.slow
 def test_the_picture_shows_every_ratio_and_kind(by_q: Study, tmp_path: Path):
     pytest.importorskip("matplotlib")
-    upper, lower = by_q.plot().axes
+    figure: Any = by_q.plot()
+    upper, lower = figure.axes
     assert [text.get_text() for text in lower.get_legend().get_texts()] == list(KINDS)
-    dots: list[Any] = [line for line in upper.lines if line.get_marker() == "o"]
+    dots = [line for line in upper.lines if line.get_marker() == "o"]
     ratios = [y for line in dots for y in line.get_ydata()]
     assert ratios == [bit.sigma_ratio for point in by_q.points for bit in point.bits]
     by_q.save_plot(tmp_path / "s.svg")

@@ -34,7 +34,6 @@ from shoal.theory.worlds import CollectionPair, SearchQuestion, World, homogeneo
 Measure = Literal["delta", "eta"]
 
 _SAVE_EVERY = 3.0
-_STATE_VERSION = 1
 _MAX_BITS = 200
 _RIVALS = {
     "forward": "the conjectured one",
@@ -237,7 +236,6 @@ class Searching:
     @property
     def _name(self) -> dict[str, Any]:
         return {
-            "version": _STATE_VERSION,
             "domain": _domain_json(self._question.domain),
             "crowd_size": self._question.N,
             "q": str(self._q),

@@ -198,12 +198,12 @@ def demonstrate(
             send_one(plan.id, answer, HttpTransport(urls["public"]), folder, over)
 
         console = urls["console"], admin_token(data)
-        shown = send_crowd(plan, send, console, seed, progress)
+        shown = collect_crowd(plan, send, console, seed, progress)
         page = wait_for(console[0], f"/v1/plans/{plan.id}/crowds/1/report.html", console[1])
         return replace(shown, page=page.decode("utf-8"))
 
 
-def send_crowd(
+def collect_crowd(
     plan: Plan, send: Send, console: tuple[str, str], seed: int, progress: Callable[[int], None]
 ) -> Demonstration:
     """Let all devices send, and read the crowd at a console with a token."""

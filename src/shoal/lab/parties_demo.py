@@ -19,11 +19,11 @@ from shoal.lab.demo import (
     Answer,
     Demonstration,
     admin_token,
+    collect_crowd,
     free_port,
     run_command,
     running,
     scratch_folder,
-    send_crowd,
     send_one,
     wait_for,
 )
@@ -107,7 +107,7 @@ class _Stage:
             if not sent:
                 sent.append(transport.sent)
 
-        shown = send_crowd(self.plan, send, console, seed, progress)
+        shown = collect_crowd(self.plan, send, console, seed, progress)
         return replace(shown, request=sent[0])
 
 

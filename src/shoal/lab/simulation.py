@@ -167,8 +167,7 @@ def simulate(
         through = "distribution" if made_up else "reports"
     if through not in get_args(Through):
         raise InputError(f"through must be distribution or reports, got {through!r}.")
-    generator = simulation_generator(fresh_seed() if seed is None else seed)
-    noise = SimulationBits(int(generator.integers(2**62)))
+    noise, generator = sources(seed)
     people_texts = texts_for(plan.survey, texts)
     given = None if answers is None else _encoded(plan, answers, noise)
     if through == "distribution":
@@ -189,6 +188,12 @@ def simulate(
         tally = replace(tally, by_bit=tally.by_bit + added)
     known = {name: one.true_counts for name, one in people_texts.items()} if answers is None else {}
     return Simulation(estimate(plan, tally, target=target), truth, known)
+
+
+def sources(seed: int | None) -> tuple[SimulationBits, np.random.Generator]:
+    """Return the noise of a seed, or of a fresh one, and the generator that draws its people."""
+    generator = simulation_generator(fresh_seed() if seed is None else seed)
+    return SimulationBits(int(generator.integers(2**62))), generator
 
 
 def _encoded(plan: Plan, answers: object, noise: SimulationBits) -> Any:
@@ -331,8 +336,7 @@ def simulate_windows(
         raise InputError("windows are simulated for flips; this plan has noise of aggregators.")
     check_integer("new_users", new_users, lowest=1)
     check_integer("windows", windows, lowest=1, highest=10_000)
-    generator = simulation_generator(fresh_seed() if seed is None else seed)
-    noise = SimulationBits(int(generator.integers(2**62)))
+    noise, generator = sources(seed)
     tallying = [Tallying(plan, crowd=f"window {one}", window=one) for one in range(windows)]
     active = np.full((windows, ages.periods + 1), -1)
     for begin in range(windows):

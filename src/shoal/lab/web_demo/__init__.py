@@ -120,15 +120,14 @@ def _served(
     """Serve the page at a port of this machine while the demonstration lasts."""
     name, _, port = host.partition(":")
     pages = _handler(documents, people, collector, host)
-    server = ThreadingHTTPServer((name, int(port)), pages)
-    thread = Thread(target=server.serve_forever, name="page")
-    thread.start()
-    try:
-        yield f"http://{host}/"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with ThreadingHTTPServer((name, int(port)), pages) as server:
+        thread = Thread(target=server.serve_forever, name="page")
+        thread.start()
+        try:
+            yield f"http://{host}/"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _handler(

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from shoal import Plan, Survey, Tally, tally
+from shoal import Plan, Survey, Tally
 from shoal.cli import run
 from shoal.device.arrays.files import read_answers
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.wire import Synthetic
 
 SURVEY = """
 name = "browser"
@@ -122,28 +119,6 @@ class TestCross:
             assert len(found) == bool(warned), given
             assert warned in "".join(found), given
 
-    def test_a_table(self, shoal: Command):
-        crosses = ("--cross", "channel;age", "--cross", "features=vpn;channel;age")
-        shoal("plan", "survey.toml", "--q", "0.1", *crosses, "-o", "crossed.json")
-        shoal("randomize", "crossed.json", "answers.csv", "-o", "c.parquet")
-        shoal("tally", "crossed.json", "c.parquet", "-o", "c.json")
-        said = shoal("associate", "crossed.json", "c.json", "age", "channel")
-        assert "% of row" in said
-        assert "people off independence would be seen" in " ".join(said.split())
-        document = shoal.json("associate", "crossed.json", "c.json", "age", "channel")
-        assert document["questions"] == ["age", "channel"]
-        words = ("associate", "crossed.json", "c.json", "features=vpn", "age", "channel")
-        assert "features=vpn: not vpn" in shoal(*words)
-        assert [one["given"] for one in shoal.json(*words)["slices"]] == [
-            {"features=vpn": "vpn"},
-            {"features=vpn": "not vpn"},
-        ]
-        # Two of three crossed questions, in no cross of their own.
-        pair = shoal.json("associate", "crossed.json", "c.json", "features=vpn", "age")
-        assert pair["sensitivity"]["power"] == 0.8
-        refused = shoal("associate", "crossed.json", "c.json", "age", code=2)
-        assert "two or more" in refused
-
 
 class TestPlanDiff:
     def test_forbidden(self, shoal: Command, capsys: pytest.CaptureFixture[str]):
@@ -170,25 +145,6 @@ class TestPlanDiff:
     def test_a_survey_may_be_called_diff(self, shoal: Command):
         Path("diff").write_text(SURVEY, "utf-8")
         assert shoal.json("plan", "./diff", "--q", "0.25")["bits"] == 9
-
-
-class TestScreen:
-    def test_honest_and_fake(self, shoal: Command, tally_file: Path):
-        document = shoal.json("screen", "plan.json", tally_file, "--alarm", "1e-6")
-        assert document["suspicious"] is False
-        assert document["reports"] == 300
-        assert "no trace of fakes" in shoal("screen", "plan.json", tally_file, "--alarm", "1e-6")
-        plan = Plan.read("plan.json")
-        rows = np.tile(np.array([[255, 1]], np.uint8), (300, 1))
-        tallied = Tally.read(tally_file, plan)
-        (tallied + tally(plan, Synthetic(rows, 9))).write("fakes.json")
-        assert shoal.json("screen", "plan.json", "fakes.json")["suspicious"] is True
-        text = shoal("screen", "plan.json", "fakes.json")
-        assert "suspicious" in text
-        # an honest person may send the vector of the fakes by chance
-        vectors = re.search(r"(\d+) reports are the vector ff01;", text)
-        assert vectors is not None
-        assert int(vectors[1]) >= 300
 
 
 class TestPlan:
@@ -561,29 +517,6 @@ class TestMemory:
 
     SURVEY = ("--flags", "3", "--crowd", "5000", "--epsilon", "1", "--delta", "1e-6")
     PLAN = ("plan", "over-time", *SURVEY)
-
-    @pytest.mark.slow
-    def test_a_horizon_makes_a_plan_with_memory(self, shoal, monkeypatch):
-        monkeypatch.setenv("COLUMNS", "80")
-        words = [*self.PLAN, "--horizon", "daily for a week", "--lifetime", "6", "-o", "m.json"]
-        document = shoal.json(*words)
-        made = Plan.read("m.json")
-        assert made.memory is not None
-        assert made.window == document["window"] == 86_400
-        assert document["memory"] == {"q1": float(made.memory.q1), "q2": float(made.memory.q2)}
-        stated = {one["holds_for"]: one for one in document["statements"]}
-        assert stated["one answer, every release"]["epsilon"] <= 6
-        assert stated["one release"]["epsilon"] <= 1
-        assert any(
-            "the guarantees over time" in one for one in document["certificate"]["assumptions"]
-        )
-        shown = shoal(*words)
-        for part in ("permanent", "fresh on top", "Over time", "changing crowds"):
-            assert part in shown
-        over_time = shown.partition("Over time")[2].splitlines()
-        assert max(map(len, over_time)) <= 80
-        assert len(over_time) < 30
-        assert "it and knows its sender" in " ".join(over_time)
 
     @pytest.mark.slow
     def test_an_audit_states_what_holds_over_time(self, shoal):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,17 +23,6 @@ PLAN_FILE = str(EXAMPLE / "plan.json")
 
 
 class TestTry:
-    @pytest.mark.slow
-    def test_every_byte_is_shown(self, capsys: pytest.CaptureFixture[str]):
-        assert run(["telemetry", "try", PLAN_FILE, "--limit", "60"]) == 0
-        shown = capsys.readouterr().out
-        rows = re.findall(r"^  ((?:[0-9a-f]{2})+)$", shown, re.M)
-        reports = split_batch(Plan.read(EXAMPLE / "plan.json"), bytes.fromhex("".join(rows)))
-        assert len(reports) == 1
-        assert "the response was 202" in shown
-        assert "next run in the same window sent nothing" in shown
-        assert "Reports: 1 sent, 0 waiting." in shown
-
     @pytest.mark.slow
     def test_the_tools_own_object(self, capsys, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.chdir(EXAMPLE)

@@ -316,22 +316,6 @@ def test_half_says_nothing():
 # The command
 
 
-def test_command(capsys):
-    arguments = ["--flags", "2", "--crowd", "10", "--q", "0.1", "--epsilon", "2.1972245773362196"]
-    assert run(["search", *arguments, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["domain"] == [{"bits": 2, "min_set_bits": 0, "max_set_bits": 2}]
-    assert document["worst"]["others"] == {"00": 5, "11": 4}
-    best = document["homogeneous"]["best"]
-    assert (best["a"], best["b"], best["c"]) == (0, 2, 0)
-    assert document["worst"]["value"][1] < document["proven"][0]
-    assert document["conjecture"] == "violated"
-    assert run(["search", *arguments]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "others 5 x 00 + 4 x 11; x = 11, x' = 00" in out
-    assert "The conjecture is violated: the worst crowd found is worse than" in out
-
-
 MEETING = {
     "0.5108256237659907": "0.25",  # e^epsilon = (p^2 + q^2) / (2pq): a fair coin after tilting
     "1.0986122886681098": "0.25",  # e^epsilon = p / q

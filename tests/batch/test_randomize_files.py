@@ -69,16 +69,6 @@ class TestAFolder:
         # Two thirds said a and c, one third b; the others nobody.
         assert min(counted.by_bit[[0, 2]]) > counted.by_bit[1] > max(counted.by_bit[3:])
 
-    def test_the_command(self, answers: Path, capsys):
-        from shoal.cli import run
-
-        PLAN.write(answers.parent / "plan.json")
-        command = ["randomize", str(answers.parent / "plan.json"), str(answers), "-o"]
-        assert run([*command, str(answers.parent / "reports")]) == 0
-        assert f"{FILES * ROWS} reports" in capsys.readouterr().out
-        assert run([*command, str(answers.parent / "r.parquet")]) == 2
-        assert "to a folder" in capsys.readouterr().err
-
 
 class TestRefused:
     def test_answers_that_changed_after_they_were_published(self, answers: Path, folder: Path):

@@ -79,6 +79,7 @@ MISTAKES = {
     "demo --web --parties": ["name one of them"],
     "audit survey.toml": ["give --q and --crowd."],
     "audit plan.json --colluders 500": ["--colluders must be between 0 and 99, got 500."],
+    "randomize plan.json people.csv more.csv -o r.parquet": ["are written to a folder"],
     "tally plan.json people.csv": ["people.csv is a table", "shoal randomize PLAN.json people.csv"],
     "tally r.parquet plan.json": ["is a file of reports, not a plan; give the plan first"],
     "tally plan.json r.parquet --joint brand=old;brad=new": ["Did you mean 'brand'?"],

@@ -178,7 +178,8 @@ def command(
             if result is None:
                 return 0
             if given["as_json"]:
-                print_json(result.document)
+                document = result.document
+                print_json(document() if callable(document) else document)
             else:
                 show(result.text)
             if result.error is not None:

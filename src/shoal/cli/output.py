@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """What a command found, for `--json` and for people; `error` is raised once it is printed."""
+    """What a command found, for `--json` and for people; `error` is raised once it is printed.
+
+    A document that takes long to compute is a function, which is called for `--json`.
+    """
 
     document: Any
     text: str | Iterable[RenderableType | Plain]

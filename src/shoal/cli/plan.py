@@ -224,7 +224,7 @@ def plan(
     if rows is not None:
         public = f"The table has {rows:,} rows. With the plan this number becomes public.\n"
         text = chain([public], text)
-    return out.Result(document | more, chain(shown, text))
+    return out.Result(lambda: _whole(made, document) | more, chain(shown, text))
 
 
 def _people_needed(
@@ -321,7 +321,7 @@ def over_time(
     files.write(made)
     with out.waiting():
         document = _document(made, min_crowd, guarantees) | parties.device_key
-    return out.Result(document, _show(made, document, files.output))
+    return out.Result(lambda: _whole(made, document), _show(made, document, files.output))
 
 
 @cli.command("shoal plan diff old.json new.json", group=plan)
@@ -368,12 +368,10 @@ def _below_minimum(plan: Plan, min_crowd: int | None) -> Iterator[str]:
 def _document(
     plan: Plan, min_crowd: int | None, guarantees: Sequence[GuaranteeOverTime] = ()
 ) -> dict[str, Any]:
-    certificate = other = None
+    other = None
     if plan.crowd_size is not None:
         from shoal.planning.bounds import other_view
-        from shoal.planning.certificate import certify
 
-        certificate = certify(plan).to_json(epsilon=float(plan.promise.epsilon))
         other = other_view(plan)
     promise = check_promise(plan).promise
     document = {
@@ -392,12 +390,12 @@ def _document(
         "epsilon": float(promise.epsilon),
         "delta": None if promise.delta is None else float(promise.delta),
         "eta": None if promise.eta is None else float(promise.eta),
-        "sigma_count": certificate["sigma_count"] if certificate else None,
+        "sigma_count": None,
         "local_epsilon": plan.local_epsilon,
         "other_view": None
         if other is None
         else {"view": other.view, "q": other.q, "sigma_count": other.sigma, "reason": other.reason},
-        "certificate": certificate,
+        "certificate": None,
         "warnings": [*plan.warnings, *_below_minimum(plan, min_crowd)],
     }
     if isinstance(plan.parties, Aggregators):
@@ -409,6 +407,17 @@ def _document(
         document["memory"] = {"q1": float(plan.memory.q1), "q2": float(plan.memory.q2)}
         document["statements"] = [one.to_json() for one in guarantees]
     return document
+
+
+def _whole(plan: Plan, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with the certificate, which takes longer than all that people see."""
+    if plan.crowd_size is None:
+        return document
+    from shoal.planning.certificate import certify
+
+    with out.waiting():
+        certificate = certify(plan).to_json(epsilon=float(plan.promise.epsilon))
+    return document | {"sigma_count": certificate["sigma_count"], "certificate": certificate}
 
 
 def _show_needed(needed: PeopleNeeded) -> out.Pieces:

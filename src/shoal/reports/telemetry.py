@@ -16,7 +16,7 @@ from typing import Any
 
 from shoal.errors import InputError
 from shoal.planning.certificate import certify
-from shoal.planning.threats import single_report, what_holds
+from shoal.planning.threats import observers, single_report, what_holds
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Aggregators, Plan
 from shoal.reports.page import environment
@@ -113,8 +113,7 @@ class TelemetryFacts:
         """Who sees what, from the certificate; without a crowd, of a single report."""
         if self.plan.crowd_size is not None:
             at = float(self.plan.promise.epsilon)
-            found: list[dict[str, Any]] = certify(self.plan).to_json(epsilon=at)["observers"]
-            return found
+            return [one.to_json() for one in observers(certify(self.plan), at)]
         return [
             {
                 "who": "anyone who sees a report",

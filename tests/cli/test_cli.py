@@ -98,11 +98,11 @@ class TestCross:
         with_flags = shoal.json(*self.WORDS, *both, "--view", "counts", "-o", "crossed.json")
         shoal(self.WORDS[0], "crossed.toml", *self.WORDS[2:], "--view", "counts", "-o", "file.json")
         shoal(*self.WORDS, "--view", "counts", "-o", "plain.json")
-        crossed, same, plain = map(Plan.read, ("crossed.json", "file.json", "plain.json"))
-        assert with_flags["id"] == crossed.id == same.id != plain.id
+        made, same, plain = map(Plan.read, ("crossed.json", "file.json", "plain.json"))
+        assert with_flags["id"] == made.id == same.id != plain.id
         assert with_flags["crosses"] == [["channel", "age"], ["features=vpn", "age"]]
         count, differing = plain.fragments
-        assert crossed.fragments == (count + 3 * 3 + 2 * 3, differing + 4)
+        assert made.fragments == (count + 3 * 3 + 2 * 3, differing + 4)
 
     def test_a_crowd_below_the_minimum_of_collectors(self, shoal: Command):
         words = ("plan", "--flags", "1", "--epsilon", "1", "--delta", "0.003", "--crowd")

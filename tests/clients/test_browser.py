@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -198,24 +197,6 @@ def test_no_request_but_to_the_collector_and_nothing_about_the_visitor(
     assert server.heads
     for head in server.heads:
         assert not {"cookie", "referer", "authorization"} & {name.lower() for name in head}
-
-
-def test_offline_the_report_waits_as_it_is(context: BrowserContext, address: str) -> None:
-    server = Pretended(PLAN)
-    with web.served(server.handler()) as collector:
-        tab = opened(context, address, settings(server, collector.rstrip("/")))
-        tab.evaluate("() => survey.plan().then(() => {})")
-        context.set_offline(True)
-        assert answer(tab) == "waiting"
-        assert send(tab) == [["waiting", "no answer"]]
-        context.set_offline(False)
-        server.statuses = [503]
-        tab.clock.set_fixed_time(time.time() + 60)
-        assert send(tab) == [["waiting", "the collector said 503"]]
-        tab.clock.set_fixed_time(time.time() + 3600)
-        assert send(tab) == [["sent", None]]
-    assert len(server.posts) == 2
-    assert server.posts[0] == server.posts[1]
 
 
 def test_a_private_window_is_a_device_of_its_own(driver: Playwright, address: str) -> None:

@@ -293,9 +293,15 @@ def markdown_table(findings: Sequence[PaperFinding]) -> str:
 def _show_findings(
     selection: Sequence[PaperFinding], everything: Sequence[PaperFinding], files: Sequence[Path]
 ) -> out.Pieces:
+    from rich.table import Table
+
     for source, group in itertools.groupby(selection, key=lambda finding: finding.source):
-        table = out.table(["where", "printed", "computed", "verdict"], left=4, title=source)
-        table.columns[-1].no_wrap = True
+        table = Table(box=None, pad_edge=False, title=source, title_justify="left",
+                      title_style="bold", header_style="dim")  # fmt: skip
+        table.add_column("where", ratio=5)
+        table.add_column("printed", ratio=6)
+        table.add_column("computed", ratio=4)
+        table.add_column("verdict", no_wrap=True, min_width=11)
         notes = []
         for finding in group:
             cells = map(out.escape, (finding.where, finding.printed, finding.computed))

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from shoal import Outbox, PrivacyRefusal
-from shoal.device.encode import SyntheticVector, encode
+from shoal.device.encode import SyntheticVector
 from shoal.device.encryption import check_parties, encrypt_report
 from shoal.device.outbox import HttpTransport, PostResult, TransportError
 from shoal.device.randomize import fit_to_weight, flip, pack_reports
 from shoal.errors import ReportError
 from shoal.protocol.encryption import CrowdKey
 from shoal.protocol.plan import Parties
-from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ENCRYPTED_MAGIC, ID_BYTES, split_batch
 from tests.device.outbox_help import ANSWER, box, stored_record
 from tests.device.relay_help import WHOLE, Relay, vector
@@ -220,18 +219,3 @@ class TestSealing:
         key = CrowdKey(WHOLE.id, 0, 1, bytes(range(32)))
         with pytest.raises(ReportError, match="one report"):
             encrypt_report(WHOLE, batch, key)
-
-    def test_sealing_draws_from_the_source_that_is_given(self):
-        drawn = []
-
-        class Counting:
-            simulated = False
-
-            def fill(self, out: Any) -> None:
-                drawn.append(len(out))
-                SystemBits().fill(out)
-
-        report = flip(WHOLE, encode(WHOLE, ANSWER))
-        key = CrowdKey(WHOLE.id, 0, 1, bytes(range(32)))
-        encrypt_report(WHOLE, pack_reports(WHOLE, report).to_bytes(), key, Counting())
-        assert drawn == [ID_BYTES]

@@ -60,9 +60,13 @@ from shoal.support.files import canonical_json, strict_json
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.hpke import Suite
+    from pyhpke import CipherSuite
 
 VERSION = 1
 SUITE = "X25519, HKDF-SHA256, AES-128-GCM"
+KEM, KDF, AEAD = 0x20, 1, 1
+"""The identifiers of the same."""
+
 KEY_BYTES = 32
 OVERHEAD = KEY_BYTES + 16
 """Bytes that encryption adds: the encapsulated key and the tag."""
@@ -79,10 +83,20 @@ _CHUNK = struct.Struct("<7s32sI32sII")
 @lru_cache(maxsize=1)
 def _suite() -> Suite:
     try:
-        from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+        from cryptography.hazmat.primitives import hpke
     except ImportError as error:
         raise missing_extra(error, "encrypting reports") from None
-    return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
+    return hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
+
+
+@lru_cache(maxsize=2)
+def exporting_suite(purpose: str) -> CipherSuite:
+    """Return the same suite of `pyhpke`, which has associated data and exported secrets."""
+    try:
+        from pyhpke import AEADId, CipherSuite, KDFId, KEMId
+    except ImportError as error:
+        raise missing_extra(error, purpose) from None
+    return CipherSuite.new(KEMId(KEM), KDFId(KDF), AEADId(AEAD))
 
 
 def public_key_of(raw: bytes) -> X25519PublicKey:
@@ -223,10 +237,6 @@ class CrowdKey:
     """The public key of one crowd of a plan and window, in a document that the analyzer signs.
 
     The document is canonical JSON; its signature travels in the header ``Shoal-Signature``.
-
-    >>> key = CrowdKey("ab" * 32, window=20401, crowd=1, public_key=bytes(32))
-    >>> CrowdKey.from_bytes(key.to_bytes()) == key
-    True
     """
 
     plan_id: str

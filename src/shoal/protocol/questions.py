@@ -197,11 +197,7 @@ class Question:
         }
 
     def replaced(self, **changes: Any) -> Self:
-        """Return the question with other values of some fields, by their names in TOML.
-
-        >>> Choice("browser", ("firefox", "chrome")).replaced(missing="option").bits
-        3
-        """
+        """Return the question with other values of some fields, by their names in TOML."""
         fields = {name: getattr(self, one.name) for name, one in self.json_fields().items()}
         return type(self)(**fields | changes)
 

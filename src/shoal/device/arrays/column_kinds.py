@@ -412,9 +412,6 @@ def grid_of(ordered: Sequence[float]) -> dict[str, Any] | tuple[str, ...] | None
 
     At least `RARE` people are at or beyond each of the places that they follow from, so that no
     single person's number is in a survey.
-
-    >>> grid_of([float(age) for age in range(18, 91)])
-    {'low': '25', 'high': '85', 'points': 13}
     """
     inner = ordered[RARE - 1 : len(ordered) - RARE + 1]
     low, middle, high = (inner[int(part * (len(inner) - 1))] for part in (0.05, 0.5, 0.95))

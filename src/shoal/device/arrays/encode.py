@@ -21,7 +21,6 @@ from shoal.device.encode import (
     LEFT_OUT,
     bits_of,
     check_names,
-    fresh_rounding,
     is_missing,
     missing_bit,
     number_of,
@@ -51,6 +50,7 @@ _PLURAL = {
 _SIMPLE = (str, int, float, bool, type(None))
 
 Vectors = NDArray[np.bool_]
+Numbers = NDArray[np.float64]
 
 
 class AnswerErrors:
@@ -119,11 +119,10 @@ class TableEncoder:
     ) -> None:
         self._survey, self._format = survey, table_format or DEFAULT_FORMAT
         self._random_bits = random_bits or SystemBits()
-        self._rounding = fresh_rounding(self._random_bits)
         check_format(survey, self._format)
         self.errors = AnswerErrors()
         kept = [one for one in survey.asked if isinstance(one, Number) and one.grid]
-        self.positions = {one.name: list[NDArray[np.float64]]() for one in kept * keep_positions}
+        self.positions = {one.name: list[Numbers]() for one in kept * keep_positions}
         self._row = 1
 
     def table(self, table: Any, problems: Sequence[RowProblem] = ()) -> Original:
@@ -179,13 +178,14 @@ class TableEncoder:
             for question in survey.asked:
                 block = vectors[:, survey.slice_of(question.name)]
                 column = columns[question.name][part]
-                written = self._format.column(question.table_column)
-                if isinstance(question, Number) and question.name in self.positions:
-                    self._keep_positions(question, column, start, unreadable)
+                if isinstance(question, Number):
+                    numbers = self._read_numbers(question, column, start, unreadable)
+                    self._encode_numbers(question, numbers, block, start, unreadable)
                     continue
                 if not isinstance(column, list):
                     column = _plain(question, column.combine_chunks())
-                    if _encode_column(question, column, block, written, self._random_bits):
+                    written = self._format.column(question.table_column)
+                    if _encode_column(question, column, block, written):
                         continue
                     column = python_cells(column)
                 drawn = None if cohorts is None else cohorts[part]
@@ -209,8 +209,8 @@ class TableEncoder:
         for index, cell in enumerate(cells):
             if start + index in unreadable:
                 continue
-            # Texts are hashed, and numbers rounded, anew for every person.
-            simple = isinstance(cell, _SIMPLE) and not isinstance(question, (Number, Text))
+            # Texts are hashed anew for every person.
+            simple = isinstance(cell, _SIMPLE) and not isinstance(question, Text)
             key = (type(cell), cell) if simple else None
             bits = known.get(key)
             if bits is None:
@@ -226,43 +226,69 @@ class TableEncoder:
     def _refuse(self, question: AskedQuestion, place: int, why: str) -> None:
         self.errors.add(self._row + place, f"question {question.name!r}{_ANSWER}", why)
 
-    def _keep_positions(
+    def _read_numbers(
         self, question: Number, column: Any, start: int, unreadable: Collection[int]
-    ) -> None:
-        """Keep where a column's numbers are on their grid; cell by cell if one does not fit."""
+    ) -> Numbers:
+        """Return a column's numbers: NaN where one is missing, infinity where it is refused."""
         written = self._format.column(question.table_column)
-        positions = np.full(len(column), np.nan)
-        self.positions[question.name].append(positions)
         if not isinstance(column, list):
             column = _plain(question, column.combine_chunks())
             try:
-                numbers, missing = _numbers(question, column, written)
-            except (AnswerError, pa.ArrowException, UnicodeDecodeError):
-                numbers, missing = np.array([np.nan]), np.array([False])
-            if np.isfinite(numbers).all():
-                positions[~missing] = question.position(numbers[~missing])
-                return
-            column = python_cells(column)
+                return _numbers(question, column, written)
+            except (AnswerError, pa.ArrowException, ValueError, OverflowError):
+                column = python_cells(column)
+        numbers = np.full(len(column), np.inf)
         for index, cell in enumerate(column):
-            if start + index in unreadable or cell is LEFT_OUT:
+            if start + index in unreadable:
                 continue
             try:
-                answer = _read_or_missing(question, cell, written)
-                if isinstance(answer, float):
-                    positions[index] = question.position(answer)
+                answer = None if cell is LEFT_OUT else _read_or_missing(question, cell, written)
+                numbers[index] = np.nan if answer is None else answer
             except AnswerError as error:
                 self._refuse(question, start + index, explain(question, cell, written, error.why))
+        return numbers
+
+    def _encode_numbers(
+        self,
+        question: Number,
+        numbers: Numbers,
+        out: Vectors,
+        start: int,
+        unreadable: Collection[int],
+    ) -> None:
+        given, missing = np.isfinite(numbers), np.isnan(numbers)
+        if question.name in self.positions:
+            positions = np.full(len(numbers), np.nan)
+            positions[given] = question.position(numbers[given])
+            self.positions[question.name].append(positions)
+            return
+        if question.edges:
+            edges = [float(edge) for edge in question.edges]
+            bits = np.searchsorted(edges, numbers[given], side="right")
+        else:
+            positions = question.position(numbers[given])
+            bits = positions.astype(np.int64)
+            words = np.empty(len(bits), np.uint64)
+            self._random_bits.fill(words)
+            bits += (words % np.uint64(1 << 53)) * 2.0**-53 < positions - bits
+        out[given, bits] = True
+        try:
+            out[missing, missing_bit(question) if missing.any() else 0] = True
+        except AnswerError as error:
+            for place in (start + np.flatnonzero(missing)).tolist():
+                if place not in unreadable:
+                    self._refuse(question, place, error.why)
 
     def _bits(self, question: AskedQuestion, cell: Any, cohort: int | None) -> list[int] | str:
         """Return the bits that a cell sets, or why it is not allowed."""
         written = self._format.column(question.table_column)
         try:
             answer = _read_cell(question, cell, written)
-            return bits_of(self._survey, question, answer, cohort, self._rounding)
+            return bits_of(self._survey, question, answer, cohort)
         except AnswerError as error:
             if written.invalid == "error":
                 return explain(question, cell, written, error.why)
-            return bits_of(self._survey, question, None, cohort, self._rounding)
+            return bits_of(self._survey, question, None, cohort)
 
 
 def check_format(survey: Survey, table_format: TableFormat) -> None:
@@ -378,19 +404,13 @@ def _read_or_missing(question: AskedQuestion, cell: Any, table_format: TableForm
 
 
 def _encode_column(
-    question: AskedQuestion,
-    column: Any,
-    out: Vectors,
-    table_format: TableFormat,
-    random_bits: RandomBits,
+    question: AskedQuestion, column: Any, out: Vectors, table_format: TableFormat
 ) -> bool:
     """Set the bits of a whole column, or return False with none set: it goes cell by cell."""
     try:
         if isinstance(question, Text):
             return False
-        if isinstance(question, Number):
-            _encode_numbers(question, column, out, table_format, random_bits)
-        elif _is_list(column.type):
+        if _is_list(column.type):
             _encode_lists(question, column, out)
         else:
             _encode_values(question, column, out, table_format)
@@ -426,46 +446,26 @@ def _encode_lists(question: AskedQuestion, column: Any, out: Vectors) -> None:
         raise AnswerError("a cell names an option twice, or too many")
 
 
-def _encode_numbers(
-    question: Number, column: Any, out: Vectors, table_format: TableFormat, random_bits: RandomBits
-) -> None:
-    numbers, missing = _numbers(question, column, table_format)
-    if not np.isfinite(numbers).all():
-        raise AnswerError("a number is not finite")
-    if question.edges:
-        bits = np.searchsorted([float(edge) for edge in question.edges], numbers, side="right")
-    else:
-        words = np.empty(len(numbers), np.uint64)
-        random_bits.fill(words)
-        positions = question.position(numbers)
-        bits = positions.astype(np.int64)
-        bits += (words >> np.uint64(11)) * 2.0**-53 < positions - bits
-    if missing.any():
-        bits[missing] = missing_bit(question)
-    out[np.arange(len(bits)), bits] = True
-
-
-def _numbers(
-    question: Number, column: Any, table_format: TableFormat
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _numbers(question: Number, column: Any, table_format: TableFormat) -> Numbers:
     is_numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_numeric and not table_format.missing:
-        missing = column.is_null().to_numpy(zero_copy_only=False)
         numbers = pc.fill_null(pc.cast(column, pa.float64(), safe=False), 0.0)
-        return numbers.to_numpy(zero_copy_only=False), missing
+        found: Numbers = numbers.to_numpy(zero_copy_only=False)
+        if not np.isfinite(found).all():
+            raise AnswerError("a number is not finite")
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        return np.where(missing, np.nan, found) if column.null_count else found
     plain_text = pa.types.is_string(column.type) and not column.null_count
     if plain_text and table_format.decimal == "." and not table_format.missing:
         try:
             plain = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
             if np.isfinite(plain).all():
-                return plain, np.zeros(len(plain), bool)
+                return np.asarray(plain)
         except pa.ArrowException:
             pass  # some cell is no plain number
     values, codes = _distinct(column)
     cells = [_read_or_missing(question, one, table_format) for one in values]
-    numbers = np.array([np.nan if cell is None else cell for cell in cells], np.float64)
-    missing = np.isnan(numbers)  # a number is finite
-    return np.where(missing, 0.0, numbers)[codes], missing[codes]
+    return np.array([np.nan if cell is None else cell for cell in cells], np.float64)[codes]
 
 
 def _distinct(column: Any) -> tuple[list[Any], NDArray[np.int64]]:

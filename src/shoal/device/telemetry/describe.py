@@ -98,11 +98,7 @@ def _fields(text: object) -> set[str]:
 
 
 def language_of(environ: Mapping[str, str]) -> str:
-    """Return the language of messages, by the variables of POSIX in their order.
-
-    >>> language_of({"LANG": "de_DE.UTF-8"}), language_of({"LC_ALL": "C", "LANG": "fr_FR"})
-    ('de', 'en')
-    """
+    """Return the language of messages, by the variables of POSIX in their order."""
     names = ("LC_ALL", "LC_MESSAGES", "LANG")
     locale = next((environ[name] for name in names if environ.get(name)), _ENGLISH)
     language = re.split(r"[_.@-]", locale, maxsplit=1)[0].lower()
@@ -134,12 +130,9 @@ def terminal_width(stream: TextIO) -> int:
         return 80
 
 
-def fitted(text: str, stream: TextIO | None = None) -> str:
-    """Return a text whose lines fit the terminal that a stream is; others keep their lines."""
-    stream = sys.stdout if stream is None else stream
-    if not stream.isatty():
-        return text
-    return wrapped(text, terminal_width(stream))
+def fitted(text: str) -> str:
+    """Return a text whose lines fit the terminal, if it goes to one."""
+    return wrapped(text, terminal_width(sys.stdout)) if sys.stdout.isatty() else text
 
 
 _SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"), (1, "second"))
@@ -278,11 +271,10 @@ def odds_factor(epsilon: float, words: Words) -> str:
 
 
 def _set_options(plan: Plan, question: Question, value: int) -> str:
-    places = plan.survey.slices_of(question.name)
-    bits = [bit for place in places for bit in range(place.start, place.stop)]
-    on = [number for number, bit in enumerate(bits) if value >> bit & 1]
+    start = plan.survey.slice_of(question.name).start
+    on = [bit for bit in range(question.bits) if value >> start + bit & 1]
     if isinstance(question, Text):
-        return f"{len(on)} of {len(bits)} bits are set"
+        return f"{len(on)} of {question.bits} bits are set"
     if not on:
         return "no bit is set"
     return "set: " + ", ".join(question.labels[number] for number in on)

@@ -417,6 +417,7 @@ for i in range(int(sys.argv[3])):
 
 
 class TestProcesses:
+    @pytest.mark.slow
     def test_processes_that_start_together_agree(self, tmp_path: Path, path: Path):
         PLAN.write(tmp_path / "plan.json")
         command = [sys.executable, "-c", SCRIPT, str(tmp_path / "plan.json"), str(path), "12"]
@@ -465,6 +466,7 @@ class TestLedgerFirst:
 
 
 class TestEstimates:
+    @pytest.mark.slow
     def test_with_the_planner_s_layers_sigma_is_as_predicted(self):
         """300 crowds of 1000 people, five bits, four releases each; seeded.
 

@@ -111,6 +111,7 @@ class TestChecking:
         with pytest.raises(PlanError, match="no information"):
             check_plan(Plan(SURVEY, FlipProbability(1, 1), Promise("local", "1")))
 
+    @pytest.mark.slow
     def test_recomputing(self):
         small = Survey("s", (Flags("f", ("a", "b")),))
         kept = shoal.plan(small, crowd_size=1000, epsilon=1, delta="1e-6")

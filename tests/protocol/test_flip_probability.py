@@ -24,7 +24,7 @@ from tests.strategies import bounded, flips
 
 class TestRoundingUp:
     @given(st.fractions(Fraction(1, 10**8), Fraction(1, 2)))
-    @bounded(300)
+    @bounded(150)
     def test_never_below_and_never_far_above(self, wanted: Fraction):
         q = FlipProbability.at_least(wanted)
         assert wanted <= q.fraction <= Fraction(1, 2)

@@ -35,7 +35,7 @@ from shoal.protocol.plan import (
 )
 from shoal.support.checks import canonical_decimal, check_decimal
 from shoal.support.files import canonical_json
-from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, plans
+from tests.strategies import bounded, mutated_bytes, mutated_json, plans
 
 STORED = json.loads((Path(__file__).parents[1] / "data" / "plans.json").read_text("utf-8"))
 DOCUMENT = STORED[1]["plan"]
@@ -65,7 +65,7 @@ class TestCanonical:
             assert stored["id"] == hashlib.sha256(rfc8785.dumps(stored["plan"])).hexdigest()
 
     @given(plans())
-    @bounded(100)
+    @bounded(50)
     def test_canonical_json_is_rfc_8785_without_floats(self, plan: Plan):
         document = plan.to_json()
         text = rfc8785.dumps(document)
@@ -115,7 +115,7 @@ class TestDecimals:
         assert check_decimal("x", Decimal(str(number)), above=0) == canonical
 
     @given(st.decimals(allow_nan=False, allow_infinity=False))
-    @bounded(300)
+    @bounded(100)
     def test_the_number_stays_and_its_spelling_is_kept(self, number: Decimal):
         text = canonical_decimal(number)
         again = Decimal(text)
@@ -382,12 +382,6 @@ class TestFiles:
 
 
 class TestFuzz:
-    @given(json_values)
-    @bounded(100)
-    def test_any_json(self, document: object):
-        with pytest.raises(ShoalError):
-            Plan.from_json(document)
-
     @pytest.mark.slow
     @given(st.sampled_from(STORED).flatmap(lambda stored: mutated_json(stored["plan"])))
     @bounded(400)
@@ -410,7 +404,7 @@ class TestFuzz:
         assert "id" not in document or plan.id == STORED[1]["id"]
 
     @given(mutated_bytes(json.dumps(DOCUMENT).encode()))
-    @bounded(150)
+    @bounded(80)
     def test_broken_files(self, tmp_path: Path, content: bytes):
         (tmp_path / "plan.json").write_bytes(content)
         try:

@@ -188,12 +188,12 @@ class TestFuzz:
         _try(content)
 
     @given(mutated_bytes(binary()))
-    @bounded(400)
+    @bounded(150)
     def test_broken_binary(self, content: bytes):
         _try(content)
 
     @given(mutated_bytes(parse_batch(PLAN, binary()).to_json()))
-    @bounded(300)
+    @bounded(150)
     def test_broken_json(self, content: bytes):
         _try(content)
 

@@ -480,7 +480,7 @@ class TestFuzz:
             self.attempt(tmp_path / name, other)
 
     @given(st.binary(max_size=60), st.sampled_from(["a.csv", "a.ndjson", "a.parquet", "r.x"]))
-    @bounded(150)
+    @bounded(80)
     def test_any_bytes(self, tmp_path: Path, content: bytes, name: str):
         self.attempt(tmp_path / name, content)
 

@@ -74,11 +74,11 @@ class TestCanonical:
         json.loads(text, parse_float=pytest.fail)
         assert Plan.from_json(json.loads(text)) == plan
 
-    @given(plans())
-    @bounded(20)
-    def test_round_trip_through_a_file(self, tmp_path: Path, plan: Plan):
-        plan.write(tmp_path / "plan.json")
-        assert Plan.read(tmp_path / "plan.json") == plan
+    def test_round_trip_through_a_file(self, tmp_path: Path):
+        for stored in STORED:
+            plan = Plan.from_json(stored["plan"])
+            plan.write(tmp_path / "plan.json")
+            assert Plan.read(tmp_path / "plan.json") == plan
         assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
@@ -395,7 +395,7 @@ class TestFuzz:
         assert canonical_json(plan.to_json()) == rfc8785.dumps(document)
 
     @given(mutated_json(DOCUMENT | {"id": STORED[1]["id"]}))
-    @bounded(200)
+    @bounded(100)
     def test_no_change_goes_unnoticed(self, document: Any):
         try:
             plan = Plan.from_json(document)

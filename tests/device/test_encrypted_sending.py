@@ -194,7 +194,7 @@ class TestRefusals:
 
     def test_a_transport_that_knows_no_party(self, make):
         with pytest.raises(PrivacyRefusal, match="does not lead to one"):
-            check_parties(make().plan.parties, object())
+            check_parties(make().plan.parties, object())  # type: ignore[arg-type]
 
     def test_several_reports_are_not_encrypted_at_once(self):
         rows = Original(np.zeros((2, 8), np.uint8), 64)

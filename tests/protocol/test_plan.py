@@ -275,7 +275,8 @@ class TestChanged:
     def test_another_field_or_id_is_refused(self):
         fields = ("crowd_size", "max_reports_per_person", "window")
         changes: list[dict[str, object]] = [{"id": STORED[1]["id"], field: 7} for field in fields]
-        changes += [{"id": wrong} for wrong in ("", "0" * 64, None, 5, [], STORED[0]["id"])]
+        wrong: list[object] = ["", "0" * 64, None, 5, [], STORED[0]["id"]]
+        changes += [{"id": one} for one in wrong]
         for change in changes:
             with pytest.raises(PlanError, match="changed after it was made"):
                 Plan.from_json(DOCUMENT | change)

@@ -128,6 +128,7 @@ class TestPacking:
         beyond = Synthetic(ROWS, 11, cohorts=np.array([0, 5, 0], np.uint16))
         with pytest.raises(ReportError, match="a cohort must be below 5, got 5"):
             pack_reports(COHORTS, beyond)
+        wrong: Any
         for wrong in (np.zeros(2, np.uint16), np.array([0, -1, 0]), np.zeros(3)):
             with pytest.raises(InputError, match="3 cohorts, as uint16"):
                 Synthetic(ROWS, 11, cohorts=wrong)

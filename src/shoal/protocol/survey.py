@@ -331,11 +331,10 @@ class Survey(Displayed):
         needed, optional = {"name", "questions"}, {"title", "text"}
         fields = exact_fields("a survey", document, needed, optional, error=SurveyError)
         questions = checked_sequence("questions", fields["questions"])
-        name = check_text("a survey's name", fields["name"], error=SurveyError)
         read: list[Question] = []
         for question in questions:
             read.append(_question_from_json(question, read))
-        return cls(name, tuple(read), title=fields.get("title"), text=fields.get("text"))
+        return cls(**fields | {"questions": tuple(read)})
 
     @cached_property
     def digest(self) -> str:

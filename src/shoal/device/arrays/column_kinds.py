@@ -119,14 +119,8 @@ def propose_question(
 ) -> ColumnProposal:
     """Return the question that fits a column of answers.
 
-    Parameters
-    ----------
-    whole
-        Whether these are everybody's answers.
-    dates
-        The part of dates to ask for; None leaves them out.
-    gaps
-        Whether answers can be missing though none of these are.
+    `whole` says whether these are everybody's answers, `dates` which part of dates to ask for, and
+    `gaps` whether answers can be missing though none of these are.
     """
     counts = Counter(text for cell in cells if (text := cell.strip()))
     no_answer = tuple(sorted(text for text in counts if means_no_answer(text)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from shoal.device.outbox.queue import Record
 from shoal.errors import ReportError, TransportError
-from shoal.protocol.dap import Task, text_of, usable_key
+from shoal.protocol.dap import Task, usable_key
 from shoal.protocol.dap.messages import (
     HpkeConfigList,
     Report,
@@ -24,6 +24,7 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.signatures import key_text
 from shoal.protocol.wire import ID_BYTES, SHARED_MAGIC, split_batch
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def share_record(plan: Plan, fetch: Callable[[str], bytes], record: Record) -> b
 
 def upload_path(plan_id: str) -> str:
     """Return where a leader takes the reports of a plan."""
-    task = text_of(bytes.fromhex(plan_id))
+    task = key_text(bytes.fromhex(plan_id))
     return f"/dap/{task}/tasks/{task}/reports"
 
 

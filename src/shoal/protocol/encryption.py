@@ -43,16 +43,15 @@ with a key of its own could be recognized by it. So the relay accepts reports fo
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import struct
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InputError, ReportError, missing_extra
 from shoal.protocol.plan import Plan
-from shoal.protocol.signatures import key_text
+from shoal.protocol.signatures import check_public_key, key_text
 from shoal.protocol.wire import ENCRYPTED_MAGIC, ID_BYTES, MAX_REPORTS, file_row_bytes
 from shoal.support.checks import check_integer, exact_fields
 from shoal.support.files import canonical_json, strict_json
@@ -178,15 +177,7 @@ class EncryptedReports:
 
 def split_encrypted(plan: Plan, content: bytes) -> EncryptedReports:
     """Parse the body of a request; anything else raises `ReportError`."""
-    if len(content) < _REPORTS.size:
-        raise ReportError(
-            f"encrypted reports start with {_REPORTS.size} bytes, got {len(content)}."
-        )
-    magic, plan_id, window, key, count = _REPORTS.unpack_from(content)
-    if magic != ENCRYPTED_MAGIC:
-        raise ReportError("these are not encrypted reports of version 1.")
-    if plan_id.hex() != plan.id:
-        raise ReportError("the reports are for another plan.")
+    window, key, count = _header(_REPORTS, ENCRYPTED_MAGIC, plan, content)
     if not 1 <= count <= MAX_REPORTS:
         raise ReportError(f"a request holds 1 to {MAX_REPORTS} reports, got {count}.")
     length, body = encrypted_report_bytes(plan), content[_REPORTS.size :]
@@ -195,6 +186,16 @@ def split_encrypted(plan: Plan, content: bytes) -> EncryptedReports:
             f"{count} encrypted reports of this plan take {count * length} bytes, got {len(body)}."
         )
     return EncryptedReports(plan.id, window, key, length, body)
+
+
+def _header(layout: struct.Struct, magic: bytes, plan: Plan, content: bytes) -> tuple[Any, ...]:
+    """Return the fields of a header behind magic and plan."""
+    if len(content) < layout.size or not content.startswith(magic):
+        raise ReportError(f"this is no message {magic[:6].decode()} of version {magic[6]}.")
+    _, plan_id, *fields = layout.unpack_from(content)
+    if plan_id.hex() != plan.id:
+        raise ReportError("the message is for another plan.")
+    return tuple(fields)
 
 
 @dataclass(frozen=True)
@@ -219,13 +220,7 @@ def chunk_header_bytes() -> int:
 
 def split_chunk(plan: Plan, content: bytes) -> Chunk:
     """Parse a chunk of a plan's crowd; anything else raises `ReportError`."""
-    if len(content) < _CHUNK.size:
-        raise ReportError(f"a chunk starts with {_CHUNK.size} bytes, got {len(content)}.")
-    magic, plan_id, window, key, number, chunks = _CHUNK.unpack_from(content)
-    if magic != CHUNK_MAGIC:
-        raise ReportError("this is not a chunk of a crowd of version 1.")
-    if plan_id.hex() != plan.id:
-        raise ReportError("the chunk is for another plan.")
+    window, key, number, chunks = _header(_CHUNK, CHUNK_MAGIC, plan, content)
     chunk = Chunk(plan.id, window, key, number, chunks, content[_CHUNK.size :])
     if chunk.number >= chunk.chunks or len(chunk.content) % message_bytes(plan):
         raise ReportError("the chunk does not match its header.")
@@ -268,11 +263,9 @@ class CrowdKey:
         if (fields["version"], fields["suite"]) != (VERSION, SUITE):
             raise ReportError(f"this Shoal encrypts with version {VERSION}, {SUITE}.")
         try:
-            public_key = base64.b64decode(f"{fields['key']}=", altchars=b"-_", validate=True)
-        except ValueError as error:
-            raise ReportError("a key is base64url.") from error
-        if len(public_key) != KEY_BYTES:
-            raise ReportError(f"a key is {KEY_BYTES} bytes, got {len(public_key)}.")
+            public_key = check_public_key(fields["key"])
+        except InputError as error:
+            raise ReportError(f"a key is {KEY_BYTES} bytes in base64url.") from error
         for name in ("window", "crowd"):
             check_integer(name, fields[name], lowest=0, highest=2**32 - 1, error=ReportError)
         key = cls(str(fields["plan"]), fields["window"], fields["crowd"], public_key)

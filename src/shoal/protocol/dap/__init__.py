@@ -33,7 +33,7 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.encryption import AEAD, KDF, KEM, exporting_suite
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.protocol.signatures import check_public_key
+from shoal.protocol.signatures import check_public_key, key_text
 from shoal.protocol.vdaf import VERIFY_KEY_SIZE, PingPong, Prio3
 from shoal.protocol.vdaf.circuits import MultihotCountVec, best_chunk_length
 
@@ -58,18 +58,13 @@ def _suite() -> CipherSuite:
     return exporting_suite("a leader and a helper")
 
 
-def text_of(content: bytes) -> str:
-    """Return bytes as they stand in a URL of DAP: base64url without padding."""
-    return base64.urlsafe_b64encode(content).decode().rstrip("=")
-
-
 def bytes_of(text: str, size: int) -> bytes | None:
     """Return the bytes that a part of a URL stands for; None unless it is their one form."""
     try:
         content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         return None
-    return content if len(content) == size and text_of(content) == text else None
+    return content if len(content) == size and key_text(content) == text else None
 
 
 class Task:
@@ -99,7 +94,7 @@ class Task:
     @property
     def path(self) -> str:
         """The part of an address that names the task."""
-        return text_of(self.id)
+        return key_text(self.id)
 
     def endpoint(self, role: Role) -> str:
         """Return the base address of the task at the leader or the helper."""

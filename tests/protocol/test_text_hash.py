@@ -122,10 +122,6 @@ class TestSeparation:
         ]
         assert len({base, *others}) == 5
 
-    def test_more_hashes_keep_the_first(self):
-        eight = TextHash(ZEROS, "word", 1000, 8).positions("tea", 0)
-        assert TextHash(ZEROS, "word", 1000, 3).positions("tea", 0) == eight[:3]
-
 
 class TestUniformity:
     TABLE = hash_table(TextHash(ZEROS, "word", 100, 2), (f"text {i}" for i in range(5000)), 8)

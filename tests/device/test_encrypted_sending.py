@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -166,8 +165,8 @@ class TestSending:
 class TestRefusals:
     @pytest.mark.parametrize("said", [False, True])
     def test_one_operator(self, tmp_path, make, said: bool):
-        origins: Any = make().address, f"{make().address[:-3]}8443"
-        two = (origins[0].removesuffix(":443"), origins[1])
+        host = make().address.removesuffix(":443")
+        two = host, f"{host}:8443"
         parties = Parties(*two) if make is Relay else Aggregators(*two, WEIGHT)
         plan = replace(make().plan, parties=parties)
         outbox = make(plan=plan).box(tmp_path, one_operator=said)

@@ -67,8 +67,7 @@ def test_devices_need_no_library():
 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("name", CIRCUITS)
-@pytest.mark.parametrize("shares", [2, 3])
-@pytest.mark.parametrize("proofs", [None, 2])
+@pytest.mark.parametrize(("shares", "proofs"), [(2, None), (3, 2)])
 def test_the_result_is_the_sum(name: str, shares: int, proofs: int | None):
     make, draw = CIRCUITS[name]
     source = random.Random(f"{name} {shares}")

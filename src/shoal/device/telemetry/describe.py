@@ -30,6 +30,7 @@ from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.questions import MISSING, OTHER, Question
 from shoal.protocol.survey import Arm, Flags, Funnel, Number, Retention, RetentionOnce, Text, YesNo
 from shoal.protocol.wire import ID_BYTES, MAGIC, row_bytes, split_batch
+from shoal.support.checks import exact_fields
 from shoal.support.files import first_line, strict_json
 from shoal.support.results import wrapped
 from shoal.support.rounding import float_up, text_up
@@ -71,26 +72,19 @@ def read_translations(given: object) -> dict[str, Words]:
 
 def _check(language: str, words: object) -> None:
     """Refuse a translation in which a text, or a value in a text, is missing."""
-    if not isinstance(words, Mapping):
-        raise InputError(f"the translation {language!r} is not a mapping.")
-    ours = english()
-    for key, model in ours.items():
-        found = words.get(key)
+    what = f"the translation {language!r}"
+    given = exact_fields(what, words, english().keys())
+    for key, model in english().items():
+        found = given[key]
         if type(found) is not type(model):
-            raise InputError(
-                f"the translation {language!r} needs a {type(model).__name__} {key!r}."
-            )
+            raise InputError(f"{what} needs a {type(model).__name__} {key!r}.")
         parts = model.items() if isinstance(model, Mapping) else [("", model)]
         for name, text in parts:
             other = found.get(name) if isinstance(found, Mapping) else found
             if _fields(other) != _fields(text):
                 where = f"{key!r}" if not name else f"{key!r}, {name!r}"
-                raise InputError(
-                    f"the translation {language!r}, {where}, needs the fields"
-                    f" {', '.join(sorted(_fields(text))) or 'of no value'}."
-                )
-    if unknown := set(words) - set(ours):
-        raise InputError(f"the translation {language!r} has an unknown text {min(unknown)!r}.")
+                fields = ", ".join(sorted(_fields(text))) or "of no value"
+                raise InputError(f"{what}, {where}, needs the fields {fields}.")
 
 
 def _fields(text: object) -> set[str]:

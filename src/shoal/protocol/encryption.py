@@ -1,4 +1,4 @@
-r"""Encrypted reports: HPKE messages, their content, wire formats, and the key of a crowd.
+"""Encrypted reports: HPKE messages, their content, wire formats, and the key of a crowd.
 
 HPKE (RFC 9180) in base mode with X25519, HKDF-SHA256 and AES-128-GCM. A message is the encapsulated
 key, 32 bytes, followed by the ciphertext; each message has an encapsulation of its own. HPKE's
@@ -13,17 +13,7 @@ message  16    identifier of the message, random
 .        n     the packed bits
 ======== ===== ==================================================================
 
-*From a device to the relay:* reports of one plan, window and key.
-
-======== ===== ================================================================
-header   7     magic ``ENCRYP`` and the version, 1
-.        32    plan id
-.        4     window number, little endian
-.        32    SHA-256 of the public key
-.        4     count, little endian
-report   16    report id, random: a report sent twice is forwarded once
-.        n     its message
-======== ===== ================================================================
+*From a device to the relay:* reports of one plan, window and key, as in ``docs/clients.md``.
 
 *From the relay to the analyzer:* the shuffled messages of a whole crowd, in chunks.
 

@@ -66,6 +66,17 @@ def box(folder: Path, collector: Any, clock: Clock | None = None, **options: Any
     return Outbox(folder, collector, clock=clock, sleep=clock.sleep, **options)
 
 
+def waiting(
+    folder: Path, *script: PostResult | Exception, plan: Plan = PLAN, **options: Any
+) -> tuple[Outbox, Collector, Clock]:
+    """An outbox with one report that waits, its collector and its clock."""
+    clock = options.pop("clock", None) or Clock()
+    collector = Collector(*script, plans=(plan,))
+    outbox = box(folder, collector, clock, **options)
+    outbox.answer(plan, ANSWER)
+    return outbox, collector, clock
+
+
 class Charges:
     def __init__(self, most: int = 100) -> None:
         self.made: list[str | None] = []

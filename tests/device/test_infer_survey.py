@@ -288,6 +288,7 @@ def test_what_is_refused(content, why, tmp_path: Path):
         infer_survey(tmp_path / "x.csv")
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"{row},{'yes' if row % 3 else 'no'},{row % 4}\n" for row in range(200))

@@ -77,30 +77,11 @@ class TestChecking:
             with pytest.raises(InputError):
                 check_plan(PLAN, limit=limit)
 
-    def test_counts_above_the_limit(self):
-        """The promise holds, and a single report is nearly the answer all the same."""
-        survey = Survey("s", (Flags("f", ("a", "b")),))
-        wish: dict[str, Any] = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-6"}
-        plan = shoal.plan(survey, **wish, view="counts")
-        check_promise(plan)
-        assert plan.local_epsilon > 5
-        with pytest.raises(
-            PrivacyRefusal, match=r"limit of 5; its promise holds only against .* counts"
-        ):
-            check_plan(plan, limit=5)
-        lower = shoal.plan(survey, **wish, view="counts", local_epsilon=5)
-        assert check_plan(lower, limit=5) is lower
-
     def test_with_memory_the_permanent_flips_count(self):
         memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
         plan = replace(PLAN, q=memory.q, memory=memory)
         with pytest.raises(PrivacyRefusal, match=r"70\.31"):  # 64 ln 3
             check_plan(plan, limit=40)
-
-    def test_several_reports_add_up(self):
-        with pytest.raises(PrivacyRefusal, match=r"2 reports of this plan reveal .* 65\.3857"):
-            check_plan(PLAN, limit=40, reports=2)
-        check_plan(PLAN, limit="65.3857", reports=2)
 
     def test_short_windows_tell_the_time(self):
         with pytest.raises(PrivacyRefusal, match="would tell when"):
@@ -111,6 +92,7 @@ class TestChecking:
         with pytest.raises(PlanError, match="no information"):
             check_plan(Plan(SURVEY, FlipProbability(1, 1), Promise("local", "1")))
 
+    @pytest.mark.slow
     def test_recomputing(self):
         small = Survey("s", (Flags("f", ("a", "b")),))
         kept = shoal.plan(small, crowd_size=1000, epsilon=1, delta="1e-6")

@@ -12,7 +12,7 @@ from shoal.device.outbox import PostResult, Ticket, TransportError
 from shoal.device.outbox.queue import Record
 from shoal.device.outbox.retry import MAX_BACKOFF, MAX_WAIT, uniform
 from shoal.errors import InputError
-from tests.device.outbox_help import ANSWER, PLAN, Collector, box, stored_record
+from tests.device.outbox_help import ANSWER, PLAN, Collector, box, stored_record, waiting
 from tests.faults import Clock, Crash, Faults, FaultyDisk
 
 DAILY = replace(PLAN, window=86_400)
@@ -20,10 +20,8 @@ DAILY = replace(PLAN, window=86_400)
 
 class TestSending:
     def test_the_first_wait_is_spread(self, tmp_path):
-        clock, collector = Clock(), Collector()
-        outbox = box(tmp_path, collector, clock, spread=3600.0, jitter=lambda: 0.25)
-        ticket = outbox.answer(PLAN, ANSWER)
-        assert ticket.due == clock.now + 900
+        outbox, _, clock = waiting(tmp_path, spread=3600.0, jitter=lambda: 0.25)
+        assert outbox.tickets()[0].due == clock.now + 900
         clock.now += 899
         assert outbox.send_due() == []
         clock.now += 1
@@ -31,21 +29,17 @@ class TestSending:
 
     def test_what_is_due_at_once_is_sent_at_once(self, tmp_path):
         """Files have whole milliseconds."""
-        outbox = box(tmp_path, Collector(), Clock(1_800_000_000.00025))
-        outbox.answer(PLAN, ANSWER)
+        outbox, _, _ = waiting(tmp_path, clock=Clock(1_800_000_000.00025))
         assert [one.state for one in outbox.send_due()] == ["sent"]
 
     def test_in_a_hurry(self, tmp_path):
-        collector = Collector(PostResult(503, 100.0))
-        outbox = box(tmp_path, collector, spread=3600.0)
-        outbox.answer(PLAN, ANSWER)
+        outbox, _, _ = waiting(tmp_path, PostResult(503, 100.0), spread=3600.0)
         assert [one.state for one in outbox.send_due(hurry=True)] == ["waiting"]
         assert outbox.send_due(hurry=True) == []  # what the collector asked for is kept
 
     def test_backoff_doubles_up_to_a_bound_with_full_jitter(self, tmp_path):
-        clock, collector = Clock(), Collector(*[TransportError("no.")] * 14)
-        outbox = box(tmp_path, collector, clock, jitter=lambda: 1 - 2**-53)
-        outbox.answer(PLAN, ANSWER)
+        offline = [TransportError("no.")] * 14
+        outbox, collector, clock = waiting(tmp_path, *offline, jitter=lambda: 1 - 2**-53)
         waits = []
         for _ in range(14):
             (ticket,) = outbox.send_due()
@@ -67,9 +61,7 @@ class TestSending:
 
     @pytest.mark.parametrize("status", [429, 503, 408, 425, 507])
     def test_retry_after_is_honoured(self, tmp_path, status):
-        clock, collector = Clock(), Collector(PostResult(status, 500.0))
-        outbox = box(tmp_path, collector, clock)
-        outbox.answer(PLAN, ANSWER)
+        outbox, collector, clock = waiting(tmp_path, PostResult(status, 500.0))
         (ticket,) = outbox.send_due()
         assert ticket.due == clock.now + 500 + 15
         clock.now += 514
@@ -79,18 +71,14 @@ class TestSending:
         assert len(set(collector.posted)) == 1
 
     def test_nobody_is_told_to_wait_for_ever(self, tmp_path):
-        clock, collector = Clock(), Collector(PostResult(503, 1e12), PostResult(503, -5.0))
-        outbox = box(tmp_path, collector, clock)
-        outbox.answer(PLAN, ANSWER)
+        outbox, _, clock = waiting(tmp_path, PostResult(503, 1e12), PostResult(503, -5.0))
         (ticket,) = outbox.send_due()
         assert ticket.due == clock.now + MAX_WAIT + 15
         assert [one.state for one in outbox.finish(1e7)] == ["sent"]
 
     @pytest.mark.parametrize("status", [200, 201, 204, 301, 307, 500, 502, 100, 999])
     def test_only_202_is_an_acknowledgment(self, tmp_path, status):
-        collector = Collector(PostResult(status))
-        outbox = box(tmp_path, collector)
-        outbox.answer(PLAN, ANSWER)
+        outbox, collector, _ = waiting(tmp_path, PostResult(status))
         assert [one.state for one in outbox.send_due()] == ["waiting"]
         assert [one.state for one in outbox.finish(1e6)] == ["sent"]
         assert len(set(collector.posted)) == 1
@@ -114,8 +102,7 @@ class TestSending:
 
     @pytest.mark.parametrize("status", [409, 410])
     def test_closed_is_dropped_with_a_note(self, tmp_path, status):
-        outbox = box(tmp_path, Collector(PostResult(status)))
-        outbox.answer(PLAN, ANSWER)
+        outbox, _, _ = waiting(tmp_path, PostResult(status))
         (ticket,) = outbox.send_due()
         assert ticket.reason == f"the collector no longer takes it ({status})"
         assert ticket.state == "expired"
@@ -125,10 +112,8 @@ class TestSending:
     @pytest.mark.parametrize("status", [410, 425])
     def test_a_collector_with_a_wrong_clock_loses_no_report(self, tmp_path, status):
         """It says that the window has passed, or not begun; by the device's clock it is open."""
-        clock = Clock()
-        collector = Collector(*[PostResult(status)] * 3, plans=(DAILY,))
-        outbox = box(tmp_path, collector, clock)
-        ticket = outbox.answer(DAILY, ANSWER)
+        outbox, collector, clock = waiting(tmp_path, *[PostResult(status)] * 3, plan=DAILY)
+        (ticket,) = outbox.tickets()
         for _ in range(3):
             (tried,) = outbox.send_due()
             assert tried.state == "waiting"
@@ -159,9 +144,7 @@ class TestSending:
         assert outbox.answer(DAILY, ANSWER, answer_key="a") == note
 
     def test_without_a_window_they_are_kept_for_a_month(self, tmp_path):
-        clock = Clock()
-        outbox = box(tmp_path, Collector(PostResult(400)), clock)
-        outbox.answer(PLAN, ANSWER)
+        outbox, _, clock = waiting(tmp_path, PostResult(400))
         for days, state in ((0, "failed"), (29, "failed"), (2, "expired")):
             clock.now += days * 86_400
             outbox.send_due()
@@ -169,9 +152,7 @@ class TestSending:
 
     def test_a_crash_while_they_are_deleted(self, tmp_path):
         for k in range(12):
-            clock = Clock()
-            outbox = box(tmp_path / str(k), Collector(PostResult(400)), clock)
-            outbox.answer(PLAN, ANSWER)
+            outbox, _, clock = waiting(tmp_path / str(k), PostResult(400))
             outbox.send_due()
             clock.now += 31 * 86_400
             disk = FaultyDisk(Faults())
@@ -206,8 +187,8 @@ class TestSending:
     def test_a_window_that_passed(self, tmp_path, answer):
         """Whether the collector was away, or said that the plan was closed."""
         clock = Clock(1_800_000_000 // 86_400 * 86_400 + 86_399.0)
-        outbox = box(tmp_path, Collector(*[answer] * 99, plans=(DAILY,)), clock)
-        ticket = outbox.answer(DAILY, ANSWER)
+        outbox, _, _ = waiting(tmp_path, *[answer] * 99, plan=DAILY, clock=clock)
+        (ticket,) = outbox.tickets()
         assert parse_batch(DAILY, stored_record(tmp_path).batch).windows.tolist() == [ticket.window]
         clock.now += 86_400  # the next window: still taken
         assert outbox.send_due()[0].state == "waiting"
@@ -216,17 +197,13 @@ class TestSending:
         assert [one.reason for one in outbox.tickets()] == ["its window has passed"]
 
     def test_a_clock_that_was_set_back(self, tmp_path):
-        clock = Clock()
-        outbox = box(tmp_path, Collector(), clock)
-        outbox.answer(PLAN, ANSWER)
+        outbox, _, clock = waiting(tmp_path)
         clock.now -= 10 * 365 * 86_400
         assert outbox.send_due()[0].state == "sent"
 
     @pytest.mark.parametrize("field", ["batch", "version", "reason"])
     def test_damaged_records_are_kept_aside(self, tmp_path, field):
-        collector = Collector()
-        outbox = box(tmp_path, collector)
-        outbox.answer(PLAN, ANSWER)
+        outbox, collector, _ = waiting(tmp_path)
         (file,) = tmp_path.glob("*.waiting")
         content = json.loads(file.read_bytes())
         changed = {"batch": content["batch"][:-8] + "AAAAAAA=", "version": 3, "reason": 5}
@@ -241,9 +218,7 @@ class TestSending:
 
     @pytest.mark.parametrize("state", ["waiting", "failed", "sent"])
     def test_a_deeply_nested_record_does_not_stop_the_others(self, tmp_path, state):
-        collector = Collector()
-        outbox = box(tmp_path, collector)
-        outbox.answer(PLAN, ANSWER)
+        outbox, collector, _ = waiting(tmp_path)
         name = f"{'0' * 64}.0.{'0' * 32}"  # it comes first
         (tmp_path / f"{name}.{state}").write_bytes(b"[" * 100_000)
         assert [ticket.state for ticket in outbox.send_due()] == ["sent"]

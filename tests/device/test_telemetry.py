@@ -408,19 +408,15 @@ class TestProblems:
         assert "Question 'comand' is not asked" in told
         assert "secret" not in told
 
-    def test_a_choice_that_changes(self, world: World):
-        telemetry = world.tool()
-        telemetry.record(platform="linux")
-        telemetry.record(platform="linux")
-        assert telemetry.problem is None
-        telemetry.record(platform="macos")
-        assert str(telemetry.problem).startswith("Question 'platform': only the first value")
-
-    def test_a_date_that_changes(self):
-        survey = Survey("tool", (Date("installed", "month"),))
-        events: list[Event] = [("record", {"installed": f"2026-0{n}-01"}) for n in (1, 2)]
-        (told,) = merge(survey, events).problems
-        assert told.startswith("Question 'installed': only the first value")
+    def test_a_choice_or_a_date_that_changes(self):
+        for question, first, other in (
+            (Choice("q", ("linux", "macos")), "linux", "macos"),
+            (Date("q", "month"), "2026-01-01", "2026-02-01"),
+        ):
+            events: list[Event] = [("record", {"q": one}) for one in (first, first, other)]
+            assert merge(Survey("tool", (question,)), events[:2]).problems == []
+            (told,) = merge(Survey("tool", (question,)), events).problems
+            assert told.startswith("Question 'q': only the first value")
 
     def test_the_same_events_whether_it_is_on_or_off(self, world: World):
         for environ in ({}, {"CI": "1"}, {"DO_NOT_TRACK": "1"}):
@@ -454,10 +450,10 @@ class TestSimulation:
 
     def test_many_counts_and_values(self, world: World):
         telemetry = world.tool()
-        for number in range(2000):
+        for number in range(500):
             telemetry.count(runs=1)
             telemetry.record(command=f"c{number % 64}")
-        assert telemetry.simulate_next_window().answer["runs"] == 2000.0
+        assert telemetry.simulate_next_window().answer["runs"] == 500.0
 
     def test_what_would_not_be_sent(self, world: World):
         with pytest.raises(AnswerError, match="nothing was recorded"):

@@ -70,7 +70,7 @@ class TestLanguages:
             ({"prompt": None}, "needs a str 'prompt'"),
             ({"how": "{bits} bits"}, "'how', needs the fields bits, q"),
             ({"often": {"week": "x"}}, "'often', 'weeks', needs the fields count"),
-            ({"extra": "x"}, "unknown text 'extra'"),
+            ({"extra": "x"}, "unknown field 'extra'"),
         ],
     )
     def test_a_translation_that_lacks_something(self, tmp_path, change: dict[str, Any], told: str):

@@ -314,6 +314,7 @@ class TestCrashes:
         (file,) = world.home.glob("*/events.*")
         assert [values["command"] for _, values in read_events(file.read_bytes())] == ["c1", "c2"]
 
+    @pytest.mark.slow
     def test_many_tools_at_once(self, tmp_path: Path, server: Server):
         world = world_of_tools(tmp_path, server.url)
         running = [

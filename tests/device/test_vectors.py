@@ -6,14 +6,9 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from shoal import Choice, Flags, Number, Outbox, Plan, Survey, Text, simulate
-from shoal.cli import run
+from shoal import Choice, Flags, Number, Plan, Survey, Text, simulate
 from shoal.device.arrays.randomize import _ROWS, Original, check_domain, pack
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.encode import OriginalVector, encode
@@ -25,7 +20,6 @@ from shoal.planning.text_size import discovery_survey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.questions import Question
-from tests.strategies import bounded
 
 LAYERS = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
 
@@ -111,35 +105,6 @@ class TestBoundary:
             else:
                 assert right, vector
 
-    @given(st.integers(0, 2**32), st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=6))
-    @bounded(60)
-    def test_any_survey(self, seed: int, kinds: list[str]):
-        random = np.random.default_rng(seed)
-        questions: list[Question] = []
-        for place, kind in enumerate(kinds):
-            questions.append(Flags(f"f{place}", options(int(random.integers(1, 20)))))
-            if kind.endswith("text"):
-                questions.append(Text(f"q{place}", bits=40, hashes=3, cohorts=4))
-            else:
-                questions.append(Choice(f"q{place}", options(int(random.integers(2, 70)))))
-        survey = Survey("s", tuple(questions))
-        vectors = random.integers(0, 2, (5, survey.bits)).astype(bool)
-        for row in vectors:
-            for question in survey:
-                if question.kind != "flags":
-                    block = row[survey.slice_of(question.name)]
-                    block[:] = False
-                    block[random.permutation(question.bits)[: question.max_set_bits]] = True
-        check_domain(pack(vectors), survey)
-        vectors[random.integers(5), random.integers(survey.bits)] ^= True
-        right = all(allowed(q, row[survey.slice_of(q.name)]) for row in vectors for q in survey)
-        try:
-            check_domain(pack(vectors), survey)
-        except AnswerError:
-            assert not right
-        else:
-            assert right
-
     @pytest.mark.parametrize("rows", [1, 2, 3, _ROWS - 1, _ROWS, _ROWS + 1, 2 * _ROWS + 1])
     def test_every_row_of_many(self, rows: int):
         """The first and the last row of each stretch that is looked at in one go."""
@@ -177,36 +142,6 @@ class TestDoors:
                     door(agreed, wrong)
         assert not (tmp_path / "memory").exists()
         assert device.report(agreed, OriginalVector(4, 3)).bits == 3
-
-    def test_outbox(self, tmp_path: Path):
-        class Nobody:
-            def fetch_plan(self, plan_id: str) -> bytes:
-                raise OSError
-
-            def post_report(self, plan_id: str, content: bytes) -> None:
-                raise OSError
-
-        outbox = Outbox(tmp_path, Nobody())  # type: ignore[arg-type]
-        two = plan_of(Choice("c", options(3)))
-        with pytest.raises(AnswerError):
-            outbox.answer(two, {"c": "o1;o2"})
-        with pytest.raises(AnswerError):
-            outbox.answer(plan_of(Flags("k", options(3), at_most=1)), {"k": ["o1", "o2"]})
-        assert not list(tmp_path.glob("*.waiting"))
-
-    def test_command_line(self, tmp_path: Path, monkeypatch, capsys):
-        monkeypatch.chdir(tmp_path)
-        agreed = plan_of(Choice("c", options(3)))
-        agreed.write("p.json")
-        metadata = {b"shoal.survey": agreed.survey.digest.encode()}
-        schema = pa.schema([pa.field("original", pa.binary(1))], metadata=metadata)
-        for name, row, code in (("right", b"\x02", 0), ("wrong", b"\x06", 2)):
-            column = pa.array([b"\x01", row], pa.binary(1))
-            pq.write_table(pa.table([column], schema=schema), f"{name}.parquet")
-            words = ["randomize", "p.json", f"{name}.parquet", "-o", f"{name}.rows"]
-            assert run(words) == code
-            assert Path(f"{name}.rows").exists() is (code == 0)
-        assert "original 2 sets 2 bits of question 'c'" in capsys.readouterr().err
 
 
 class TestWhatIsMadeFits:

@@ -35,7 +35,7 @@ from shoal.protocol.plan import (
 )
 from shoal.support.checks import canonical_decimal, check_decimal
 from shoal.support.files import canonical_json
-from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, plans
+from tests.strategies import bounded, mutated_bytes, mutated_json, plans
 
 STORED = json.loads((Path(__file__).parents[1] / "data" / "plans.json").read_text("utf-8"))
 DOCUMENT = STORED[1]["plan"]
@@ -65,7 +65,7 @@ class TestCanonical:
             assert stored["id"] == hashlib.sha256(rfc8785.dumps(stored["plan"])).hexdigest()
 
     @given(plans())
-    @bounded(100)
+    @bounded(50)
     def test_canonical_json_is_rfc_8785_without_floats(self, plan: Plan):
         document = plan.to_json()
         text = rfc8785.dumps(document)
@@ -74,11 +74,11 @@ class TestCanonical:
         json.loads(text, parse_float=pytest.fail)
         assert Plan.from_json(json.loads(text)) == plan
 
-    @given(plans())
-    @bounded(20)
-    def test_round_trip_through_a_file(self, tmp_path: Path, plan: Plan):
-        plan.write(tmp_path / "plan.json")
-        assert Plan.read(tmp_path / "plan.json") == plan
+    def test_round_trip_through_a_file(self, tmp_path: Path):
+        for stored in STORED:
+            plan = Plan.from_json(stored["plan"])
+            plan.write(tmp_path / "plan.json")
+            assert Plan.read(tmp_path / "plan.json") == plan
         assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
@@ -106,16 +106,14 @@ class TestDecimals:
             assert check_decimal("x", text, above=0) == canonical
             assert Promise("local", text).epsilon == canonical
 
-    @pytest.mark.parametrize(
-        ("number", "canonical"),
-        [(1e-6, "1e-6"), (1.0, "1"), (0.5, "0.5"), (1e22, "1e22"), (2.5e-7, "2.5e-7"), (3, "3")],
-    )
-    def test_numbers_of_python(self, number: float, canonical: str):
-        assert check_decimal("x", number, above=0) == canonical
-        assert check_decimal("x", Decimal(str(number)), above=0) == canonical
+    def test_numbers_of_python(self):
+        canonical = {1e-6: "1e-6", 1.0: "1", 1e22: "1e22", 2.5e-7: "2.5e-7", 3: "3"}
+        for number, text in canonical.items():
+            assert check_decimal("x", number, above=0) == text
+            assert check_decimal("x", Decimal(str(number)), above=0) == text
 
     @given(st.decimals(allow_nan=False, allow_infinity=False))
-    @bounded(300)
+    @bounded(100)
     def test_the_number_stays_and_its_spelling_is_kept(self, number: Decimal):
         text = canonical_decimal(number)
         again = Decimal(text)
@@ -274,16 +272,14 @@ def test_numpy_integers_become_integers():
 
 
 class TestChanged:
-    @pytest.mark.parametrize("field", ["crowd_size", "max_reports_per_person", "window"])
-    def test_a_changed_plan_is_refused(self, field: str):
-        document = DOCUMENT | {"id": STORED[1]["id"], field: 7}
-        with pytest.raises(PlanError, match="changed after it was made"):
-            Plan.from_json(document)
-
-    @pytest.mark.parametrize("wrong", ["", "0" * 64, None, 5, [], STORED[0]["id"]])
-    def test_a_wrong_id_is_refused(self, wrong: object):
-        with pytest.raises(PlanError, match="changed after it was made"):
-            Plan.from_json(DOCUMENT | {"id": wrong})
+    def test_another_field_or_id_is_refused(self):
+        fields = ("crowd_size", "max_reports_per_person", "window")
+        changes: list[dict[str, object]] = [{"id": STORED[1]["id"], field: 7} for field in fields]
+        wrong: list[object] = ["", "0" * 64, None, 5, [], STORED[0]["id"]]
+        changes += [{"id": one} for one in wrong]
+        for change in changes:
+            with pytest.raises(PlanError, match="changed after it was made"):
+                Plan.from_json(DOCUMENT | change)
 
     def test_every_field_changes_the_id(self):
         base = Plan(SURVEY, QUARTER, LOCAL, 1000)
@@ -307,11 +303,11 @@ class TestChanged:
 
 
 class TestFields:
-    @pytest.mark.parametrize("field", sorted(DOCUMENT))
-    def test_missing(self, field: str):
-        document = {key: value for key, value in DOCUMENT.items() if key != field}
-        with pytest.raises(PlanError, match=f"has no field '{field}'"):
-            Plan.from_json(document)
+    def test_missing(self):
+        for field in DOCUMENT:
+            document = {key: value for key, value in DOCUMENT.items() if key != field}
+            with pytest.raises(PlanError, match=f"has no field '{field}'"):
+                Plan.from_json(document)
 
     def test_the_cohorts_of_its_survey(self):
         """A document is what its plan would write: nothing is filled in."""
@@ -372,22 +368,14 @@ class TestFiles:
         with pytest.raises(PlanError):
             Plan.read(tmp_path / "plan.json")
 
-    def test_a_file_that_is_not_there(self, tmp_path: Path):
+    def test_places_that_cannot_be_read_or_written(self, tmp_path: Path):
         with pytest.raises(PlanError, match="cannot read plan"):
             Plan.read(tmp_path / "plan.json")
-
-    def test_a_place_that_cannot_be_written(self, tmp_path: Path):
         with pytest.raises(InputError, match="cannot write"):
             Plan(SURVEY, QUARTER, LOCAL).write(tmp_path / "none" / "plan.json")
 
 
 class TestFuzz:
-    @given(json_values)
-    @bounded(100)
-    def test_any_json(self, document: object):
-        with pytest.raises(ShoalError):
-            Plan.from_json(document)
-
     @pytest.mark.slow
     @given(st.sampled_from(STORED).flatmap(lambda stored: mutated_json(stored["plan"])))
     @bounded(400)
@@ -401,7 +389,7 @@ class TestFuzz:
         assert canonical_json(plan.to_json()) == rfc8785.dumps(document)
 
     @given(mutated_json(DOCUMENT | {"id": STORED[1]["id"]}))
-    @bounded(200)
+    @bounded(100)
     def test_no_change_goes_unnoticed(self, document: Any):
         try:
             plan = Plan.from_json(document)
@@ -410,7 +398,7 @@ class TestFuzz:
         assert "id" not in document or plan.id == STORED[1]["id"]
 
     @given(mutated_bytes(json.dumps(DOCUMENT).encode()))
-    @bounded(150)
+    @bounded(80)
     def test_broken_files(self, tmp_path: Path, content: bytes):
         (tmp_path / "plan.json").write_bytes(content)
         try:

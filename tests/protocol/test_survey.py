@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal import Choice, Cross, Flags, Number, ShoalError, Survey, Text, YesNo, plan
 from shoal.errors import SurveyError
 from shoal.protocol.questions import CrossSide
-from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, surveys
+from tests.strategies import bounded, mutated_bytes, mutated_json, surveys
 
 TOML = """
 name = "browser"
@@ -335,6 +334,7 @@ class TestDeepToml:
         with pytest.raises(SurveyError, match="at most 8"):
             Survey.from_toml("x = " + value.replace("MARKS", "") + "\ny = " + "[" * 9)
 
+    @pytest.mark.slow
     def test_as_many_options_as_a_report_has_bits(self):
         survey = Survey("wide", (Flags("f", tuple(f"option number {n}" for n in range(65_536))),))
         assert Survey.from_toml(survey.to_toml()) == survey
@@ -430,7 +430,7 @@ class TestOneForm:
         assert type(question.to_json()["at_most"]) is int
 
     @given(surveys())
-    @bounded(100)
+    @bounded(50)
     def test_round_trip(self, survey: Survey):
         assert Survey.from_json(survey.to_json()) == survey == Survey.from_toml(survey.to_toml())
 
@@ -443,20 +443,10 @@ class TestOneForm:
 
 
 class TestFuzz:
-    @given(st.text(max_size=60))
-    @bounded(150)
-    def test_any_text(self, text: str):
-        _try(lambda: Survey.from_toml(text))
-
     @given(mutated_bytes(MORE.encode()))
     @bounded(150)
     def test_broken_toml(self, content: bytes):
         _try(lambda: Survey.from_toml(content.decode("utf-8", "replace")))
-
-    @given(json_values)
-    @bounded(100)
-    def test_any_json(self, document: object):
-        _try(lambda: Survey.from_json(document))
 
     @pytest.mark.slow
     @given(mutated_json(Survey.from_toml(MORE).to_json()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -49,39 +50,37 @@ class TestExactFields:
         assert len(str(caught.value)) < 900
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("10000", 10_000), ("1e4", 10_000), ("10_000", 10_000), ("10,000", 10_000),
-     ("1 000 000", 1_000_000), ("1.5e3", 1500), (" 7 ", 7), ("-3", -3)],
-)  # fmt: skip
-def test_whole_numbers(text, number):
-    assert whole_number(text) == number
+GOOD: dict[Callable[[str], object], dict[str, object]] = {
+    whole_number: {"10000": 10_000, "1e4": 10_000, "10_000": 10_000, "10,000": 10_000,
+                   "1 000 000": 1_000_000, "1.5e3": 1500, " 7 ": 7, "-3": -3},
+    decimal_text: {".005": "0.005", "0.0050": "0.005", "5%": "0.05", "0.5 %": "0.005", "5.": "5",
+                   "1_000.5": "1000.5", "1E-6": "1e-6", "0.000001": "1e-6"},
+    seconds: {"3600": 3600, "1d": 86_400, "1 day": 86_400, "2W": 1_209_600, "1.5h": 5400,
+              "90min": 5400, "30 s": 30},
+}  # fmt: skip
+BAD: dict[Callable[[str], object], list[str]] = {
+    whole_number: ["", "1.5", "1,00", "1e-1", "ten", "1e999", "0x10", "1__0", "9" * 70],
+    decimal_text: ["", "%", "5%%", "0,5", "nan", "inf", "1e99999", ".", "e5"],
+    seconds: ["", "d", "1 month", "0d", "-1d", "0.0001s", "1d1h", "1e99d"],
+}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1.5", "1,00", "1e-1", "ten", "1e999", "0x10", "1__0", "9" * 70]
-)
-def test_what_is_no_whole_number(text):
-    with pytest.raises(InputError, match="not a whole number"):
-        whole_number(text)
+def test_numbers_as_people_write_them():
+    for read, cases in GOOD.items():
+        for text, number in cases.items():
+            assert read(text) == number, text
+    for text, decimal in GOOD[decimal_text].items():
+        assert check_decimal("x", text, above=0) == decimal, text
 
 
-@pytest.mark.parametrize(
-    ("text", "decimal"),
-    [(".005", "0.005"), ("0.0050", "0.005"), ("5%", "0.05"), ("0.5 %", "0.005"), ("5.", "5"),
-     ("1_000.5", "1000.5"), ("1E-6", "1e-6"), ("0.000001", "1e-6")],
-)  # fmt: skip
-def test_decimals(text, decimal):
-    assert decimal_text(text) == decimal
-    assert check_decimal("x", text, above=0) == decimal
-
-
-@pytest.mark.parametrize("text", ["", "%", "5%%", "0,5", "nan", "inf", "1e99999", ".", "e5"])
-def test_what_is_no_decimal(text):
-    with pytest.raises(InputError):
-        decimal_text(text)
-    with pytest.raises(InputError):
-        check_decimal("x", text, above=0)
+@pytest.mark.parametrize("read", BAD, ids=lambda read: read.__name__)
+def test_what_is_none(read: Callable[[str], object]):
+    for text in BAD[read]:
+        with pytest.raises(InputError):
+            read(text)
+    for text in BAD[decimal_text]:
+        with pytest.raises(InputError):
+            check_decimal("x", text, above=0)
 
 
 def test_documents_have_one_spelling():
@@ -89,21 +88,6 @@ def test_documents_have_one_spelling():
     for text in (".5", "5%", "1_0"):
         with pytest.raises(InputError):
             check_decimal_text("epsilon", text, above=0)
+    edges = {"kind": "number", "name": "n", "edges": [".5"]}
     with pytest.raises(SurveyError):
-        Survey.from_json({"name": "s", "questions": [
-            {"kind": "number", "name": "n", "edges": [".5"]}]})  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "length"),
-    [("3600", 3600), ("1d", 86_400), ("1 day", 86_400), ("2W", 1_209_600), ("1.5h", 5400),
-     ("90min", 5400), ("30 s", 30)],
-)  # fmt: skip
-def test_lengths_of_time(text, length):
-    assert seconds(text) == length
-
-
-@pytest.mark.parametrize("text", ["", "d", "1 month", "0d", "-1d", "0.0001s", "1d1h", "1e99d"])
-def test_what_is_no_length_of_time(text):
-    with pytest.raises(InputError):
-        seconds(text)
+        Survey.from_json({"name": "s", "questions": [edges]})

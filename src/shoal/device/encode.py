@@ -386,11 +386,6 @@ class OriginalVector(_Vector):
     r"""One vector before randomizing: it exists on the device and nowhere else.
 
     Its `repr` does not show it.
-
-    >>> OriginalVector(0b101, bits=3)
-    OriginalVector(3 bits, not shown)
-    >>> OriginalVector(0b101, bits=3).row
-    b'\x05'
     """
 
     def __repr__(self) -> str:
@@ -412,14 +407,7 @@ class SyntheticVector(_Vector):
 
 
 def check_vector(value: int, survey: Survey) -> None:
-    """Raise `AnswerError` unless a vector is an original that the survey allows.
-
-    >>> from shoal import Choice
-    >>> check_vector(0b11, Survey("s", (Choice("c", ("a", "b")),)))
-    Traceback (most recent call last):
-    ...
-    shoal.errors.AnswerError: the original sets 2 bits of question 'c', which allows 1; encode ...
-    """
+    """Raise `AnswerError` unless a vector is an original that the survey allows."""
     for question, place, part in survey.parts:
         block = value >> place.start & (1 << part.bits) - 1
         if not part.min_set_bits <= block.bit_count() <= part.max_set_bits:

@@ -7,7 +7,9 @@ The identifier inside is new each time, so nothing links them.
 
 from __future__ import annotations
 
-from shoal.device.outbox.queue import Record, ReportQueue
+from collections.abc import Callable
+
+from shoal.device.outbox.queue import Record
 from shoal.device.outbox.retry import Transport
 from shoal.errors import PrivacyRefusal, ReportError, TransportError
 from shoal.protocol.encryption import (
@@ -19,30 +21,22 @@ from shoal.protocol.encryption import (
     public_key_of,
 )
 from shoal.protocol.plan import Aggregators, Parties, Plan
-from shoal.protocol.random_bits import RandomBits, SystemBits
+from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES, split_batch
 from shoal.support.connections import parse_address
 
 
-def encrypt_report(
-    plan: Plan, batch: bytes, key: CrowdKey, random_bits: RandomBits | None = None
-) -> EncryptedReports:
-    """Encrypt one report, packed by `pack_reports`, for the key of an open crowd.
-
-    `random_bits` are those of the identifier; HPKE draws its own.
-    """
+def encrypt_report(plan: Plan, batch: bytes, key: CrowdKey) -> EncryptedReports:
+    """Encrypt one report, packed by `pack_reports`, for the key of an open crowd."""
     reports = split_batch(plan, batch)
     if len(reports) != 1:
         raise ReportError(f"one report is encrypted at a time, got {len(reports)}.")
     window = reports.windows[0]
     if (key.plan_id, key.window) != (plan.id, window):
         raise ReportError("the key is of another plan or window than the report.")
-    source = SystemBits() if random_bits is None else random_bits
     report_id, row = reports.content[:ID_BYTES], reports.content[ID_BYTES + 4 :]
-    identifier = bytearray(ID_BYTES)
-    source.fill(identifier)
     public_key, info = public_key_of(key.public_key), encryption_info(plan, window)
-    message = encrypt_message(bytes(identifier) + row, public_key, info)
+    message = encrypt_message(SystemBits().draw(ID_BYTES) + row, public_key, info)
     length = encrypted_report_bytes(plan)
     return EncryptedReports(plan.id, window, key.digest, length, report_id + message)
 
@@ -79,12 +73,8 @@ def check_parties(
         )
 
 
-def encrypt_record(queue: ReportQueue, transport: Transport, record: Record) -> bytes:
+def encrypt_record(plan: Plan, fetch: Callable[[str, int], bytes], record: Record) -> bytes:
     """Return a stored report, encrypted for the crowd that is open now; this asks the relay."""
-    plan = queue.kept_plan(record.plan_id)
-    fetch = getattr(transport, "fetch_crowd_key", None)
-    if plan is None or fetch is None:
-        raise TransportError("the plan of this report, or the way to its relay, is missing.")
     try:
         key = CrowdKey.from_bytes(fetch(record.plan_id, record.window))
         return encrypt_report(plan, record.batch, key).to_bytes()

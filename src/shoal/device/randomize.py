@@ -32,7 +32,6 @@ from shoal.support.checks import takes
 
 if TYPE_CHECKING:
     from shoal.device.arrays.randomize import Original
-    from shoal.protocol.wire import Cohorts
     from shoal.support.table_format import TableFormat
 
 
@@ -113,15 +112,6 @@ def flip(
 
     A plan refuses a vector outside its domain, such as two options of a choice, because its noise
     does not hide that vector. A flip probability alone has no domain and no promise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from shoal.device.arrays.randomize import Original
-    >>> original = Original(np.zeros((1000, 5), np.uint8), bits=40)
-    >>> synthetic = flip(FlipProbability.at_least(0.25), original)
-    >>> bool(0.2 < np.bitwise_count(synthetic.rows).sum() / 40_000 < 0.3)
-    True
     """
     if not isinstance(original, OriginalVector):
         from shoal.device.arrays.randomize import Original, randomize_rows
@@ -140,21 +130,16 @@ def flip(
     return SyntheticVector(flipped, original.bits, original.cohort, source.simulated)
 
 
-def fit_to_weight(
-    synthetic: SyntheticVector, max_weight: int | None, *, random_bits: RandomBits | None = None
-) -> SyntheticVector:
+def fit_to_weight(synthetic: SyntheticVector, max_weight: int | None) -> SyntheticVector:
     """Return the vector with at most `max_weight` set bits, as of `Plan.max_weight`.
 
     Which set bits are dropped is random, each choice as likely as any other.
-
-    >>> fit_to_weight(SyntheticVector(0b111, bits=3), 1).value.bit_count()
-    1
     """
     positions = [place for place in range(synthetic.bits) if synthetic.value >> place & 1]
     excess = 0 if max_weight is None else len(positions) - max_weight
-    source, value = _SYSTEM_BITS if random_bits is None else random_bits, synthetic.value
+    value = synthetic.value
     for _ in range(excess):
-        value ^= 1 << positions.pop(draw_below(len(positions), source))
+        value ^= 1 << positions.pop(draw_below(len(positions), _SYSTEM_BITS))
     return SyntheticVector(value, synthetic.bits, synthetic.cohort, synthetic.simulated)
 
 
@@ -172,28 +157,12 @@ def draw_flips(bits: int, q: FlipProbability, random_bits: RandomBits) -> int:
 
 
 def pack_reports(
-    plan: Plan,
-    synthetic: SyntheticVector | Synthetic,
-    *,
-    window: int | None = None,
-    cohorts: Cohorts | None = None,
+    plan: Plan, synthetic: SyntheticVector | Synthetic, *, window: int | None = None
 ) -> Reports:
     """Wrap one synthetic vector, or many, as reports, each with a fresh random id.
 
     Unless `window` says otherwise, they are of the window that this machine's clock says is open.
-    A plan without windows has window 0 only. `cohorts` are those of many vectors that do not say
-    theirs.
-
-    >>> from shoal import Flags, Survey, randomize
-    >>> from shoal.device.encode import encode
-    >>> from shoal.device.randomize import flip
-    >>> from shoal.protocol.flip_probability import FlipProbability
-    >>> from shoal.protocol.plan import Promise
-    >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
-    >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
-    >>> reports = pack_reports(plan, flip(plan, encode(plan, {"features": ["vpn"]})))
-    >>> len(reports), len(reports.to_bytes())
-    (1, 63)
+    A plan without windows has window 0 only.
     """
     if not isinstance(synthetic, (SyntheticVector, Synthetic)):
         raise ReportError(f"only synthetic vectors are sent, got {type(synthetic).__name__}.")
@@ -205,8 +174,8 @@ def pack_reports(
     if isinstance(synthetic, Synthetic):
         from shoal.device.arrays.randomize import pack_rows
 
-        return pack_rows(plan, synthetic, window, cohorts)
-    if cohorts is not None or (plan.cohorts is None) != (synthetic.cohort is None):
+        return pack_rows(plan, synthetic, window)
+    if (plan.cohorts is None) != (synthetic.cohort is None):
         raise ReportError("a vector has a cohort exactly when its plan has cohorts.")
     if synthetic.cohort is not None and not 0 <= synthetic.cohort < (plan.cohorts or 0):
         raise ReportError(f"a cohort must be below {plan.cohorts}, got {synthetic.cohort}.")

@@ -6,13 +6,13 @@ counts once; nevertheless a device makes the message once and sends the same byt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from shoal.device.outbox.queue import Record, ReportQueue
-from shoal.device.outbox.retry import Transport
+from shoal.device.outbox.queue import Record
 from shoal.errors import ReportError, TransportError
-from shoal.protocol.dap import Task, text_of, usable_key
+from shoal.protocol.dap import Task, usable_key
 from shoal.protocol.dap.messages import (
     HpkeConfigList,
     Report,
@@ -23,7 +23,8 @@ from shoal.protocol.dap.messages import (
     UploadRequest,
 )
 from shoal.protocol.plan import Plan
-from shoal.protocol.random_bits import RandomBits, SystemBits
+from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.signatures import key_text
 from shoal.protocol.wire import ID_BYTES, SHARED_MAGIC, split_batch
 
 if TYPE_CHECKING:
@@ -45,28 +46,18 @@ _STATUS = {
 task_of = lru_cache(maxsize=8)(Task)
 
 
-def share_report(
-    plan: Plan,
-    batch: bytes,
-    leader: HpkeConfigList,
-    helper: HpkeConfigList,
-    random_bits: RandomBits | None = None,
-) -> bytes:
-    """Return the upload of one report, packed by `pack_reports`, for both aggregators' keys.
-
-    `random_bits` are those of the shares; HPKE draws its own.
-    """
+def share_report(plan: Plan, batch: bytes, leader: HpkeConfigList, helper: HpkeConfigList) -> bytes:
+    """Return the upload of one report, packed by `pack_reports`, for both aggregators' keys."""
     reports = split_batch(plan, batch)
     if len(reports) != 1:
         raise ReportError(f"one report is shared at a time, got {len(reports)}.")
     window, content = reports.windows[0], reports.content
     report_id, row = content[:ID_BYTES], content[ID_BYTES + 4 :]
     bits = int.from_bytes(row if plan.cohorts is None else row[2:], "little")
-    task, source = task_of(plan), SystemBits() if random_bits is None else random_bits
-    random = bytearray(task.prio3.rand_size)
-    source.fill(random)
+    task = task_of(plan)
+    random = SystemBits().draw(task.prio3.rand_size)
     measurement = [bits >> place & 1 for place in range(plan.bits)]
-    public, shares = task.prio3.shard(task.context, measurement, report_id, bytes(random))
+    public, shares = task.prio3.shard(task.context, measurement, report_id, random)
     metadata = ReportMetadata(report_id, window)
     sealed = [
         task.seal_input_share(role, usable_key(keys, window), metadata, public, share)
@@ -77,12 +68,8 @@ def share_report(
     return UploadRequest((Report(metadata, public, *sealed),)).to_bytes()
 
 
-def share_record(queue: ReportQueue, transport: Transport, record: Record) -> bytes:
+def share_record(plan: Plan, fetch: Callable[[str], bytes], record: Record) -> bytes:
     """Return a stored report as it is sent; this asks both aggregators for their keys."""
-    plan = queue.kept_plan(record.plan_id)
-    fetch = getattr(transport, "fetch_hpke_keys", None)
-    if plan is None or fetch is None:
-        raise TransportError("the plan of this report, or the way to its leader, is missing.")
     task = task_of(plan)
     try:
         leader, helper = (
@@ -96,7 +83,7 @@ def share_record(queue: ReportQueue, transport: Transport, record: Record) -> by
 
 def upload_path(plan_id: str) -> str:
     """Return where a leader takes the reports of a plan."""
-    task = text_of(bytes.fromhex(plan_id))
+    task = key_text(bytes.fromhex(plan_id))
     return f"/dap/{task}/tasks/{task}/reports"
 
 

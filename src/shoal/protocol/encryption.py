@@ -1,4 +1,4 @@
-r"""Encrypted reports: HPKE messages, their content, wire formats, and the key of a crowd.
+"""Encrypted reports: HPKE messages, their content, wire formats, and the key of a crowd.
 
 HPKE (RFC 9180) in base mode with X25519, HKDF-SHA256 and AES-128-GCM. A message is the encapsulated
 key, 32 bytes, followed by the ciphertext; each message has an encapsulation of its own. HPKE's
@@ -13,17 +13,7 @@ message  16    identifier of the message, random
 .        n     the packed bits
 ======== ===== ==================================================================
 
-*From a device to the relay:* reports of one plan, window and key.
-
-======== ===== ================================================================
-header   7     magic ``ENCRYP`` and the version, 1
-.        32    plan id
-.        4     window number, little endian
-.        32    SHA-256 of the public key
-.        4     count, little endian
-report   16    report id, random: a report sent twice is forwarded once
-.        n     its message
-======== ===== ================================================================
+*From a device to the relay:* reports of one plan, window and key, as in ``docs/clients.md``.
 
 *From the relay to the analyzer:* the shuffled messages of a whole crowd, in chunks.
 
@@ -43,16 +33,15 @@ with a key of its own could be recognized by it. So the relay accepts reports fo
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import struct
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InputError, ReportError, missing_extra
 from shoal.protocol.plan import Plan
-from shoal.protocol.signatures import key_text
+from shoal.protocol.signatures import check_public_key, key_text
 from shoal.protocol.wire import ENCRYPTED_MAGIC, ID_BYTES, MAX_REPORTS, file_row_bytes
 from shoal.support.checks import check_integer, exact_fields
 from shoal.support.files import canonical_json, strict_json
@@ -60,9 +49,13 @@ from shoal.support.files import canonical_json, strict_json
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.hpke import Suite
+    from pyhpke import CipherSuite
 
 VERSION = 1
 SUITE = "X25519, HKDF-SHA256, AES-128-GCM"
+KEM, KDF, AEAD = 0x20, 1, 1
+"""The identifiers of the same."""
+
 KEY_BYTES = 32
 OVERHEAD = KEY_BYTES + 16
 """Bytes that encryption adds: the encapsulated key and the tag."""
@@ -79,10 +72,20 @@ _CHUNK = struct.Struct("<7s32sI32sII")
 @lru_cache(maxsize=1)
 def _suite() -> Suite:
     try:
-        from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+        from cryptography.hazmat.primitives import hpke
     except ImportError as error:
         raise missing_extra(error, "encrypting reports") from None
-    return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
+    return hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
+
+
+@lru_cache(maxsize=2)
+def exporting_suite(purpose: str) -> CipherSuite:
+    """Return the same suite of `pyhpke`, which has associated data and exported secrets."""
+    try:
+        from pyhpke import AEADId, CipherSuite, KDFId, KEMId
+    except ImportError as error:
+        raise missing_extra(error, purpose) from None
+    return CipherSuite.new(KEMId(KEM), KDFId(KDF), AEADId(AEAD))
 
 
 def public_key_of(raw: bytes) -> X25519PublicKey:
@@ -164,15 +167,7 @@ class EncryptedReports:
 
 def split_encrypted(plan: Plan, content: bytes) -> EncryptedReports:
     """Parse the body of a request; anything else raises `ReportError`."""
-    if len(content) < _REPORTS.size:
-        raise ReportError(
-            f"encrypted reports start with {_REPORTS.size} bytes, got {len(content)}."
-        )
-    magic, plan_id, window, key, count = _REPORTS.unpack_from(content)
-    if magic != ENCRYPTED_MAGIC:
-        raise ReportError("these are not encrypted reports of version 1.")
-    if plan_id.hex() != plan.id:
-        raise ReportError("the reports are for another plan.")
+    window, key, count = _header(_REPORTS, ENCRYPTED_MAGIC, plan, content)
     if not 1 <= count <= MAX_REPORTS:
         raise ReportError(f"a request holds 1 to {MAX_REPORTS} reports, got {count}.")
     length, body = encrypted_report_bytes(plan), content[_REPORTS.size :]
@@ -181,6 +176,16 @@ def split_encrypted(plan: Plan, content: bytes) -> EncryptedReports:
             f"{count} encrypted reports of this plan take {count * length} bytes, got {len(body)}."
         )
     return EncryptedReports(plan.id, window, key, length, body)
+
+
+def _header(layout: struct.Struct, magic: bytes, plan: Plan, content: bytes) -> tuple[Any, ...]:
+    """Return the fields of a header behind magic and plan."""
+    if len(content) < layout.size or not content.startswith(magic):
+        raise ReportError(f"this is no message {magic[:6].decode()} of version {magic[6]}.")
+    _, plan_id, *fields = layout.unpack_from(content)
+    if plan_id.hex() != plan.id:
+        raise ReportError("the message is for another plan.")
+    return tuple(fields)
 
 
 @dataclass(frozen=True)
@@ -205,13 +210,7 @@ def chunk_header_bytes() -> int:
 
 def split_chunk(plan: Plan, content: bytes) -> Chunk:
     """Parse a chunk of a plan's crowd; anything else raises `ReportError`."""
-    if len(content) < _CHUNK.size:
-        raise ReportError(f"a chunk starts with {_CHUNK.size} bytes, got {len(content)}.")
-    magic, plan_id, window, key, number, chunks = _CHUNK.unpack_from(content)
-    if magic != CHUNK_MAGIC:
-        raise ReportError("this is not a chunk of a crowd of version 1.")
-    if plan_id.hex() != plan.id:
-        raise ReportError("the chunk is for another plan.")
+    window, key, number, chunks = _header(_CHUNK, CHUNK_MAGIC, plan, content)
     chunk = Chunk(plan.id, window, key, number, chunks, content[_CHUNK.size :])
     if chunk.number >= chunk.chunks or len(chunk.content) % message_bytes(plan):
         raise ReportError("the chunk does not match its header.")
@@ -223,10 +222,6 @@ class CrowdKey:
     """The public key of one crowd of a plan and window, in a document that the analyzer signs.
 
     The document is canonical JSON; its signature travels in the header ``Shoal-Signature``.
-
-    >>> key = CrowdKey("ab" * 32, window=20401, crowd=1, public_key=bytes(32))
-    >>> CrowdKey.from_bytes(key.to_bytes()) == key
-    True
     """
 
     plan_id: str
@@ -258,11 +253,9 @@ class CrowdKey:
         if (fields["version"], fields["suite"]) != (VERSION, SUITE):
             raise ReportError(f"this Shoal encrypts with version {VERSION}, {SUITE}.")
         try:
-            public_key = base64.b64decode(f"{fields['key']}=", altchars=b"-_", validate=True)
-        except ValueError as error:
-            raise ReportError("a key is base64url.") from error
-        if len(public_key) != KEY_BYTES:
-            raise ReportError(f"a key is {KEY_BYTES} bytes, got {len(public_key)}.")
+            public_key = check_public_key(fields["key"])
+        except InputError as error:
+            raise ReportError(f"a key is {KEY_BYTES} bytes in base64url.") from error
         for name in ("window", "crowd"):
             check_integer(name, fields[name], lowest=0, highest=2**32 - 1, error=ReportError)
         key = cls(str(fields["plan"]), fields["window"], fields["crowd"], public_key)

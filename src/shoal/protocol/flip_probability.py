@@ -162,11 +162,7 @@ _PLACES = 6
 def local_epsilon(
     differing_bits: int, q: FlipProbability, places: int = _PLACES
 ) -> decimal.Decimal:
-    """Return d ln((1-q)/q), rounded up to some decimal places, at most 50 (BITVEC 3.1).
-
-    >>> local_epsilon(2, FlipProbability(1, 2)), local_epsilon(2, FlipProbability(1, 2), places=2)
-    (Decimal('2.197225'), Decimal('2.20'))
-    """
+    """Return d ln((1-q)/q), rounded up to some decimal places, at most 50 (BITVEC 3.1)."""
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         return _up(differing_bits * ((1 - _decimal(q)) / _decimal(q)).ln(), places)
 
@@ -182,9 +178,6 @@ def vector_epsilon(
     """Return what all reports of one permanent vector reveal together, rounded up.
 
     `uses` are pairs of a q2 and how many reports were made with it.
-
-    >>> vector_epsilon(2, FlipProbability(1, 2), [(FlipProbability(1, 2), 1)] * 2)
-    Decimal('1.694596')
     """
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         permanent, faded = _decimal(q1), decimal.Decimal(1)

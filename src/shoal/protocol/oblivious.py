@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import InputError, ReportError, missing_extra
+from shoal.errors import InputError, ReportError
+from shoal.protocol.encryption import AEAD, KDF, KEM, exporting_suite
 from shoal.protocol.random_bits import SystemBits
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ KEYS_TYPE = "application/ohttp-keys"
 REQUEST_TYPE = "message/ohttp-req"
 RESPONSE_TYPE = "message/ohttp-res"
 
-KEM, KDF, AEAD = 0x20, 1, 1
 KEY_BYTES, NONCE_BYTES, SECRET_BYTES = 32, 12, 16
 OVERHEAD = 7 + KEY_BYTES + 16
 """Bytes that encryption adds to a request: its header, the encapsulated key and the tag."""
@@ -44,23 +43,13 @@ def _undecryptable() -> ReportError:
     return ReportError("this was not encrypted for this key of Oblivious HTTP.")
 
 
-@lru_cache(maxsize=1)
 def _suite() -> CipherSuite:
-    try:
-        from pyhpke import AEADId, CipherSuite, KDFId, KEMId
-    except ImportError as error:
-        raise missing_extra(error, "Oblivious HTTP") from None
-    return CipherSuite.new(KEMId(KEM), KDFId(KDF), AEADId(AEAD))
+    return exporting_suite("Oblivious HTTP")
 
 
 @dataclass(frozen=True)
 class KeyConfiguration:
-    """The public key of a gateway and its number.
-
-    >>> key = KeyConfiguration(1, bytes(32))
-    >>> KeyConfiguration.read_list(key.to_list()) == [key]
-    True
-    """
+    """The public key of a gateway and its number."""
 
     number: int
     public_key: bytes
@@ -202,14 +191,7 @@ MAX_HEADERS = 16
 
 @dataclass(frozen=True)
 class BinaryRequest:
-    """A request: its method, where it goes, a few headers and a body.
-
-    >>> request = BinaryRequest("GET", "https", "example.com", "/")
-    >>> request.to_bytes().hex()
-    '00034745540568747470730b6578616d706c652e636f6d012f000000'
-    >>> BinaryRequest.from_bytes(request.to_bytes(100)) == request
-    True
-    """
+    """A request: its method, where it goes, a few headers and a body."""
 
     method: str
     scheme: str

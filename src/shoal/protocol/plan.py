@@ -255,7 +255,10 @@ class Plan(Displayed):
         )
 
     def _sections(self) -> list[Section]:
-        rows = [("promise", self._computed()), ("single report", self._single_report())]
+        from shoal.support.rounding import text_up
+
+        alone = f"local epsilon {text_up(self.local_epsilon)} (theorem), against anyone who sees it"
+        rows = [("promise", self._computed()), ("single report", f"{alone} with its sender")]
         if self.window is not None:
             rows.append(("window", f"{self.window:,} seconds"))
         if self.memory is not None:
@@ -281,14 +284,6 @@ class Plan(Displayed):
             return words
         seen = "only these counts" if self.view == "counts" else "these reports without senders"
         return f"{words}, against anyone who sees {seen}"
-
-    def _single_report(self) -> str:
-        from shoal.support.rounding import text_up
-
-        return (
-            f"local epsilon {text_up(self.local_epsilon)} (theorem), against anyone who sees it"
-            " with its sender"
-        )
 
     def _check_view(self) -> None:
         check_one_of("view", self.view, VIEWS, error=PlanError)
@@ -318,7 +313,12 @@ class Plan(Displayed):
                 )
             if self.parties.max_weight > self.bits:
                 raise PlanError(f"max_weight of a report of {self.bits} bits is at most that.")
-            self._check_noise()
+            if self.noise is not None and self.memory is not None:
+                raise PlanError("aggregators draw new noise for every crowd; plan without memory.")
+            if self.noise is not None and self.cohorts is not None:
+                raise PlanError(
+                    "texts are decoded from flips; noise of aggregators is not for them."
+                )
             if self.cohorts not in (None, 1):
                 raise PlanError(
                     "with a leader and a helper text has one cohort: counts of bits say nothing"
@@ -326,14 +326,6 @@ class Plan(Displayed):
                 )
         elif self.view == "counts":
             raise PlanError(RELAY_SHOWS_REPORTS)
-
-    def _check_noise(self) -> None:
-        if self.noise is None:
-            return
-        if self.memory is not None:
-            raise PlanError("aggregators draw new noise for every crowd; plan without memory.")
-        if self.cohorts is not None:
-            raise PlanError("texts are decoded from flips; noise of aggregators is not for them.")
 
     @property
     def noise(self) -> ShareNoise | None:
@@ -517,10 +509,6 @@ def _check_canonical(place: str, given: object, canonical: object) -> None:
         )
 
 
-def _promise(value: object) -> Promise:
-    return Promise(**exact_fields("a promise", value, _names(Promise), error=PlanError))
-
-
 def _flip_probability(name: str, value: object) -> FlipProbability:
     if not isinstance(value, list) or len(value) != 2:
         raise PlanError(f"{name} must be [numerator, digits], got {name}={str(value)[:80]}.")
@@ -666,21 +654,20 @@ def operator_warnings(parties: Parties | Aggregators | None) -> tuple[str, ...]:
 
 def _parties(value: object) -> Parties | Aggregators:
     kind = Aggregators if isinstance(value, Mapping) and "leader" in value else Parties
-    given = dict(exact_fields("parties", value, _names(kind), error=PlanError))
+    given = _fields_of(kind, "parties", value)
     if given.get("noise") is not None:
-        noise = exact_fields("noise", given["noise"], _names(ShareNoise), error=PlanError)
-        given["noise"] = ShareNoise(**noise)
+        given["noise"] = ShareNoise(**_fields_of(ShareNoise, "noise", given["noise"]))
     return kind(**given)
 
 
-def _names(kind: type[Parties | Aggregators | Promise | ShareNoise]) -> set[str]:
-    return {one.name for one in fields(kind)}
+def _fields_of(kind: type[Any], what: str, value: object) -> dict[str, Any]:
+    return exact_fields(what, value, {one.name for one in fields(kind)}, error=PlanError)
 
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "survey": Survey.from_json,
     "q": lambda value: _flip_probability("q", value),
-    "promise": _promise,
+    "promise": lambda value: Promise(**_fields_of(Promise, "a promise", value)),
     "memory": lambda value: None if value is None else _memory(value),
     "joint": _joint,
     "parties": lambda value: None if value is None else _parties(value),

@@ -83,13 +83,6 @@ def promise_warnings(epsilon: float, delta: str | float | None, people: int | No
     """Return a sentence for each weakness of a promise to a crowd, or to a single person.
 
     A mechanism that publishes each person's answer with probability delta is (0, delta)-private.
-
-    >>> promise_warnings(1.0, "1e-6", 9_000)
-    []
-    >>> promise_warnings(1.0, "0.001", 10_000)[0].partition("; ")[0]
-    'delta 0.001 allows 10 of 10,000 people, on average, to be fully exposed'
-    >>> promise_warnings(12.0, None, None)[0]
-    "epsilon 12 allows an observer's odds about a person to change by a factor of e^12 = 162,755."
     """
     found = []
     if delta is not None and people is not None:

@@ -197,11 +197,7 @@ class Question:
         }
 
     def replaced(self, **changes: Any) -> Self:
-        """Return the question with other values of some fields, by their names in TOML.
-
-        >>> Choice("browser", ("firefox", "chrome")).replaced(missing="option").bits
-        3
-        """
+        """Return the question with other values of some fields, by their names in TOML."""
         fields = {name: getattr(self, one.name) for name, one in self.json_fields().items()}
         return type(self)(**fields | changes)
 
@@ -234,6 +230,11 @@ class AskedQuestion(Question):
             what = f"column of question {self.name!r}"
             column = check_text(what, self.column, error=SurveyError)
             _keep(self, column=None if column == self.name else column)
+        self._check_fields()
+        self._check_titles()
+
+    def _check_fields(self) -> None:
+        """Check the fields of this kind, and keep each in its one form."""
 
     @property
     def table_column(self) -> str:
@@ -310,8 +311,7 @@ class Number(AskedQuestion):
     unit: str | None = field(default=None, kw_only=True)
     kind: ClassVar[str] = "number"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check_fields(self) -> None:
         edges = checked_sequence(f"edges of question {self.name!r}", self.edges)
         texts = tuple(_plain_decimal(f"an edge of question {self.name!r}", edge) for edge in edges)
         if any(decimal.Decimal(a) >= decimal.Decimal(b) for a, b in pairwise(texts)):
@@ -322,10 +322,6 @@ class Number(AskedQuestion):
         if self.unit is not None:
             what = f"unit of question {self.name!r}"
             _keep(self, unit=check_text(what, self.unit, error=SurveyError, longest=40))
-        self._check_grid()
-        self._check_titles()
-
-    def _check_grid(self) -> None:
         _check_switch(self, "whole", self.whole)
         ways = bool(self.edges), self.points is not None, self.whole
         limits = self.low is not None and self.high is not None
@@ -493,8 +489,7 @@ class OptionsQuestion(AskedQuestion):
     fold: bool = field(default=False, kw_only=True)
     other: bool = field(default=False, kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check_fields(self) -> None:
         _check_switch(self, "fold", self.fold)
         _check_switch(self, "other", self.other)
         more = getattr(self, "missing", None) or self.other
@@ -502,11 +497,10 @@ class OptionsQuestion(AskedQuestion):
         _keep(self, options=_checked_options(self.name, self.options, fewest))
         for place, option in enumerate(self.options):
             if self.places[self._compared(option)] != place:
+                how = " when case and blanks are folded" * self.fold
                 raise SurveyError(
-                    f"question {self.name!r} has option {option!r} twice when case and blanks are"
-                    " folded; options must differ."
+                    f"question {self.name!r} has option {option!r} twice{how}; options must differ."
                 )
-        self._check_titles()
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -541,8 +535,8 @@ class Flags(OptionsQuestion):
     at_most: int | None = None
     kind: ClassVar[str] = "flags"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check_fields(self) -> None:
+        super()._check_fields()
         if self.at_most is not None:
             what, most = f"at_most of question {self.name!r}", len(self.labels)
             at_most = check_integer(what, self.at_most, lowest=1, highest=most, error=SurveyError)
@@ -579,12 +573,10 @@ class Date(AskedQuestion):
     missing: Literal["option"] | None = None
     kind: ClassVar[str] = "date"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check_fields(self) -> None:
         if not isinstance(self.by, str) or self.by not in PERIODS:
             what = f"by of question {self.name!r}"
             raise SurveyError(f"{what} must be one of {listed(PERIODS)}, got {shown(self.by)}.")
-        self._check_titles()
 
     def place(self, day: datetime.date) -> int:
         """Return the place of a date's month, weekday or week."""
@@ -607,10 +599,6 @@ class YesNo(AskedQuestion):
 
     missing: Literal["option"] | None = None
     kind: ClassVar[str] = "yes/no"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_titles()
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -836,9 +824,6 @@ def _checked_options(question: str, options: object, fewest: int) -> tuple[str, 
     )
     if len(texts) < fewest:
         raise SurveyError(f"question {question!r} needs at least {fewest} options.")
-    if len(set(texts)) < len(texts):
-        twice = next(text for text in texts if texts.count(text) > 1)
-        raise SurveyError(f"question {question!r} has option {twice!r} twice; options must differ.")
     for text in texts:
         # Several flags are in one cell of a table, separated by ";".
         if ";" in text or text in (MISSING, OTHER):

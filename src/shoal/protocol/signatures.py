@@ -91,7 +91,7 @@ def _decoded(text: object) -> bytes | None:
 
 
 def key_text(content: bytes) -> str:
-    """Return a key, or a signature, in base64url without padding."""
+    """Return a key, a signature or an id in base64url without padding."""
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 

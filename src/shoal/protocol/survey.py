@@ -175,13 +175,7 @@ class Survey(Displayed):
 
     @property
     def reports_per_device(self) -> int | None:
-        """How many reports a device ever makes, by the rules of its questions; None: no such end.
-
-        >>> Survey("tool", (Arm("start", ("old", "new")), YesNo("done"))).reports_per_device
-        1
-        >>> Survey("tool", (Retention("weeks", periods=4, period="1w"),)).reports_per_device
-        5
-        """
+        """How many reports a device ever makes, by its questions; None: there is no such end."""
         for one in self.retention:
             if isinstance(one, Retention):
                 return None if one.missing else one.periods + 1
@@ -240,10 +234,11 @@ class Survey(Displayed):
     @cached_property
     def parts(self) -> tuple[tuple[Question, slice, QuestionPart], ...]:
         """The parts of all questions, in order: whose each is, and where its bits stand."""
+        every = [(question, part) for question in self.questions for part in question.parts]
+        ends = accumulate(part.bits for _, part in every)
         return tuple(
-            (question, place, part)
-            for question in self.questions
-            for place, part in zip(self.slices_of(question.name), question.parts, strict=True)
+            (question, slice(end - part.bits, end), part)
+            for (question, part), end in zip(every, ends, strict=True)
         )
 
     @property
@@ -275,11 +270,8 @@ class Survey(Displayed):
 
     def slices_of(self, question: str) -> tuple[slice, ...]:
         """Return where the bits of each part of a question stand."""
-        start, places = self.slice_of(question).start, []
-        for part in self[question].parts:
-            places.append(slice(start, start + part.bits))
-            start += part.bits
-        return tuple(places)
+        asked = self[question]
+        return tuple(place for one, place, _ in self.parts if one is asked)
 
     def bit(self, question: str, label: str) -> int:
         """Return the position of one labelled bit."""
@@ -339,11 +331,10 @@ class Survey(Displayed):
         needed, optional = {"name", "questions"}, {"title", "text"}
         fields = exact_fields("a survey", document, needed, optional, error=SurveyError)
         questions = checked_sequence("questions", fields["questions"])
-        name = check_text("a survey's name", fields["name"], error=SurveyError)
         read: list[Question] = []
         for question in questions:
             read.append(_question_from_json(question, read))
-        return cls(name, tuple(read), title=fields.get("title"), text=fields.get("text"))
+        return cls(**fields | {"questions": tuple(read)})
 
     @cached_property
     def digest(self) -> str:

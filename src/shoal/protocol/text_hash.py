@@ -45,11 +45,7 @@ def normal_text(text: str) -> str:
 
 
 class TextHash:
-    """The hash functions of one text question.
-
-    >>> TextHash("00" * 32, "word", bits=256, hashes=2).positions("shoal", cohort=0)
-    (40, 248)
-    """
+    """The hash functions of one text question."""
 
     def __init__(self, survey_digest: str, question: str, bits: int, hashes: int) -> None:
         name = unicodedata.normalize("NFC", question).encode()

@@ -64,10 +64,6 @@ def canonical_decimal(number: decimal.Decimal) -> str:
 
     No zeros that say nothing and no plus sign; plain from 0.0001 to below 10^16, and otherwise one
     digit before the point and an exponent without leading zeros.
-
-    >>> texts = ("1.0", "0.000001", "2.50E-07", "1e3")
-    >>> [canonical_decimal(decimal.Decimal(text)) for text in texts]
-    ['1', '1e-6', '2.5e-7', '1000']
     """
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
@@ -97,9 +93,6 @@ def check_decimal(
 
     A float is taken at its shortest decimal form, which is what the user typed. Text may be written
     as people do, .005, 1_000 or 5%, unless it is from a document (`lenient=False`).
-
-    >>> check_decimal("delta", ".005", above=0), check_decimal("delta", "5%", above=0)
-    ('0.005', '0.05')
     """
     text = str(value).strip() if isinstance(value, (str, decimal.Decimal)) else shown(value)
     if isinstance(value, str) and lenient and len(text) <= 64:
@@ -209,14 +202,7 @@ def exact_fields(
     *,
     error: type[InputError] = InputError,
 ) -> dict[str, Any]:
-    """Return the fields of a parsed JSON object, or TOML table, that must have exactly these.
-
-    >>> exact_fields("a memory", {"q1": [1, 2], "q2": [1, 3]}, {"q1", "q2"})
-    {'q1': [1, 2], 'q2': [1, 3]}
-    >>> exact_fields("a memory", {"q1": [1, 2], "q3": [1, 3]}, {"q1"})
-    Traceback (most recent call last):
-    shoal.errors.InputError: a memory has an unknown field 'q3'; it takes 'q1'.
-    """
+    """Return the fields of a parsed JSON object, or TOML table, that must have exactly these."""
     takes = listed(sorted(needed | optional))
     if not isinstance(document, Mapping):
         kind = type(document).__name__
@@ -230,11 +216,7 @@ def exact_fields(
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return a question that names the known word closest to a mistyped one, or no text.
-
-    >>> did_you_mean("chanel", ["channel", "features"])
-    " Did you mean 'channel'?"
-    """
+    """Return a question that names the known word closest to a mistyped one, or no text."""
     from difflib import get_close_matches  # needed only after a mistake
     from itertools import islice
 

@@ -147,11 +147,7 @@ def _header(file: TextIO, source: TableSource) -> list[str]:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Name columns that have no name, or the name of one before them.
-
-    >>> unique_names(["Age", "", "Age", "Age"])
-    ['Age', 'column 2', 'Age (2)', 'Age (3)']
-    """
+    """Name columns that have no name, or the name of one before them."""
     found: list[str] = []
     for place, name in enumerate(map(tidy, names), 1):
         unique, number = name or f"column {place}", 1

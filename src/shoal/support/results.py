@@ -226,11 +226,7 @@ _NOT_LAST = "（「『【〔〈《"
 
 
 def width_of(text: str) -> int:
-    r"""Return how many columns of a terminal a text takes.
-
-    >>> width_of("ja"), width_of("はい"), width_of("e\u0301")
-    (2, 4, 1)
-    """
+    """Return how many columns of a terminal a text takes."""
     return sum(map(_columns, text))
 
 
@@ -241,16 +237,7 @@ def _columns(letter: str) -> int:
 
 
 def wrapped(text: str, width: int) -> str:
-    r"""Break lines that are too long; what follows an indented line is indented further.
-
-    >>> print(wrapped("one two three", 8))
-    one two
-    three
-    >>> print(wrapped("送信しますか、と質問します。", 12))
-    送信します
-    か、と質問し
-    ます。
-    """
+    """Break lines that are too long; what follows an indented line is indented further."""
     return "\n".join(part for line in text.split("\n") for part in _wrapped_line(line, width))
 
 

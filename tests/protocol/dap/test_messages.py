@@ -71,10 +71,6 @@ EXPECTED: list[tuple[Message, str]] = [
     ),
     (dap.PlaintextInputShare(b"", b"share"), "0000 00000005 7368617265"),
     (
-        dap.InputShareAad(TASK_ID, TASK, METADATA, b"p"),
-        f"{TASK_ID.hex()} {TASK_HEX} {METADATA_HEX} 00000001 70",
-    ),
-    (
         dap.AggregationJobInitReq(
             3,
             b"",

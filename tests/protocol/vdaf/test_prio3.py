@@ -67,8 +67,7 @@ def test_devices_need_no_library():
 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("name", CIRCUITS)
-@pytest.mark.parametrize("shares", [2, 3])
-@pytest.mark.parametrize("proofs", [None, 2])
+@pytest.mark.parametrize(("shares", "proofs"), [(2, None), (3, 2)])
 def test_the_result_is_the_sum(name: str, shares: int, proofs: int | None):
     make, draw = CIRCUITS[name]
     source = random.Random(f"{name} {shares}")
@@ -286,17 +285,13 @@ def test_sums_that_do_not_fit():
     assert prio3.aggregate([]) == bytes(8)
 
 
-def test_an_aggregator_that_is_not_there():
+def test_an_aggregator_that_is_not_there_and_a_context_that_is_too_long():
     prio3 = Prio3(Count())
     for number in (-1, 2):
         with pytest.raises(VdafError, match="from 0 to 1"):
             prio3.verify_init(KEY, CTX, number, bytes(16), b"", bytes(32))
     with pytest.raises(VdafError, match="2 verifier shares"):
         prio3.verifier_shares_to_message(CTX, [bytes(32)])
-
-
-def test_a_context_that_is_too_long():
-    prio3 = Prio3(Count())
     with pytest.raises(VdafError, match="context"):
         prio3.shard(bytes(65_528), 1, bytes(16), bytes(prio3.rand_size))
     prio3.shard(bytes(65_527), 1, bytes(16), bytes(prio3.rand_size))

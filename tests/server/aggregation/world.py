@@ -16,10 +16,10 @@ from shoal import Flags, Plan, Survey
 from shoal.device.encode import SyntheticVector
 from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report
-from shoal.protocol.dap import text_of
 from shoal.protocol.dap.messages import HpkeConfigList, UploadRequest
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise
+from shoal.protocol.signatures import key_text
 from shoal.server.analyst import Analyst
 from shoal.server.core.parties import PeerReply, accept_other
 from shoal.server.core.parties import set_up as set_up_party
@@ -136,14 +136,14 @@ class Parties:
 
     async def keys(self, plan: Plan = PLAN) -> tuple[HpkeConfigList, HpkeConfigList]:
         """Return the keys of leader and helper, as a device fetches them."""
-        path = f"/dap/{text_of(bytes.fromhex(plan.id))}/hpke_config"
+        path = f"/dap/{key_text(bytes.fromhex(plan.id))}/hpke_config"
         answers = [await ask(one.public, "GET", path) for one in (self.leader, self.helper)]
         assert [one.status_code for one in answers] == [200, 200], answers[0].text
         first, second = (HpkeConfigList.from_bytes(one.content) for one in answers)
         return first, second
 
     async def upload(self, *uploads: bytes, plan: Plan = PLAN) -> httpx.Response:
-        task = text_of(bytes.fromhex(plan.id))
+        task = key_text(bytes.fromhex(plan.id))
         headers = {"content-type": UploadRequest.content_type()}
         path = f"/dap/{task}/tasks/{task}/reports"
         return await ask(self.leader.public, "POST", path, b"".join(uploads), headers)

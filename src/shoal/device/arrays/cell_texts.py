@@ -26,11 +26,7 @@ _MARKS = set("-\N{EN DASH}\N{EM DASH}.?/_")
 
 
 def means_no_answer(text: str) -> bool:
-    """Whether a text usually means that a person gave no answer.
-
-    >>> [means_no_answer(text) for text in ("N/A", "k. A.", "--", "Keine Angabe", "none", "-5")]
-    [True, True, True, True, False, False]
-    """
+    """Whether a text usually means that a person gave no answer."""
     if set(text) <= _MARKS:
         return True
     plain = folded(text).replace(".", "")
@@ -55,11 +51,7 @@ def digits_of(text: str) -> str:
 
 
 def units_of(text: str) -> tuple[str, ...]:
-    """Return the currency before the digits of a cell, and the unit after them.
-
-    >>> units_of("-€ 1.234,50"), units_of("CHF 80'000.-"), units_of("180 cm"), units_of("Room 7")
-    (('€',), ('CHF',), ('cm',), ())
-    """
+    """Return the currency before the digits of a cell, and the unit after them."""
     found = _AROUND.fullmatch(text.strip())
     if found is None:
         return ()
@@ -94,11 +86,7 @@ _UNITS = {one: group.split()[0] for group in _SPELLINGS for one in group.split()
 
 
 def known_unit(text: str) -> str | None:
-    """Return the unit that a text is, in one spelling, or None if it is no well-known one.
-
-    >>> [known_unit(text) for text in ("Fr.", "CHF", "Min.", "EUR", "Personen")]
-    ['chf', 'chf', 'min', '€', None]
-    """
+    """Return the unit that a text is, in one spelling, or None if it is no well-known one."""
     plain = folded(text).rstrip(".")
     return _UNITS.get(plain, plain if is_usual_unit(text) else None)
 

@@ -119,14 +119,8 @@ def propose_question(
 ) -> ColumnProposal:
     """Return the question that fits a column of answers.
 
-    Parameters
-    ----------
-    whole
-        Whether these are everybody's answers.
-    dates
-        The part of dates to ask for; None leaves them out.
-    gaps
-        Whether answers can be missing though none of these are.
+    `whole` says whether these are everybody's answers, `dates` which part of dates to ask for, and
+    `gaps` whether answers can be missing though none of these are.
     """
     counts = Counter(text for cell in cells if (text := cell.strip()))
     no_answer = tuple(sorted(text for text in counts if means_no_answer(text)))
@@ -412,9 +406,6 @@ def grid_of(ordered: Sequence[float]) -> dict[str, Any] | tuple[str, ...] | None
 
     At least `RARE` people are at or beyond each of the places that they follow from, so that no
     single person's number is in a survey.
-
-    >>> grid_of([float(age) for age in range(18, 91)])
-    {'low': '25', 'high': '85', 'points': 13}
     """
     inner = ordered[RARE - 1 : len(ordered) - RARE + 1]
     low, middle, high = (inner[int(part * (len(inner) - 1))] for part in (0.05, 0.5, 0.95))

@@ -1,11 +1,12 @@
 """Encode tables: each distinct value once, then arrays.
 
-The arrays are a fast path to the bits that `shoal.device.encode` gives each cell: where a value
-does not fit, the column is encoded cell by cell. So no row changes another row's bits.
+Each different cell gets the bits that `shoal.device.encode` gives it, and plain numbers are read as
+arrays. So no row changes another row's bits.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,6 @@ from shoal.device.encode import (
     LEFT_OUT,
     bits_of,
     check_names,
-    fresh_rounding,
     is_missing,
     missing_bit,
     number_of,
@@ -51,6 +51,8 @@ _PLURAL = {
 _SIMPLE = (str, int, float, bool, type(None))
 
 Vectors = NDArray[np.bool_]
+Numbers = NDArray[np.float64]
+Codes = NDArray[np.int64]
 
 
 class AnswerErrors:
@@ -119,11 +121,10 @@ class TableEncoder:
     ) -> None:
         self._survey, self._format = survey, table_format or DEFAULT_FORMAT
         self._random_bits = random_bits or SystemBits()
-        self._rounding = fresh_rounding(self._random_bits)
         check_format(survey, self._format)
         self.errors = AnswerErrors()
         kept = [one for one in survey.asked if isinstance(one, Number) and one.grid]
-        self.positions = {one.name: list[NDArray[np.float64]]() for one in kept * keep_positions}
+        self.positions = {one.name: list[Numbers]() for one in kept * keep_positions}
         self._row = 1
 
     def table(self, table: Any, problems: Sequence[RowProblem] = ()) -> Original:
@@ -179,17 +180,14 @@ class TableEncoder:
             for question in survey.asked:
                 block = vectors[:, survey.slice_of(question.name)]
                 column = columns[question.name][part]
-                written = self._format.column(question.table_column)
-                if isinstance(question, Number) and question.name in self.positions:
-                    self._keep_positions(question, column, start, unreadable)
-                    continue
                 if not isinstance(column, list):
                     column = _plain(question, column.combine_chunks())
-                    if _encode_column(question, column, block, written, self._random_bits):
-                        continue
-                    column = python_cells(column)
-                drawn = None if cohorts is None else cohorts[part]
-                self._encode_cells(question, column, drawn, block, start, unreadable)
+                if isinstance(question, Number):
+                    numbers = self._read_numbers(question, column, start, unreadable)
+                    self._encode_numbers(question, numbers, block, start, unreadable)
+                else:
+                    drawn = None if cohorts is None else cohorts[part]
+                    self._encode_cells(question, column, drawn, block, start, unreadable)
             set_cells(survey, vectors)
             rows[part] = pack(vectors)
         self._row += count
@@ -198,71 +196,102 @@ class TableEncoder:
     def _encode_cells(
         self,
         question: AskedQuestion,
-        cells: Sequence[Any],
+        column: Any,
         cohorts: Cohorts | None,
         out: Vectors,
         start: int,
         unreadable: Collection[int],
     ) -> None:
-        """Set the bits of a question for each cell of a column, in rows of their own."""
-        known: dict[Any, list[int] | str] = {}
-        for index, cell in enumerate(cells):
-            if start + index in unreadable:
-                continue
-            # Texts are hashed, and numbers rounded, anew for every person.
-            simple = isinstance(cell, _SIMPLE) and not isinstance(question, (Number, Text))
-            key = (type(cell), cell) if simple else None
-            bits = known.get(key)
-            if bits is None:
-                cohort = None if cohorts is None else int(cohorts[index])
-                bits = self._bits(question, cell, cohort)
-                if key is not None:
-                    known[key] = bits
-            if isinstance(bits, str):
-                self._refuse(question, start + index, bits)
-            else:
-                out[index, bits] = True
-
-    def _refuse(self, question: AskedQuestion, place: int, why: str) -> None:
-        self.errors.add(self._row + place, f"question {question.name!r}{_ANSWER}", why)
-
-    def _keep_positions(
-        self, question: Number, column: Any, start: int, unreadable: Collection[int]
-    ) -> None:
-        """Keep where a column's numbers are on their grid; cell by cell if one does not fit."""
-        written = self._format.column(question.table_column)
-        positions = np.full(len(column), np.nan)
-        self.positions[question.name].append(positions)
-        if not isinstance(column, list):
-            column = _plain(question, column.combine_chunks())
-            try:
-                numbers, missing = _numbers(question, column, written)
-            except (AnswerError, pa.ArrowException, UnicodeDecodeError):
-                numbers, missing = np.array([np.nan]), np.array([False])
-            if np.isfinite(numbers).all():
-                positions[~missing] = question.position(numbers[~missing])
+        """Set the bits of a question in rows of their own, for each different cell once."""
+        if not isinstance(column, list) and _is_list(column.type):
+            if _encode_lists(question, column, out):
                 return
-            column = python_cells(column)
-        for index, cell in enumerate(column):
-            if start + index in unreadable or cell is LEFT_OUT:
-                continue
+            out[:] = False
+        values, codes, bits, wrong = *_distinct(question, column), out, dict[int, str]()
+        if not isinstance(question, Text):
+            bits = np.zeros((len(values), question.bits), bool)
+        for place, cell in enumerate(values):
+            found = self._bits(question, cell, None if cohorts is None else int(cohorts[place]))
+            if isinstance(found, str):
+                wrong[place] = found
+            else:
+                bits[place, found] = True
+        if bits is not out:
+            np.take(bits, codes, axis=0, out=out)
+        self._refuse(question, codes, wrong, start, unreadable)
+
+    def _refuse(
+        self,
+        question: AskedQuestion,
+        codes: Codes,
+        wrong: Mapping[int, str],
+        start: int,
+        unreadable: Collection[int],
+    ) -> None:
+        """Note the rows that have one of some wrong cells."""
+        where = f"question {question.name!r}{_ANSWER}"
+        for index in np.flatnonzero(np.isin(codes, [*wrong])).tolist():
+            if start + index not in unreadable:
+                self.errors.add(self._row + start + index, where, wrong[int(codes[index])])
+
+    def _read_numbers(
+        self, question: Number, column: Any, start: int, unreadable: Collection[int]
+    ) -> Numbers:
+        """Return a column's numbers: NaN where one is missing, infinity where it is refused."""
+        written = self._format.column(question.table_column)
+        if not isinstance(column, list):
+            plain = _plain_numbers(column, written)
+            if plain is not None:
+                return plain
+        values, codes = _distinct(question, column)
+        numbers, wrong = np.full(len(values), np.inf), dict[int, str]()
+        for place, cell in enumerate(values):
             try:
-                answer = _read_or_missing(question, cell, written)
-                if isinstance(answer, float):
-                    positions[index] = question.position(answer)
+                numbers[place] = _number(question, cell, written)
             except AnswerError as error:
-                self._refuse(question, start + index, explain(question, cell, written, error.why))
+                wrong[place] = explain(question, cell, written, error.why)
+        self._refuse(question, codes, wrong, start, unreadable)
+        return numbers[codes]
+
+    def _encode_numbers(
+        self,
+        question: Number,
+        numbers: Numbers,
+        out: Vectors,
+        start: int,
+        unreadable: Collection[int],
+    ) -> None:
+        given, missing = np.isfinite(numbers), np.isnan(numbers)
+        if question.name in self.positions:
+            positions = np.full(len(numbers), np.nan)
+            positions[given] = question.position(numbers[given])
+            self.positions[question.name].append(positions)
+            return
+        if question.edges:
+            edges = [float(edge) for edge in question.edges]
+            bits = np.searchsorted(edges, numbers[given], side="right")
+        else:
+            positions = question.position(numbers[given])
+            bits = positions.astype(np.int64)
+            words = np.empty(len(bits), np.uint64)
+            self._random_bits.fill(words)
+            bits += (words % np.uint64(1 << 53)) * 2.0**-53 < positions - bits
+        out[given, bits] = True
+        try:
+            out[missing, missing_bit(question) if missing.any() else 0] = True
+        except AnswerError as error:
+            self._refuse(question, missing.astype(np.int64), {1: error.why}, start, unreadable)
 
     def _bits(self, question: AskedQuestion, cell: Any, cohort: int | None) -> list[int] | str:
         """Return the bits that a cell sets, or why it is not allowed."""
         written = self._format.column(question.table_column)
         try:
             answer = _read_cell(question, cell, written)
-            return bits_of(self._survey, question, answer, cohort, self._rounding)
+            return bits_of(self._survey, question, answer, cohort)
         except AnswerError as error:
             if written.invalid == "error":
                 return explain(question, cell, written, error.why)
-            return bits_of(self._survey, question, None, cohort, self._rounding)
+            return bits_of(self._survey, question, None, cohort)
 
 
 def check_format(survey: Survey, table_format: TableFormat) -> None:
@@ -363,115 +392,77 @@ def _read_cell(question: AskedQuestion, cell: Any, table_format: TableFormat) ->
     return read
 
 
-def _read_or_missing(question: AskedQuestion, cell: Any, table_format: TableFormat) -> object:
-    """Return the answer that a cell holds; None also if it is invalid and that means missing."""
+def _number(question: Number, cell: Any, table_format: TableFormat) -> float:
+    """Return the number that a cell holds, NaN if it is missing or counts as missing."""
     try:
-        answer = _read_cell(question, cell, table_format)
-        if isinstance(question, Number):
-            return None if is_missing(answer) else number_of(question, answer)
-        set_bits(question, answer)
+        answer = None if cell is LEFT_OUT else _read_cell(question, cell, table_format)
+        return math.nan if is_missing(answer) else number_of(question, answer)
     except AnswerError:
         if table_format.invalid == "error":
             raise
-        return None
-    return answer
+        return math.nan
 
 
-def _encode_column(
-    question: AskedQuestion,
-    column: Any,
-    out: Vectors,
-    table_format: TableFormat,
-    random_bits: RandomBits,
-) -> bool:
-    """Set the bits of a whole column, or return False with none set: it goes cell by cell."""
-    try:
-        if isinstance(question, Text):
-            return False
-        if isinstance(question, Number):
-            _encode_numbers(question, column, out, table_format, random_bits)
-        elif _is_list(column.type):
-            _encode_lists(question, column, out)
-        else:
-            _encode_values(question, column, out, table_format)
-    except (AnswerError, pa.ArrowException, ValueError, OverflowError):
-        out[:] = False
-        return False
-    return True
-
-
-def _encode_values(
-    question: AskedQuestion, column: Any, out: Vectors, table_format: TableFormat
-) -> None:
-    values, codes = _distinct(column)
-    bits = np.zeros((len(values), question.bits), bool)
-    for place, value in enumerate(values):
-        bits[place, set_bits(question, _read_or_missing(question, value, table_format))] = True
-    np.take(bits, codes, axis=0, out=out)
-
-
-def _encode_lists(question: AskedQuestion, column: Any, out: Vectors) -> None:
+def _encode_lists(question: AskedQuestion, column: Any, out: Vectors) -> bool:
+    """Set the bits of lists of options; False if any of them is not allowed."""
     named = pc.list_flatten(column)
-    if not len(named):
-        return
     # Of a null list nothing is flattened, even if it has cells of its own beneath.
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     owners = np.repeat(np.arange(len(out)), lengths)
-    values, codes = _distinct(named)
-    places = [set_bits(question, [value])[0] for value in values]
+    values, codes = _distinct(question, named)
+    try:
+        places = [set_bits(question, [value])[0] for value in values]
+    except AnswerError:
+        return False
     out[owners, np.array(places, np.int64)[codes]] = True
     different = out.sum(axis=1)
     twice = (np.bincount(owners, minlength=len(out)) != different).any()
-    if twice or (different > question.max_set_bits).any():
-        raise AnswerError("a cell names an option twice, or too many")
+    return not twice and not (different > question.max_set_bits).any()
 
 
-def _encode_numbers(
-    question: Number, column: Any, out: Vectors, table_format: TableFormat, random_bits: RandomBits
-) -> None:
-    numbers, missing = _numbers(question, column, table_format)
-    if not np.isfinite(numbers).all():
-        raise AnswerError("a number is not finite")
-    if question.edges:
-        bits = np.searchsorted([float(edge) for edge in question.edges], numbers, side="right")
-    else:
-        words = np.empty(len(numbers), np.uint64)
-        random_bits.fill(words)
-        positions = question.position(numbers)
-        bits = positions.astype(np.int64)
-        bits += (words >> np.uint64(11)) * 2.0**-53 < positions - bits
-    if missing.any():
-        bits[missing] = missing_bit(question)
-    out[np.arange(len(bits)), bits] = True
-
-
-def _numbers(
-    question: Number, column: Any, table_format: TableFormat
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _plain_numbers(column: Any, table_format: TableFormat) -> Numbers | None:
+    """Return the numbers of a column that needs no look at its cells, NaN where one is missing."""
+    if table_format.missing:
+        return None
     is_numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    if is_numeric and not table_format.missing:
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        numbers = pc.fill_null(pc.cast(column, pa.float64(), safe=False), 0.0)
-        return numbers.to_numpy(zero_copy_only=False), missing
-    plain_text = pa.types.is_string(column.type) and not column.null_count
-    if plain_text and table_format.decimal == "." and not table_format.missing:
+    plain_text = pa.types.is_string(column.type) and table_format.decimal == "."
+    if not is_numeric and (not plain_text or column.null_count):
+        return None
+    try:
+        cast = pc.fill_null(pc.cast(column, pa.float64(), safe=not is_numeric), 0.0)
+    except pa.ArrowException:
+        return None  # some cell is no plain number
+    numbers: Numbers = cast.to_numpy(zero_copy_only=False)
+    if not np.isfinite(numbers).all():
+        return None
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    return np.where(missing, np.nan, numbers) if column.null_count else numbers
+
+
+def _distinct(question: AskedQuestion, column: Any) -> tuple[list[Any], Codes]:
+    """Return the different cells of a column, and which of them each row has.
+
+    Texts are hashed anew for every person, so that each of them is another.
+    """
+    if isinstance(question, Text):
+        cells = column if isinstance(column, list) else python_cells(column)
+        return cells, np.arange(len(cells))
+    if not isinstance(column, list):
         try:
-            plain = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-            if np.isfinite(plain).all():
-                return plain, np.zeros(len(plain), bool)
+            encoded = pc.dictionary_encode(column, null_encoding="encode")
+            codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            return python_cells(encoded.dictionary), codes
         except pa.ArrowException:
-            pass  # some cell is no plain number
-    values, codes = _distinct(column)
-    cells = [_read_or_missing(question, one, table_format) for one in values]
-    numbers = np.array([np.nan if cell is None else cell for cell in cells], np.float64)
-    missing = np.isnan(numbers)  # a number is finite
-    return np.where(missing, 0.0, numbers)[codes], missing[codes]
-
-
-def _distinct(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
-    encoded = pc.dictionary_encode(column, null_encoding="encode")
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return encoded.dictionary.to_pylist(), codes
+            column = python_cells(column)
+    known: dict[Any, int] = {}
+    values: list[Any] = []
+    places = np.empty(len(column), np.int64)
+    for index, cell in enumerate(column):
+        key = (type(cell), cell) if isinstance(cell, _SIMPLE) else (index,)
+        places[index] = known.setdefault(key, len(values))
+        if places[index] == len(values):
+            values.append(cell)
+    return values, places
 
 
 def draw_cohorts(survey: Survey, count: int, random_bits: RandomBits) -> Cohorts | None:

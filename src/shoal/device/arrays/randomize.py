@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,14 +117,7 @@ Words = Callable[[int], NDArray[np.uint64]]
 
 
 def check_domain(rows: Rows, survey: Survey) -> None:
-    """Raise `AnswerError` unless every packed row is an original that the survey allows.
-
-    >>> from shoal import Choice
-    >>> check_domain(np.array([[1], [3]], np.uint8), Survey("s", (Choice("c", ("a", "b")),)))
-    Traceback (most recent call last):
-    ...
-    shoal.errors.AnswerError: original 2 sets 2 bits of question 'c', which allows 1; ...
-    """
+    """Raise `AnswerError` unless every packed row is an original that the survey allows."""
     checks = _checks_of(survey)
     if not checks:
         return
@@ -223,13 +215,11 @@ def _refuse(rows: Rows, survey: Survey, before: int) -> None:
     raise AssertionError("the checks of whole words and of single bits disagree")
 
 
-def pack_rows(
-    plan: Plan, synthetic: Synthetic, window: int, cohorts: Cohorts | None
-) -> wire.Reports:
+def pack_rows(plan: Plan, synthetic: Synthetic, window: int) -> wire.Reports:
     """Wrap vectors that `shoal.device.randomize.pack_reports` has checked as reports."""
-    cohorts = synthetic.cohorts if cohorts is None else cohorts
+    cohorts = synthetic.cohorts
     if (plan.cohorts is None) != (cohorts is None):
-        raise ReportError("cohorts are given exactly when the plan has them.")
+        raise ReportError("vectors have cohorts exactly when their plan has.")
     if len(synthetic) > wire.MAX_REPORTS:
         raise ReportError(
             f"a batch holds at most {wire.MAX_REPORTS} reports, got {len(synthetic)}."
@@ -237,18 +227,11 @@ def pack_rows(
     fields = wire.report_fields(plan.bits, plan.cohorts is not None)
     records = np.empty(len(synthetic), np.dtype(fields))
     if cohorts is not None:
-        records["cohort"] = _checked_cohorts(np.asarray(cohorts), plan, len(synthetic))
+        outside = cohorts[cohorts >= (plan.cohorts or 0)]
+        if outside.size:
+            raise ReportError(f"a cohort must be below {plan.cohorts}, got {outside[0]}.")
+        records["cohort"] = cohorts
     ids = np.frombuffer(SystemBits().draw(wire.ID_BYTES * len(synthetic)), np.uint8)
     records["id"] = ids.reshape(-1, wire.ID_BYTES)
     records["window"], records["bits"] = window, synthetic.rows
     return wire.Reports(plan.id, records.itemsize, records.tobytes())
-
-
-def _checked_cohorts(cohorts: NDArray[Any], plan: Plan, count: int) -> NDArray[Any]:
-    if cohorts.shape != (count,) or cohorts.dtype.kind not in "iu":
-        raise ReportError(f"{count} reports need {count} cohorts, each a whole number.")
-    assert plan.cohorts is not None
-    outside = cohorts[(cohorts < 0) | (cohorts >= plan.cohorts)]
-    if outside.size:
-        raise ReportError(f"a cohort must be below {plan.cohorts}, got {outside[0]}.")
-    return cohorts

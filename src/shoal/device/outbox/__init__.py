@@ -201,13 +201,7 @@ class Outbox:
         return self._attempts.send_due(hurry)
 
     def finish(self, patience: float) -> list[Ticket]:
-        """Send and wait, for up to `patience` seconds, until no report waits; return all tickets.
-
-        >>> import tempfile
-        >>> from shoal.device.outbox import HttpTransport
-        >>> Outbox(tempfile.mkdtemp(), HttpTransport("http://localhost:9")).finish(60)
-        []
-        """
+        """Send and wait, up to `patience` seconds, until no report waits; return all tickets."""
         end = self._clock() + patience
         while True:
             self.send_due()

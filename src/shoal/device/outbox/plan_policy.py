@@ -96,18 +96,6 @@ def check_plan(
     plan with memory, the permanent flips count: they are all that protects over time. Without
     memory, several `reports` add up. A report carries the number of its window, so windows shorter
     than `min_window` seconds are refused.
-
-    >>> from shoal import Flags, Survey
-    >>> from shoal.protocol.flip_probability import FlipProbability
-    >>> from shoal.protocol.plan import Promise
-    >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
-    >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
-    >>> check_plan(plan, limit="2.2") is plan
-    True
-    >>> check_plan(plan, limit=2)
-    Traceback (most recent call last):
-    ...
-    shoal.errors.PrivacyRefusal: one report of this plan reveals up to a local epsilon of 2.1973,...
     """
     if plan.q.is_blind:
         raise PlanError("the plan's q is 1/2, so its reports carry no information.")

@@ -194,13 +194,17 @@ class Attempts:
     def _prepare(self, record: Record) -> bytes:
         """Return a report as it is sent: encrypted for an analyzer, or shared by aggregators."""
         plan = self._queue.kept_plan(record.plan_id)
-        if plan is not None and isinstance(plan.parties, Aggregators):
+        shared = plan is not None and isinstance(plan.parties, Aggregators)
+        fetch = getattr(self._transport, "fetch_hpke_keys" if shared else "fetch_crowd_key", None)
+        if plan is None or fetch is None:
+            raise TransportError("the plan of this report, or the way to its parties, is missing.")
+        if shared:
             from shoal.device.sharing import share_record  # most plans have one collector
 
-            return share_record(self._queue, self._transport, record)
+            return share_record(plan, fetch, record)
         from shoal.device.encryption import encrypt_record
 
-        return encrypt_record(self._queue, self._transport, record)
+        return encrypt_record(plan, fetch, record)
 
     def _after(self, name: str, record: Record, reply: PostResult) -> Ticket:
         state, reason = outcome(reply.status)

@@ -148,12 +148,7 @@ class Consent:
 
 
 def is_yes(answer: str, words: Words) -> bool:
-    r"""Whether an answer is one of the yes words of a language.
-
-    >>> from shoal.device.telemetry.describe import catalogue
-    >>> is_yes(" JA\n", catalogue()["de"]), is_yes("y", catalogue()["de"]), is_yes("", words={})
-    (True, False, False)
-    """
+    """Whether an answer is one of the yes words of a language."""
     plain = unicodedata.normalize("NFKC", answer).strip().casefold()
     return bool(plain) and plain in words["yes"]
 
@@ -348,18 +343,7 @@ def click_group(telemetry: Telemetry) -> click.Group:
 
 
 def add_commands(telemetry: Telemetry, parser: ArgumentParser) -> None:
-    """Add ``status|on|off|show|delete`` to a parser; `options.run(options)` gives an exit code.
-
-    >>> from shoal.device.telemetry import Telemetry
-    >>> parser = ArgumentParser("mytool")
-    >>> to = "https://telemetry.example.org"
-    >>> telemetry = Telemetry("mytool", plan="plan.json", to=to, folder="/nowhere/at/all")
-    >>> add_commands(telemetry, parser)
-    >>> options = parser.parse_args(["show"])
-    >>> options.run(options)
-    Nothing has left this machine.
-    0
-    """
+    """Add ``status|on|off|show|delete`` to a parser; `options.run(options)` gives an exit code."""
 
     def run(name: str, options: Namespace) -> int:
         try:

@@ -30,6 +30,7 @@ from shoal.protocol.plan import Aggregators, Plan
 from shoal.protocol.questions import MISSING, OTHER, Question
 from shoal.protocol.survey import Arm, Flags, Funnel, Number, Retention, RetentionOnce, Text, YesNo
 from shoal.protocol.wire import ID_BYTES, MAGIC, row_bytes, split_batch
+from shoal.support.checks import exact_fields
 from shoal.support.files import first_line, strict_json
 from shoal.support.results import wrapped
 from shoal.support.rounding import float_up, text_up
@@ -71,26 +72,19 @@ def read_translations(given: object) -> dict[str, Words]:
 
 def _check(language: str, words: object) -> None:
     """Refuse a translation in which a text, or a value in a text, is missing."""
-    if not isinstance(words, Mapping):
-        raise InputError(f"the translation {language!r} is not a mapping.")
-    ours = english()
-    for key, model in ours.items():
-        found = words.get(key)
+    what = f"the translation {language!r}"
+    given = exact_fields(what, words, english().keys())
+    for key, model in english().items():
+        found = given[key]
         if type(found) is not type(model):
-            raise InputError(
-                f"the translation {language!r} needs a {type(model).__name__} {key!r}."
-            )
+            raise InputError(f"{what} needs a {type(model).__name__} {key!r}.")
         parts = model.items() if isinstance(model, Mapping) else [("", model)]
         for name, text in parts:
             other = found.get(name) if isinstance(found, Mapping) else found
             if _fields(other) != _fields(text):
                 where = f"{key!r}" if not name else f"{key!r}, {name!r}"
-                raise InputError(
-                    f"the translation {language!r}, {where}, needs the fields"
-                    f" {', '.join(sorted(_fields(text))) or 'of no value'}."
-                )
-    if unknown := set(words) - set(ours):
-        raise InputError(f"the translation {language!r} has an unknown text {min(unknown)!r}.")
+                fields = ", ".join(sorted(_fields(text))) or "of no value"
+                raise InputError(f"{what}, {where}, needs the fields {fields}.")
 
 
 def _fields(text: object) -> set[str]:
@@ -98,11 +92,7 @@ def _fields(text: object) -> set[str]:
 
 
 def language_of(environ: Mapping[str, str]) -> str:
-    """Return the language of messages, by the variables of POSIX in their order.
-
-    >>> language_of({"LANG": "de_DE.UTF-8"}), language_of({"LC_ALL": "C", "LANG": "fr_FR"})
-    ('de', 'en')
-    """
+    """Return the language of messages, by the variables of POSIX in their order."""
     names = ("LC_ALL", "LC_MESSAGES", "LANG")
     locale = next((environ[name] for name in names if environ.get(name)), _ENGLISH)
     language = re.split(r"[_.@-]", locale, maxsplit=1)[0].lower()
@@ -134,12 +124,9 @@ def terminal_width(stream: TextIO) -> int:
         return 80
 
 
-def fitted(text: str, stream: TextIO | None = None) -> str:
-    """Return a text whose lines fit the terminal that a stream is; others keep their lines."""
-    stream = sys.stdout if stream is None else stream
-    if not stream.isatty():
-        return text
-    return wrapped(text, terminal_width(stream))
+def fitted(text: str) -> str:
+    """Return a text whose lines fit the terminal, if it goes to one."""
+    return wrapped(text, terminal_width(sys.stdout)) if sys.stdout.isatty() else text
 
 
 _SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"), (1, "second"))
@@ -278,11 +265,10 @@ def odds_factor(epsilon: float, words: Words) -> str:
 
 
 def _set_options(plan: Plan, question: Question, value: int) -> str:
-    places = plan.survey.slices_of(question.name)
-    bits = [bit for place in places for bit in range(place.start, place.stop)]
-    on = [number for number, bit in enumerate(bits) if value >> bit & 1]
+    start = plan.survey.slice_of(question.name).start
+    on = [bit for bit in range(question.bits) if value >> start + bit & 1]
     if isinstance(question, Text):
-        return f"{len(on)} of {len(bits)} bits are set"
+        return f"{len(on)} of {question.bits} bits are set"
     if not on:
         return "no bit is set"
     return "set: " + ", ".join(question.labels[number] for number in on)

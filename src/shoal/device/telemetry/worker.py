@@ -266,12 +266,6 @@ def merge(
 
     Values that do not fit their question are left out. A choice that nobody made, and that may not
     be missing, is an `AnswerError`. A problem names the question, never a value.
-
-    >>> survey = Survey("tool", (Flags("commands", ("build", "test")), Number("runs", (1, 10))))
-    >>> merge(survey, [("record", {"commands": "test"}), ("count", {"runs": 1})] * 5).answer
-    {'commands': ['test'], 'runs': 5.0}
-    >>> merge(survey, [("record", {"commands": "deploy"})]).problems
-    ["Question 'commands': a value that does not fit it was dropped."]
     """
     given, sums, problems = _collect(survey, events)
     for name, value in (kept or {}).items():
@@ -430,20 +424,6 @@ def simulate(
     """Return the report of some events as the last of `reports`, or raise if it would not be made.
 
     An arm is the one that the tool was given; an age is the number of reports before.
-
-    >>> from shoal import Flags, Survey
-    >>> from shoal.protocol.flip_probability import FlipProbability
-    >>> from shoal.protocol.plan import Promise
-    >>> plan = Plan(Survey("mytool", (Flags("command", ("build", "test")),)),
-    ...             FlipProbability(1, 2), Promise("local", "2.2"), window=604_800)
-    >>> terms = Terms(plan, "https://telemetry.example.org", "5", None)
-    >>> event = b"('record', {'command': 'test'})"
-    >>> simulate(terms, event, 0.0, reports=1).answer
-    {'command': ['test']}
-    >>> simulate(terms, event, 0.0, reports=3)
-    Traceback (most recent call last):
-    ...
-    shoal.errors.PrivacyRefusal: 3 reports of this plan reveal up to a local epsilon of 6.5917,...
     """
     plan = terms.plan
     found = read_events(events)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import PlanError, ReportError, missing_extra
+from shoal.errors import PlanError, ReportError
 from shoal.protocol.dap.messages import (
     ID_BYTES,
     VERSION,
@@ -31,16 +31,14 @@ from shoal.protocol.dap.messages import (
     TaskConfiguration,
     opaque,
 )
+from shoal.protocol.encryption import AEAD, KDF, KEM, exporting_suite
 from shoal.protocol.plan import Aggregators, Plan
-from shoal.protocol.signatures import check_public_key
+from shoal.protocol.signatures import check_public_key, key_text
 from shoal.protocol.vdaf import VERIFY_KEY_SIZE, PingPong, Prio3
 from shoal.protocol.vdaf.circuits import MultihotCountVec, best_chunk_length
 
 if TYPE_CHECKING:
     from pyhpke import CipherSuite
-
-KEM, KDF, AEAD = 0x20, 1, 1
-"""X25519, HKDF-SHA256 and AES-128-GCM."""
 
 KEY_BYTES, TAG_BYTES = 32, 16
 _PLAINTEXT = 6
@@ -56,18 +54,8 @@ class Undecryptable(ReportError):  # noqa: N818  it says what the message is
     """A message was not encrypted for this key and task."""
 
 
-@lru_cache(maxsize=1)
 def _suite() -> CipherSuite:
-    try:
-        from pyhpke import AEADId, CipherSuite, KDFId, KEMId
-    except ImportError as error:
-        raise missing_extra(error, "a leader and a helper") from None
-    return CipherSuite.new(KEMId(KEM), KDFId(KDF), AEADId(AEAD))
-
-
-def text_of(content: bytes) -> str:
-    """Return bytes as they stand in a URL of DAP: base64url without padding."""
-    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+    return exporting_suite("a leader and a helper")
 
 
 def bytes_of(text: str, size: int) -> bytes | None:
@@ -76,7 +64,7 @@ def bytes_of(text: str, size: int) -> bytes | None:
         content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         return None
-    return content if len(content) == size and text_of(content) == text else None
+    return content if len(content) == size and key_text(content) == text else None
 
 
 class Task:
@@ -106,7 +94,7 @@ class Task:
     @property
     def path(self) -> str:
         """The part of an address that names the task."""
-        return text_of(self.id)
+        return key_text(self.id)
 
     def endpoint(self, role: Role) -> str:
         """Return the base address of the task at the leader or the helper."""
@@ -142,7 +130,7 @@ class Task:
     def _input_share_words(
         self, role: Role, metadata: ReportMetadata, public_share: bytes
     ) -> tuple[bytes, bytes]:
-        """Return HPKE's info and authenticated data, an encoded `InputShareAad`."""
+        """Return HPKE's info and authenticated data, the draft's `InputShareAad`."""
         info = VERSION + b" input share" + bytes([Role.CLIENT, role])
         return info, self._about + metadata.to_bytes() + opaque(4).write(public_share)
 

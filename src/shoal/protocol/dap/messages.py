@@ -322,14 +322,6 @@ class PlaintextInputShare(Message):
     payload: SomeBytes
 
 
-@dataclass(frozen=True)
-class InputShareAad(Message):
-    task_id: TaskId
-    task_configuration: TaskConfiguration
-    report_metadata: ReportMetadata
-    public_share: Bytes
-
-
 # Aggregation jobs
 
 LEADER_SELECTED_BATCH_ID = 1

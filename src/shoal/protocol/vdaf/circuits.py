@@ -132,20 +132,13 @@ def best_chunk_length(length: int) -> int:
     A proof has two seeds for each element of a chunk, and twice as many values as a wire, whose
     number is a power of two above the number of chunks. Among equal sizes the shorter chunk wins:
     the aggregators' messages grow with it.
-
-    >>> [best_chunk_length(length) for length in (14, 46, 107, 1010)]
-    [5, 7, 8, 33]
     """
     wires = [2 << i for i in range(length.bit_length() + 1)]
     return min((2 * chunk + 2 * n, chunk) for n in wires for chunk in [-(-length // (n - 1))])[1]
 
 
 def _range_weights(largest: int) -> list[int]:
-    """Return the weights of bits whose sums are exactly the integers 0 .. largest.
-
-    >>> _range_weights(10)
-    [1, 2, 4, 3]
-    """
+    """Return the weights of bits whose sums are exactly the integers 0 .. largest."""
     powers = [1 << bit for bit in range(largest.bit_length() - 1)]
     return [*powers, largest - sum(powers)]
 

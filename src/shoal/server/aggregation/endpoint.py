@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from shoal.errors import ReportError
-from shoal.protocol.dap import bytes_of, text_of
+from shoal.protocol.dap import bytes_of
 from shoal.protocol.dap.messages import (
     MEDIA_TYPE,
     TASK_ID_BYTES,
@@ -22,6 +22,7 @@ from shoal.protocol.dap.messages import (
     Message,
     are_in_order,
 )
+from shoal.protocol.signatures import key_text
 from shoal.server.aggregation.store import OpenTask
 from shoal.server.core import problems
 from shoal.server.core.http import (
@@ -232,8 +233,8 @@ def digest_in(request: DapRequest, unknown: Problem) -> bytes:
 
 def location(request: DapRequest, name: bytes) -> str:
     """Return where a resource is that a request created."""
-    task = text_of(bytes.fromhex(request.plan_id))
-    return f"/dap/{task}/tasks/{task}/{request.resource}/{text_of(name)}"
+    task = key_text(bytes.fromhex(request.plan_id))
+    return f"/dap/{task}/tasks/{task}/{request.resource}/{key_text(name)}"
 
 
 def check_secret(request: DapRequest, expected: str) -> None:

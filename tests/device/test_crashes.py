@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from shoal import Outbox
+from shoal import Outbox, Plan
 from shoal.analysis.report_files import parse_batch
 from shoal.device.encode import encode
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
-from shoal.device.outbox import PostResult, TransportError
-from shoal.device.outbox.queue import Record
+from shoal.device.outbox import PostResult, Ticket, TransportError
+from shoal.device.outbox.queue import Record, ReportQueue
 from shoal.device.randomize import flip, pack_reports
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon, repeated_epsilon
@@ -458,6 +458,14 @@ class NotAtomic(FaultyDisk):
         self.sync_folder(path.parent)
 
 
+class UnsyncedMemory(FaultyDisk):
+    def store(self, path: Path, content: bytes, scratch: str) -> None:
+        if scratch != "memory.part":
+            return super().store(path, content, scratch)
+        self.write(path.with_name(scratch), content)
+        self.replace(path.with_name(scratch), path)
+
+
 @pytest.mark.slow
 class TestTheTestsCanFail:
     @pytest.mark.parametrize(
@@ -465,6 +473,23 @@ class TestTheTestsCanFail:
     )
     def test_on_another_disk(self, tmp_path, disk, power, permanent):
         assert crash_everywhere(tmp_path, permanent, power, make=disk)[1]
+
+    @POWER
+    def test_a_memory_that_does_not_sync(self, tmp_path, power, permanent):
+        """Kills undo nothing."""
+        options: dict[str, Any] = {"make": UnsyncedMemory, "setup": "memory and ledger"}
+        _, wrong = crash_everywhere(tmp_path, permanent, power, forgetful=True, **options)
+        assert bool(wrong) is power
+
+    def test_deleting_before_the_note(self, tmp_path, monkeypatch, permanent):
+        settle = ReportQueue.settle
+
+        def hasty(self: ReportQueue, name: str, *rest: Any) -> Ticket:
+            self._disk.remove(self._file(name, "waiting"))
+            return settle(self, name, *rest)
+
+        monkeypatch.setattr(ReportQueue, "settle", hasty)
+        assert crash_everywhere(tmp_path, permanent, False)[1]
 
     def test_sending_before_storing(self, tmp_path, monkeypatch, permanent):
         """Flips drawn afresh for an attempt are a second version."""
@@ -478,3 +503,22 @@ class TestTheTestsCanFail:
         monkeypatch.setattr(Record, "tried", again)
         assert clean.live(QuickDisk())
         assert clean.wrong()
+
+    @pytest.mark.parametrize("order", ["no token", "settled before it is stored"])
+    def test_another_order(self, tmp_path, monkeypatch, permanent, order):
+        charge, make = Ledger.charge, Outbox._make
+
+        def forgetting(self: Ledger, plan: Plan, digest: Any = None, *, token: Any = None) -> Any:
+            return charge(self, plan, digest)
+
+        def hasty(self: Outbox, plan: Plan, answers: Any, window: int, digest: str) -> bytes:
+            batch = make(self, plan, answers, window, digest)
+            self._settle(plan, digest)
+            return batch
+
+        if order == "no token":
+            monkeypatch.setattr(Ledger, "charge", forgetting)
+        else:
+            monkeypatch.setattr(Outbox, "_make", hasty)
+        _, wrong = crash_everywhere(tmp_path, permanent, False, setup="ledger", forgetful=True)
+        assert any("2 charges" in one for one in wrong)

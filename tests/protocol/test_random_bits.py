@@ -196,6 +196,20 @@ class TestClones:
         first, second = reports_of_two_copies(SystemBits().draw)
         assert first != second
 
+    def test_a_stream_that_goes_on_is_caught(self, monkeypatch: pytest.MonkeyPatch):
+        """The judge convicts a source that draws one key and keeps it."""
+        key = random_bits._system_entropy(32)
+        memory = vars(random_bits)
+        monkeypatch.setitem(memory, "_position", 0)
+
+        def kept(count: int) -> bytes:
+            start = memory["_position"]
+            memory["_position"] += count
+            return hashlib.shake_256(key).digest(start + count)[start:]
+
+        first, second = reports_of_two_copies(kept)
+        assert first == second
+
     def test_without_fresh_entropy_and_clocks_copies_repeat(self, monkeypatch: pytest.MonkeyPatch):
         """Both parts of the mixture are looked at: without either, the test above fails."""
         answers = itertools.chain([b"1" * 32], itertools.repeat(b"2" * 32))
@@ -322,6 +336,16 @@ class TestSimulation:
         SimulationBits(seed).fill(content)
         assert (words.reshape(-1) == wanted).all()
         assert content == wanted.astype("<u8").tobytes()[:59]
+
+    def test_it_repeats_itself_and_says_so(self):
+        source, first, second, third = SimulationBits(5), *(np.empty(100, np.uint64) for _ in "123")
+        source.fill(first)
+        SimulationBits(5).fill(second)
+        source.fill(third)
+        assert (first == second).all()
+        assert (first != third).any()
+        assert source.simulated
+        assert not SystemBits().simulated
 
     @pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "1", None, True])
     def test_a_seed_is_a_whole_number(self, seed: object):

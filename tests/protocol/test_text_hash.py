@@ -122,6 +122,18 @@ class TestSeparation:
         ]
         assert len({base, *others}) == 5
 
+    def test_more_hashes_keep_the_first(self):
+        eight = TextHash(ZEROS, "word", 1000, 8).positions("tea", 0)
+        assert TextHash(ZEROS, "word", 1000, 3).positions("tea", 0) == eight[:3]
+
+    def test_two_surveys_that_differ_in_anything(self):
+        one = Survey("words", (Text("word", bits=256, hashes=2, cohorts=64),))
+        two = Survey("words", (Text("word", bits=256, hashes=2, cohorts=32),))
+        same = hash_table(one.text_hash("word"), ["tea"], 32) == hash_table(
+            two.text_hash("word"), ["tea"], 32
+        )
+        assert same.mean() < 0.1
+
 
 class TestUniformity:
     TABLE = hash_table(TextHash(ZEROS, "word", 100, 2), (f"text {i}" for i in range(5000)), 8)

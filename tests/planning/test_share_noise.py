@@ -1,12 +1,12 @@
-"""Noise of aggregators: small worlds enumerated by an oracle of its own, plans, observers."""
+"""Noise of aggregators: small worlds enumerated by the adversary's oracle, plans, observers."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from statistics import NormalDist
@@ -39,6 +39,7 @@ from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
 from shoal.support.rounding import text_up
+from tests.adversary import oracle
 
 LEADER, HELPER = "https://leader.example", "https://helper.example"
 DAP: dict[str, Any] = {"leader": LEADER, "helper": HELPER, "window": "1w", "view": "counts"}
@@ -52,7 +53,7 @@ def with_noise(made: Plan, noise: ShareNoise | None) -> Plan:
     return replace(made, parties=replace(made.parties, noise=noise))
 
 
-# An oracle: it shares no code with the library
+# The noise, by code of its own; the adversary's oracle has the reports
 
 
 def masses(noise: ShareNoise) -> NDArray[np.float64]:
@@ -65,29 +66,14 @@ def masses(noise: ShareNoise) -> NDArray[np.float64]:
     return np.array(weights) / sum(weights)
 
 
-def sent(answer: Sequence[int], q: float, weight: int) -> Law:
-    """Return the distribution of the report that is sent: flipped, and a random excess dropped."""
-    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
-    for flips in itertools.product((0, 1), repeat=len(answer)):
-        chance = math.prod(q if one else 1 - q for one in flips)
-        flipped = [a ^ b for a, b in zip(answer, flips, strict=True)]
-        ones = [place for place, one in enumerate(flipped) if one]
-        kept = list(itertools.combinations(ones, min(len(ones), weight)))
-        for some in kept:
-            law[tuple(int(place in some) for place in range(len(answer)))] += chance / len(kept)
-    return dict(law)
-
-
-def sum_law(answers: Sequence[Sequence[int]], q: float, weight: int) -> Law:
-    law: Law = {(0,) * len(answers[0]): 1.0}
-    for answer in answers:
-        more: defaultdict[tuple[int, ...], float] = defaultdict(float)
-        for (total, p), (report, r) in itertools.product(
-            law.items(), sent(answer, q, weight).items()
-        ):
-            more[tuple(a + b for a, b in zip(total, report, strict=True))] += p * r
-        law = dict(more)
-    return law
+def sum_law(answers: Iterable[int], bits: int, q: FlipProbability, weight: int) -> Law:
+    """Return the distribution of the sums of reports: flipped, and a random excess dropped."""
+    law = oracle.crowd(oracle.truncated(one, bits, q.fraction, weight) for one in answers)
+    total, last = sum(law.values()), (1 << oracle.DIGIT) - 1
+    return {
+        tuple(outcome >> oracle.DIGIT * bit & last for bit in range(bits)): chance / total
+        for outcome, chance in law.items()
+    }
 
 
 def seen(law: Law, noise: NDArray[np.float64], most: int) -> NDArray[np.float64]:
@@ -107,7 +93,7 @@ def seen(law: Law, noise: NDArray[np.float64], most: int) -> NDArray[np.float64]
     return grid
 
 
-def worlds(seed: int, count: int) -> list[tuple[Plan, list[tuple[int, ...]]]]:
+def worlds(seed: int, count: int) -> list[tuple[Plan, list[int]]]:
     chance, found = np.random.default_rng(seed), []
     kinds = ((Flags("f", ("a",)), 1), (Flags("f", ("a", "b")), 2), (Choice("f", ("a", "b")), 1))
     noises = [ShareNoise("laplace", scale) for scale in ("0.7", "1.3", "2.5")]
@@ -123,10 +109,10 @@ def worlds(seed: int, count: int) -> list[tuple[Plan, list[tuple[int, ...]]]]:
             survey, q, Promise("proven", "1", "0.5"), crowd, window=604_800, view="counts",
             parties=parties,
         )  # fmt: skip
-        every = list(itertools.product((0, 1), repeat=survey.bits))
-        if isinstance(question, Choice):
-            every = [one for one in every if sum(one) == 1]
-        found.append((made, every))
+        every = range(2**survey.bits)
+        found.append(
+            (made, [x for x in every if x.bit_count() == 1 or isinstance(question, Flags)])
+        )
     return found
 
 
@@ -142,7 +128,7 @@ def test_no_small_world_exceeds_the_proven_delta():
         differ = made.survey.differing_bits
         neighbours = [
             tuple(
-                seen(sum_law([one, *others], float(made.q), made.max_weight), drawn, crowd)
+                seen(sum_law([one, *others], made.bits, made.q, made.max_weight), drawn, crowd)
                 for one in (first, second)
             )
             for first, second in itertools.permutations(every, 2)
@@ -362,7 +348,7 @@ def test_tiny_deltas_have_noise(delta: str):
 def test_an_attack_pays_for_dropped_bits():
     noise = ShareNoise("laplace", "0.7")
     bound = NoiseBound(2, noise, Overflow(2, 2, 1))
-    laws = [sum_law([answer], float(NO_FLIPS), 1) for answer in ((0, 0), (1, 1))]
+    laws = [sum_law([answer], 2, NO_FLIPS, 1) for answer in (0b00, 0b11)]
     first, second = (seen(law, masses(noise), 1) for law in laws)
     truth = max(
         float(np.maximum(one - math.e * other, 0).sum())

@@ -145,7 +145,7 @@ class TestEdges:
         "domain",
         [
             (flags(1),),
-            (choice(3),),
+            pytest.param((choice(3),), marks=pytest.mark.slow),
             pytest.param((flags(2), at_most(1, 3)), marks=pytest.mark.slow),
         ],
     )

@@ -4,7 +4,6 @@ import functools
 import itertools
 import math
 import random
-from collections import Counter
 from fractions import Fraction
 
 import pytest
@@ -13,6 +12,7 @@ from shoal.theory.domains import Block, at_most, choice, flags
 from shoal.theory.homogeneous import eta
 from shoal.theory.sufficient import MAX_KINDS, sufficient_eta
 from shoal.theory.worlds import homogeneous_best
+from tests.adversary import oracle
 
 from .oracle import triples_of
 
@@ -22,31 +22,8 @@ SETTINGS = [(Fraction(1, 4), Fraction(137, 100)), (Fraction(43, 128), Fraction(2
 
 @functools.cache
 def exact_eta(a, b, c, n, q, lam):
-    """P[R > lam] for n - 1 reports of z and one of x', over all histograms of the reports.
-
-    Bits of one kind count only by how many are flipped.
-    """
-    cells: Counter[tuple[Fraction, Fraction]] = Counter()
-    for i, j, k in itertools.product(range(a + 1), range(b + 1), range(c + 1)):
-        ways = math.comb(a, i) * math.comb(b, j) * math.comb(c, k)
-
-        def chance(flipped, ways=ways):
-            return ways * q**flipped * (1 - q) ** (a + b + c - flipped)
-
-        of_z, of_x = chance(i + j + k), chance(i + (b - j) + (c - k))
-        of_x_prime = chance((a - i) + j + (c - k))
-        # reports with the same two likelihood ratios are one cell
-        cells[of_x / of_z, of_x_prime / of_z] += of_z
-    found = Fraction(0)
-    for rows in itertools.combinations_with_replacement(cells, n):
-        counts: Counter[tuple[Fraction, Fraction]] = Counter(rows)
-        towards, away = sum(w for _, w in rows), sum(w for w, _ in rows)
-        if towards > lam * away:
-            orders = math.factorial(n) // math.prod(map(math.factorial, counts.values()))
-            chance_of_z = math.prod(cells[row] ** count for row, count in counts.items())
-            # one of the n is drawn from x' instead: its ratio w' weighs the outcome
-            found += orders * chance_of_z * towards / n
-    return found
+    """P[R > lam] for n - 1 reports of z and one of x', over all histograms of the reports."""
+    return oracle.eta(*oracle.homogeneous_pair(a, b, c, n, q), lam)
 
 
 def small_domains(most):

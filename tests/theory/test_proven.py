@@ -153,7 +153,7 @@ def test_which_bound_is_used():
 
 def test_more_noise_or_more_people_never_hurts_at_the_plans_of_the_table():
     for domain, N, q, epsilon in (
-        ((flags(5),), 5000, 0.2102, math.log(2)),
+        ((flags(2),), 5000, 0.1, math.log(2)),
         ((choice(100),), 10_000, 0.0748, math.log(2)),
         ((flags(40),), 10**7, 0.38170, 2.0),
     ):

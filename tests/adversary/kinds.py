@@ -28,7 +28,6 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "plan with memory": (plans.planned_with_memory, 30),
     "plan edits": (edits.plan_edits, 40),
     "labels": (edits.labels, 30),
-    "horizons": (edits.horizons, 30),
     "other promises": (plans.other_promises, 80),
     "publication": (plans.printed, 110),
     "crowd's interval": (counts.crowd_coverage, 110),

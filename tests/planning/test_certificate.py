@@ -10,10 +10,10 @@ import pytest
 import shoal
 from shoal.cli import run
 from shoal.cli.audit import crowd_in_words
-from shoal.errors import InputError, PrivacyRefusal
+from shoal.errors import InputError
 from shoal.planning.certificate import certify
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.plan import Promise
 from shoal.theory.brackets import Bracket
 from shoal.theory.proven import Proven
 
@@ -67,19 +67,6 @@ def test_a_colluder_tells_all_that_they_sent():
     with pytest.raises(InputError):
         certificate.with_colluders(334)
     assert any("smaller by 3 t." in line for line in certificate.assumptions)
-
-
-def test_memory_and_cohorts_are_not_certified():
-    """A device that remembers a vector keeps its cohort, and N reports are no crowd of N then."""
-    memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
-    words = shoal.Survey("t", (shoal.Text("word", 16, 1, 4),))
-    promise = Promise("proven", "1", "1e-6")
-    for survey, cohorts in ((words, None), (flags(2), 4)):
-        made = shoal.Plan(survey, memory.q, promise, 10**5, cohorts=cohorts, memory=memory)
-        with pytest.raises(PrivacyRefusal, match="splits the crowd"):
-            certify(made)
-    with pytest.raises(PrivacyRefusal, match="share permanent flips"):
-        certify(shoal.Plan(flags(2), memory.q, promise, 10**5, 2, memory=memory))
 
 
 def test_sigma_gain_and_fakes_by_hand():

@@ -63,33 +63,6 @@ def alone(q, flags=1):
     return certify(survey, q=q, crowd_size=1)
 
 
-PEERS = [
-    (FLAGS, "0.2147", 10_000),
-    (shoal.Survey("s", (shoal.Flags("f", ("a",)),)), "0.05", 1000),
-    (shoal.Survey("s", (shoal.Choice("c", tuple("abcdefgh")),)), "0.1", 5000),
-]
-
-
-@pytest.mark.parametrize(("survey", "q", "crowd"), PEERS)
-@pytest.mark.slow
-def test_dp_accounting_agrees_where_its_round_off_is_harmless(survey, q, crowd):
-    """The same points of the same curve, composed by Google's library."""
-    pmf = pytest.importorskip("dp_accounting.pld.pld_pmf")
-    losses = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    certificate = certify(survey, q=q, crowd_size=crowd)
-    step = certificate.epsilon(delta=1e-14, rough=True) / 400
-    places = np.arange(401)
-    high = np.array([certificate.delta(epsilon=i * step, rtol=1e-3).high for i in places])
-    lower = -np.expm1(-places[1:] * step) + np.exp(-places[1:] * step) * high[1:]
-    both = np.concatenate((-places[:0:-1], places)), np.concatenate((lower[::-1], high))
-    pair = pmf.create_pmf_pessimistic_connect_dots(step, *both)
-    for releases in (2, 30, 365):
-        theirs = losses.PrivacyLossDistribution(pair).self_compose(releases)
-        for delta in (1e-3, 1e-6, 1e-9):
-            ours = certificate.compose(releases).epsilon(delta=delta)
-            assert ours == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=0.003)
-
-
 def test_each_release_has_its_part_of_delta():
     """At delta 0.3 one release needs no epsilon at all, and thirty of them do."""
     single, together = Gaussian(5.0), Composition(Gaussian(5.0), 30)  # type: ignore[arg-type]

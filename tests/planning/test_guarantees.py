@@ -112,6 +112,8 @@ class TestStatementsSayNoMore:
         made = small_plan(1, 1, QUARTER, SLIGHT)
         twice = 2 * float(local_epsilon(1, made.q))
         assert true_delta([], any_pairs(1), made, twice) > 0.05
+        with pytest.raises(PrivacyRefusal, match="do not compose"):
+            certify(made).compose(2)
 
     def test_both_kinds_of_changing_crowds_occur(self):
         kinds = {
@@ -171,13 +173,6 @@ class TestCertificates:
             "fresh flips; each further release reveals more" in one for one in fresh.assumptions
         )
         assert certificate.delta(epsilon=0.5) == fresh.delta(epsilon=0.5)
-
-    def test_do_not_compose_with_memory(self):
-        """`test_adding_up_single_releases_would_be_false_with_memory` shows why."""
-        made = small_plan(1, 3, EIGHTH, QUARTER)
-        with pytest.raises(PrivacyRefusal, match="do not compose"):
-            certify(made).compose(2)
-        certify(replace(made, memory=None)).compose(2)
 
     def test_large_bounds_are_quick_and_still_bounds(self):
         """Where the crowd hardly helps, the local epsilon is given, a tenth too large at most."""

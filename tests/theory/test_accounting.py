@@ -18,10 +18,16 @@ from shoal.theory.blanket import blanket_delta
 from shoal.theory.domains import flags as flags_domain
 from shoal.theory.one_bit import worst_one_bit_delta
 from tests.adversary import oracle
-from tests.adversary.channels import law, pair, whole_reports
+from tests.adversary.channels import (
+    flags_rows,
+    k_ary_rows,
+    law,
+    pair,
+    unary_rows,
+    whole_reports,
+)
 
 from .oracle import neighbouring_releases as pairs_of
-from .test_channel import flags_rows, k_ary_rows, unary_rows
 
 
 def fractions(*rows):

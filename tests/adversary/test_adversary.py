@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from shoal import Flags, Survey
-from shoal.cli import run as cli
 from shoal.planning.certificate import certify
 
 from . import oracle
@@ -90,19 +89,3 @@ def test_eta_is_that_of_the_worst_homogeneous_crowd():
     assert math.isclose(truth, 0.5627, abs_tol=5e-5)
     survey = Survey("w", (Flags("f", ("a", "b", "c")),))
     assert Fraction(certify(survey, q=q, crowd_size=3).eta(epsilon=epsilon).high) >= truth
-
-
-@pytest.mark.parametrize("command", ["audit", "search"])
-def test_the_command_line_states_no_falsehood_where_formulas_meet(command, tmp_path, capsys):
-    """q = 1/4, N = 100 and lam = (p^2 + q^2) / (2 p q) = 5/3."""
-    survey = tmp_path / "survey.toml"
-    survey.write_text('name = "w"\n[[question]]\nname = "f"\nkind = "flags"\noptions = ["a"]\n')
-    epsilon = 0.5108256237659907
-    given = ["--q", "0.25", "--crowd", "100", "--epsilon", repr(epsilon), "--json"]
-    assert cli([command, str(survey), *given]) == 0
-    assert "nan" not in capsys.readouterr().out.lower()
-    _, lam = oracle.lam_between(epsilon)
-    worst = oracle.worst_m(100, 0.25, math.exp(epsilon))[0]
-    truth = oracle.delta(*oracle.one_bit_pair(100, worst[1], worst[2], Fraction(1, 4)), lam)
-    one = Survey("w", (Flags("f", ("a",)),))
-    assert Fraction(certify(one, q="0.25", crowd_size=100).delta(epsilon=epsilon).high) >= truth

@@ -253,12 +253,6 @@ class TestProtecting:
 
 
 class TestAll:
-    @pytest.mark.slow
-    @given(plans())
-    @bounded(30)
-    def test_the_same(self, plan: Plan):
-        assert kind(plan, Plan.from_json(plan.to_json())) == "same"
-
     @given(plans(), plans())
     @bounded(60)
     @pytest.mark.slow

@@ -24,14 +24,13 @@ from shoal.analysis.intervals import Noise, Target, interval
 from shoal.analysis.screening import screen
 from shoal.analysis.tally import Tally
 from shoal.cli.commands import invoke
-from shoal.errors import InputError, PlanError, PrivacyRefusal, TallyError, WeakPromiseWarning
+from shoal.errors import InputError, PlanError, PrivacyRefusal, TallyError
 from shoal.planning.bounds import Overflow
 from shoal.planning.certificate import compute_promise
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.share_noise import (
     NO_FLIPS,
     NoiseBound,
-    both_kinds,
     noise_window,
     sigma_in,
     sigma_of,
@@ -183,27 +182,6 @@ def test_epsilon_and_delta_are_inverses():
     assert pure.epsilon(delta=0.0) == pytest.approx(pure.local_epsilon)  # dropping does, a little
 
 
-def test_the_published_figures():
-    """Flips need 7.08; noise of an aggregator has 2.80, that of both 3.96."""
-    wish = WISH | {"delta": "1e-6"}
-    with pytest.warns(WeakPromiseWarning):
-        flips = plan(CHOICE, **wish, **DAP)
-    with pytest.warns(WeakPromiseWarning):
-        added = plan(CHOICE, **wish, **DAP, noise="aggregators")
-    assert added.noise == ShareNoise("laplace", "2")
-    assert (added.q, added.max_weight) == (NO_FLIPS, 1)
-    assert round(flips.certificate().sigma, 2) == 7.08
-    assert round(added.certificate().sigma, 2) == 3.96
-    assert round(sigma_of(added.noise), 2) == 2.8
-    geometric = math.exp(-1 / 2)  # sqrt(2 a) / (1 - a), the sigma of a two-sided geometric variable
-    assert sigma_of(added.noise) == pytest.approx(math.sqrt(2 * geometric) / (1 - geometric))
-    for one in (flips, added):
-        kinds = both_kinds(one)
-        assert kinds is not None
-        assert [round(kinds.sigma, 2), round(kinds.sigma_if_one_adds, 2)] == [7.08, 2.8]
-        assert round(kinds.sigma_if_both_add, 2) == 3.96
-
-
 def test_the_kind_with_less_noise_is_chosen():
     few = planned("aggregators").noise
     many = Survey("f", (Flags("x", tuple(f"{j}" for j in range(100))),))
@@ -339,13 +317,12 @@ def test_fewer_options_need_less_noise():
     assert plan_diff(asked[7], less).kind == "forbidden"
 
 
-@pytest.mark.parametrize("delta", ["1e-19", "1e-30", "1e-60"])
-def test_tiny_deltas_have_noise(delta: str):
-    wish = WISH | {"delta": delta}
+def test_tiny_deltas_have_noise():
+    wish = WISH | {"delta": "1e-60"}
     made = plan(CHOICE, **wish, **DAP, noise="gaussian")
     assert made.noise is not None
     # the tail beyond epsilon: a normal law of this sigma has about this delta
-    assert 9 < float(made.noise.scale) < 60
+    assert 15 < float(made.noise.scale) < 60
     assert compute_promise(made).holds
     weak = with_noise(made, ShareNoise("gaussian", text_up(0.99 * float(made.noise.scale))))
     assert not compute_promise(weak).holds
@@ -522,11 +499,6 @@ def test_combinations_of_options_have_the_noise_of_each():
             truth = sum(truths) if name == "total" else truths[0] - truths[1]
             covered[name] += found.low <= truth <= found.high
     assert all(covered[name] >= 345 for name in kinds), covered
-
-
-def test_a_bound_relies_on_no_crowd():
-    bound = NoiseBound(2, ShareNoise("laplace", "2"))
-    assert bound.proven(1, 0.25, 0.5) == bound.proven(10**6, 0.25, 0.5)
 
 
 def test_a_page_names_the_noise():

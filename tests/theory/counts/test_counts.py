@@ -23,8 +23,6 @@ from shoal.theory.counts import (
     proven_counts,
 )
 from shoal.theory.counts.profile import bit_profile, merged_atoms
-from shoal.theory.domains import at_most, choice, differing_bits, flags
-from shoal.theory.proven import proven_delta
 from shoal.theory.randomized_response import local_q, log_theta
 from tests.theory.oracle import bit_worst, collections_worst, count_law, product_worst
 
@@ -79,21 +77,6 @@ def test_brackets_contain_the_enumeration():
             left = max(epsilon - bit_profile(N, float(q), FINE).step, 0.0)
             near = bit_worst(N, q, Fraction(math.exp(left / (1 + FINE))))
             assert bracket.high <= (1 + 9 * FINE) * float(near) + 1e-15
-
-
-@pytest.mark.slow
-def test_large_crowds_at_random():
-    """No truth here, but an order: 0 <= attack <= proven <= 1, falling in epsilon."""
-    rng = random.Random(4)
-    for _ in range(max(3, CELLS // 20)):
-        d, N = round(10 ** rng.uniform(0, 3.3)), round(10 ** rng.uniform(0, 12))
-        q = min(10 ** rng.uniform(-12, 0) / 2, 0.5)
-        scale = min(math.sqrt(d / (N * q)), d * log_theta(q)) if q < 0.5 else 1.0
-        last = 1.0
-        for share in (0.0, 0.5, 3.0, 8.0):
-            bracket = counts_delta(d, N, q, share * scale)
-            assert 0.0 <= bracket.low <= bracket.high <= last
-            last = bracket.high
 
 
 def test_four_bits_of_twelve_people():
@@ -183,31 +166,6 @@ def test_the_attack_pays_for_its_grid():
             assert low <= truth * (1 + 1e-12)
             positive += low > 0.9 * truth
     assert positive > 15
-
-
-@pytest.mark.slow
-def test_counts_tell_no_more_than_reports():
-    """Counts are computed from reports, so what is proven is the same or better.
-
-    It may be worse by the tolerance of one bit, and by what is cut off from each bit's losses.
-    """
-    rng = random.Random(7)
-    for _ in range(max(12, CELLS // 10)):
-        domain = rng.choice(
-            [
-                (flags(rng.choice([1, 1, 2, 3, 4, 5])),),
-                (choice(rng.randint(2, 20)),),
-                (at_most(rng.randint(1, 3), 4),),
-                (choice(3), flags(2)),
-            ]
-        )
-        N, q = round(10 ** rng.uniform(0, 3.5)), 0.5 * 10 ** rng.uniform(-3, -0.01)
-        d = differing_bits(domain)
-        local = d * log_theta(q)
-        epsilon = rng.choice([0.0, 0.1, 0.5, 1.0, 0.5 * local, 0.9 * local])
-        reports = proven_delta(domain, N, q, epsilon * (1 - FINE), 1e-3).delta.high
-        cut = 2 * d * profile.NEGLIGIBLE
-        assert proven_counts(d, N, q, epsilon) <= (1 + 9 * FINE) * reports + cut
 
 
 @pytest.mark.slow

@@ -199,8 +199,8 @@ class TestDevices:
 def test_without_its_price_the_bound_would_be_false():
     """Six people, two flags, weight 1: one who drops a bit reveals that the other was set."""
     neither, both = (oracle.truncated(x, 2, Fraction(1, 4), 1) for x in (0b00, 0b11))
-    ends = [oracle.crowd([both] * 5 + [one]) for one in (neither, both)]
-    truth = float(oracle.delta(*ends, Fraction(1)))
+    one, other = (oracle.crowd([both] * 5 + [law]) for law in (neither, both))
+    truth = float(oracle.delta(one, other, Fraction(1)))
     free = CountsBound(2).proven(6, 0.25, 0.0).delta.high
     assert truth > 1.2 * free
     assert truth <= CountsBound(2, overflow=Overflow(2, 2, 1)).proven(6, 0.25, 0.0).delta.high

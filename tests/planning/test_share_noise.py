@@ -270,7 +270,7 @@ def test_noise_needs_a_leader_and_numbers():
     with pytest.raises(InputError, match="needs crowd_size="):
         plan(CHOICE, epsilon=1, delta="1e-7", **DAP, noise="aggregators")
     with pytest.raises(InputError, match="noise must be"):
-        planned("uniform")  # type: ignore[arg-type]
+        planned("uniform")
     with pytest.raises(PrivacyRefusal, match="leave max_weight to the planner"):
         plan(CHOICE, **WISH, **DAP, noise="aggregators", q="0.1", max_weight=1)
 

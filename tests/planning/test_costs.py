@@ -14,7 +14,6 @@ from shoal.errors import InputError
 from shoal.planning.costs import Comparison, Trust, compare, people_needed, survey_costs
 from shoal.reports.plots.results import plot_costs
 from shoal.theory import laplace as laplace_law
-from shoal.theory.counts import proven_counts
 from shoal.theory.randomized_response import count_sigma
 
 
@@ -47,25 +46,6 @@ class TestCurator:
         """sqrt(pq)/(p-q) = 1/(2 sinh(u/2)), Laplace's sigma = 1/(sqrt 2 sinh(u/2)), u = eps/d."""
         found = compare(flags(bits), crowd_size=5000, epsilon=1, delta="1e-3")
         assert found["curator"].gain_over_local == pytest.approx(math.sqrt(2500), rel=1e-9)
-
-    @pytest.mark.slow
-    def test_normal_noise_and_counts(self):
-        found = compare(flags(5), crowd_size=10_000, epsilon=1, delta="1e-6")
-        counts, normal = found["counts"], found["curator_gaussian"]
-        assert counts.q == pytest.approx(
-            float(plan(flags(5), crowd_size=10_000, epsilon=1, delta="1e-6", view="counts").q),
-            rel=0.01,
-        )
-        assert normal.sigma == pytest.approx(9.45, abs=0.01)
-        assert counts.people_needed is not None
-        assert normal.sigma is not None
-        # 1.96 sigma is a tenth of a hundredth of so many people
-        assert normal.people_needed == pytest.approx(1959.964 * normal.sigma, abs=1)
-        # so many people allow so much noise, and the promise is kept, but not with a twentieth less
-        for part, kept in ((1.0, True), (1 / 1.05, False)):
-            people = round(counts.people_needed * part)
-            q = 0.5 * (1 - 1 / math.sqrt(1 + 4 * people * (0.001 / 1.959964) ** 2))
-            assert (proven_counts(5, people, q, 1.0) <= 1e-6) == kept
 
 
 class TestPeopleNeeded:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from scipy import integrate, stats
 
@@ -117,26 +116,6 @@ class TestExactRoutes:
         delta = shuffled(channel.laplace(local), 1).delta(epsilon)
         assert exact * 0.999 < delta.low <= exact * (1 + 1e-12)
         assert exact * (1 - 1e-12) <= delta.high < exact * 1.001
-
-    @pytest.mark.parametrize("z", [0, 1])
-    def test_laplace_of_two_people(self, z):
-        """The density of two reports in any order, integrated on a fine mesh."""
-        local, lam = 2.0, 1.5
-        mesh = np.unique(np.concatenate([np.linspace(-6, 7, 1301), [0.0, 1.0]]))
-        middle, width = (mesh[1:] + mesh[:-1]) / 2, np.diff(mesh)
-        zero, one = (stats.laplace(x, 1 / local).pdf(middle) * width for x in (0, 1))
-        other = (zero, one)[z]
-        towards, away = (np.outer(mine, other) + np.outer(other, mine) for mine in (one, zero))
-        exact = np.maximum(towards - lam * away, 0).sum() / 2
-        delta = shuffled(channel.laplace(local), 2).delta(math.log(lam))
-        assert exact * (1 - 1e-3) <= delta.high
-        assert delta.low <= max(delta.low, exact) * (1 + 1e-3)
-        attacks = [
-            attack.delta.low
-            for attack in [shuffled(channel.laplace(local), 2).attack(math.log(lam))]
-            if attack.neighbours[0].others == {str(z): 1}
-        ]
-        assert all(low == pytest.approx(exact, rel=2e-3) for low in attacks)
 
     @pytest.mark.parametrize(("sigma", "n", "k"), [(1.0, 1, 1), (2.0, 100, 1), (0.3, 10, 7)])
     def test_gaussian_is_exact(self, sigma, n, k):

@@ -15,7 +15,6 @@ import pytest
 from shoal.theory import blanket, homogeneous, proven, stop_loss, sufficient
 from shoal.theory.brackets import UNIT, binomial_log_weights, log_sum
 from shoal.theory.domains import Block, Triple, at_most, choice, classes, flags, maximal_classes
-from shoal.theory.proven import attack_delta, proven_delta
 from shoal.theory.stop_loss import tilt as softening
 from shoal.theory.stop_loss.reduction import reduce_draw
 from shoal.theory.stop_loss.tilt import log_estimate
@@ -281,25 +280,6 @@ def test_a_wide_plan_is_as_good_to_four_digits(monkeypatch):
     wide = proven.proven_q((flags(20),), 10**5, 1.0, 1e-6)
     assert wide.at.high <= 1e-6
     assert wide.value == pytest.approx(tight.value, rel=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("domain", "q"),
-    [
-        ((flags(200),), 0.46),
-        ((flags(2000),), 0.4965),
-        ((choice(10),) * 200, 0.483),
-        ((at_most(3, 20),) * 100, 0.485),
-        ((choice(2000),), 0.004),
-        ((at_most(200, 1000), choice(300), flags(20)), 0.486),
-    ],
-)
-def test_the_attack_on_a_wide_survey_is_within_its_promise(domain, q):
-    promise = proven_delta(domain, 10**6, q, 1.0, 1e-2).delta
-    attack = attack_delta(domain, 10**6, q, 1.0, 1e-2).delta
-    assert 0.0 <= attack.low <= promise.high <= 1.0
-    assert promise.high > 0.0
 
 
 def test_masses_that_no_float_holds_are_merged():

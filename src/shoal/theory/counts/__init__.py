@@ -8,8 +8,8 @@ Q) be any pair of measures with ``H_lam(P||Q) >= delta*(lam)`` for every lam >= 
 is (eps, delta) differentially private, replace-one, for every collection, with
 ``delta = H_(e^eps)(P^d||Q^d)``.
 
-The proof is in docs/views.md: counts of different bits are independent, and dominating pairs compose
-(`theory.composition`).
+The proof is in docs/views.md: counts of different bits are independent, and dominating pairs
+compose (`theory.composition`).
 
 A pair that dominates both orders has ``delta*(lam) = 1 - lam + lam delta*(1/lam)`` for lam < 1:
 the mirrored half, which a sum of losses may need. What d is: `domains.differing_bits`. Colluders:

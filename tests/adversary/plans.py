@@ -114,7 +114,8 @@ def true_deltas(
     _, lam = oracle.lam_between(epsilon)
     of = views if counts else crowds
     for others, x, y in itertools.islice(of.crowds_to_try(rng, world, size), 40):
-        yield oracle.delta(*of.pair_of(world, q, others, x, y), lam)
+        towards, away = of.pair_of(world, q, others, x, y)
+        yield oracle.delta(towards, away, lam)
 
 
 def true_group_deltas(

@@ -17,7 +17,6 @@ from shoal.theory.brackets import UNIT, binomial_log_weights, log_sum
 from shoal.theory.domains import Block, Triple, at_most, choice, classes, flags, maximal_classes
 from shoal.theory.stop_loss import tilt as softening
 from shoal.theory.stop_loss.reduction import reduce_draw
-from shoal.theory.stop_loss.tilt import log_estimate
 from tests.theory.plain_draws import draw_of
 
 SURE = blanket.Doubt(0.0, 0.0)
@@ -237,17 +236,6 @@ class TestAttack:
         monkeypatch.setattr(homogeneous, "_delta", vague)
         fast = homogeneous.eta(crowd, N, q, epsilon)
         assert fast.low <= slow.low <= slow.high <= fast.high
-
-    def test_guesses_are_near(self):
-        """Within a tenth in the tail, so that they can rank crowds."""
-        for crowd, N, q in [
-            ((5, 0, 0), 10**4, 0.18),
-            ((3, 3, 3), 10**5, 0.25),
-            ((0, 4, 2), 900, 0.2),
-        ]:
-            bracket = homogeneous.delta(crowd, N, q, 0.7)
-            guess = log_estimate(homogeneous.crowd_draw(crowd, q, 0.7), N) - math.log(N)
-            assert guess == pytest.approx(math.log(bracket.high), abs=0.3)
 
     def test_a_net_of_equal_blocks_is_feasible(self, monkeypatch):
         domain = (choice(3),) * 5

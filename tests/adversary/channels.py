@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -46,6 +46,32 @@ def _numbered(rows: Rows) -> dict[str, int]:
     return {str(x): x for x in range(len(rows))}
 
 
+def rows_of_bits(chances: Iterable[Sequence[Fraction]]) -> Rows:
+    """The reports of each input: bit j is set with its j-th chance, whatever the other bits are."""
+    return [
+        [
+            math.prod((c if v >> j & 1 else 1 - c for j, c in enumerate(row)), start=Fraction(1))
+            for v in range(2 ** len(row))
+        ]
+        for row in chances
+    ]
+
+
+def flags_rows(L: int, q: Fraction) -> Rows:
+    """Bits that are flipped with probability q."""
+    return rows_of_bits([[1 - q if x >> j & 1 else q for j in range(L)] for x in range(2**L)])
+
+
+def unary_rows(L: int, p: Fraction, q: Fraction) -> Rows:
+    """One of L options as bits."""
+    return rows_of_bits([[p if j == x else q for j in range(L)] for x in range(L)])
+
+
+def k_ary_rows(k: int, odds: Fraction) -> Rows:
+    """One of k options, or each other one."""
+    return [[(odds if x == v else 1) / (odds + k - 1) for v in range(k)] for x in range(k)]
+
+
 def _probability(rng: random.Random) -> float:
     draw = rng.random()
     if draw < 0.6:
@@ -62,15 +88,10 @@ def flags(rng: random.Random) -> Drawn:
     L = rng.choice([1, 1, 2, 2, 3])
     q = min(_probability(rng), rng.choice([0.5, rng.random() / 2]))
     lie = Fraction(q)
-    rows = [
-        [
-            math.prod((lie if (x ^ v) >> j & 1 else 1 - lie for j in range(L)), start=Fraction(1))
-            for v in range(2**L)
-        ]
-        for x in range(2**L)
-    ]
     names = {"0" * L: 0, "1" * L: 2**L - 1, "0": 0, "1": 2**L - 1}
-    return Drawn(channel.flags(L, q), rows, names, L, [[1 - lie, lie], [lie, 1 - lie]])
+    return Drawn(
+        channel.flags(L, q), flags_rows(L, lie), names, L, [[1 - lie, lie], [lie, 1 - lie]]
+    )
 
 
 def k_ary(rng: random.Random) -> Drawn:
@@ -78,7 +99,7 @@ def k_ary(rng: random.Random) -> Drawn:
     k = rng.choice([2, 2, 3, 3, 4, 5, 6])
     local = rng.choice([0.0, rng.random() * 0.1, rng.random() * 3, rng.random() * 8, 40.0, 690.0])
     odds = Fraction(math.nextafter(math.exp(local), math.inf)) if local else Fraction(1)
-    rows = [[(odds if x == v else 1) / (odds + k - 1) for v in range(k)] for x in range(k)]
+    rows = k_ary_rows(k, odds)
     return Drawn(channel.k_ary(k, local), rows, _numbered(rows))
 
 
@@ -94,17 +115,7 @@ def unary(rng: random.Random) -> Drawn:
     if 0.0 < q < 0.5 and p < 1.0 and p == 1.0 - q:  # the same up to the round-off of 1 - q
         miss = min(miss, 1 - hit)
         hit = 1 - miss
-    rows = []
-    for x in range(L):
-        chances = [hit if j == x else miss for j in range(L)]
-        rows.append(
-            [
-                math.prod(
-                    (c if v >> j & 1 else 1 - c for j, c in enumerate(chances)), start=Fraction(1)
-                )
-                for v in range(2**L)
-            ]
-        )
+    rows = unary_rows(L, hit, miss)
     one = [[1 - miss, miss], [1 - hit, hit]]
     return Drawn(channel.unary(L, p, q), rows, _numbered(rows), L, one)
 

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal import Choice, Survey
 from shoal.curator import Curator, Predicate
 from shoal.curator.columns import read_columns
 from shoal.device.arrays.files import read_answers
 from shoal.support.table_format import TableFormat
-from tests.strategies import bounded
-
-from . import rows as tables
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [*tables.FILES, *tables.MEMORY])
-def test_one_row_changes_that_row_alone(kind: str):
-    @given(st.randoms(use_true_random=False))
-    @bounded(60)
-    def check(rng: Any):
-        for claim in tables.replaced_in(kind, rng):
-            assert claim.holds, claim.words
-
-    check()
-
 
 PEOPLE, STRANGE = 999, "Zürich".encode("latin-1")
 

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
-from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, plan
+from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, Tally, plan
+from shoal.analysis.crowds import Crowd
+from shoal.analysis.screening import screen
 from shoal.device.encode import SyntheticVector
 from shoal.device.encryption import check_parties
 from shoal.device.randomize import fit_to_weight
 from shoal.errors import InputError, PlanError
-from shoal.planning.bounds import CountsBound, Overflow, other_view
-from shoal.planning.certificate import certify, check_promise
+from shoal.planning.bounds import CountsBound, Overflow, bound_of, other_view, overflow_of
+from shoal.planning.certificate import certify, check_promise, compute_promise
+from shoal.planning.guarantees import guarantees_over_time
 from shoal.planning.memory import plan_with_memory
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.threats import observers, poisoning
 from shoal.protocol.plan import EXPERIMENTAL, Aggregators
-from shoal.theory.binomial import overflow_chance, truncation_price
+from shoal.theory.binomial import overflow_chance
+from tests.adversary import oracle
 
 DAP: dict[str, Any] = {"leader": "https://leader.example", "helper": "https://helper.example"}
 TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
@@ -32,8 +35,6 @@ ONE_OF_MANY = Survey("choice", (Choice("c", tuple(f"option {j}" for j in range(6
 WISH: dict[str, Any] = {
     "crowd_size": 2000, "epsilon": 1, "delta": "1e-5", "view": "counts", "window": 604_800
 }  # fmt: skip
-
-Counts = dict[tuple[int, ...], Fraction]
 
 
 @pytest.fixture(scope="module")
@@ -148,10 +149,11 @@ class TestObservers:
 
     def test_the_certificate_names_price_and_state(self, sparse: Plan):
         document = certify(sparse).to_json(epsilon=1.0)
-        dropped, q = document["dropped"], float(sparse.q)
+        dropped = document["dropped"]
         assert dropped["max_weight"] == sparse.max_weight
-        chance = overflow_chance(60, 1, dropped["max_weight"], q)
-        assert dropped["price"] >= truncation_price(chance, 2000, 1.0) * (1 - 1e-9)
+        assert dropped["price"] >= price(sparse) * (1 - 1e-9)
+        assert dropped["bias"] >= 2000 * dropped["chance_of_more"] * 0.99
+        assert any("paid for in delta" in one for one in document["assumptions"])
         assert EXPERIMENTAL in document["assumptions"]
         assert any("Against leader and helper together" in one for one in document["assumptions"])
 
@@ -194,80 +196,11 @@ class TestDevices:
         assert len(fitted) > 40
 
 
-def _report(original: tuple[int, ...], q: Fraction, weight: int) -> Counts:
-    """Return the distribution of a report: flips, then a random excess is dropped."""
-    law: Counts = defaultdict(Fraction)
-    for flips in itertools.product((0, 1), repeat=len(original)):
-        flipped = tuple(bit ^ flip for bit, flip in zip(original, flips, strict=True))
-        chance = math.prod((q if flip else 1 - q for flip in flips), start=Fraction(1))
-        ones = [j for j, bit in enumerate(flipped) if bit]
-        kept = list(itertools.combinations(ones, min(weight, len(ones))))
-        for some in kept:
-            law[tuple(int(j in some) for j in range(len(original)))] += chance / len(kept)
-    return law
-
-
-def _counts(laws: Iterable[Counts], bits: int) -> Counts:
-    total: Counts = {(0,) * bits: Fraction(1)}
-    for law in laws:
-        more: Counts = defaultdict(Fraction)
-        for (sums, one), (vector, other) in itertools.product(total.items(), law.items()):
-            more[tuple(a + b for a, b in zip(sums, vector, strict=True))] += one * other
-        total = more
-    return total
-
-
-def _delta(first: Counts, second: Counts, lam: Fraction) -> Fraction:
-    gaps = (p - lam * second.get(s, Fraction(0)) for s, p in first.items())
-    return sum((gap for gap in gaps if gap > 0), Fraction(0))
-
-
-@pytest.mark.parametrize(
-    ("bits", "ones", "people"),
-    [
-        (2, 2, 1),
-        (2, 1, 3),
-        (3, 1, 1),
-        pytest.param(3, 1, 3, marks=pytest.mark.slow),
-        pytest.param(3, 2, 2, marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize("q", [Fraction(1, 100), Fraction(1, 4), Fraction(1, 2)])
-def test_dropping_costs_no_more_than_its_price(bits: int, ones: int, people: int, q: Fraction):
-    """Try every crowd and pair of originals of a small world, in exact fractions.
-
-    Among them are the ends: one person, q = 1/2, a weight of 1, lam = 1 and one no loss exceeds.
-    """
-    originals = [x for x in itertools.product((0, 1), repeat=bits) if sum(x) <= ones]
-    differing, whole = min(2 * ones, bits), {x: _report(x, q, bits) for x in originals}
-    ratios = [Fraction(1), Fraction(11, 10), Fraction(3), ((1 - q) / q) ** differing]
-    for weight in range(1, bits + 1):
-        sent = {x: _report(x, q, weight) for x in originals}
-        # the worst original's
-        overflow = max(sum(p for v, p in whole[x].items() if sum(v) > weight) for x in originals)
-        bound = CountsBound(differing, overflow=Overflow(bits, ones, weight))
-        said = [
-            bound.proven(people, float(q), math.nextafter(math.log(lam), 0.0)).delta.high
-            for lam in ratios
-        ]
-        for others in itertools.combinations_with_replacement(originals, people - 1):
-            ends = {
-                x: [_counts([laws[y] for y in (*others, x)], bits) for laws in (sent, whole)]
-                for x in originals
-            }
-            for x, y in itertools.permutations(originals, 2):
-                for lam, high in zip(ratios, said, strict=True):
-                    truth, undropped = (_delta(ends[x][i], ends[y][i], lam) for i in (0, 1))
-                    assert truth <= undropped + (1 + lam) * people * overflow
-                    assert truth <= high * (1 + 1e-9) + 1e-12
-
-
 def test_without_its_price_the_bound_would_be_false():
     """Six people, two flags, weight 1: one who drops a bit reveals that the other was set."""
-    q = Fraction(1, 4)
-    others = [_report((1, 1), q, 1)] * 5
-    ends = [_counts([*others, _report(x, q, 1)], 2) for x in ((0, 0), (1, 1))]
-    truth = float(_delta(ends[0], ends[1], Fraction(1)))
+    neither, both = (oracle.truncated(x, 2, Fraction(1, 4), 1) for x in (0b00, 0b11))
+    one, other = (oracle.crowd([both] * 5 + [law]) for law in (neither, both))
+    truth = float(oracle.delta(one, other, Fraction(1)))
     free = CountsBound(2).proven(6, 0.25, 0.0).delta.high
     assert truth > 1.2 * free
     assert truth <= CountsBound(2, overflow=Overflow(2, 2, 1)).proven(6, 0.25, 0.0).delta.high
@@ -278,16 +211,16 @@ def test_no_estimate_is_lower_than_its_bias_says(q: Fraction):
     """The mean estimate of each bit of each original in exact fractions; the truth is the bit."""
     closest = 0.0
     for bits, ones in ((2, 1), (2, 2), (4, 1), (4, 4)):
-        originals = [x for x in itertools.product((0, 1), repeat=bits) if sum(x) <= ones]
+        originals = [x for x in range(2**bits) if x.bit_count() <= ones]
         for weight in range(1, bits):
             said = Overflow(bits, ones, weight).bias(1, float(q))
-            for original in originals:
-                law = _report(original, q, weight)
-                for place, truth in enumerate(original):
-                    mean = sum((p for sent, p in law.items() if sent[place]), Fraction(0))
-                    low = float(truth - (mean - q) / (1 - 2 * q))
-                    assert -1e-12 <= low <= said
-                    closest = max(closest, low / said)
+            for original, place in itertools.product(originals, range(bits)):
+                law = oracle.truncated(original, bits, q, weight)
+                sent = sum(w for one, w in law.items() if one >> oracle.DIGIT * place & 1)
+                mean = Fraction(sent, sum(law.values()))
+                low = float((original >> place & 1) - (mean - q) / (1 - 2 * q))
+                assert -1e-12 <= low <= said
+                closest = max(closest, low / said)
     assert closest >= 0.49  # two set bits, of which one is dropped
 
 
@@ -297,3 +230,158 @@ def test_at_a_coin_toss_no_bias_is_stated():
     assert dropped["bias"] is None  # nothing is estimated
     assert dropped["chance_of_more"] >= 0.5
     assert any("which is paid for in delta." in one for one in bound.assumptions)
+
+
+def with_weight(agreed: Plan, max_weight: int) -> Plan:
+    assert isinstance(agreed.parties, Aggregators)
+    return replace(agreed, parties=replace(agreed.parties, max_weight=max_weight))
+
+
+def price(agreed: Plan) -> float:
+    """Return what a plan's weight costs, by the formula."""
+    assert agreed.max_weight is not None
+    chance = overflow_chance(agreed.bits, 1, agreed.max_weight, float(agreed.q))
+    return (1 + math.exp(float(agreed.promise.epsilon))) * (agreed.crowd_size or 0) * chance
+
+
+class TestPricePlanned:
+    @pytest.mark.slow
+    def test_q_is_hardly_larger_than_without_a_limit(self, sparse: Plan):
+        whole = plan(ONE_OF_MANY, **WISH)
+        assert float(whole.q) <= float(sparse.q) <= 1.005 * float(whole.q)
+
+    @pytest.mark.slow
+    def test_a_smaller_weight_needs_more_flips_until_none_are_enough(self, sparse: Plan):
+        assert sparse.max_weight is not None
+        tight = plan(ONE_OF_MANY, **WISH, **DAP, max_weight=sparse.max_weight - 1)
+        assert tight.q.fraction > sparse.q.fraction
+        assert compute_promise(tight).holds
+        with pytest.raises(
+            PrivacyRefusal, match=r"max_weight must be larger for reports of 60 bits, got"
+        ):
+            plan(ONE_OF_MANY, **WISH, **DAP, max_weight=2)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("unknown", ["epsilon", "delta", "crowd_size"])
+    def test_the_unknown_pays_the_price_too(self, unknown: str):
+        wish = {name: value for name, value in WISH.items() if name != unknown}
+        agreed = plan(ONE_OF_MANY, q="0.012", **wish, **DAP)
+        assert compute_promise(agreed).holds
+        assert not compute_promise(with_weight(agreed, 1)).holds
+
+
+class TestPrice:
+    def test_the_price_is_added_for_every_release(self):
+        epsilon, q, overflow = 0.5, 0.01, Overflow.of(ONE_OF_MANY, 8)
+        for releases in (1, 3):
+            whole = bound_of(ONE_OF_MANY, "counts", releases=releases)
+            cut = bound_of(ONE_OF_MANY, "counts", releases=releases, overflow=overflow)
+            low = whole.proven(1000, q, epsilon).delta.high
+            paid = (1 + math.exp(0.5)) * 1000 * releases * overflow.chance(q)
+            assert 1e-9 < paid < low
+            said = cut.proven(1000, q, epsilon).delta.high
+            assert said - low == pytest.approx(paid, rel=1e-6)
+
+    def test_a_local_epsilon_costs_nothing(self):
+        certificate = certify(ONE_OF_MANY, q="0.01", crowd_size=50, view="counts", max_weight=1)
+        local = certificate.local_epsilon * (1 + 1e-9)
+        assert certificate.delta(epsilon=local).high == 0.0
+        assert certificate.delta(epsilon=0.99 * local).high == 1.0
+        assert certificate.epsilon(delta=1e-6) == pytest.approx(local)
+
+    def test_delta_and_epsilon_invert_each_other(self, sparse: Plan):
+        certificate = certify(sparse)
+        epsilon = certificate.epsilon(delta=1e-5)
+        assert certificate.delta(epsilon=epsilon).high <= 1e-5
+        assert certificate.delta(epsilon=epsilon * 0.9999).high > 0.9e-5
+        assert epsilon <= 1.0
+
+    def test_the_attack_pays_too(self, sparse: Plan):
+        whole = certify(sparse.survey, q=sparse.q, crowd_size=2000, view="counts")
+        attack, paid = certify(sparse).attack(1.0), price(sparse)
+        assert attack.delta.low <= whole.attack(1.0).delta.low - 0.99 * paid
+
+    def test_releases_compose_with_their_prices(self, sparse: Plan):
+        whole = certify(sparse.survey, q=sparse.q, crowd_size=2000, view="counts").compose(4)
+        cut = certify(sparse).compose(4)
+        at = 2.0
+        paid = 4 * (1 + math.exp(at)) * 2000 * certify(sparse).overflow.chance(float(sparse.q))  # type: ignore[union-attr]
+        assert cut.delta(epsilon=at) >= whole.delta(epsilon=at) + 0.9 * paid
+        assert cut.epsilon(delta=1e-5) > whole.epsilon(delta=1e-5)
+
+
+@pytest.mark.slow
+class TestMemory:
+    def test_every_report_that_may_overflow_is_paid_for(self):
+        wish = {name: value for name, value in WISH.items() if name != "window"}
+        agreed = plan_with_memory(ONE_OF_MANY, **wish, **DAP, horizon="weekly for 18 weeks")
+        assert agreed.max_weight is not None
+        assert agreed.max_weight < 60
+        assert compute_promise(agreed).holds
+        tight = {one.holds_for: one for one in guarantees_over_time(agreed, 20)}
+        loose = replace(agreed, parties=None)
+        whole = {one.holds_for: one for one in guarantees_over_time(loose, 20)}
+        for name in ("one release", "same crowd, every release"):
+            assert tight[name].epsilon >= whole[name].epsilon
+        same = tight["same crowd, every release"]
+        assert "20 of them" in same.words
+        assert "however many" in whole["same crowd, every release"].words
+        # the proven epsilon of the permanent flips leaves room for the drops of all 20 releases
+        overflow = overflow_of(agreed)
+        assert overflow is not None
+        assert agreed.memory is not None
+        chance = overflow.chance(float(agreed.q))
+        paid = (1 + math.exp(same.epsilon)) * 20 * 2000 * chance
+        base = certify(ONE_OF_MANY, q=agreed.memory.q1, crowd_size=2000, view="counts")
+        assert base.delta(epsilon=same.epsilon).high + paid <= 1e-5 * (1 + 1e-6)
+
+
+class TestScreening:
+    def test_a_fake_sets_no_more_bits_than_the_proof_allows(self, sparse: Plan):
+        """With a small weight it takes more fakes to explain that too many bits are set."""
+        ones = [2000 // 6] * 60  # ten bits a report, where an honest one sets about 1.6
+        found, alone = (
+            screen(one, _tally(one, ones)) for one in (sparse, replace(sparse, parties=None))
+        )
+        assert found.suspicious
+        assert alone.suspicious
+        assert found.smallest_share_of_fakes > alone.smallest_share_of_fakes > 0
+        # No share of fakes below this makes up the total: each sets max_weight bits at most.
+        assert sparse.max_weight is not None
+        honest = 1 - float(sparse.q) + 59 * float(sparse.q)
+        needed = (sum(ones) / 2000 - honest) / (sparse.max_weight - honest)
+        assert found.smallest_share_of_fakes <= needed * 1.02
+
+    def test_it_allows_for_what_is_dropped(self, sparse: Plan):
+        """No p-value is below the probability that an honest crowd drops bits at all."""
+        assert sparse.max_weight is not None
+        dropped = 2000 * overflow_chance(60, 1, sparse.max_weight, float(sparse.q))
+        found = [
+            screen(one, _tally(one, [2000, *[0] * 59]))
+            for one in (sparse, replace(sparse, parties=None))
+        ]
+        assert found[1].p_value < 1e-29
+        assert found[0].p_value >= dropped > 1e-15
+
+
+def _tally(agreed: Plan, ones: list[int]) -> Tally:
+    crowds = (Crowd(2000, "one"),)
+    return Tally(
+        agreed.id, 2000, np.array(ones, np.int64), None, None, {}, False, None, crowds, None
+    )
+
+
+class TestPriceDiff:
+    def test_steps(self, sparse: Plan):
+        alone = replace(sparse, parties=None)
+        assert plan_diff(sparse, alone).kind == "forbidden"
+        assert "One collector sees" in plan_diff(sparse, alone).reasons[0]
+        step = plan_diff(alone, sparse)  # reports that do not fit cost a little delta
+        assert (step.kind, step.reasons[0].split(" to its")[0]) == (
+            "forbidden",
+            "One release reveals epsilon 0.9987 instead of 0.9985",
+        )
+        assert plan_diff(alone, sparse, accept_weak_promise=True).kind == "new plan"
+        step = plan_diff(sparse, with_weight(sparse, 60))
+        assert step.kind == "new plan"
+        assert step.reasons[0].startswith("A report has max_weight 60 instead of")

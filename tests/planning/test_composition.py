@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -10,12 +9,12 @@ import pytest
 
 import shoal
 from shoal.errors import InputError
-from shoal.planning import composition
 from shoal.planning.certificate import certify
 from shoal.planning.composition import Composition, group_factor
 from shoal.theory.brackets import Bracket
 
 FLAGS = shoal.Survey("s", (shoal.Flags("f", ("1", "2", "3", "4", "5")),))
+TWO = shoal.Survey("s", (shoal.Flags("f", ("1", "2")),))
 
 
 @dataclass(frozen=True)
@@ -58,91 +57,10 @@ def test_gaussian_composes_to_a_gaussian(sigma: float, releases: int):
     assert exact <= together.epsilon(delta=1e-5) <= 1.002 * exact
 
 
-def randomized_response(q, coins, epsilon):
-    """Delta of so many randomized bits of one person: exact but for 50 digits and more."""
-    q, lam = mpmath.mpf(q.numerator) / q.denominator, mpmath.exp(mpmath.mpf(epsilon))
-    p, total = 1 - q, mpmath.mpf(0)
-    weight = p**coins  # of the outcome in which every bit is true, and so on
-    away = q**coins
-    for truths in range(coins, -1, -1):
-        gain = weight - lam * away
-        if gain <= 0:
-            break
-        total += gain
-        step = mpmath.mpf(truths) / (coins - truths + 1)
-        weight, away = weight * step * q / p, away * step * p / q
-    return total
-
-
 def alone(q, flags=1):
     """One person, whose releases are nothing but randomized response."""
     survey = shoal.Survey("s", (shoal.Flags("f", tuple(str(j) for j in range(flags))),))
     return certify(survey, q=q, crowd_size=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flags", [1, 3])
-@pytest.mark.parametrize("q", ["1e-6", "0.3", "0.45", "0.4999999", "0.4999999999"])
-@pytest.mark.parametrize("releases", [1, 2, 7, 300, 1000])
-def test_randomized_response_composes_as_a_binomial(q, flags, releases):
-    """Never below the truth, not even where it is 1e-300, and within 0.01 % of it in epsilon."""
-    certificate = alone(q, flags)
-    together, coins = certificate.compose(releases), releases * flags
-    local = releases * certificate.local_epsilon
-    sharp = certificate.q < Fraction("0.49999999")  # beyond, floats themselves are too coarse
-    with mpmath.workdps(60):
-        for delta in (0.3, 1e-6, 3e-15, 1e-30, 1e-300):
-            epsilon = together.epsilon(delta=delta)
-            assert 0.0 <= epsilon <= local * (1 + 1e-12)
-            assert randomized_response(certificate.q, coins, epsilon) <= delta
-            less = epsilon * (1 - 1e-4)
-            if sharp and less:
-                assert randomized_response(certificate.q, coins, less) > delta
-        for part in (0.0, 0.1, 0.5, 0.9, 0.999):
-            truth = min(randomized_response(certificate.q, coins, part * local), mpmath.mpf(1))
-            claimed = together.delta(epsilon=part * local)
-            assert truth * (1 - mpmath.mpf(10) ** -50) <= claimed
-            assert not sharp or claimed <= max(truth * (1 + 1e-4), 1e-323)
-
-
-@pytest.mark.slow
-def test_what_round_off_once_lost():
-    """Composed without bounds on round-off, this was 517.559, where delta is 1.38e-14."""
-    together = alone("0.3").compose(1000)
-    with mpmath.workdps(60):
-        q = together.certificate.q
-        assert 1.3e-14 < randomized_response(q, 1000, 517.559) < 1.5e-14
-        assert randomized_response(q, 1000, together.epsilon(delta=3e-15)) <= 3e-15
-    deltas = [together.delta(epsilon=float(e)) for e in range(0, 850, 7)]
-    assert min(deltas) >= 0.0
-    assert deltas == sorted(deltas, reverse=True)
-
-
-PEERS = [
-    (FLAGS, "0.2147", 10_000),
-    (shoal.Survey("s", (shoal.Flags("f", ("a",)),)), "0.05", 1000),
-    (shoal.Survey("s", (shoal.Choice("c", tuple("abcdefgh")),)), "0.1", 5000),
-]
-
-
-@pytest.mark.parametrize(("survey", "q", "crowd"), PEERS)
-@pytest.mark.slow
-def test_dp_accounting_agrees_where_its_round_off_is_harmless(survey, q, crowd):
-    """The same points of the same curve, composed by Google's library."""
-    pmf = pytest.importorskip("dp_accounting.pld.pld_pmf")
-    losses = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    certificate = certify(survey, q=q, crowd_size=crowd)
-    step = certificate.epsilon(delta=1e-14, rough=True) / 400
-    places = np.arange(401)
-    high = np.array([certificate.delta(epsilon=i * step, rtol=1e-3).high for i in places])
-    lower = -np.expm1(-places[1:] * step) + np.exp(-places[1:] * step) * high[1:]
-    both = np.concatenate((-places[:0:-1], places)), np.concatenate((lower[::-1], high))
-    pair = pmf.create_pmf_pessimistic_connect_dots(step, *both)
-    for releases in (2, 30, 365):
-        theirs = losses.PrivacyLossDistribution(pair).self_compose(releases)
-        for delta in (1e-3, 1e-6, 1e-9):
-            ours = certificate.compose(releases).epsilon(delta=delta)
-            assert ours == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=0.003)
 
 
 def test_each_release_has_its_part_of_delta():
@@ -168,37 +86,23 @@ def test_delta_and_epsilon_invert_each_other_and_grow_with_releases():
     assert certificate.compose(5).delta(epsilon=epsilons[2]) <= 1e-5 * (1 + 1e-6)
 
 
-@pytest.mark.slow
-def test_losses_dominate_both_directions():
-    """At every epsilon, also between the nodes, and mirrored below 0."""
-    certificate = certify(FLAGS, q="0.2147", crowd_size=10_000)
-    losses = composition._losses(certificate)
-    x = losses.node * losses.step
-    for epsilon in np.linspace(0.0, certificate.local_epsilon, 37).tolist():
-        attack = certificate.attack(epsilon).delta.low
-        above = losses.mass @ np.maximum(-np.expm1(epsilon - x), 0.0) + losses.infinite
-        below = losses.mass @ np.maximum(-np.expm1(-epsilon - x), 0.0) + losses.infinite
-        assert above >= attack
-        assert below >= -math.expm1(-epsilon) + math.exp(-epsilon) * attack - 1e-15
-
-
 def test_group_privacy_at_the_smallest_epsilon():
     """Half of three times the smallest float is two times that float, not one and a half."""
     tiny = 3 * 5e-324
-    certificate = certify(FLAGS, q="0.263", crowd_size=12)
+    certificate = certify(TWO, q="0.263", crowd_size=12)
     single = certificate.delta(epsilon=0.0).low
     assert certificate.group_delta(epsilon=tiny, reports=2) >= min(2 * single, 1.0)
     assert group_factor(tiny, 2) >= 2
 
 
 def test_group_privacy_at_an_epsilon_beyond_floats():
-    certificate = certify(FLAGS, q="1e-300", crowd_size=10)
+    certificate = certify(TWO, q="1e-300", crowd_size=10)
     assert certificate.group_delta(epsilon=900.0, reports=2) == 1.0
-    assert certify(FLAGS, q="0.25", crowd_size=10).group_delta(epsilon=1e6, reports=2) == 0.0
+    assert certify(TWO, q="0.25", crowd_size=10).group_delta(epsilon=1e6, reports=2) == 0.0
 
 
 def test_group_privacy_against_its_formula():
-    certificate = certify(FLAGS, q="0.2147", crowd_size=10_000)
+    certificate = certify(TWO, q="0.05", crowd_size=10_000)
     single = certificate.delta(epsilon=0.5).high
     expected = single * sum(math.exp(0.5 * i) for i in range(3))
     assert certificate.group_delta(epsilon=1.5, reports=3) == pytest.approx(expected, rel=1e-5)

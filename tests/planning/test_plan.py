@@ -199,21 +199,21 @@ class TestProven:
         assert float(made.q) == pytest.approx(q, rel=within)
 
     def test_every_unknown_gives_back_the_others(self):
-        made = plan(FIVE, crowd_size=10_000, epsilon="1", delta="1e-6")
+        made = plan(TWO, crowd_size=10_000, epsilon="1", delta="1e-6")
         q = made.q.fraction
-        crowd = plan(FIVE, q=q, epsilon="1", delta="1e-6").crowd_size
+        crowd = plan(TWO, q=q, epsilon="1", delta="1e-6").crowd_size
         assert crowd is not None
         assert 0.99 * 10_000 <= crowd <= 1.003 * 10_000
-        epsilon = plan(FIVE, q=q, crowd_size=10_000, delta="1e-6").promise.epsilon
+        epsilon = plan(TWO, q=q, crowd_size=10_000, delta="1e-6").promise.epsilon
         assert 0.998 <= float(epsilon) <= 1.002
-        delta = plan(FIVE, q=q, crowd_size=10_000, epsilon="1").promise.delta
+        delta = plan(TWO, q=q, crowd_size=10_000, epsilon="1").promise.delta
         assert delta is not None
         assert 0.95e-6 <= float(delta) <= 1e-6
 
     def test_solved_numbers_are_certified_as_they_are_printed(self):
         for wish in ({"delta": "1e-6"}, {"epsilon": "0.7"}):
             more: Any = {"crowd_size": 10_000, "accept_weak_promise": True, **wish}
-            made = plan(FIVE, q="0.21", **more)
+            made = plan(TWO, q="0.05", **more)
             reached = certify(made).delta(epsilon=float(made.promise.epsilon)).high
             assert reached <= float(made.promise.delta or 0)
 

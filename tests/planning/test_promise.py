@@ -165,11 +165,6 @@ class TestComputing:
 class TestVerbs:
     """Each was silent before, or called it a theorem."""
 
-    @pytest.mark.parametrize("case", BROKEN)
-    def test_no_estimates(self, case: str):
-        with pytest.raises(PrivacyRefusal):
-            estimate(BROKEN[case], counted(BROKEN[case]))
-
     @pytest.mark.parametrize("verb", [publish, screen, estimate])
     def test_nothing_from_a_tally(self, verb: Any):
         broken = BROKEN["q"]

@@ -17,19 +17,19 @@ from shoal.planning.threats import observers
 from shoal.protocol.plan import ONE_OPERATOR, RELAY_SHOWS_REPORTS, Aggregators, Parties
 
 TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
-FIVE = Survey("flags", (Flags("f", tuple("abcde")),))
+FLAGS = Survey("flags", (Flags("f", ("a", "b")),))
 WISH: dict[str, Any] = {"crowd_size": 2000, "epsilon": 1, "delta": "1e-5"}
 
 
 @pytest.fixture(scope="module")
 def relayed() -> Plan:
-    return plan(FIVE, **WISH, **TWO)
+    return plan(FLAGS, **WISH, **TWO)
 
 
 class TestPlanning:
     def test_the_view_is_reports(self, relayed: Plan):
         assert relayed.view == "reports"
-        assert relayed.q == plan(FIVE, **WISH).q
+        assert relayed.q == plan(FLAGS, **WISH).q
         assert relayed.max_weight is None
         assert other_view(relayed) is None
         assert relayed.to_json()["parties"] == {**TWO, "one_operator": False}
@@ -39,13 +39,13 @@ class TestPlanning:
         assert "must be reports" in said
         assert "name a leader and a helper" in said
         for make in (
-            lambda: plan(FIVE, **WISH, **TWO, view="counts"),
-            lambda: plan_with_memory(FIVE, **WISH, **TWO, view="counts", releases=3),
+            lambda: plan(FLAGS, **WISH, **TWO, view="counts"),
+            lambda: plan_with_memory(FLAGS, **WISH, **TWO, view="counts", releases=3),
         ):
             with pytest.raises(InputError) as refused:
                 make()
             assert str(refused.value) == said
-        counts = plan(FIVE, **WISH, view="counts")
+        counts = plan(FLAGS, **WISH, view="counts")
         with pytest.raises(PlanError) as broken:
             replace(counts, parties=relayed.parties)
         assert str(broken.value) == said
@@ -63,7 +63,7 @@ class TestPlanning:
     )
     def test_bad_wishes(self, words: dict[str, Any], sentence: str):
         with pytest.raises(InputError, match=sentence):
-            plan(FIVE, **WISH | words)
+            plan(FLAGS, **WISH | words)
 
 
 class TestObservers:
@@ -93,7 +93,7 @@ class TestObservers:
 
     @pytest.mark.parametrize("kind", [Parties, Aggregators])
     def test_one_operator_of_both_is_promised_only_the_local_epsilon(self, kind: Any):
-        two = certify(FIVE, q="0.2", crowd_size=2000, view="counts")
+        two = certify(FLAGS, q="0.2", crowd_size=2000, view="counts")
         parties = kind("https://a.example", "https://b.example", one_operator=True)
         one, both = replace(two, parties=parties), " and ".join(parties.origins)
         table = {row.who: row for row in observers(one, 1.0)}
@@ -123,7 +123,7 @@ class TestObservers:
         assert plan_diff(local, relayed).kind == "new plan"
 
     def test_a_crowd_of_one_hides_nobody_from_fakes(self):
-        certificate = replace(certify(FIVE, q="0.2", crowd_size=1), parties=Parties(**TWO))
+        certificate = replace(certify(FLAGS, q="0.2", crowd_size=1), parties=Parties(**TWO))
         fakes = observers(certificate, 1.0)[2]
         assert (fakes.who, fakes.holds) == ("analyzer with fake devices", "local")
 

@@ -10,7 +10,6 @@ REMEMBERED = [
     (blanket, "_totals"),
     (domains, "_maximal_classes"),
     (homogeneous, "_delta"),
-    (homogeneous, "_guess"),
     (proven, "_proven_delta"),
 ]
 

@@ -17,15 +17,6 @@ def count_pmf(n: int, m: int, q: float) -> FloatArray:
     return pmf
 
 
-def shifted_cdf_bounds(n: int, m: int, q: float) -> tuple[FloatArray, FloatArray]:
-    """Bound the cdf of A_n(m), m >= 1, by that of A_n(m-1) (KR 3.1.2; theorem).
-
-    Returns ``F_{n,m-1}(s - 1)`` and ``F_{n,m-1}(s)`` for s = 0..n: ``F_{n,m}(s)`` is between.
-    """
-    cdf = np.cumsum(count_pmf(n, m - 1, q))
-    return np.append(0.0, cdf[:-1]), cdf
-
-
 def _pair(n: int, m: int, q: float, epsilon: float, up: bool, eta: bool) -> Bracket:
     check_crowd(n, q, epsilon)
     # going down among m ones is going up among m zeros, by exchanging 0 and 1

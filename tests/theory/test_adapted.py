@@ -19,6 +19,7 @@ from shoal.theory.proven import attack_delta
 
 from .oracle import histogram_pair, hockey_stick
 
+SLOW = pytest.mark.slow
 QS = [Fraction(1, 50), Fraction(1, 5), Fraction(3, 8), Fraction(499, 1000)]
 
 
@@ -160,10 +161,8 @@ def test_without_the_cap_the_binomial_is_no_bound():
     assert free < sure <= capped
 
 
-@pytest.mark.parametrize("q", [0.375, 0.4375, 0.499])
-@pytest.mark.parametrize(
-    ("bits", "N"), [(1, 6), (1, 8), (2, 4), pytest.param(2, 5, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("q", [0.375, *(pytest.param(q, marks=SLOW) for q in (0.4375, 0.499))])
+@pytest.mark.parametrize(("bits", "N"), [(1, 6), (2, 4), pytest.param(2, 5, marks=SLOW)])
 def test_random_certificates_hold_for_every_crowd(bits: int, N: int, q: float):
     """Weights and people at random, made to fit: nothing depends on the linear program."""
     rng = random.Random(f"{bits} {N} {q}")
@@ -191,7 +190,7 @@ def test_random_certificates_hold_for_every_crowd(bits: int, N: int, q: float):
     assert checked
 
 
-@pytest.mark.parametrize("q", [0.05, 0.2, 0.375, 0.4999])
+@pytest.mark.parametrize("q", [0.05, *(pytest.param(q, marks=SLOW) for q in (0.2, 0.375, 0.4999))])
 @pytest.mark.parametrize(("bits", "N"), [(1, 1), (1, 2), (1, 7), (2, 2), (2, 4)])
 def test_bound_holds_for_every_crowd(bits: int, N: int, q: float):
     for part in (0.0, 0.3, 0.7):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from fractions import Fraction
@@ -71,25 +70,6 @@ def test_no_crowd_is_much_better():
         assert len(asked) == len(set(asked)) <= 12
         best = min(delta(t) + price(t) for t in range(1, most + 1))
         assert delta(size) + price(size) <= 1.02 * best + 1e-299, number
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cohorts", [2, 8])
-def test_more_people_are_worth_no_less(cohorts):
-    """With cohorts: the best sum falls as the crowd grows, person by person."""
-
-    def delta(t):
-        return math.exp(-0.2 * t)
-
-    def best(people):
-        def price(t):
-            return chance_of_fewer(people, cohorts, t)
-
-        size = best_crowd(delta, price, people)
-        return delta(size) + price(size)
-
-    sums = [best(people) for people in range(1, 400)]
-    assert all(b <= a * 1.001 for a, b in itertools.pairwise(sums))
 
 
 def exact_tail(bits: int, ones: int, weight: int, q: Fraction) -> Fraction:

@@ -25,27 +25,9 @@ from shoal.theory.channel import (
     merged,
     unary,
 )
+from tests.adversary.channels import flags_rows, k_ary_rows, unary_rows
 
 HALF = Fraction(1, 2)
-
-
-def flags_rows(L, q):
-    return [
-        [math.prod(q if (x ^ v) >> j & 1 else 1 - q for j in range(L)) for v in range(2**L)]
-        for x in range(2**L)
-    ]
-
-
-def unary_rows(L, p, q):
-    chances = [[p if j == x else q for j in range(L)] for x in range(L)]
-    return [
-        [math.prod(c if v >> j & 1 else 1 - c for j, c in enumerate(row)) for v in range(2**L)]
-        for row in chances
-    ]
-
-
-def k_ary_rows(k, odds):
-    return [[(odds if x == v else 1) / Fraction(odds + k - 1) for v in range(k)] for x in range(k)]
 
 
 def classes(rows, x, y, base):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from fractions import Fraction
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from shoal.theory.domains import choice, flags
-from shoal.theory.enumeration import AnswerPair, delta_of_pair
 from shoal.theory.literature_bounds import PublishedBound, published_delta
 from shoal.theory.proven import proven_delta
 
@@ -35,25 +33,11 @@ def test_clones_agree_with_the_reference(row):
     assert stronger.low - 2e-12 <= row["stronger"] <= stronger.high + 2e-12
 
 
-def test_variation_ratio_is_below_the_truth():
-    """One of three, N = 2, q = 2/5, e^epsilon = 7/4: the formula gives 8/625, the truth is more.
-
-    Its three-symbol reduction with the published parameters for unary encoding (p = 9/4,
-    beta = 1/5, q = 9/4), summed by hand: 8/625 = .0128. So it is no upper bound and is not offered.
-    """
-    e1, e2, e3 = (1, 0, 0), (0, 1, 0), (0, 0, 1)
-    truth = delta_of_pair(AnswerPair((e1,), e3, e2), Fraction(2, 5), Fraction(7, 4))
-    assert truth == Fraction(354, 15625)
-    assert truth > Fraction(8, 625)
-    bound = proven_delta((choice(3),), 2, 0.4, math.log(7 / 4)).delta
-    assert bound.high >= float(truth)
-
-
 @pytest.mark.parametrize("crowd", [1000, 100_000])
-@pytest.mark.parametrize("domain", [(flags(1),), (flags(5),), (flags(40),), (choice(100),)])
+@pytest.mark.parametrize("domain", [(flags(1),), (flags(2),), (flags(40),), (choice(100),)])
 @pytest.mark.parametrize("epsilon", [math.log(2), 2.0])
 def test_proven_is_never_above_the_published(domain, crowd, epsilon):
-    q = {1: 0.02, 5: 0.22, 40: 0.43, 100: 0.05}[sum(block.bits for block in domain)]
+    q = {1: 0.02, 2: 0.1, 40: 0.43, 100: 0.05}[sum(block.bits for block in domain)]
     ours = proven_delta(domain, crowd, q, epsilon).delta
     for bound in get_args(PublishedBound):
         published = published_delta(domain, crowd, q, epsilon, bound)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 
 import numpy as np
@@ -13,7 +12,7 @@ from shoal.theory import blanket, proven
 from shoal.theory.blanket import blanket_delta, normal_guess
 from shoal.theory.domains import Block, at_most, choice, differing_bits, flags
 from shoal.theory.enumeration import channel, originals, worst_delta
-from shoal.theory.homogeneous import delta, eta, local_delta
+from shoal.theory.homogeneous import delta, local_delta
 from shoal.theory.proven import (
     attack_delta,
     attack_q,
@@ -23,12 +22,8 @@ from shoal.theory.proven import (
     proven_q,
 )
 from shoal.theory.stop_loss import reduction
-from shoal.theory.sufficient import sufficient_eta, sufficient_q
 
 from .strategies import SMALL_DOMAINS
-
-CELLS = int(os.environ.get("SHOAL_THEORY_CELLS", "200"))
-"""Cells of the random grid; 10000 takes most of an hour."""
 
 
 @pytest.mark.slow
@@ -107,41 +102,6 @@ def test_a_coarser_form_is_an_upper_bound(domain, N, limit, most, factor, monkey
     assert fine.high <= coarse.high < factor * fine.high
 
 
-def random_cell(rng):
-    kinds = [
-        lambda: flags(rng.choice([1, 2, 3, 5, 10, 40, 64])),
-        lambda: choice(rng.choice([1, 2, 3, 5, 100])),
-        lambda: at_most(rng.choice([1, 2, 3]), rng.choice([4, 8, 30, 128])),
-    ]
-    domain = tuple(rng.choice(kinds)() for _ in range(rng.choice([1, 1, 1, 2, 3])))
-    N = int(10 ** rng.uniform(0, 9))
-    q = rng.choice([10 ** rng.uniform(-6, -0.31), rng.uniform(0.01, 0.5), rng.uniform(0.3, 0.5)])
-    local = differing_bits(domain) * math.log((1 - q) / q)
-    epsilon = rng.choice([10 ** rng.uniform(-3, 1), math.log(2), rng.uniform(0, 1.1) * local])
-    return domain, N, q, epsilon
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(10))
-def test_random_grid(block):
-    """0 <= attack <= proven <= 1 over domains, crowds of 1 to 1e9, and q from 1e-6 to 1/2.
-
-    The promise falls as epsilon grows. The attack is the best of a shortlist and need not: in some
-    extreme cells a better crowd is found only at a larger epsilon. SHOAL_THEORY_CELLS=10000 looks
-    at that many cells.
-    """
-    rng = random.Random(block)
-    for _ in range(CELLS // 10):
-        domain, N, q, epsilon = random_cell(rng)
-        promise = proven_delta(domain, N, q, epsilon, rtol=0.02).delta
-        found = attack_delta(domain, N, q, epsilon, rtol=0.02).delta
-        assert 0 <= found.low <= found.high <= 1
-        assert 0 <= promise.low <= promise.high <= 1
-        assert found.low <= promise.high, (domain, N, q, epsilon)
-        further = epsilon * 1.2 + 0.01
-        assert proven_delta(domain, N, q, further, rtol=0.05).delta.low <= promise.high
-
-
 def test_which_bound_is_used():
     assert proven_delta((flags(1),), 1000, 0.0119, math.log(2)).method == "exact over m"
     assert proven_delta((flags(5),), 5000, 0.2102, math.log(2)).method == "adapted blankets"
@@ -153,7 +113,7 @@ def test_which_bound_is_used():
 
 def test_more_noise_or_more_people_never_hurts_at_the_plans_of_the_table():
     for domain, N, q, epsilon in (
-        ((flags(5),), 5000, 0.2102, math.log(2)),
+        ((flags(2),), 5000, 0.1, math.log(2)),
         ((choice(100),), 10_000, 0.0748, math.log(2)),
         ((flags(40),), 10**7, 0.38170, 2.0),
     ):
@@ -273,29 +233,6 @@ def test_a_wrong_guess_costs_time_only(domain, wrong, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "domain", [(flags(200),), (choice(8),) * 100, (flags(60), *(at_most(3, 20),) * 20)]
-)
-def test_wide_surveys_take_few_brackets(domain, monkeypatch):
-    """Delta of a wide survey takes long, so it is asked for a few times, whatever is unknown."""
-    asked = []
-
-    def counting(*given):
-        asked.append(given)
-        return quick(*given)
-
-    quick = proven._quick_delta
-    monkeypatch.setattr(proven, "_quick_delta", counting)
-    n, target = 10**6, 1e-6
-    q = proven_q(domain, n, 1.0, target).value
-    crowd = proven_crowd(domain, q, 1.0, target).value
-    epsilon = proven_epsilon(domain, n, q, target).value
-    assert crowd == pytest.approx(n, rel=2e-3)
-    assert epsilon == pytest.approx(1.0, rel=2e-3)
-    assert 0 < len(asked) <= 45
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
     ("domain", "q", "epsilon", "target"),
     [((choice(8),) * 60, 0.4555, 6.0, 1e-6), ((choice(4),) * 101, 0.48, 0.01, 0.05)],
 )
@@ -327,16 +264,6 @@ def test_no_noise_and_no_difference_at_all():
     assert proven_epsilon((flags(5),), 100, 0.5, 1e-9).value == 0.0
     assert proven_crowd((flags(5),), 0.5, 0.1, 1e-9).value == 1
     assert proven_epsilon((flags(300),), 2, 1e-9, 1e-9).at.high <= 1e-9
-
-
-@pytest.mark.slow
-def test_sufficient_covers_all_crowds():
-    answer = sufficient_q((choice(10),), 10_000, LN2, 0.005)
-    assert answer.at.high <= 0.005
-    for crowd in ((2, 0, 0), (0, 2, 0), (1, 1, 1)):
-        assert eta(crowd, 10_000, answer.value, LN2).low <= 0.005
-    found = sufficient_eta((choice(10),), 10_000, answer.value, LN2)
-    assert found.crowd == (1, 1, 1)
 
 
 @pytest.mark.parametrize("target", [0.0, 1.0, -1.0, math.nan])

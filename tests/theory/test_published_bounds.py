@@ -15,27 +15,30 @@ from scipy import stats
 
 from shoal.theory import shuffled
 from shoal.theory.channel import k_ary
-
-from . import oracle
+from tests.adversary import oracle
+from tests.adversary.channels import law, whole_reports
 
 Bound = Callable[[tuple[float, float, float, float], int, float], float]
+
+
+def released(rows, crowd):
+    """The law of the histogram of one report for each answer."""
+    return oracle.crowd(law(rows[answer], whole_reports) for answer in crowd)
 
 
 def test_variation_ratio_is_below_the_truth_for_k_ary_responses():
     """Four answers, e^eps_0 = 4, two others with a third answer, e^epsilon = 5/2."""
     rows = [[Fraction(4 if x == y else 1, 7) for y in range(4)] for x in range(4)]
     factor = Fraction(5, 2)
-    cells = oracle.histogram_cells(4)
-    first, second = (oracle.release(rows, cells, crowd) for crowd in ([0, 2, 2], [1, 2, 2]))
-    truth = oracle.outcome_delta(first, second, factor)
+    first, second = (released(rows, crowd) for crowd in ([0, 2, 2], [1, 2, 2]))
+    truth = oracle.delta(first, second, factor)
     # Their three symbols: 0, 1 and the rest, with the published parameters.
     others = [Fraction(1, 7), Fraction(1, 7), Fraction(5, 7)]
     victims = [[Fraction(4, 7), Fraction(1, 7), Fraction(2, 7)]]
     victims.append([victims[0][1], victims[0][0], victims[0][2]])
     table = [*victims, others]
-    cells = oracle.histogram_cells(3)
-    first, second = (oracle.release(table, cells, crowd) for crowd in ([0, 2, 2], [1, 2, 2]))
-    formula = oracle.outcome_delta(first, second, factor)
+    first, second = (released(table, crowd) for crowd in ([0, 2, 2], [1, 2, 2]))
+    formula = oracle.delta(first, second, factor)
     assert (truth, formula) == (Fraction(51, 686), Fraction(3, 49))
     ours = published_bounds.variation_ratio(math.log(4), 3, 3 / 7)(math.log(2.5))
     assert ours == pytest.approx(3 / 49, rel=1e-9)
@@ -46,9 +49,9 @@ def test_variation_ratio_is_below_the_truth_for_k_ary_responses():
 def test_variation_ratio_is_half_of_the_truth_for_three_answers():
     """e^eps_0 = 2, e^epsilon = 5/3 and two people, of whom the other one gives the answer 0."""
     rows = [[Fraction(2 if x == y else 1, 4) for y in range(3)] for x in range(3)]
-    cells, factor = oracle.histogram_cells(3), Fraction(5, 3)
-    first, second = (oracle.release(rows, cells, crowd) for crowd in ([0, 0], [1, 0]))
-    assert oracle.outcome_delta(first, second, factor) == Fraction(1, 24)
+    factor = Fraction(5, 3)
+    first, second = (released(rows, crowd) for crowd in ([0, 0], [1, 0]))
+    assert oracle.delta(first, second, factor) == Fraction(1, 24)
     formula = published_bounds.variation_ratio(math.log(2), 2, 1 / 4)(math.log(5 / 3))
     assert formula == pytest.approx(1 / 48, rel=1e-9)
     proven = shuffled(k_ary(3, math.log(2)), 2).delta(math.log(5 / 3))

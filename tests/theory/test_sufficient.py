@@ -1,84 +1,25 @@
 """The largest eta of all homogeneous crowds, against every crowd of every small domain."""
 
 import functools
-import itertools
 import math
-import random
-from collections import Counter
 from fractions import Fraction
 
 import pytest
 
-from shoal.theory.domains import Block, at_most, choice, flags
+from shoal.theory.domains import at_most, choice, flags
 from shoal.theory.homogeneous import eta
 from shoal.theory.sufficient import MAX_KINDS, sufficient_eta
 from shoal.theory.worlds import homogeneous_best
+from tests.adversary import oracle
 
 from .oracle import triples_of
 
+
 # dyadic q, and an e^epsilon that no sum of ratios meets
-SETTINGS = [(Fraction(1, 4), Fraction(137, 100)), (Fraction(43, 128), Fraction(271, 200))]
-
-
 @functools.cache
 def exact_eta(a, b, c, n, q, lam):
-    """P[R > lam] for n - 1 reports of z and one of x', over all histograms of the reports.
-
-    Bits of one kind count only by how many are flipped.
-    """
-    cells: Counter[tuple[Fraction, Fraction]] = Counter()
-    for i, j, k in itertools.product(range(a + 1), range(b + 1), range(c + 1)):
-        ways = math.comb(a, i) * math.comb(b, j) * math.comb(c, k)
-
-        def chance(flipped, ways=ways):
-            return ways * q**flipped * (1 - q) ** (a + b + c - flipped)
-
-        of_z, of_x = chance(i + j + k), chance(i + (b - j) + (c - k))
-        of_x_prime = chance((a - i) + j + (c - k))
-        # reports with the same two likelihood ratios are one cell
-        cells[of_x / of_z, of_x_prime / of_z] += of_z
-    found = Fraction(0)
-    for rows in itertools.combinations_with_replacement(cells, n):
-        counts: Counter[tuple[Fraction, Fraction]] = Counter(rows)
-        towards, away = sum(w for _, w in rows), sum(w for w, _ in rows)
-        if towards > lam * away:
-            orders = math.factorial(n) // math.prod(map(math.factorial, counts.values()))
-            chance_of_z = math.prod(cells[row] ** count for row, count in counts.items())
-            # one of the n is drawn from x' instead: its ratio w' weighs the outcome
-            found += orders * chance_of_z * towards / n
-    return found
-
-
-def small_domains(most):
-    blocks = [
-        Block(bits, low, high)
-        for bits in range(1, most + 1)
-        for low in range(bits + 1)
-        for high in range(low, bits + 1)
-    ]
-    for count in range(1, most + 1):
-        for domain in itertools.combinations_with_replacement(blocks, count):
-            if sum(block.bits for block in domain) <= most:
-                yield domain
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_every_domain_up_to_four_bits(n):
-    rng = random.Random(n)
-    q, lam = SETTINGS[n % 2]
-    domains = list(small_domains(4))
-    # every domain of up to three bits, and one in four of the wider ones
-    for domain in domains:
-        if sum(block.bits for block in domain) == 4 and rng.random() < 0.75:
-            continue
-        truth = max(exact_eta(*triple, n, q, lam) for triple in triples_of(domain))
-        found = sufficient_eta(domain, n, float(q), math.log(lam))
-        assert found.exhaustive
-        # epsilon = ln lam is rounded, and no outcome is that close
-        assert found.eta.low * (1 - 1e-12) <= truth <= found.eta.high * (1 + 1e-12), domain
-        if truth > 0:
-            assert exact_eta(*found.crowd, n, q, lam) == pytest.approx(float(truth), rel=1e-9)
+    """P[R > lam] for n - 1 reports of z and one of x', over all histograms of the reports."""
+    return oracle.eta(*oracle.homogeneous_pair(a, b, c, n, q), lam)
 
 
 def test_fewer_bits_can_be_worse():

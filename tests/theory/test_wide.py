@@ -15,10 +15,8 @@ import pytest
 from shoal.theory import blanket, homogeneous, proven, stop_loss, sufficient
 from shoal.theory.brackets import UNIT, binomial_log_weights, log_sum
 from shoal.theory.domains import Block, Triple, at_most, choice, classes, flags, maximal_classes
-from shoal.theory.proven import attack_delta, proven_delta
 from shoal.theory.stop_loss import tilt as softening
 from shoal.theory.stop_loss.reduction import reduce_draw
-from shoal.theory.stop_loss.tilt import log_estimate
 from tests.theory.plain_draws import draw_of
 
 SURE = blanket.Doubt(0.0, 0.0)
@@ -76,7 +74,7 @@ def log_gamma(domain: tuple[Block, ...], q: float) -> float:
 
 
 class TestMerging:
-    @pytest.fixture(params=range(12))
+    @pytest.fixture(params=range(4))
     def problem(self, request, monkeypatch):
         """A law with atoms over many orders of magnitude and a dozen nodes for them."""
         monkeypatch.setattr(stop_loss, "_NODES", 8)
@@ -239,17 +237,6 @@ class TestAttack:
         fast = homogeneous.eta(crowd, N, q, epsilon)
         assert fast.low <= slow.low <= slow.high <= fast.high
 
-    def test_guesses_are_near(self):
-        """Within a tenth in the tail, so that they can rank crowds."""
-        for crowd, N, q in [
-            ((5, 0, 0), 10**4, 0.18),
-            ((3, 3, 3), 10**5, 0.25),
-            ((0, 4, 2), 900, 0.2),
-        ]:
-            bracket = homogeneous.delta(crowd, N, q, 0.7)
-            guess = log_estimate(homogeneous.crowd_draw(crowd, q, 0.7), N) - math.log(N)
-            assert guess == pytest.approx(math.log(bracket.high), abs=0.3)
-
     def test_a_net_of_equal_blocks_is_feasible(self, monkeypatch):
         domain = (choice(3),) * 5
         every = classes(domain)
@@ -259,7 +246,7 @@ class TestAttack:
         assert {Triple(10, 0, 0), Triple(0, 10, 0), Triple(5, 5, 5)} <= net
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_price_of_a_cut_falls_as_its_ceiling_rises(seed):
     """What `soften` leaves out because the highest ceiling is too dear."""
     dice = np.random.default_rng(seed)
@@ -281,25 +268,6 @@ def test_a_wide_plan_is_as_good_to_four_digits(monkeypatch):
     wide = proven.proven_q((flags(20),), 10**5, 1.0, 1e-6)
     assert wide.at.high <= 1e-6
     assert wide.value == pytest.approx(tight.value, rel=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("domain", "q"),
-    [
-        ((flags(200),), 0.46),
-        ((flags(2000),), 0.4965),
-        ((choice(10),) * 200, 0.483),
-        ((at_most(3, 20),) * 100, 0.485),
-        ((choice(2000),), 0.004),
-        ((at_most(200, 1000), choice(300), flags(20)), 0.486),
-    ],
-)
-def test_the_attack_on_a_wide_survey_is_within_its_promise(domain, q):
-    promise = proven_delta(domain, 10**6, q, 1.0, 1e-2).delta
-    attack = attack_delta(domain, 10**6, q, 1.0, 1e-2).delta
-    assert 0.0 <= attack.low <= promise.high <= 1.0
-    assert promise.high > 0.0
 
 
 def test_masses_that_no_float_holds_are_merged():

@@ -41,8 +41,9 @@ from shoal.theory.counts import (
     is_local,
     proven_counts,
 )
-from shoal.theory.domains import Block, Domain, Triple
+from shoal.theory.domains import Block, Domain
 from shoal.theory.proven import (
+    Attack,
     Proven,
     attack_delta,
     proven_crowd,
@@ -72,18 +73,6 @@ _MAX_QUICK_BITS = 500
 
 _FEW_BITS, _PEOPLE_PER_BIT = 20, 15
 """With more bits and fewer people per bit, q for whole reports is near 1/2, which takes long."""
-
-
-class Attack(NamedTuple):
-    """A delta that some crowd has, and a description of that crowd.
-
-    A crowd of equal answers is the bits (a, b, c) of `shoal.theory.domains`; for one bit, `ones` of
-    the others set it. In the counts view `first` and `second` of the others give the first and the
-    second of the two answers that are told apart.
-    """
-
-    delta: Bracket
-    crowd: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -188,11 +177,7 @@ class ReportsBound:
 
     def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
         """Return the worst crowd found and its delta: a lower bound of the truth."""
-        attack = attack_delta(self.domain, crowd_size, q, epsilon, rtol)
-        if isinstance(attack.crowd, Triple):
-            return Attack(attack.delta, attack.crowd._asdict())
-        # One bit: the record changes to 1 among N - 1 others, m of them set.
-        return Attack(attack.delta, {"a": 1, "b": 0, "c": 0, "ones": attack.crowd.m})
+        return attack_delta(self.domain, crowd_size, q, epsilon, rtol)
 
     def epsilon(self, crowd_size: int, q: float, delta: float, *, rough: bool = False) -> float:
         return proven_epsilon(self.domain, crowd_size, q, delta, quick=rough).value

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InputError, PrivacyRefusal, require
 from shoal.planning.bounds import (
-    Attack,
     Bound,
     CountsBound,
     Overflow,
@@ -50,7 +49,7 @@ from shoal.support.rounding import round_up, text_up
 from shoal.theory import homogeneous
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
-from shoal.theory.proven import Method, Proven
+from shoal.theory.proven import Attack, Method, Proven
 from shoal.theory.randomized_response import count_sigma, local_epsilon, local_q, shift_of_a_fake
 from shoal.theory.rigorous import NotCoveredError, rigorous_delta
 from shoal.theory.sufficient import Sufficient, gap_312, sufficient_eta

@@ -244,108 +244,94 @@ def guarantees_over_time(
     # Several reports of one person in a release need group privacy: no crowd is relied on here.
     crowd = plan.crowd_size if plan.max_reports_per_person == 1 else None
     reports = releases * plan.max_reports_per_person
-    results = [
-        _local_guarantee(
-            "one report",
-            local_epsilon(plan.survey.differing_bits, plan.q),
-            "A single report, against any observer who sees it and knows its sender, the collector"
-            " too.",
-        )
-    ]
-    if crowd is not None:
-        results.append(_one_release(plan, crowd, delta))
-    if plan.memory is None:
-        return results + _fresh(plan, crowd, reports, delta)
-    results += [_one_answer(plan, plan.memory, reports), _any_answers(plan, reports)]
-    if crowd is not None:
-        if crowd > changed:
-            results.append(_same_crowd(plan, plan.memory, delta, crowd - changed, releases))
-        results.append(_changing(plan, crowd, releases, delta, results))
-    return results
+    differ, memory = plan.survey.differing_bits, plan.memory
+    only = " of counts" if plan.view == "counts" else ""
+    found: list[GuaranteeOverTime] = []
 
+    def local(holds_for: HoldsFor, epsilon: Decimal, words: str) -> None:
+        found.append(GuaranteeOverTime("local", holds_for, float(epsilon), 0.0, words))
 
-def _local_guarantee(holds_for: HoldsFor, epsilon: Decimal, words: str) -> GuaranteeOverTime:
-    return GuaranteeOverTime("local", holds_for, float(epsilon), 0.0, words)
+    def proven(holds_for: HoldsFor, epsilon: float, words: str) -> None:
+        found.append(GuaranteeOverTime("proven", holds_for, round_up(epsilon, 6), delta, words))
 
-
-def _proven_guarantee(
-    holds_for: HoldsFor, epsilon: float, delta: float, words: str
-) -> GuaranteeOverTime:
-    return GuaranteeOverTime("proven", holds_for, round_up(epsilon, 6), delta, words)
-
-
-def _one_release(plan: Plan, crowd: int, delta: float) -> GuaranteeOverTime:
-    return _proven_guarantee(
-        "one release",
-        quick_epsilon(_certificate(plan, plan.q, crowd), delta),
-        delta,
-        f"One release{_only(plan)} of {crowd:,} reports, one per person, whatever the answers are.",
+    local(
+        "one report",
+        local_epsilon(differ, plan.q),
+        "A single report, against any observer who sees it and knows its sender, the collector"
+        " too.",
     )
-
-
-def _one_answer(plan: Plan, memory: Memory, reports: int) -> GuaranteeOverTime:
-    most = text_up(float(local_epsilon(plan.survey.differing_bits, memory.q1)))
-    return _local_guarantee(
+    if crowd is not None:
+        proven(
+            "one release",
+            quick_epsilon(_certificate(plan, plan.q, crowd), delta),
+            f"One release{only} of {crowd:,} reports, one per person, whatever the answers are.",
+        )
+    one_answer, any_answers = _local(plan, reports), _local_with_times(plan, reports)
+    if memory is None:
+        local(
+            "answers that change, every release",
+            any_answers,
+            f"All {reports:,} reports of a person, each with fresh flips, against any observer who"
+            " sees them and knows their sender. It grows with every report: if the answer stays the"
+            " same, the flips average out.",
+        )
+        if crowd is None:
+            return found
+        epsilon = changing_crowds_epsilon(plan, crowd, reports, delta, math.inf)
+        if epsilon < any_answers:
+            proven(
+                "changing crowds, every release",
+                epsilon,
+                f"All {reports:,} releases{only} together, of {crowd:,} reports each, with fresh"
+                " flips.",
+            )
+        return found
+    local(
         "one answer, every release",
-        _local(plan, reports),
+        one_answer,
         f"All {reports:,} reports about one answer, against any observer who sees them and knows"
-        f" their sender; however many there are, at most {most}. The bounds of distinct answers add"
+        " their sender; however many there are, at most"
+        f" {text_up(float(local_epsilon(differ, memory.q1)))}. The bounds of distinct answers add"
         " up. This covers the answers, not the times at which they changed.",
     )
-
-
-def _any_answers(plan: Plan, reports: int) -> GuaranteeOverTime:
-    return _local_guarantee(
+    local(
         "answers that change, every release",
-        _local_with_times(plan, reports),
+        any_answers,
         f"All {reports:,} reports of a person, against any observer who sees them and knows their"
         " sender, for all answers and the times at which they changed.",
     )
-
-
-def _same_crowd(
-    plan: Plan, memory: Memory, delta: float, crowd: int, releases: int
-) -> GuaranteeOverTime:
-    # In the counts view too: fresh flips change a count in a way that depends on the count alone,
-    # so every release is made from the counts of the permanent vectors.
-    # Only the price of dropped bits depends on the number of releases.
-    certificate = _certificate(plan, memory.q1, crowd, releases)
-    dropped = certificate.overflow is not None and certificate.overflow.chance(float(plan.q)) > 0
-    many = f"{releases:,} of them" if dropped else "however many"
-    return _proven_guarantee(
-        "same crowd, every release",
-        quick_epsilon(certificate, delta),
-        delta,
-        f"All releases{_only(plan)} together, {many}, if the same people report in each and"
-        f" {crowd:,} of them, this person among them, never change their answer: everything is made"
-        " from their permanent vectors.",
-    )
-
-
-def _changing(
-    plan: Plan, crowd: int, releases: int, delta: float, others: list[GuaranteeOverTime]
-) -> GuaranteeOverTime:
-    """Return the composed bound, or that of one answer if local bounds are no worse."""
-    local = {one.holds_for: one.epsilon for one in others}
-    limit = local["answers that change, every release"]
-    composed = changing_crowds_epsilon(plan, crowd, releases, delta, limit)
-    if composed < limit:
-        return _proven_guarantee(
+    if crowd is None:
+        return found
+    if crowd > changed:
+        # In the counts view too: fresh flips change a count in a way that depends on the count
+        # alone, so every release is made from the counts of the permanent vectors.
+        same = _certificate(plan, memory.q1, crowd - changed, releases)
+        # Only the price of dropped bits depends on the number of releases.
+        drops = same.overflow is not None and same.overflow.chance(float(plan.q)) > 0
+        proven(
+            "same crowd, every release",
+            quick_epsilon(same, delta),
+            f"All releases{only} together, {f'{releases:,} of them' if drops else 'however many'},"
+            f" if the same people report in each and {crowd - changed:,} of them, this person among"
+            " them, never change their answer: everything is made from their permanent vectors.",
+        )
+    composed = changing_crowds_epsilon(plan, crowd, releases, delta, float(any_answers))
+    if composed < float(any_answers):
+        proven(
             "changing crowds, every release",
             composed,
-            delta,
-            f"All {releases:,} releases{_only(plan)} together, each with {crowd:,} reports of any"
-            " people: the fresh flips of each release compose, as if the permanent vectors were the"
+            f"All {releases:,} releases{only} together, each with {crowd:,} reports of any people:"
+            " the fresh flips of each release compose, as if the permanent vectors were the"
             " answers. This covers all of a person's answers and when they changed.",
         )
-    return GuaranteeOverTime(
-        "local",
-        "changing crowds, every release",
-        local["one answer, every release"],
-        0.0,
-        "Where other people report from release to release, no crowd is relied on; for one answer"
-        " only the local bound is claimed.",
-    )
+    else:
+        local(
+            "changing crowds, every release",
+            one_answer,
+            "Where other people report from release to release, no crowd is relied on; for one"
+            " answer only the local bound is claimed.",
+        )
+    return found
 
 
 def changing_crowds_epsilon(
@@ -362,30 +348,6 @@ def changing_crowds_epsilon(
     cube = replace(cube, overflow=_sent(plan))
     single = quick_epsilon(cube, delta)
     return composed_epsilon(cube, releases, delta) if single < limit else math.inf
-
-
-def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[GuaranteeOverTime]:
-    local = _local(plan, reports)
-    results = [
-        _local_guarantee(
-            "answers that change, every release",
-            local,
-            f"All {reports:,} reports of a person, each with fresh flips, against any observer who"
-            " sees them and knows their sender. It grows with every report: if the answer stays the"
-            " same, the flips average out.",
-        )
-    ]
-    if crowd is None:
-        return results
-    epsilon = changing_crowds_epsilon(plan, crowd, reports, delta, math.inf)
-    if epsilon < local:
-        words = (
-            f"All {reports:,} releases{_only(plan)} together, of {crowd:,} reports each, with fresh"
-            " flips."
-        )
-        holds_for: HoldsFor = "changing crowds, every release"
-        results.append(_proven_guarantee(holds_for, epsilon, delta, words))
-    return results
 
 
 def _certificate(plan: Plan, q: FlipProbability, crowd: int, reports: int = 1) -> Certificate:
@@ -406,7 +368,3 @@ def _sent(plan: Plan, reports: int = 1) -> Overflow | None:
     """
     overflow = overflow_of(plan)
     return None if overflow is None else replace(overflow, q=float(plan.q), reports=reports)
-
-
-def _only(plan: Plan) -> str:
-    return " of counts" if plan.view == "counts" else ""

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.errors import PlanError
-from shoal.planning.bounds import PART_OF_DELTA, Attack, CountsBound, Overflow
+from shoal.planning.bounds import PART_OF_DELTA, CountsBound, Overflow
 from shoal.planning.dap_noise import aggregator_noise
 from shoal.protocol.flip_probability import MAX_DIGITS, FlipProbability
 from shoal.protocol.plan import Aggregators, NoiseKind, Plan, ShareNoise
@@ -41,7 +41,7 @@ from shoal.theory.binomial import BinomialWindow, sum_window
 from shoal.theory.brackets import UNIT, Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.counts import is_local
-from shoal.theory.proven import Proven
+from shoal.theory.proven import Attack, Proven
 from shoal.theory.randomized_response import count_sigma, local_epsilon, log_theta
 
 NO_FLIPS = FlipProbability(1, MAX_DIGITS)

@@ -25,11 +25,7 @@ original with the most set bits overflows most often.
 
 *Theorem (the price).* Let every report overflow with probability at most tau. If the counts of N
 devices that drop nothing are (eps, delta)-DP, those of N devices that drop the excess are
-(eps, delta + (1 + e^eps) N tau)-DP. *Proof.* P and Q are the distributions of the counts under two
-neighbours, P' and Q' those after dropping. Drop from the same reports: the counts agree unless one
-of N reports overflows, so ``TV(P, P') <= N tau`` and ``TV(Q, Q') <= N tau``. For every event S
-
-    P'(S) <= P(S) + N tau <= e^eps Q(S) + delta + N tau <= e^eps Q'(S) + delta + (1 + e^eps) N tau.
+(eps, delta + (1 + e^eps) N tau)-DP; the proof is in docs/dap.md.
 
 N counts the devices that hide each other; what others send can be told to the observer beforehand,
 so their overflow costs nothing. Over several releases N tau is multiplied by their number. An

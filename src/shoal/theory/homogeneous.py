@@ -29,13 +29,11 @@ from shoal.theory.domains import Block, Triple, differing_bits, maximal_classes
 from shoal.theory.randomized_response import check_q, local_epsilon, log_theta, phi
 from shoal.theory.stop_loss import MAX_TERMS, delta_of_draws
 from shoal.theory.stop_loss.reduction import Draw, compositions, few_outcomes, outcome_chances
-from shoal.theory.stop_loss.tilt import log_estimate
 
 _MAX_ATOMS = 20_000
 _SHORTLIST = 5
 _FEW_CROWDS = 32
 _FINALISTS = 4
-_LIKELY = 4
 _FEW_ATOMS = 5000
 
 
@@ -193,22 +191,21 @@ def attack(
 ) -> HomogeneousAttack:
     """Find the homogeneous crowd of the domain with the largest delta: a lower bound (theorem).
 
-    Crowds are ranked by the second moment of ``w' - lam w``, which decides for large N, and those
-    of wide surveys by a quick guess too; the first few are evaluated roughly, the best of them
-    finely.
+    Crowds are ranked by the second moment of ``w' - lam w``, which decides for large N; the first
+    few are evaluated roughly, the best of them finely.
 
     >>> from shoal.theory.domains import choice
     >>> attack((choice(100),), 10_000, 0.0722, math.log(2)).crowd
     Triple(a=1, b=1, c=1)
     """
     check_crowd(N, q, epsilon)
-    crowds = likely_worst(shortlist(maximal_classes(domain), q, epsilon), N, q, epsilon)
+    crowds = shortlist(maximal_classes(domain), q, epsilon)
     attacks = [HomogeneousAttack(crowd, rough_delta(crowd, N, q, epsilon)) for crowd in crowds]
     if not attacks:
         return HomogeneousAttack(Triple(0, 0, 0), Bracket(0.0, 0.0))
     best = max(attacks, key=lambda candidate: (candidate.delta.low, candidate.delta.high))
     rivals = [c for c in attacks if c.delta.high >= best.delta.low > 0.0]
-    rivals = heapq.nlargest(_FINALISTS, rivals, key=lambda c: c.delta.low + c.delta.high)
+    rivals = heapq.nlargest(_FINALISTS, rivals, key=lambda c: c.delta.low)
     sharp = [HomogeneousAttack(c.crowd, _delta(c.crowd, N, q, epsilon, rtol)) for c in rivals]
     return max([*sharp, best], key=lambda c: (c.delta.low, c.delta.high))
 
@@ -218,40 +215,9 @@ def rough_delta(crowd: Triple, N: int, q: float, epsilon: float) -> Bracket:
     return _delta(crowd, N, q, epsilon, 0.02, max_terms=1 << 14)
 
 
-def likely_worst(crowds: list[Triple], N: int, q: float, epsilon: float) -> list[Triple]:
-    """Keep the crowds with the largest guesses of delta where evaluating all would take long.
-
-    Of crowds that are nearly the same the first stays. Near 1 guesses tell little, so the crowds
-    with the largest a and the largest b stay too.
-    """
-    if not take_long(crowds):
-        return crowds
-
-    def guess(crowd: Triple) -> float:
-        # two guesses that differ in the third digit tell nothing: take the smaller distribution
-        return _guess(crowd, N, q, epsilon) - 1e-6 * _atoms(crowd)
-
-    picks = [max(crowds, key=lambda t: (t.a, t.c)), max(crowds, key=lambda t: (t.b, t.c))]
-    for crowd in heapq.nlargest(len(crowds), crowds, key=guess):
-        if len(picks) < _LIKELY and all(_distance(crowd, pick) > 0.1 for pick in picks):
-            picks.append(crowd)
-    return sorted(set(picks))
-
-
-@functools.lru_cache(maxsize=256)
-def _guess(crowd: Triple, N: int, q: float, epsilon: float) -> float:
-    return min(log_estimate(crowd_draw(crowd, q, epsilon), N) - math.log(N), 0.0)
-
-
 def take_long(crowds: Iterable[Triple]) -> bool:
     """Whether crowds have too many atoms together for all of them to be evaluated finely."""
-    return sum(_atoms(crowd) for crowd in crowds) > _FEW_ATOMS
-
-
-def _distance(left: Triple, right: Triple) -> float:
-    """Return the share of bits that two crowds have in different places."""
-    apart = sum(abs(x - y) for x, y in zip(left, right, strict=True))
-    return apart / max(sum(left), sum(right))
+    return sum(map(_atoms, crowds)) > _FEW_ATOMS
 
 
 def _atoms(crowd: Triple) -> int:
@@ -261,11 +227,12 @@ def _atoms(crowd: Triple) -> int:
 def shortlist(crowds: Iterable[Triple], q: float, epsilon: float) -> list[Triple]:
     """Pick the crowds with the largest second moments of ``w' - lam w``, and the corners.
 
-    If there are few crowds all are kept: for small N the second moment decides little.
+    If there are few crowds with few atoms, all are kept: for small N the second moment decides
+    little.
     """
     growth, lam = math.log(phi(q)), math.exp(min(epsilon, 300.0))
     pool = sorted(t for t in crowds if _atoms(t) <= _MAX_ATOMS)
-    if len(pool) <= _FEW_CROWDS:
+    if len(pool) <= _FEW_CROWDS and not take_long(pool):
         return pool
 
     def second_moment(t: Triple, factor: float) -> float:

@@ -21,16 +21,14 @@ from typing import Literal, get_args
 import numpy as np
 
 from shoal.theory.brackets import Bracket
-from shoal.theory.calibration import NoValueError, check_target, largest, q_of_log_odds
+from shoal.theory.calibration import smallest_q
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.homogeneous import check_crowd
-from shoal.theory.randomized_response import local_epsilon, local_q, log_theta
+from shoal.theory.randomized_response import local_epsilon, local_q
 from shoal.theory.stop_loss import delta_of_draws
 from shoal.theory.stop_loss.reduction import Draw
 
 PublishedBound = Literal["clones", "stronger clones"]
-
-_MAX_LOG_ODDS = 27.0
 
 
 def published_delta(
@@ -76,16 +74,12 @@ def published_q(
     """
     check_crowd(N, 0.5, epsilon)
     blocks = check_domain(domain)
-    check_target(delta)
-    safe = local_q(differing_bits(blocks), epsilon)
+    differ = differing_bits(blocks)
+    safe = local_q(differ, epsilon)
 
-    def passes(log_odds: float) -> bool:
-        at = q_of_log_odds(log_odds)
-        return published_delta(blocks, N, at, epsilon, bound, 0.01).high <= delta
+    def at(q: float, rtol: float) -> Bracket:
+        return (
+            Bracket(0.0, 0.0) if q >= safe else published_delta(blocks, N, q, epsilon, bound, rtol)
+        )
 
-    local = max(log_theta(safe), 1e-9)  # passes without a crowd, whatever the bound says
-    try:
-        most = max(local, _MAX_LOG_ODDS)
-        return q_of_log_odds(largest(passes, local, most, start=2.0 * local, rtol=xtol))
-    except NoValueError:
-        return q_of_log_odds(local)
+    return smallest_q(differ, epsilon, delta, at, xtol, finest=0.01).value

@@ -24,9 +24,9 @@ from shoal.theory.blanket import blanket_delta, normal_guess
 from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import FINE, FIRST, ROUGH, Answer, Point
 from shoal.theory.composition import gaussian_delta
-from shoal.theory.domains import Block, Domain, Triple, check_domain, differing_bits
+from shoal.theory.domains import Block, Domain, check_domain, differing_bits
 from shoal.theory.homogeneous import attack, check_crowd, local_delta
-from shoal.theory.one_bit import OneBitWorst, worst_one_bit_delta
+from shoal.theory.one_bit import worst_one_bit_delta
 from shoal.theory.randomized_response import local_epsilon, log_theta
 
 if TYPE_CHECKING:
@@ -71,11 +71,16 @@ class Proven(NamedTuple):
     method: Method
 
 
-class AttackDelta(NamedTuple):
-    """The delta of some crowd: counts of bits (a, b, c), or for one bit the worst m."""
+class Attack(NamedTuple):
+    """A delta that some crowd has, and a description of that crowd.
+
+    A crowd of equal answers is the bits (a, b, c) of `domains.Triple`; for one bit, `ones` of the
+    others set it. In the counts view `first` and `second` of the others give the first and the
+    second of the two answers that are told apart.
+    """
 
     delta: Bracket
-    crowd: Triple | OneBitWorst
+    crowd: dict[str, int]
 
 
 def _is_one_bit(domain: tuple[Block, ...]) -> bool:
@@ -157,20 +162,21 @@ def _quick_delta(blocks: Domain, N: int, q: float, epsilon: float, rtol: float) 
 
 def attack_delta(
     domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: float = 1e-4
-) -> AttackDelta:
+) -> Attack:
     """Bracket the largest delta(epsilon) among the crowds that are tried: a lower bound.
 
     >>> from shoal.theory.domains import flags
     >>> attack_delta((flags(5),), 5000, 0.1788, 0.6931).crowd
-    Triple(a=5, b=0, c=0)
+    {'a': 5, 'b': 0, 'c': 0}
     """
     blocks = check_domain(domain)
     check_crowd(N, q, epsilon)
     if _is_one_bit(blocks):
         worst = worst_one_bit_delta(N, q, epsilon, max(rtol, 1e-4))
-        return AttackDelta(worst.value, worst)
+        # the record changes to 1 among N - 1 others, m of them set
+        return Attack(worst.value, {"a": 1, "b": 0, "c": 0, "ones": worst.m})
     best = attack(blocks, N, q, epsilon, rtol)
-    return AttackDelta(best.delta, best.crowd)
+    return Attack(best.delta, best.crowd._asdict())
 
 
 def _precision(blocks: tuple[Block, ...], xtol: float) -> tuple[bool, float, float]:

@@ -13,8 +13,8 @@ where R > lam the hockey stick at mu collects at least ``1 - mu / lam`` of the p
 delta does not fall when a, b or c grows, so the bound of a triple holds for every triple below it.
 
 Wider domains have thousands of triples. There the shortlist of the attack on delta is compared, and
-the answer says so. Of the widest, from some 45 flags on, the two crowds with the largest deltas
-are, or the one if the other has less than a tenth of its delta.
+the answer says so. Where these are large, the crowd with the largest delta is, and the next that is
+not nearly the same if it has a tenth of its delta.
 
 *The three-sigma rule* (SDP 3.2): mean plus three standard deviations of R at most lam. A rule of
 thumb (observed): the exact eta at its q runs from .0013 to .0087 over the paper's rows. It looks
@@ -23,7 +23,6 @@ at the forward crowd only; it is no guarantee.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -44,8 +43,6 @@ from shoal.theory.randomized_response import count_sigma, local_q, log_theta
 
 MAX_KINDS = 300
 """Up to this many triples all are compared."""
-
-_FEW = 2
 
 
 class Sufficient(NamedTuple):
@@ -76,7 +73,9 @@ def sufficient_eta(
     every = few_classes(blocks, MAX_KINDS)
     exhaustive = every is not None
     if every is None:
-        crowds = _few(homogeneous.shortlist(maximal_classes(blocks), q, epsilon), N, q, epsilon)
+        crowds = homogeneous.shortlist(maximal_classes(blocks), q, epsilon)
+        if homogeneous.take_long(crowds):
+            crowds = _few(crowds, N, q, epsilon)
     else:
         crowds = sorted(every)
     # a crowd in which x and x' agree has no ratio but 1
@@ -100,13 +99,15 @@ def sufficient_eta(
 
 
 def _few(crowds: list[Triple], N: int, q: float, epsilon: float) -> list[Triple]:
-    """Keep the crowds with the largest deltas where comparing all would take long."""
-    if not homogeneous.take_long(crowds):
-        return crowds
-    likely = homogeneous.likely_worst(crowds, N, q, epsilon)
-    roughly = {crowd: rough_delta(crowd, N, q, epsilon) for crowd in likely}
-    first, *rest = heapq.nlargest(_FEW, roughly, key=lambda crowd: roughly[crowd])
-    return [first, *(crowd for crowd in rest if roughly[crowd].low > 0.1 * roughly[first].low)]
+    """Keep the crowd with the largest delta, and the next one that is not nearly the same."""
+    roughly = {crowd: rough_delta(crowd, N, q, epsilon) for crowd in crowds}
+    first, *rest = sorted(crowds, key=lambda crowd: roughly[crowd], reverse=True)
+    apart = (
+        crowd
+        for crowd in rest
+        if sum(abs(x - y) for x, y in zip(crowd, first, strict=True)) > 0.1 * sum(first)
+    )
+    return [first, *(one for one in [*apart][:1] if roughly[one].low > 0.1 * roughly[first].low)]
 
 
 def _coarse(

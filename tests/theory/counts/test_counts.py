@@ -8,7 +8,6 @@ import os
 import random
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from shoal.theory import composition
@@ -23,9 +22,7 @@ from shoal.theory.counts import (
     profile,
     proven_counts,
 )
-from shoal.theory.counts.profile import bit_profile, merged_atoms, upper_curves
-from shoal.theory.domains import at_most, choice, differing_bits, flags
-from shoal.theory.proven import proven_delta
+from shoal.theory.counts.profile import bit_profile, merged_atoms
 from shoal.theory.randomized_response import local_q, log_theta
 from tests.theory.oracle import bit_worst, collections_worst, count_law, product_worst
 
@@ -36,7 +33,7 @@ CELLS = int(os.environ.get("SHOAL_COUNTS_CELLS", "40"))
 def test_the_oracle_against_people_and_coins(d, N):
     """Counts of bits are independent, and only the numbers of ones matter."""
     q, lam = Fraction(3, 16), Fraction(5, 4)
-    exact = collections_worst(list(itertools.product((0, 1), repeat=d)), N, q, lam)
+    exact = collections_worst(d, N, q, lam)
     assert product_worst(d, N, q, float(lam)) == pytest.approx(float(exact), rel=1e-12)
     bracket = counts_delta(d, N, float(q), math.log(1.25))
     assert bracket.low <= float(exact) * (1 + 1e-12)
@@ -82,21 +79,6 @@ def test_brackets_contain_the_enumeration():
             assert bracket.high <= (1 + 9 * FINE) * float(near) + 1e-15
 
 
-@pytest.mark.slow
-def test_large_crowds_at_random():
-    """No truth here, but an order: 0 <= attack <= proven <= 1, falling in epsilon."""
-    rng = random.Random(4)
-    for _ in range(max(3, CELLS // 20)):
-        d, N = round(10 ** rng.uniform(0, 3.3)), round(10 ** rng.uniform(0, 12))
-        q = min(10 ** rng.uniform(-12, 0) / 2, 0.5)
-        scale = min(math.sqrt(d / (N * q)), d * log_theta(q)) if q < 0.5 else 1.0
-        last = 1.0
-        for share in (0.0, 0.5, 3.0, 8.0):
-            bracket = counts_delta(d, N, q, share * scale)
-            assert 0.0 <= bracket.low <= bracket.high <= last
-            last = bracket.high
-
-
 def test_four_bits_of_twelve_people():
     """The largest case: 1,365 crowds of 28,561 outcomes."""
     truth = product_worst(4, 12, Fraction(1, 5), math.e)
@@ -105,7 +87,9 @@ def test_four_bits_of_twelve_people():
     assert bracket.low >= 0.98 * truth
 
 
-@pytest.mark.parametrize("q", [2.0**-30, 0.01, 0.25, 0.5 - 2.0**-20, 0.5])
+@pytest.mark.parametrize(
+    "q", [0.25, 0.5, *(pytest.param(q, marks=pytest.mark.slow) for q in (2.0**-30, 0.5 - 2.0**-20))]
+)
 @pytest.mark.parametrize("N", [1, 2, 40])
 def test_coincidences(N, q):
     """Epsilon at 0, at half the local one, where it ends, and beyond."""
@@ -148,24 +132,6 @@ def test_no_crowd_is_randomized_response():
         assert truth * (1 - 1e-12) <= bracket.high <= truth * (1 + 1e-6)
 
 
-def test_delta_falls_in_everything():
-    """In epsilon, in q, in the crowd; and rises with the number of bits."""
-
-    def rough(d, N, q, epsilon):
-        return proven_counts(d, N, q, epsilon, 1e-2)
-
-    rows = [
-        [rough(5, 3000, 0.01, e) for e in (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)],
-        [rough(5, 3000, q, 1.0) for q in (1e-4, 1e-3, 1e-2, 0.1, 0.4)],
-        [rough(5, n, 0.01, 1.0) for n in (1, 30, 1000, 30_000, 10**6)],
-        [rough(d, 3000, 0.01, 1.0) for d in (100, 20, 5, 2, 1, 0)],
-    ]
-    for row in rows:
-        assert row[0] <= 1.0
-        assert row[-1] >= 0.0
-        assert all(a >= b for a, b in itertools.pairwise(row))
-
-
 def test_the_attack_pays_for_its_grid():
     """A grid so coarse that moving losses to it shows: what is below stays below."""
     q, positive = Fraction(3, 16), 0
@@ -185,31 +151,6 @@ def test_the_attack_pays_for_its_grid():
 
 
 @pytest.mark.slow
-def test_counts_tell_no_more_than_reports():
-    """Counts are computed from reports, so what is proven is the same or better.
-
-    It may be worse by the tolerance of one bit, and by what is cut off from each bit's losses.
-    """
-    rng = random.Random(7)
-    for _ in range(max(12, CELLS // 10)):
-        domain = rng.choice(
-            [
-                (flags(rng.choice([1, 1, 2, 3, 4, 5])),),
-                (choice(rng.randint(2, 20)),),
-                (at_most(rng.randint(1, 3), 4),),
-                (choice(3), flags(2)),
-            ]
-        )
-        N, q = round(10 ** rng.uniform(0, 3.5)), 0.5 * 10 ** rng.uniform(-3, -0.01)
-        d = differing_bits(domain)
-        local = d * log_theta(q)
-        epsilon = rng.choice([0.0, 0.1, 0.5, 1.0, 0.5 * local, 0.9 * local])
-        reports = proven_delta(domain, N, q, epsilon * (1 - FINE), 1e-3).delta.high
-        cut = 2 * d * profile.NEGLIGIBLE
-        assert proven_counts(d, N, q, epsilon) <= (1 + 9 * FINE) * reports + cut
-
-
-@pytest.mark.slow
 def test_attack_and_proven_nearly_meet():
     for d, N, q, epsilon, gap in (
         (5, 10_000, 0.00996, 1.0, 1.03),
@@ -221,49 +162,12 @@ def test_attack_and_proven_nearly_meet():
         assert bracket.high <= gap * bracket.low
 
 
-def profile_of(crowds):
-    """The profile of some crowds only."""
-
-    def mutant(N, q, tolerance):
-        plain, ones = bit_profile(N, q, tolerance), crowds(N)
-        excess = np.expm1(plain.step * np.arange(plain.high.size))
-        return plain._replace(high=upper_curves(ones, N - 1 - ones, q, excess).max(axis=0))
-
-    return mutant
-
-
-def without_the_mirrored_half(step, high):
-    losses = dominating_losses(step, high)
-    return losses._replace(mass=np.where(losses.node < 0, 0.0, losses.mass))
-
-
 def without_infinite_losses(step, high):
     return dominating_losses(step, high)._replace(infinite=0.0)
 
 
-class TestMutants:
-    """Ways to be wrong that the enumeration must notice."""
-
-    cells = (*small_cells(30, seed=2), (1, 3, Fraction(1, 4), math.log(1.1)))
-
-    @pytest.mark.slow
-    def test_honest(self):
-        assert not list(failures(self.cells, proven_counts))
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("name", "mutant"),
-        [
-            ("bit_profile", profile_of(lambda N: np.array([0, N - 1]))),
-            # from 0 to 1 among at most half ones: the other order of the rest is forgotten
-            ("bit_profile", profile_of(lambda N: np.arange((N + 1) // 2))),
-            ("dominating_losses", without_the_mirrored_half),
-        ],
-        ids=["only the ends", "one order of the pair", "no mirrored half"],
-    )
-    def test_is_noticed(self, name, mutant, monkeypatch):
-        monkeypatch.setattr(delta, name, mutant)
-        assert list(failures(self.cells, proven_counts))
+class TestErrorTerms:
+    """Dropping what is cut off, or round-off, is noticed by the enumeration."""
 
     def test_truncated_losses_dropped(self, monkeypatch):
         """Losses are cut where the profile is below 1e-40: cut them where it shows."""
@@ -279,14 +183,14 @@ class TestMutants:
     @pytest.mark.slow
     def test_round_off_of_the_transform_dropped(self, monkeypatch):
         """A transform that is wrong by 1e-3 and says so is honest; otherwise it is caught."""
-        power = composition.mass_of_sum
+        power, cells = composition.mass_of_sum, list(small_cells(12, seed=2))
         for said in (1e-3, 0.0):
             monkeypatch.setattr(
                 composition,
                 "mass_of_sum",
                 lambda *given, said=said: (power(*given)[0] - 1e-3, said),
             )
-            assert bool(list(failures(self.cells, proven_counts))) == (said == 0.0)
+            assert bool(list(failures(cells, proven_counts))) == (said == 0.0)
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from shoal.theory.composition import composed_delta
 from shoal.theory.counts import profile as profiles
 from shoal.theory.counts import spread_losses
 from shoal.theory.counts.profile import bit_profile, merged_atoms, steps, upper_curves
-from shoal.theory.one_bit import worst_one_bit_delta
 from tests.theory.oracle import bit_worst, count_law, hockey_stick
 from tests.theory.single_changes import one_bit_delta
 
@@ -32,29 +31,6 @@ def test_small_crowds_exactly(n, q):
         # the stated tolerance
         near = bit_worst(n, q, Fraction(math.exp(i * profile.step / 1.00025)))
         assert profile.high[i] <= 1.0025 * float(near) + 1e-12
-
-
-@pytest.mark.parametrize(("n", "q"), [(1000, 0.0119), (10**5, 0.02)])
-def test_large_crowds_against_the_one_bit_engine(n, q):
-    profile = bit_profile(n, q, 2.5e-4)
-    for sigmas in (0.0, 0.7, 2.0, 5.0):
-        i = round(sigmas * profiles.loss_scale(n, q) / profile.step)
-        other = worst_one_bit_delta(n, q, i * profile.step, rtol=1e-2)
-        assert other.value.low * (1 - 1e-9) <= profile.high[i] <= other.value.high * 1.03
-
-
-def test_the_middle_the_end_and_between():
-    """Neither end is the worst for every lam."""
-    profile = bit_profile(1000, 0.0119, 2.5e-4)
-    assert profile.ones[0] not in (0, 999)
-    assert profile.ones[-2] == 999
-    ends = upper_curves(
-        np.array([0, 999]),
-        np.array([999, 0]),
-        0.0119,
-        np.expm1(profile.step * np.arange(profile.high.size)),
-    ).max(axis=0)
-    assert (ends < profile.best * 0.99).any()
 
 
 @pytest.mark.parametrize("N", [10**9, 10**12])

@@ -8,12 +8,8 @@ Q) be any pair of measures with ``H_lam(P||Q) >= delta*(lam)`` for every lam >= 
 is (eps, delta) differentially private, replace-one, for every collection, with
 ``delta = H_(e^eps)(P^d||Q^d)``.
 
-*Proof.* Every bit of every person has its own coin, so given the collection the counts of different
-bits are independent. Bits in which the two answers agree have the same distribution on both sides
-and drop out. The count of a bit that differs is one of the pairs over which delta* is the supremum:
-the others hold k ones, for some k that the collection decides and that may differ from bit to bit,
-and the record goes from 0 to 1 or from 1 to 0. Dominating pairs compose (Zhu, Dong and Wang 2022;
-proof in `theory.composition`). Fewer than d bits are post-processing of d. QED
+The proof is in docs/views.md: counts of different bits are independent, and dominating pairs
+compose (`theory.composition`).
 
 A pair that dominates both orders has ``delta*(lam) = 1 - lam + lam delta*(1/lam)`` for lam < 1:
 the mirrored half, which a sum of losses may need. What d is: `domains.differing_bits`. Colluders:

@@ -17,10 +17,6 @@ sum after the cuts and ``e = E[(Y - c)_+]``.
   payoff unless the rest falls below -c, which has probability at most
   ``v = inf_s exp((n-1) K(-s) - s c)``, K without the raised atoms. So
   ``C >= E[S_+] - n w E[(S' - d)_+] + n e ((1-w)^(n-1) - v)``.
-
-*Estimation* (`log_estimate`) is good enough to rank problems and certifies nothing. Heavy tails are
-cut at four times the scale of the sum. What is left is taken at its saddle point; what was cut off
-is taken as one draw that is the whole sum. Against brackets it is mostly within a few per cent.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.theory.brackets import UNIT, FloatArray, dot, log_sum
-from shoal.theory.stop_loss.reduction import Draw, Reduced, reduce_draw
+from shoal.theory.stop_loss.reduction import Reduced
 
 _SPEEDS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 _RATIOS = (1.5, 4.0, 16.0, 64.0, 256.0)
@@ -272,23 +268,6 @@ def _log_price(problem: Reduced, n: int, level: float, ceiling: float) -> float:
         rest = np.logaddexp(log_n + _log_excess(problem, level / 4.0), float(np.min(tail)))
         parts.append(log_raised + float(rest))
     return log_sum(np.array(parts)) + 1e-9
-
-
-def log_estimate(draw: Draw, n: int) -> float:
-    """Guess ``ln E[(Y_1 + ... + Y_n)_+]``."""
-    problem = reduce_draw(draw, n)
-    x, log_weight = problem.x, problem.log_weight
-    if not (x > 0.0).any():
-        return problem.log_linear
-    level = 4.0 * sum_scale(np.abs(x), np.exp(log_weight), n)
-    mild = np.clip(x / level, -1.0, 1.0)
-    tilt = saddle(mild, log_weight, n)
-    curved = tilt.log_mgf - math.log(tilt.t * (1.0 + 2.5 * tilt.t * tilt.sigma))
-    drift = max(1.0, -n * dot(np.exp(log_weight), mild))
-    jump = x / level > drift
-    single = math.log(n) + log_sum(log_weight[jump] + np.log(x[jump] / level - drift))
-    both = float(np.logaddexp(curved, single)) + math.log(level) + problem.log_scale
-    return float(np.logaddexp(problem.log_linear, both))
 
 
 def sum_scale(size: FloatArray, weight: FloatArray, n: int) -> float:

@@ -21,6 +21,7 @@ from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import OriginalVector
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
+from shoal.planning.memory import parse_horizon, releases_in_a_year
 from shoal.planning.plan_diff import plan_diff
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Aggregators, Memory, Parties, Promise
@@ -360,3 +361,35 @@ def labels(rng: random.Random) -> Iterator[Claim]:
     for old, new in itertools.pairwise(versions):
         named = plan_diff(old.plan(), new.plan(), accept_weak_promise=True).redraws
         yield from equal(named, old.flips != new.flips, f"redraws are named, {old} to {new}")
+
+
+def horizons(rng: random.Random) -> Iterator[Claim]:
+    """Windows of 1970 that a span touches, counted one by one from any second on."""
+    every = rng.choice([None, rng.randint(1, 400)])
+    rate, length = rng.choice(
+        [("hourly", 3600), ("daily", DAY), ("weekly", 7 * DAY), ("monthly", 30 * DAY)]
+    )
+    if every is not None:
+        rate, length = f"every {every} days", every * DAY
+    span, days = rng.choice([("day", 1), ("week", 7), ("month", 31), ("year", 366)])
+    count = rng.randint(1, 3)
+    how_long = f"a {span}" if count == 1 else f"{count} {span}s"
+    planned = parse_horizon(f"{rate} for {how_long}")
+    seconds, words = count * days * DAY, f"{rate} for {how_long}"
+    yield from equal(planned.window, length, words)
+    starts = [0, length - 1, *(rng.randrange(2 * 10**9) for _ in range(4))]
+    seen = [touched(start, seconds, length) for start in starts]
+    for start, number in zip(starts, seen, strict=True):
+        yield at_least(Fraction(planned.releases), Fraction(number), f"{words} from {start}")
+    yield at_most(Fraction(planned.releases), Fraction(max(seen)), f"{words}: attained")
+    window = rng.choice([3600, 5000, DAY, 7 * DAY, rng.randint(3600, 10**8)])
+    year = touched(window - 1, 366 * DAY, window)
+    yield from equal(releases_in_a_year(window), year, f"a year of {window}")
+
+
+def touched(start: int, seconds: int, window: int) -> int:
+    """How many windows have a second in common with those from `start` on, one by one."""
+    begin, count = start - start % window, 0
+    while begin < start + seconds:
+        begin, count = begin + window, count + 1
+    return count

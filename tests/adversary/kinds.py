@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from . import channels, counts, crowds, edits, larger, plans, rows, times, views
 from .judging import CASES, Kind, Result, judge
 
@@ -26,10 +24,11 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "sum of windows": (times.sums, 40),
     "memory": (times.memory, 30),
     "plan": (plans.planned, 100),
-    "plan for counts": (partial(plans.planned, view="counts"), 10),
+    "plan for counts": (views.planned, 10),
     "plan with memory": (plans.planned_with_memory, 30),
     "plan edits": (edits.plan_edits, 40),
     "labels": (edits.labels, 30),
+    "horizons": (edits.horizons, 30),
     "other promises": (plans.other_promises, 80),
     "publication": (plans.printed, 110),
     "crowd's interval": (counts.crowd_coverage, 110),

@@ -2,61 +2,51 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from shoal import Plan, PrivacyRefusal, ShoalError, plan, publish, tally
 from shoal.planning.memory import plan_with_memory
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import View
 from shoal.protocol.wire import Synthetic
 from shoal.reports import Publication
 
-from . import crowds, oracle, views, worlds
-from .crowds import WORK, homogeneous_classes, outcomes
+from . import oracle, worlds
+from .crowds import WORK, crowds_to_try, homogeneous_classes, outcomes, pair_of
 from .judging import Claim, at_least, at_most, equal
 from .times import stated
 from .worlds import World
 
 
-def planned(rng: random.Random, view: View = "reports") -> Iterator[Claim]:
+def planned(rng: random.Random) -> Iterator[Claim]:
     """Any of q, crowd size, epsilon and delta is left to the planner."""
-    counts = view == "counts"
-    if counts:
-        world = views.any_world(rng)
-        size = views.any_size(rng, world)
-    else:
-        world = worlds.one_bit() if rng.random() < 0.6 else worlds.any_world(rng, 3)
-        size = rng.choice([2, 3, 5, 8, 20, 60] if world.bits == 1 else [2, 3])
+    world = worlds.one_bit() if rng.random() < 0.6 else worlds.any_world(rng, 3)
     if not world.distance:
         return
-    wish: dict[str, Any] = {
+    size = rng.choice([2, 3, 5, 8, 20, 60] if world.bits == 1 else [2, 3])
+    wish = {
         "q": worlds.dyadic_q(rng),
         "crowd_size": size,
         "epsilon": f"{rng.uniform(0.05, world.distance * 2):.3f}",
         "delta": f"{10.0 ** rng.uniform(-7, -0.5):.3e}",
     }
-    some = ["q", "epsilon", "delta"] + ["crowd_size"] * (counts or world.bits == 1)
-    unknown = rng.choice(some)
+    unknown = rng.choice(["q", "epsilon", "delta"] + ["crowd_size"] * (world.bits == 1))
     del wish[unknown]
     try:
-        agreed = plan(world.survey, view=view, **wish)
+        agreed = plan(world.survey, **wish)  # type: ignore[arg-type]
     except PrivacyRefusal:
         return
-    size = agreed.crowd_size or 1
-    if (size + 1) ** world.bits > views.OUTCOMES if counts else size > 120:
+    if unknown == "crowd_size" and (agreed.crowd_size or 0) > 120:
         return
     epsilon, delta = Fraction(agreed.promise.epsilon), Fraction(agreed.promise.delta or 1)
-    words = f"{unknown} planned for {view}, {world.survey.questions}, {agreed.q}, N={size}"
-    for truth in true_deltas(rng, world, size, agreed.q.fraction, epsilon, counts=counts):
+    words = f"{unknown} planned, {world.survey.questions}, {agreed.q}, N={agreed.crowd_size}"
+    for truth in true_deltas(rng, world, agreed.crowd_size or 1, agreed.q.fraction, epsilon):
         yield at_least(delta, truth, f"{words}, {agreed.promise}")
 
 
@@ -99,23 +89,15 @@ def _shares(releases: int, answers: int) -> list[int]:
 
 
 def true_deltas(
-    rng: random.Random,
-    world: World,
-    size: int,
-    q: Fraction,
-    epsilon: Fraction,
-    *,
-    counts: bool = False,
+    rng: random.Random, world: World, size: int, q: Fraction, epsilon: Fraction
 ) -> Iterator[Fraction]:
     """Delta in the worst crowds of one bit, or in some of a small world."""
     if world.bits == 1:
         yield from oracle.worst_deltas(size, q, epsilon)
         return
     _, lam = oracle.lam_between(epsilon)
-    of = views if counts else crowds
-    for others, x, y in itertools.islice(of.crowds_to_try(rng, world, size), 40):
-        towards, away = of.pair_of(world, q, others, x, y)
-        yield oracle.delta(towards, away, lam)
+    for others, x, y in crowds_to_try(rng, world, size)[:40]:
+        yield oracle.delta(*pair_of(world, q, others, x, y), lam)
 
 
 def true_group_deltas(

@@ -1,4 +1,4 @@
-"""2,310 cases against the oracle; SHOAL_ADVERSARY_CASES=54000 before a release.
+"""2,328 cases against the oracle; SHOAL_ADVERSARY_CASES=54000 before a release.
 
 The fast tests run a third of them.
 
@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal import Flags, Survey
+from shoal import Flags, PrivacyRefusal, Survey
+from shoal.cli import run as cli
 from shoal.planning.certificate import certify
 
 from . import oracle
@@ -35,7 +36,7 @@ def test_no_claim_is_false(name, capsys, request):
 
 
 def test_there_are_as_many_cases_as_the_documents_say():
-    assert sum(share for _, share in KINDS.values()) == 2310
+    assert sum(share for _, share in KINDS.values()) == 2340
 
 
 def test_the_oracle_shares_no_code_with_shoal():
@@ -89,3 +90,35 @@ def test_eta_is_that_of_the_worst_homogeneous_crowd():
     assert math.isclose(truth, 0.5627, abs_tol=5e-5)
     survey = Survey("w", (Flags("f", ("a", "b", "c")),))
     assert Fraction(certify(survey, q=q, crowd_size=3).eta(epsilon=epsilon).high) >= truth
+
+
+@pytest.mark.parametrize("command", ["audit", "search"])
+def test_the_command_line_states_no_falsehood_where_formulas_meet(command, tmp_path, capsys):
+    """q = 1/4, N = 100 and lam = (p^2 + q^2) / (2 p q) = 5/3."""
+    survey = tmp_path / "survey.toml"
+    survey.write_text('name = "w"\n[[question]]\nname = "f"\nkind = "flags"\noptions = ["a"]\n')
+    epsilon = 0.5108256237659907
+    given = ["--q", "0.25", "--crowd", "100", "--epsilon", repr(epsilon), "--json"]
+    assert cli([command, str(survey), *given]) == 0
+    assert "nan" not in capsys.readouterr().out.lower()
+    _, lam = oracle.lam_between(epsilon)
+    worst = oracle.worst_m(100, 0.25, math.exp(epsilon))[0]
+    truth = oracle.delta(*oracle.one_bit_pair(100, worst[1], worst[2], Fraction(1, 4)), lam)
+    one = Survey("w", (Flags("f", ("a",)),))
+    assert Fraction(certify(one, q="0.25", crowd_size=100).delta(epsilon=epsilon).high) >= truth
+
+
+def test_text_with_memory_is_refused_by_statements_as_by_audit():
+    """A kept cohort splits the crowd, so that nothing is proven."""
+    from shoal import Plan, Text
+    from shoal.planning.guarantees import guarantees_over_time
+    from shoal.protocol.flip_probability import FlipProbability
+    from shoal.protocol.plan import Memory, Promise
+
+    kept = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+    survey = Survey("w", (Text("t", bits=8, hashes=2, cohorts=2),))
+    agreed = Plan(survey, kept.q, Promise("proven", "1", delta="0.1"), 100, memory=kept)
+    with pytest.raises(PrivacyRefusal):
+        certify(agreed)
+    with pytest.raises(PrivacyRefusal):
+        guarantees_over_time(agreed, 3)

@@ -7,11 +7,12 @@ different bits are independent is what Shoal uses, and not the oracle.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterator
 from fractions import Fraction
 
-from shoal import Choice, Survey, YesNo
+from shoal import Choice, PrivacyRefusal, Survey, YesNo, plan
 from shoal.planning.certificate import certify
 
 from . import oracle, worlds
@@ -100,6 +101,36 @@ def counts(rng: random.Random) -> Iterator[Claim]:
         for others, x, y in crowds_to_try(rng, world, size):
             truth = oracle.delta(*pair_of(world, q, others, x, y), lam)
             yield at_least(wish, truth, f"epsilon {reached!r}, {others} {x} {y}, {where}")
+
+
+def planned(rng: random.Random) -> Iterator[Claim]:
+    """Any of q, crowd size, epsilon and delta is left to the planner."""
+    world = any_world(rng)
+    if not world.distance:
+        return
+    wish = {
+        "q": worlds.dyadic_q(rng),
+        "crowd_size": any_size(rng, world),
+        "epsilon": f"{rng.uniform(0.05, world.distance * 2):.3f}",
+        "delta": f"{10.0 ** rng.uniform(-7, -0.5):.3e}",
+    }
+    unknown = rng.choice(["q", "q", "epsilon", "delta", "crowd_size"])
+    del wish[unknown]
+    try:
+        agreed = plan(world.survey, view="counts", **wish)  # type: ignore[arg-type]
+    except PrivacyRefusal:
+        return
+    size, q = agreed.crowd_size or 1, agreed.q.fraction
+    if (size + 1) ** world.bits > OUTCOMES:
+        return
+    _, lam = oracle.lam_between(Fraction(agreed.promise.epsilon))
+    words = f"{unknown} planned for counts, {world.survey.questions}, {agreed.q}, N={size}"
+    for others, x, y in crowds_to_try(rng, world, size):
+        truth = oracle.delta(*pair_of(world, q, others, x, y), lam)
+        yield at_least(Fraction(agreed.promise.delta or 0), truth, f"{words}, {agreed.promise}")
+    ratio = oracle.log_of(((1 - q) / q) ** world.distance)[0]
+    said = math.nextafter(certify(agreed).local_epsilon * (1 + 1e-15), math.inf)
+    yield at_least(said, ratio, f"local epsilon, {words}")
 
 
 def dropped(rng: random.Random) -> Iterator[Claim]:

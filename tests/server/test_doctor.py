@@ -257,7 +257,7 @@ def test_addresses(
 
 
 def test_what_is_no_address(data: Path):
-    with pytest.raises(InputError, match="an address is https"):
+    with pytest.raises(InputError, match="address is https"):
         examine(data, url="ftp://host")
 
 

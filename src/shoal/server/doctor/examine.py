@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
 from shoal import __version__
-from shoal.errors import InputError, ShoalError
+from shoal.errors import InputError, ShoalError, TransportError
 from shoal.protocol.plan import ONE_OPERATOR
 from shoal.server.core.notifications import WEBHOOK_SECRET, try_channels
 from shoal.server.core.parties import read_agreement
@@ -42,7 +40,8 @@ from shoal.server.doctor.proxies import check_proxy
 from shoal.server.relay.store import RELAY
 from shoal.server.storage.database import NAME, SqlConnection, read_fact
 from shoal.server.storage.schema import application_of, schema_name
-from shoal.support.checks import is_loopback, shown
+from shoal.support.checks import is_loopback
+from shoal.support.connections import connected, parse_address
 from shoal.support.files import first_line
 
 _WRITTEN = 1_767_225_600
@@ -290,15 +289,15 @@ class _Probe:
 
 def check_public(url: str, key: str | None, clock: Callable[[], float]) -> Iterator[Finding]:
     """Check the address that devices use; `key` is the collector's public key, if it is known."""
-    split = _split(url)
-    is_local = is_loopback(split.hostname or "")
-    if split.scheme == "http" and not is_local:
+    origin, _ = parse_address(url)
+    is_local = is_loopback(origin.host)
+    if origin.scheme == "http" and not is_local:
         sentence = f"Reports to {url} are sent without encryption."
         yield fail("TLS", sentence, "Put a proxy with TLS in front of the collector.")
     try:
         keys = _ask(url, "/v1/keys")
         console = _ask(url, "/healthz")
-    except (OSError, HTTPException) as error:
+    except TransportError as error:
         yield _silent("public listener", url, error, "--url")
         return
     yield _keys(url, key, keys)
@@ -318,7 +317,7 @@ def check_results(url: str) -> Finding:
     """Check that everybody can read the public results at the address that devices use."""
     try:
         status = _ask(url, "/results/").status
-    except (OSError, HTTPException) as error:
+    except TransportError as error:
         return _silent("public results", url, error, "--url")
     if status != 200:
         sentence = f"The public results are not at {url}/results/: the response was {status}."
@@ -327,10 +326,10 @@ def check_results(url: str) -> Finding:
 
 
 def check_console(url: str) -> Iterator[Finding]:
-    split = _split(url)
+    origin, _ = parse_address(url)
     try:
         ready, about = _ask(url, "/readyz"), _ask(url, "/openapi.json")
-    except (OSError, HTTPException) as error:
+    except TransportError as error:
         yield _silent("console listener", url, error, "--console-url")
         return
     if ready.status == 200:
@@ -341,7 +340,7 @@ def check_console(url: str) -> Iterator[Finding]:
         if ready.document.get("type") == f"urn:shoal:problem:{CLOCK_HELD.name}":
             way_out = "Correct the clock, or trust it: POST /v1/clock/accept."
         yield fail("console listener", sentence.strip(), way_out)
-    if split.scheme == "http" and not is_loopback(split.hostname or ""):
+    if origin.scheme == "http" and not is_loopback(origin.host):
         sentence = f"Tokens to {url} are sent without encryption."
         yield fail("console TLS", sentence, "Use a tunnel (ssh -L), or a proxy with TLS.")
     info = about.document.get("info")
@@ -356,41 +355,26 @@ def check_console(url: str) -> Iterator[Finding]:
         yield ok("version", f"Shoal {running} is running and installed.")
 
 
-def _split(url: str) -> SplitResult:
-    try:
-        split = urlsplit(url)
-        _ = split.port
-    except ValueError:
-        split = SplitResult("", "", "", "", "")
-    if split.scheme not in ("http", "https") or not split.hostname or "@" in split.netloc:
-        raise InputError(f"an address is https://host[:port][/path], got {shown(url)}.")
-    return split
-
-
 def _ask(url: str, path: str) -> _Probe:
     """Ask for one document, on a connection of its own."""
-    split = _split(url)
-    kind = HTTPSConnection if split.scheme == "https" else HTTPConnection
-    connection = kind(split.hostname or "", split.port, timeout=_TIMEOUT)
-    try:
-        connection.connect()
+    origin, start = parse_address(url)
+    with connected(origin, _TIMEOUT) as connection:
         ends = None
         if isinstance(connection.sock, ssl.SSLSocket):
             certificate = connection.sock.getpeercert() or {}
             ends = float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
-        connection.request("GET", split.path.rstrip("/") + path)
+        connection.request("GET", start.rstrip("/") + path)
         with connection.getresponse() as response:
             headers = {name.lower(): value for name, value in response.getheaders()}
             return _Probe(response.status, headers, response.read(_LARGEST), ends)
-    finally:
-        connection.close()
 
 
-def _silent(check: str, url: str, error: BaseException, option: str) -> Finding:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        sentence = f"The certificate at {url} is not trusted: {error.verify_message}."
+def _silent(check: str, url: str, error: TransportError, option: str) -> Finding:
+    cause = error.__cause__ or error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        sentence = f"The certificate at {url} is not trusted: {cause.verify_message}."
         return fail("TLS", sentence, "Get one that devices trust.")
-    sentence = f"Nothing answers at {url}: {first_line(error)}."
+    sentence = f"Nothing answers at {url}: {first_line(cause)}."
     return fail(check, sentence, f"Start the collector, or name its address: {option}.")
 
 

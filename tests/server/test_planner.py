@@ -69,7 +69,7 @@ def test_its_numbers_are_those_of_the_functions() -> None:
     [
         ({"survey": "no TOML"}, "not valid TOML"),
         ({"survey": EXAMPLE.replace("choice", "riddle")}, "riddle"),
-        ({"crowd": "many"}, "crowd is a number"),
+        ({"crowd": "many"}, "crowd is a whole number"),
         ({"share": "0"}, "share is a part"),
         ({"share": "nan"}, "share is a part"),
         ({"view": "everything"}, "view is one of"),

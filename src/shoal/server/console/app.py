@@ -205,7 +205,8 @@ def report_page(plan: Plan, content: bytes, unreadable: int | None = None) -> st
 
 async def tokens(console: Console, request: Request) -> Json:
     found = console.collector.tokens
-    return {"tokens": [vars(one) | {"last_used": found.last_used(one)} for one in found]}
+    last = found.last_used
+    return {"tokens": [schemas.TokenLine(**vars(one), last_used=last(one)) for one in found]}
 
 
 async def add_token(console: Console, request: Request) -> Json:
@@ -214,7 +215,7 @@ async def add_token(console: Console, request: Request) -> Json:
 
 
 async def actions(console: Console, request: Request) -> Json:
-    return {"actions": [one._asdict() for one in await console.actions_of(request)]}
+    return {"actions": await console.actions_of(request)}
 
 
 async def backups(console: Console, request: Request) -> Json:

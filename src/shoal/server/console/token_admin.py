@@ -47,7 +47,6 @@ def open_token_admin(
 
 
 def running_console(folder: Path, url: str | None, secret_file: Path | None) -> ConsoleClient:
-    """Return the console of the collector that runs with a data folder."""
     if url is None:
         url = read_addresses(folder).get("console")
     if url is None:

@@ -54,7 +54,6 @@ def media_type(headers: Headers) -> bytes | None:
 async def send_response(
     send: Send, status: int, content: bytes, headers: Sequence[tuple[bytes, bytes]]
 ) -> None:
-    """Send a response with its length."""
     sized = [*headers, (b"content-length", b"%d" % len(content))]
     await send({"type": "http.response.start", "status": status, "headers": sized})
     await send({"type": "http.response.body", "body": content})

@@ -145,7 +145,6 @@ class DeviceIngest:
         return ReportRequest(plan, headers, media == JSON, token, is_relay)
 
     def _token(self, headers: Headers, plan_id: str) -> Token | None:
-        """Return the token of a request if it allows to send reports of the plan."""
         secret = bearer_token(headers)
         token = self._tokens.find(secret) if secret and self._tokens is not None else None
         if token is None or not token.may("app") or not token.covers(plan_id):
@@ -184,7 +183,6 @@ class DeviceIngest:
         await self._accepted(upload, send, last=not room)
 
     async def _accepted(self, upload: Any, send: Send, *, last: bool) -> None:
-        """Respond to an upload that is on the disk."""
         await send(_ACCEPTED_LAST if last else _ACCEPTED)
         await send(_NO_BODY)
 
@@ -196,7 +194,6 @@ class DeviceIngest:
         largest: int,
         too_large: Problem,
     ) -> Any:
-        """Return the reports in the body of a request, or a problem."""
         plan, headers, is_json, *_ = request
         if is_json:
             largest, too_large = LARGEST_JSON, problems.TOO_LARGE
@@ -226,7 +223,6 @@ class DeviceIngest:
         return self._limits[plan.id]
 
     def _allowance(self, token: Token | None, sender: Sender | None = None) -> Allowance:
-        """Return the allowance of a token, or of a connection that has none."""
         if token is None:
             assert sender is not None
             return sender.allowance(self._rate)
@@ -368,7 +364,6 @@ class Committer(Generic[U]):
 
     @property
     def fill(self) -> float:
-        """Which part of the reports that may wait are waiting."""
         return self._waiting / self._max_queued
 
     async def submit(self, upload: U) -> Problem | None:
@@ -453,7 +448,6 @@ class Committer(Generic[U]):
         loop.call_at(began + math.ceil(took / tick) * tick, _answer, group, answers)
 
     def _watch(self) -> None:
-        """Answer uploads that have waited too long, and check again soon."""
         loop = asyncio.get_running_loop()
         self._expire(loop.time())
         self._watching = loop.call_later(_WATCH, self._watch)

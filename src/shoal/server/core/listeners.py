@@ -89,7 +89,6 @@ async def _serve(
 
 
 def bind(name: str, where: str) -> socket.socket:
-    """Return a socket that is bound to host:port; `name` is the setting."""
     host, port = address(where)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -396,7 +396,6 @@ class Notifier:
         return [Notice(*row) for rows in found for row in rows]
 
     def _queued(self, notices: Iterable[Notice]) -> list[Statement]:
-        """Return the statements that queue notices for each channel."""
         return [
             replace(notice, channel=channel.name).insert
             for notice in notices
@@ -408,7 +407,6 @@ class Notifier:
             self._write("forget releases", ("DELETE FROM unannounced", ()))
 
     def _releases(self, now: float) -> Iterator[Statement]:
-        """Yield the statements that queue notices of new releases, one of each plan."""
         query = "SELECT plan, number FROM unannounced ORDER BY plan, number LIMIT ?"
         rows = self._rows(query, _MAX_CROWDS)
         for plan_id, group in groupby(rows, key=lambda row: row[0]):

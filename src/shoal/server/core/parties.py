@@ -59,7 +59,6 @@ class Agreement:
 
     @property
     def missing(self) -> list[str]:
-        """The roles of the parties that this one does not know yet."""
         return [role for role in ROLES[self.own.role] if role not in self.others]
 
     def file(self, role: str) -> Path:
@@ -89,7 +88,6 @@ class Agreement:
         return HKDF(SHA256(), 32, salt=None, info=info).derive(shared)
 
     def token(self, role: str) -> str:
-        """Return the token that this party and another one know."""
         return f"shoal_party_{self.secret('token', role).hex()}"
 
     def problem(self, plan: Plan) -> Problem | None:

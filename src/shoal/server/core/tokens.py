@@ -311,7 +311,8 @@ def cookie_header(secret: str) -> str:
     return f"{COOKIE}={secret}; {life}; Path=/; Secure; HttpOnly; SameSite=Strict"
 
 
-class Action(NamedTuple):
+@dataclass(frozen=True)
+class Action:
     """A change by an operator: when (UTC), who, what; `subject` is a plan's or token's id."""
 
     time: str

@@ -105,7 +105,6 @@ def _file(folder: Path, config: Path | None) -> Path | None:
 
 
 def _listeners(settings: ServiceSettings) -> dict[str, str]:
-    """Return the addresses that a service listens at; an analyst has only a console."""
     names = ("public", "console")
     return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
 
@@ -356,7 +355,6 @@ def check_console(url: str) -> Iterator[Finding]:
 
 
 def _ask(url: str, path: str) -> _Probe:
-    """Ask for one document, on a connection of its own."""
     origin, start = parse_address(url)
     with connected(origin, _TIMEOUT) as connection:
         ends = None

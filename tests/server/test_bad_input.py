@@ -285,13 +285,6 @@ JSON_VALUES = st.recursive(
 )
 
 
-@given(plan=JSON_VALUES | st.just(FLAGS_PLAN.id), reports=JSON_VALUES | st.lists(JSON_VALUES))
-@bounded(60)
-def test_almost_a_json_batch(server: Server, plan: Any, reports: Any) -> None:
-    body = json.dumps({"plan": plan, "reports": reports}).encode()
-    assert post(server, body, "application/json") == 400
-
-
 # Sizes
 
 

@@ -13,12 +13,10 @@ import pytest
 from shoal.device.encode import encode
 from shoal.device.randomize import flip, pack_reports
 from shoal.errors import InputError
-from shoal.server.core.backup import restore
-from shoal.server.core.http import check_origins, read_origins
 from tests.server.relay.relay_help import WHOLE, FakeAnalyzer, RelayWorld, in_relay
 from tests.server.serving_help import Served, served, small_plan
 
-from .privacy_help import FLAGS_PLAN, NOW, World, address_of, in_world, with_world
+from .privacy_help import FLAGS_PLAN, World, address_of, with_world
 
 ORIGIN = "https://page.example"
 PAGE = {"Origin": ORIGIN}
@@ -183,24 +181,6 @@ def test_origins_are_kept(tmp_path: Path) -> None:
     assert allowed("--origins", "") is None
 
 
-def test_origins_are_in_a_backup(tmp_path: Path) -> None:
-    async def live(world: World) -> str:
-        await world.publish(FLAGS_PLAN)
-        await world.collector.administration.set_origins(FLAGS_PLAN.id, [ORIGIN])
-        made = await world.collector.administration.make_backup(by="test")
-        assert isinstance(made, str)
-        return made
-
-    async def look(world: World) -> tuple[str, ...]:
-        record = world.collector.administration.plans.get(FLAGS_PLAN.id)
-        assert record is not None
-        return record.origins
-
-    name = in_world(live, tmp_path / "data")
-    restore(tmp_path / "data" / "backups" / name, tmp_path / "new", clock=lambda: NOW)
-    assert in_world(look, tmp_path / "new") == (ORIGIN,)
-
-
 @pytest.mark.parametrize(("setting", "allowed"), [("", None), (ORIGIN, ORIGIN), ("*", "*")])
 def test_the_pages_of_a_relay(setting: str, allowed: str | None, tmp_path: Path) -> None:
     async def live(world: RelayWorld) -> None:
@@ -221,12 +201,3 @@ def test_a_relay_refuses_what_is_no_origin(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="origins must be an origin"):
         in_relay(live, tmp_path, FakeAnalyzer(WHOLE), origins="page.example")
-
-
-def test_the_words_of_the_command() -> None:
-    assert read_origins("") == ()
-    assert read_origins(" https://a.example,\n* ") == ("https://a.example", "*")
-    with pytest.raises(InputError, match="origins must be an origin such as https://host"):
-        read_origins("a.example")
-    with pytest.raises(InputError, match="at most 100 origins"):
-        check_origins(f"https://{number}.example" for number in range(101))

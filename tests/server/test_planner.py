@@ -228,10 +228,6 @@ class TestProcess:
             sent = await world.ask("console", "POST", path, world.admin() | kind, b"1" * 300_000)
             assert sent.status_code == 413
 
-    def test_a_long_survey_is_not_parsed(self) -> None:
-        with pytest.raises(InputError, match="at most 65,536 characters; use shoal plan"):
-            check_request(form_request(FIELDS | {"survey": "#" * 65_537}))
-
     def refused(self, planner: Planner, wish: object, hung_up: asyncio.Event | None = None) -> str:
         async def ask() -> str:
             with pytest.raises(Refusal) as caught:

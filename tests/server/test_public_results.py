@@ -15,13 +15,12 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal import Choice, Flags, Plan, Survey, plan
+from shoal import Choice, Plan, Survey, plan
 from shoal.cli import run
 from shoal.reports.formatting import slug
 from shoal.server import Analyzer, AnalyzerSettings
 from shoal.server.console.app import report_page
 from tests.axe import obstacles
-from tests.reports.test_publication import HOSTILE
 from tests.server.console_help import browser, every_kind, reports
 from tests.server.privacy_help import (
     BINARY,
@@ -328,16 +327,6 @@ async def test_two_plans_of_one_survey_share_an_address(world: World) -> None:
     assert (await get(world, release(FLAGS_PLAN, 1))).status_code == 200
 
 
-@with_world(**ON)
-async def test_hostile_names_are_harmless(world: World) -> None:
-    asked = Survey(HOSTILE[0], (Flags(HOSTILE[2], tuple(HOSTILE[3:8])),), title=HOSTILE[6])
-    agreed = plan(asked, crowd_size=100, epsilon="20", delta="1e-6")
-    await shown(world, agreed)
-    page = await get(world, f"/results/{slug(agreed.survey.name)}/")
-    assert not re.search("<(img|script|svg onload)", page.text)
-    assert page.text.count("<style>") == 1
-
-
 @pytest.mark.slow
 def test_a_release_is_dated_by_its_last_report(tmp_path: Path) -> None:
     clock = Clock()
@@ -379,13 +368,15 @@ async def test_the_console_shows_who_can_read(world: World) -> None:
     assert "Make results public" in await page()
 
 
-def test_the_flag_survives_and_is_backed_up(tmp_path: Path) -> None:
+def test_the_flag_and_origins_survive_and_are_backed_up(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await world.publish(FLAGS_PLAN)
         await set_public(world, FLAGS_PLAN)
+        await world.collector.administration.set_origins(FLAGS_PLAN.id, ["https://page.example"])
 
     async def check(world: World) -> None:
-        assert world.collector.administration.plans[FLAGS_PLAN.id].is_public
+        record = world.collector.administration.plans[FLAGS_PLAN.id]
+        assert (record.is_public, record.origins) == (True, ("https://page.example",))
 
     in_world(work, tmp_path / "data")
     in_world(check, tmp_path / "data")

@@ -211,15 +211,12 @@ BAD_JSON = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_BODIES)
-def test_bad_binary_bodies(server: Server, name: str) -> None:
-    assert post(server, BAD_BODIES[name]) == 400
-    assert post(server, BAD_BODIES[name], "application/octet-stream") == 400
-
-
-@pytest.mark.parametrize("name", BAD_JSON)
-def test_bad_json_bodies(server: Server, name: str) -> None:
-    assert post(server, BAD_JSON[name], "application/json") == 400
+def test_bad_bodies(server: Server) -> None:
+    for name, body in BAD_BODIES.items():
+        assert post(server, body) == 400, name
+        assert post(server, body, "application/octet-stream") == 400, name
+    for name, body in BAD_JSON.items():
+        assert post(server, body, "application/json") == 400, name
 
 
 def test_cohorts_out_of_range(server: Server) -> None:
@@ -346,13 +343,12 @@ ENDLESS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("side", ["public", "console"])
 @pytest.mark.parametrize("name", ENDLESS)
-def test_endless_heads_end(server: Server, name: str, side: str) -> None:
-    """Two gigabytes would be sent if they were taken; the console knows no such address."""
+def test_endless_heads_end(server: Server, name: str) -> None:
+    """Two gigabytes would be sent if they were taken."""
     before = server.resident(peak=True)
     start, more = ENDLESS[name]
-    with server.connect(side) as connection:
+    with server.connect() as connection:
         connection.sendall(start)
         sent = 0
         try:
@@ -552,12 +548,12 @@ BAD_FIELDS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "document"), BAD_FIELDS)
-def test_bad_fields(server: Server, path: str, document: dict[str, Any]) -> None:
+def test_bad_fields(server: Server) -> None:
     headers = server.admin() | {"content-type": "application/json"}
-    body = json.dumps(document).encode()
-    answer = server.client.post(f"{server.console}{path}", content=body, headers=headers)
-    assert check(answer, b"canary") in (400, 422)
+    for path, document in BAD_FIELDS:
+        body = json.dumps(document).encode()
+        answer = server.client.post(f"{server.console}{path}", content=body, headers=headers)
+        assert check(answer, b"canary") in (400, 422), document
 
 
 @given(
@@ -585,7 +581,7 @@ LEVELS = (5e-324, 1e-17, 0.5, 1 - 2**-53, 1 - 1e-15)
     level=st.floats() | st.floats(0, 1) | st.sampled_from(LEVELS) | st.text(max_size=8),
     kind=st.sampled_from(get_args(IntervalKind)) | st.text(max_size=8),
 )
-@bounded(150)
+@bounded(50)
 def test_any_level_of_a_sealed_crowd(sealed: httpx.Client, level: Any, kind: str) -> None:
     path = f"/v1/plans/{FLAGS_PLAN.id}/crowds/1/estimates"
     at_level = {"level": level}

@@ -189,7 +189,7 @@ class TestGateway:
     def test_a_relay_s_connection_has_a_share(self, tmp_path: Path):
         """What one connection may send is counted over all sealed requests on it."""
         large = replace(FLAGS_PLAN, crowd_size=300)
-        sender = Sender()
+        sender = Sender(0)
 
         async def work(world: World) -> list[int]:
             await world.publish(large)

@@ -124,7 +124,7 @@ class Ingest(DeviceIngest):
 
     async def _relay(self, request: ReportRequest, upload: Batch) -> bytes | Problem:
         assert request.token is not None
-        if self._rate and not self._allowance(request.token).take(len(upload)):
+        if not self._allowance(request.token).take(len(upload)):
             return problems.TOO_MANY
         parts = await self._in_thread(split_by_window, upload)
         if isinstance(parts, Problem):

@@ -7,7 +7,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
@@ -37,9 +37,6 @@ from shoal.server.core.settings import (
 from shoal.server.doctor import Finding, fail, ok, warn
 from shoal.server.doctor.data_folder import check_folder, public_key, registered_relays, role_of
 from shoal.server.doctor.proxies import check_proxy
-from shoal.server.relay.store import RELAY
-from shoal.server.storage.database import NAME, SqlConnection, read_fact
-from shoal.server.storage.schema import application_of, schema_name
 from shoal.support.checks import is_loopback
 from shoal.support.connections import connected, parse_address
 from shoal.support.files import first_line
@@ -109,19 +106,6 @@ def _listeners(settings: ServiceSettings) -> dict[str, str]:
     return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
 
 
-def _role_in_database(environment: Mapping[str, str], file: Path | None) -> str | None:
-    """Return whose data the database has that the settings name, if they name one."""
-    with suppress(ShoalError):  # reported when the settings and the database are read
-        url = setting_of("database", environment, file)
-        if isinstance(url, str) and url:
-            from shoal.server.storage.postgres_connection import PostgresConnection
-
-            with closing[SqlConnection](PostgresConnection(url)) as database:
-                name = schema_name(database)
-                return RELAY.name if name == RELAY.name else read_fact(database, "role")
-    return None
-
-
 def read_settings(
     folder: Path, config: Path | None, environment: Mapping[str, str]
 ) -> ServiceSettings:
@@ -143,9 +127,11 @@ _COMMANDS = {"collector": "serve", "analyst": "collect"}
 
 
 def _role(folder: Path, config: Path | None, environment: Mapping[str, str]) -> str:
-    if application_of(folder / NAME) == RELAY.application:
-        return RELAY.name
-    found = role_of(folder) or _role_in_database(environment, _file(folder, config))
+    found = role_of(folder)
+    with suppress(InputError):  # it is reported when the settings are read
+        url = setting_of("database", environment, _file(folder, config))
+        if found is None and isinstance(url, str) and url:
+            found = role_of(folder, url)
     return found if found in _TABLES else "collector"
 
 

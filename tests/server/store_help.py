@@ -257,12 +257,14 @@ def json_of(release: bytes | None) -> Any:
 def told(helper: Callable[..., Any], *options: Any, **more: Any) -> Callable[[Any], Any]:
     """Run an asynchronous test in the world that a helper opens in the temporary folder.
 
-    The world is the test's last argument: `helper(test, tmp_path, *options, **more)`.
+    That is the argument `world`, or the last one: `helper(test, tmp_path, *options, **more)`.
     """
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         signature = inspect.signature(test)
-        *others, world = signature.parameters.values()
+        others = list(signature.parameters.values())
+        world = signature.parameters.get("world", others[-1])
+        others.remove(world)
         wants_folder = "tmp_path" in signature.parameters
 
         @functools.wraps(test)

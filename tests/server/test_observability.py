@@ -97,6 +97,8 @@ class TestTokens:
         assert f"/surveys/{address_of(FLAGS_PLAN)}" in home
         assert f"/surveys/{address_of(OTHER)}" not in home
         assert await status(viewer, "GET", f"/surveys/{address_of(OTHER)}") == 403
+        with_other = f"/surveys/{address_of(FLAGS_PLAN)}/difference?with_plan={OTHER.id}"
+        assert await status(viewer, "GET", with_other) == 403
         assert await status(admin, "POST", f"{mine}/pause") == 200
         assert await status(admin, "POST", f"{others}/pause") == 403
         for method, path in (

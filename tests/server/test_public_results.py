@@ -64,11 +64,15 @@ async def get(world: World, path: str, **headers: str) -> httpx.Response:
     return await world.ask("public", "GET", path, headers)
 
 
-async def wait_for(world: World, path: str, status: int = 200) -> httpx.Response:
-    """Ask until a page has come or gone; a page that never does fails the test."""
+async def until(
+    world: World,
+    path: str,
+    holds: Callable[[httpx.Response], bool] = lambda answer: answer.is_success,
+) -> httpx.Response:
+    """Ask for a page until something holds; if it never does, the test fails."""
     for _ in range(600):
         answer = await get(world, path)
-        if answer.status_code == status:
+        if holds(answer):
             return answer
         await asyncio.sleep(0.05)
     raise AssertionError(f"{path}: {answer.status_code}, {world.log.getvalue()[-2000:]}")
@@ -76,11 +80,8 @@ async def wait_for(world: World, path: str, status: int = 200) -> httpx.Response
 
 async def written(world: World, agreed: Plan, number: int) -> None:
     """Wait until a release is on all pages: the feed of all surveys is written last."""
-    for _ in range(600):
-        if f"{agreed.id}:{number}<" in (await get(world, "/results/feed.atom")).text:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(world.log.getvalue()[-2000:])
+    mark = f"{agreed.id}:{number}<"
+    await until(world, "/results/feed.atom", lambda answer: mark in answer.text)
 
 
 async def shown(world: World, agreed: Plan, crowds: int = 1) -> None:
@@ -136,7 +137,7 @@ async def test_only_releases_are_shown_and_nothing_of_an_open_crowd(world: World
     assert (await get(world, release(FLAGS_PLAN, 2))).status_code == 404
     await fill(world, FLAGS_PLAN, 9, 1)
     await swept(world)
-    assert "crowd 2" in (await wait_for(world, release(FLAGS_PLAN, 2))).text
+    assert "crowd 2" in (await until(world, release(FLAGS_PLAN, 2))).text
 
 
 @with_world(**ON)
@@ -228,19 +229,10 @@ async def test_hidden_results_are_gone_at_once(world: World) -> None:
     assert (await set_public(world, FLAGS_PLAN, public=False)).json() == {"public": False}
     for path in (RESULTS, release(FLAGS_PLAN, 1), f"{RESULTS}latest.csv"):
         assert (await get(world, path)).status_code == 404
-    folder = world.collector.service.folder / "results" / FLAGS_PLAN.survey.name
-    for _ in range(600):
-        if not folder.exists():
-            break
-        await asyncio.sleep(0.05)
-    assert not folder.exists()
+    await until(world, "/results/", lambda index: FLAGS_PLAN.survey.name not in index.text)
+    await until(world, "/results/feed.atom", lambda feed: FLAGS_PLAN.id not in feed.text)
+    assert not (world.collector.service.folder / "results" / FLAGS_PLAN.survey.name).exists()
     assert (await get(world, release(COUNTS_PLAN, 1))).status_code == 200
-    for _ in range(600):
-        index = await get(world, "/results/")
-        if FLAGS_PLAN.survey.name not in index.text:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(index.text)
 
 
 @with_world(**ON)
@@ -250,12 +242,8 @@ async def test_destroyed_releases_are_not_kept_as_pages(world: World) -> None:
         assert await world.collector.administration.move_plan(FLAGS_PLAN.id, state) is None
         expected = 200 if state == "closed" else 404
         assert (await get(world, release(FLAGS_PLAN, 1))).status_code == expected
-    folder = world.collector.service.folder / "results" / FLAGS_PLAN.survey.name
-    for _ in range(600):
-        if not folder.exists():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("the pages of a destroyed plan are still there")
+    await until(world, "/results/feed.atom", lambda feed: FLAGS_PLAN.id not in feed.text)
+    assert not (world.collector.service.folder / "results" / FLAGS_PLAN.survey.name).exists()
 
 
 def test_bytes_are_the_same_after_a_restart(tmp_path: Path) -> None:
@@ -314,12 +302,7 @@ async def test_two_plans_of_one_survey_share_an_address(world: World) -> None:
     other = replace(FLAGS_PLAN, joint=())
     await shown(world, FLAGS_PLAN)
     await shown(world, other)
-    page = await wait_for(world, RESULTS)
-    for _ in range(600):
-        if "The survey had 2 plans" in page.text:
-            break
-        await asyncio.sleep(0.05)
-        page = await get(world, RESULTS)
+    page = await until(world, RESULTS, lambda found: "The survey had 2 plans" in found.text)
     keys = re.findall(r'href="releases/([0-9a-f]{12})-1/index', page.text)
     assert set(keys) == {FLAGS_PLAN.id[:12], other.id[:12]}
     await set_public(world, other, public=False)
@@ -334,7 +317,7 @@ def test_a_release_is_dated_by_its_last_report(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await world.publish(FLAGS_PLAN)
         assert (await set_public(world, FLAGS_PLAN)).status_code == 200
-        assert "There is no release yet" in (await wait_for(world, "/results/")).text
+        assert "There is no release yet" in (await until(world, "/results/")).text
         days: list[str] = []
         for seed in (1, 2):
             await fill(world, FLAGS_PLAN, seed, 60)

@@ -391,26 +391,21 @@ TWO_MEANINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TWO_MEANINGS)
-def test_what_means_two_things_is_refused(server: Server, name: str) -> None:
+def test_what_means_two_things_is_refused(server: Server) -> None:
     """Nothing after it on the same connection is taken for a request."""
     after = b"GET /v1/keys HTTP/1.1\r\nHost: c\r\n\r\n"
     body = good().to_bytes()
-    found = raw(server, request(body, *TWO_MEANINGS[name], length=False) + after)
-    assert len(found) == 1
-    assert check(found[0]) in (400, 413)
+    for name, headers in TWO_MEANINGS.items():
+        found = raw(server, request(body, *headers, length=False) + after)
+        assert [check(answer) for answer in found] in ([400], [413]), name
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"zz\r\n", b"-1\r\n\r\n", b"5\r\nab", b"1\r\nabc\r\n0\r\n\r\n", b"0x5\r\nabcde\r\n0\r\n\r\n",
-     b"fffffffffffffffff\r\n", b"5\nabcde\n0\n\n", b" 5\r\nabcde\r\n0\r\n\r\n"],
-)  # fmt: skip
-def test_bad_chunks(server: Server, body: bytes) -> None:
+def test_bad_chunks(server: Server) -> None:
     head = request(b"", "Transfer-Encoding: chunked", length=False)
-    found = raw(server, head + body)
-    assert len(found) <= 1
-    assert all(check(answer) == 400 for answer in found)
+    for body in (b"zz\r\n", b"-1\r\n\r\n", b"5\r\nab", b"1\r\nabc\r\n0\r\n\r\n",
+                 b"0x5\r\nabcde\r\n0\r\n\r\n", b"fffffffffffffffff\r\n", b"5\nabcde\n0\n\n",
+                 b" 5\r\nabcde\r\n0\r\n\r\n"):  # fmt: skip
+        assert [check(answer) for answer in raw(server, head + body)] in ([], [400]), body
     assert_still_serving(server)
 
 

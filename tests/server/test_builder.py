@@ -242,18 +242,17 @@ async def test_toml_that_is_no_survey(world: World) -> None:
         assert "The form appears when" in answer.text
 
 
-@pytest.mark.parametrize("word", NASTY)
-def test_hostile_text_is_text(word: str) -> None:
+def test_hostile_text_is_text() -> None:
     usual = Elements(on_page(draft_of(EVERY_FIELD)))
-    values = dict.fromkeys((*FIELDS, "kind", "x"), word)
-    draft: Draft = {
-        "values": values,
-        "questions": [
-            {"kind": kind, "values": values, "rows": [[word, word]]} for kind in (*KINDS, "cross")
-        ],
-    }
-    found = checked(draft)
-    shown = Elements(on_page(draft, word))
-    assert found["toml"] is None
-    assert set(shown.names) <= set(usual.names)
-    assert {name for name, _ in shown.attributes} <= {name for name, _ in usual.attributes}
+    for word in NASTY:
+        values = dict.fromkeys((*FIELDS, "kind", "x"), word)
+        kinds = (*KINDS, "cross")
+        questions: Any = [
+            {"kind": kind, "values": values, "rows": [[word, word]]} for kind in kinds
+        ]
+        draft: Draft = {"values": values, "questions": questions}
+        found = checked(draft)
+        shown = Elements(on_page(draft, word))
+        assert found["toml"] is None
+        assert set(shown.names) <= set(usual.names)
+        assert {name for name, _ in shown.attributes} <= {name for name, _ in usual.attributes}

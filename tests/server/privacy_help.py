@@ -96,8 +96,7 @@ def make_reports(plan: Plan, count: int, random: np.random.Generator) -> Batch:
 
 def some_of(batch: Batch, rows: Any) -> Batch:
     """Return some of a batch's reports."""
-    cohorts = None if batch.cohorts is None else batch.cohorts[rows]
-    return Batch(batch.plan_id, batch.ids[rows], batch.windows[rows], cohorts, batch.rows[rows])
+    return batch.take(rows)
 
 
 class World:

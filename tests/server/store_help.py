@@ -88,9 +88,7 @@ def upload(plan: Plan, count: int, seed: int, window: int = 0) -> Batch:
 
 def chosen(batch: Batch, places: Sequence[int]) -> Batch:
     """Return some reports of an upload, in the given order."""
-    at = np.asarray(places, np.intp)
-    cohorts = None if batch.cohorts is None else batch.cohorts[at]
-    return Batch(batch.plan_id, batch.ids[at], batch.windows[at], cohorts, batch.rows[at])
+    return batch.take(np.asarray(places, np.intp))
 
 
 def together(*batches: Batch) -> Batch:

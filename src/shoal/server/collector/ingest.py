@@ -152,7 +152,9 @@ def split_by_window(batch: Batch) -> list[WindowPart] | Problem:
     windows, starts = np.unique(batch.windows[order], return_index=True)
     if len(windows) > MOST_WINDOWS:
         return problems.MALFORMED
-    return [WindowPart(at, _chosen(batch, at)) for at in np.split(order, starts[1:])]
+    if len(windows) == 1:
+        return [WindowPart(order, batch)]
+    return [WindowPart(at, batch.take(at)) for at in np.split(order, starts[1:])]
 
 
 def refusal_document(
@@ -168,13 +170,6 @@ def refusal_document(
         if answer is not None:
             places[answer.name] += part.places.tolist()
     return json.dumps({"refused": {name: sorted(at) for name, at in places.items()}}).encode()
-
-
-def _chosen(batch: Batch, at: NDArray[np.intp]) -> Batch:
-    if len(at) == len(batch):
-        return batch
-    cohorts = None if batch.cohorts is None else batch.cohorts[at]
-    return Batch(batch.plan_id, batch.ids[at], batch.windows[at], cohorts, batch.rows[at])
 
 
 PATH = "/v1/oblivious"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shoal.server.core.http_server import HttpConnection, HttpServer
+from shoal.server.core.http_server import HttpServer
 
 from .privacy_help import FLAGS_PLAN, Server, serving
 from .test_bad_input import assert_still_serving, check, good, raw, request
@@ -378,31 +378,3 @@ def test_a_refusal_before_the_body_says_that_the_connection_ends(
     assert status in head.partition(b"\r\n")[0]
     assert b"\r\nconnection: close" in head
     assert_still_serving(small)
-
-
-def test_a_response_that_nobody_reads_ends_the_connection() -> None:
-    """Any progress counts; none within the timeout ends the connection."""
-
-    class Transport:
-        unread = 0
-
-        def get_write_buffer_size(self) -> int:
-            return self.unread
-
-    class Loop:
-        now = 0.0
-
-        def time(self) -> float:
-            return self.now
-
-    transport, loop = Transport(), Loop()
-    server = HttpServer(echo, max_connections=10, timeout=20)
-    connection = HttpConnection(server, loop)  # type: ignore[arg-type]
-    connection.connection_made(transport)  # type: ignore[arg-type]
-    connection.waiting_since = None
-    for now, unread, stuck in (
-        (0, 0, False), (30, 0, False), (31, 500, False), (50, 500, False), (51.5, 500, True),
-        (52, 400, False), (70, 400, False), (73, 400, True), (74, 0, False), (99, 0, False),
-    ):  # fmt: skip
-        loop.now, transport.unread = now, unread
-        assert connection.is_stuck(20) == stuck, now

@@ -81,12 +81,6 @@ _REPORTS = {
 _PATH = re.compile(r"/v1/plans/([0-9a-f]{64})/reports")
 
 
-def plan_id_of(path: str) -> str | None:
-    """Return the plan that reports sent to a path are for, or None if it is no such path."""
-    matched = _PATH.fullmatch(path)
-    return None if matched is None else matched[1]
-
-
 class Ingest(DeviceIngest):
     """Accepts reports from devices, and from relays, which may send far more at once."""
 
@@ -260,11 +254,11 @@ class ObliviousGateway:
         except ReportError:
             await self._refuse(problems.BAD_REQUEST, answer.send)
             return
-        plan_id = plan_id_of(request.path)
-        if plan_id is None:
+        matched = _PATH.fullmatch(request.path)
+        if matched is None:
             await self._refuse(problems.NOT_FOUND, answer.send)
             return
-        plan = self._plans.plan_for_reports(plan_id)
+        plan = self._plans.plan_for_reports(matched[1])
         if not isinstance(plan, Problem) and plan.view == "counts" and not self._trusted:
             await self._refuse(problems.COUNTS_NOT_OBLIVIOUS, answer.send)
             return
@@ -310,6 +304,4 @@ def _body(content: bytes) -> Receive:
     return receive
 
 
-@lru_cache(maxsize=8)
-def _opener(secret: bytes) -> GatewayKey:
-    return GatewayKey(secret)
+_opener = lru_cache(maxsize=8)(GatewayKey)

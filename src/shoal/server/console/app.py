@@ -29,7 +29,7 @@ from shoal.reports.publication import csv_text, write_table
 from shoal.server.console import forms, schemas, views
 from shoal.server.console.console import Console, CrowdRelease
 from shoal.server.console.planner import MAX_REQUEST_SIZE, PlanRequest, PlanRequestError
-from shoal.server.console.schemas import LEVEL, NUMBER, PLAN, Json
+from shoal.server.console.schemas import LEVEL, NUMBER, Json
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 from shoal.server.core.openapi import (
@@ -44,6 +44,7 @@ from shoal.server.core.openapi import (
     read_document,
     signed_response,
 )
+from shoal.server.core.public import PLAN
 from shoal.server.storage.records import Declaration, State
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.http import MOST_ORIGINS
 from shoal.server.core.openapi import Parameter
+from shoal.server.core.public import PlanId
 from shoal.server.core.tokens import LABEL, MOST_PLANS, Action, Role, Token
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason, State
 from shoal.server.storage.windows import DAY
@@ -36,7 +37,6 @@ FORMATS = {
 
 Json = dict[str, Any]
 """A document with a format of its own: a plan, a tally, a cross table."""
-PlanId = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Progress = Annotated[int, Meta(ge=0, le=100, multiple_of=10)]
 """How full a crowd is in per cent; rounded, to hide the arrival of a single report."""
 Part = Annotated[float, Meta(gt=0, lt=1)]
@@ -45,7 +45,6 @@ ConfidenceLevel = Annotated[float, Meta(ge=0.5, le=0.999999)]
 closer to 0 or 1, one of them would vanish."""
 _CrowdNumber = Annotated[int, Meta(ge=1, le=2**53)]
 
-PLAN = Parameter[str]("plan_id", "path", "The plan's id.")
 NUMBER = Parameter[int](
     "number", "path", "The crowd's number.", _CrowdNumber, problem=problems.UNKNOWN_CROWD
 )

@@ -39,9 +39,8 @@ from shoal.server.core.settings import RESULTS
 from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import PlanRecord, ReleaseLine
 
-PLAN = Parameter[str](
-    "plan_id", "path", "The plan's id.", Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-)
+PlanId = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+PLAN = Parameter[str]("plan_id", "path", "The plan's id.", PlanId)
 AN_HOUR = "public, max-age=3600"
 """How long a signed document may be cached; after that the signing key may have changed."""
 

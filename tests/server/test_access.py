@@ -6,6 +6,7 @@ import asyncio
 import base64
 import csv
 import hmac
+import os
 import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -223,7 +224,7 @@ async def test_a_draft_is_not_told_from_nothing(world: World) -> None:
 
 
 def test_files_and_the_next_start(tmp_path: Path) -> None:
-    """Only the owner reads the files and the folder; a later start makes no new token."""
+    """Only the owner reads them, whatever the umask; a later start makes no new token."""
 
     async def live(world: World) -> str:
         assert await world.collector.administration.add_plan(FLAGS_PLAN) is None
@@ -236,7 +237,11 @@ def test_files_and_the_next_start(tmp_path: Path) -> None:
         assert len(answer.json()["tokens"]) == 1
         return world.admin()["authorization"]
 
-    assert run(live, tmp_path) == run(live, tmp_path)
+    before = os.umask(0)
+    try:
+        assert run(live, tmp_path) == run(live, tmp_path)
+    finally:
+        os.umask(before)
 
 
 # Pages

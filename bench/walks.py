@@ -146,7 +146,10 @@ def serve(*words: str) -> None:
 
     threading.Thread(target=obey, daemon=True).start()
     from shoal.cli import main
+    from shoal.server.core import notifications, service
 
+    # Housekeeping runs by itself every 20 seconds: it is no part of a walk that it falls into.
+    service.SWEEP_SECONDS = notifications.TURN = 3600.0
     sys.argv = ["shoal", "serve", *words]
     main()
 

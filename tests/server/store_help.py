@@ -88,9 +88,7 @@ def upload(plan: Plan, count: int, seed: int, window: int = 0) -> Batch:
 
 def chosen(batch: Batch, places: Sequence[int]) -> Batch:
     """Return some reports of an upload, in the given order."""
-    at = np.asarray(places, np.intp)
-    cohorts = None if batch.cohorts is None else batch.cohorts[at]
-    return Batch(batch.plan_id, batch.ids[at], batch.windows[at], cohorts, batch.rows[at])
+    return batch.take(np.asarray(places, np.intp))
 
 
 def together(*batches: Batch) -> Batch:
@@ -257,12 +255,14 @@ def json_of(release: bytes | None) -> Any:
 def told(helper: Callable[..., Any], *options: Any, **more: Any) -> Callable[[Any], Any]:
     """Run an asynchronous test in the world that a helper opens in the temporary folder.
 
-    The world is the test's last argument: `helper(test, tmp_path, *options, **more)`.
+    That is the argument `world`, or the last one: `helper(test, tmp_path, *options, **more)`.
     """
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         signature = inspect.signature(test)
-        *others, world = signature.parameters.values()
+        others = list(signature.parameters.values())
+        world = signature.parameters.get("world", others[-1])
+        others.remove(world)
         wants_folder = "tmp_path" in signature.parameters
 
         @functools.wraps(test)

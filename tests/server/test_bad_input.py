@@ -211,15 +211,12 @@ BAD_JSON = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_BODIES)
-def test_bad_binary_bodies(server: Server, name: str) -> None:
-    assert post(server, BAD_BODIES[name]) == 400
-    assert post(server, BAD_BODIES[name], "application/octet-stream") == 400
-
-
-@pytest.mark.parametrize("name", BAD_JSON)
-def test_bad_json_bodies(server: Server, name: str) -> None:
-    assert post(server, BAD_JSON[name], "application/json") == 400
+def test_bad_bodies(server: Server) -> None:
+    for name, body in BAD_BODIES.items():
+        assert post(server, body) == 400, name
+        assert post(server, body, "application/octet-stream") == 400, name
+    for name, body in BAD_JSON.items():
+        assert post(server, body, "application/json") == 400, name
 
 
 def test_cohorts_out_of_range(server: Server) -> None:
@@ -285,13 +282,6 @@ JSON_VALUES = st.recursive(
 )
 
 
-@given(plan=JSON_VALUES | st.just(FLAGS_PLAN.id), reports=JSON_VALUES | st.lists(JSON_VALUES))
-@bounded(60)
-def test_almost_a_json_batch(server: Server, plan: Any, reports: Any) -> None:
-    body = json.dumps({"plan": plan, "reports": reports}).encode()
-    assert post(server, body, "application/json") == 400
-
-
 # Sizes
 
 
@@ -353,13 +343,12 @@ ENDLESS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("side", ["public", "console"])
 @pytest.mark.parametrize("name", ENDLESS)
-def test_endless_heads_end(server: Server, name: str, side: str) -> None:
-    """Two gigabytes would be sent if they were taken; the console knows no such address."""
+def test_endless_heads_end(server: Server, name: str) -> None:
+    """Two gigabytes would be sent if they were taken."""
     before = server.resident(peak=True)
     start, more = ENDLESS[name]
-    with server.connect(side) as connection:
+    with server.connect() as connection:
         connection.sendall(start)
         sent = 0
         try:
@@ -402,26 +391,21 @@ TWO_MEANINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TWO_MEANINGS)
-def test_what_means_two_things_is_refused(server: Server, name: str) -> None:
+def test_what_means_two_things_is_refused(server: Server) -> None:
     """Nothing after it on the same connection is taken for a request."""
     after = b"GET /v1/keys HTTP/1.1\r\nHost: c\r\n\r\n"
     body = good().to_bytes()
-    found = raw(server, request(body, *TWO_MEANINGS[name], length=False) + after)
-    assert len(found) == 1
-    assert check(found[0]) in (400, 413)
+    for name, headers in TWO_MEANINGS.items():
+        found = raw(server, request(body, *headers, length=False) + after)
+        assert [check(answer) for answer in found] in ([400], [413]), name
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"zz\r\n", b"-1\r\n\r\n", b"5\r\nab", b"1\r\nabc\r\n0\r\n\r\n", b"0x5\r\nabcde\r\n0\r\n\r\n",
-     b"fffffffffffffffff\r\n", b"5\nabcde\n0\n\n", b" 5\r\nabcde\r\n0\r\n\r\n"],
-)  # fmt: skip
-def test_bad_chunks(server: Server, body: bytes) -> None:
+def test_bad_chunks(server: Server) -> None:
     head = request(b"", "Transfer-Encoding: chunked", length=False)
-    found = raw(server, head + body)
-    assert len(found) <= 1
-    assert all(check(answer) == 400 for answer in found)
+    for body in (b"zz\r\n", b"-1\r\n\r\n", b"5\r\nab", b"1\r\nabc\r\n0\r\n\r\n",
+                 b"0x5\r\nabcde\r\n0\r\n\r\n", b"fffffffffffffffff\r\n", b"5\nabcde\n0\n\n",
+                 b" 5\r\nabcde\r\n0\r\n\r\n"):  # fmt: skip
+        assert [check(answer) for answer in raw(server, head + body)] in ([], [400]), body
     assert_still_serving(server)
 
 
@@ -559,12 +543,12 @@ BAD_FIELDS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "document"), BAD_FIELDS)
-def test_bad_fields(server: Server, path: str, document: dict[str, Any]) -> None:
+def test_bad_fields(server: Server) -> None:
     headers = server.admin() | {"content-type": "application/json"}
-    body = json.dumps(document).encode()
-    answer = server.client.post(f"{server.console}{path}", content=body, headers=headers)
-    assert check(answer, b"canary") in (400, 422)
+    for path, document in BAD_FIELDS:
+        body = json.dumps(document).encode()
+        answer = server.client.post(f"{server.console}{path}", content=body, headers=headers)
+        assert check(answer, b"canary") in (400, 422), document
 
 
 @given(
@@ -592,7 +576,7 @@ LEVELS = (5e-324, 1e-17, 0.5, 1 - 2**-53, 1 - 1e-15)
     level=st.floats() | st.floats(0, 1) | st.sampled_from(LEVELS) | st.text(max_size=8),
     kind=st.sampled_from(get_args(IntervalKind)) | st.text(max_size=8),
 )
-@bounded(150)
+@bounded(50)
 def test_any_level_of_a_sealed_crowd(sealed: httpx.Client, level: Any, kind: str) -> None:
     path = f"/v1/plans/{FLAGS_PLAN.id}/crowds/1/estimates"
     at_level = {"level": level}

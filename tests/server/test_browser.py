@@ -5,6 +5,7 @@ These tests need Debian's chromium and the package playwright, and say so when t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from .console_help import SURVEY, browser, every_kind, reports
 from .privacy_help import BINARY, Server, address_of, serving
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
+
+PLAN = every_kind(200, epsilon="8")
 
 
 def watched(page: Any, origin: str) -> list[str]:
@@ -156,13 +159,20 @@ def test_another_port_and_the_policy(tmp_path: Path) -> None:
         assert page.evaluate(inline) == "no"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
-def test_nothing_keeps_people_out(width: int, scheme: str, tmp_path: Path) -> None:
-    """axe-core finds nothing serious or critical on any page, with whatever is on it."""
-    plan = every_kind(200, epsilon="8")
-    with serving(tmp_path, plan) as server, browser() as chromium:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A collector with two released crowds of a plan."""
+    with serving(tmp_path_factory.mktemp("filled"), PLAN) as server:
         for seed in range(2):
-            send(server, plan, seed, 200)
+            send(server, PLAN, seed, 200)
+        yield server
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_nothing_keeps_people_out(width: int, scheme: str, filled: Server) -> None:
+    """axe-core finds nothing serious or critical on any page, with whatever is on it."""
+    plan, server = PLAN, filled
+    with browser() as chromium:
         size = {"width": width, "height": 844}
         page = chromium.new_context(viewport=size, color_scheme=scheme).new_page()
         page.set_content("<main><button></button></main>")
@@ -206,15 +216,12 @@ def test_nothing_keeps_people_out(width: int, scheme: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_pages_fit_the_screen_and_need_no_script(width: int, tmp_path: Path) -> None:
+def test_pages_fit_the_screen_and_need_no_script(width: int, filled: Server) -> None:
     """No page is wider than its window; tables scroll by themselves. Scripts are off."""
-    plan = every_kind(200, epsilon="8")
-    with serving(tmp_path, plan) as server, browser() as chromium:
-        for seed in range(2):
-            send(server, plan, seed, 200)
-        context = chromium.new_context(
-            viewport={"width": width, "height": 844}, java_script_enabled=False
-        )
+    plan, server = PLAN, filled
+    with browser() as chromium:
+        size = {"width": width, "height": 844}
+        context = chromium.new_context(viewport=size, java_script_enabled=False)
         page = context.new_page()
         wrong = watched(page, str(server.console))
         sign_in(page, server, server.admin()["authorization"].split()[1])

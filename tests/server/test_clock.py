@@ -68,14 +68,6 @@ class TestGuardedClock:
         machine.wall -= step
         assert (clock(), clock.is_held) == (NOON + 145, False)
 
-    def test_accepted(self):
-        machine = Machine()
-        clock = machine.clock()
-        machine.wall += 10 * DAY
-        clock.accept()
-        machine.pass_by(7)
-        assert clock() == NOON + 10 * DAY + 7
-
     @pytest.mark.parametrize("step", [10 * DAY, 2 * DAY, -DAY, 0])
     @pytest.mark.parametrize("away", [3600, 365 * DAY])
     def test_a_new_process_is_not_taken_in(self, step: float, away: float):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -13,12 +12,10 @@ import pytest
 from shoal.device.encode import encode
 from shoal.device.randomize import flip, pack_reports
 from shoal.errors import InputError
-from shoal.server.core.backup import restore
-from shoal.server.core.http import check_origins, read_origins
 from tests.server.relay.relay_help import WHOLE, FakeAnalyzer, RelayWorld, in_relay
 from tests.server.serving_help import Served, served, small_plan
 
-from .privacy_help import FLAGS_PLAN, NOW, World, address_of, in_world, with_world
+from .privacy_help import FLAGS_PLAN, World, address_of, with_world
 
 ORIGIN = "https://page.example"
 PAGE = {"Origin": ORIGIN}
@@ -26,14 +23,6 @@ ASKING = {**PAGE, "Access-Control-Request-Method": "POST"}
 ANSWER = {"features": ["sync"], "channel": "beta"}
 MEDIA = {"Content-Type": "application/vnd.shoal.reports"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
-
-
-@pytest.fixture(scope="module")
-def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder: Path = tmp_path_factory.mktemp("cors")
-    listed = ("--origins", f"https://other.example, {ORIGIN}")
-    with served(folder / "data", small_plan(), *listed) as running:
-        yield running
 
 
 def shared(answer: httpx.Response) -> dict[str, str]:
@@ -48,10 +37,10 @@ OPEN = {
 }
 
 
-def test_a_browser_that_asks_first_may_send(collector: Served) -> None:
+def test_a_browser_that_asks_first_may_send(running: Served) -> None:
     asking = {**ASKING, "Access-Control-Request-Headers": "content-type"}
-    for path in (f"/v1/plans/{collector.plan.id}/reports", "/v1/keys", "/nothing/here"):
-        answer = httpx.options(collector.public + path, headers=asking)
+    for path in (f"/v1/plans/{running.plan.id}/reports", "/v1/keys", "/nothing/here"):
+        answer = httpx.options(running.public + path, headers=asking)
         assert (answer.status_code, answer.content) == (204, b"")
         assert shared(answer) == {
             "access-control-allow-origin": ORIGIN,
@@ -64,17 +53,17 @@ def test_a_browser_that_asks_first_may_send(collector: Served) -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(ASKING))
-def test_other_options_requests_are_what_they_were(collector: Served, missing: str) -> None:
-    path = f"/v1/plans/{collector.plan.id}/reports"
+def test_other_options_requests_are_what_they_were(running: Served, missing: str) -> None:
+    path = f"/v1/plans/{running.plan.id}/reports"
     headers = {name: text for name, text in ASKING.items() if name != missing}
-    answer = httpx.options(collector.public + path, headers=headers)
+    answer = httpx.options(running.public + path, headers=headers)
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
-def test_documents_and_reports_are_open_to_the_pages(collector: Served) -> None:
-    plan = collector.plan
-    start = f"{collector.public}/v1/plans/{plan.id}"
-    for url in (start, f"{start}/certificate", f"{collector.public}/v1/keys"):
+def test_documents_and_reports_are_open_to_the_pages(running: Served) -> None:
+    plan = running.plan
+    start = f"{running.public}/v1/plans/{plan.id}"
+    for url in (start, f"{start}/certificate", f"{running.public}/v1/keys"):
         answer = httpx.get(url, headers=PAGE)
         assert answer.status_code == 200
         assert shared(answer) == OPEN
@@ -86,31 +75,31 @@ def test_documents_and_reports_are_open_to_the_pages(collector: Served) -> None:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "http://page.example", f"{ORIGIN}:8443", "null", "*", ""]
 )
-def test_other_pages_are_left_to_the_browser(collector: Served, origin: str) -> None:
+def test_other_pages_are_left_to_the_browser(running: Served, origin: str) -> None:
     """It keeps the answer from them; a cache keeps it from them too."""
-    url = f"{collector.public}/v1/plans/{collector.plan.id}"
+    url = f"{running.public}/v1/plans/{running.plan.id}"
     assert shared(httpx.get(url, headers={"Origin": origin})) == {"vary": "Origin"}
     answer = httpx.options(f"{url}/reports", headers=ASKING | {"Origin": origin})
     assert (answer.status_code, shared(answer)) == (405, {"vary": "Origin"})
 
 
-def test_a_page_can_read_why_it_was_refused(collector: Served) -> None:
-    answer = httpx.get(f"{collector.public}/v1/plans/{collector.plan.id}/nothing", headers=PAGE)
+def test_a_page_can_read_why_it_was_refused(running: Served) -> None:
+    answer = httpx.get(f"{running.public}/v1/plans/{running.plan.id}/nothing", headers=PAGE)
     assert (answer.status_code, shared(answer)) == (404, OPEN)
-    url = f"{collector.public}/v1/plans/{collector.plan.id}/reports"
+    url = f"{running.public}/v1/plans/{running.plan.id}/reports"
     answer = httpx.post(url, content=b"no", headers={**PAGE, **MEDIA})
     assert (answer.status_code, shared(answer)) == (400, OPEN)
 
 
-def test_a_plan_that_is_not_there_has_no_pages(collector: Served) -> None:
-    answer = httpx.get(f"{collector.public}/v1/plans/{'0' * 64}", headers=PAGE)
+def test_a_plan_that_is_not_there_has_no_pages(running: Served) -> None:
+    answer = httpx.get(f"{running.public}/v1/plans/{'0' * 64}", headers=PAGE)
     assert (answer.status_code, shared(answer)) == (404, {})
 
 
-def test_the_console_is_closed_to_pages(collector: Served) -> None:
-    token = {"Authorization": f"Bearer {collector.token}"}
-    assert not shared(httpx.get(f"{collector.console}/v1/plans", headers={**PAGE, **token}))
-    assert not shared(httpx.options(f"{collector.console}/v1/plans", headers=ASKING))
+def test_the_console_is_closed_to_pages(running: Served) -> None:
+    token = {"Authorization": f"Bearer {running.token}"}
+    assert not shared(httpx.get(f"{running.console}/v1/plans", headers={**PAGE, **token}))
+    assert not shared(httpx.options(f"{running.console}/v1/plans", headers=ASKING))
 
 
 @with_world()
@@ -183,24 +172,6 @@ def test_origins_are_kept(tmp_path: Path) -> None:
     assert allowed("--origins", "") is None
 
 
-def test_origins_are_in_a_backup(tmp_path: Path) -> None:
-    async def live(world: World) -> str:
-        await world.publish(FLAGS_PLAN)
-        await world.collector.administration.set_origins(FLAGS_PLAN.id, [ORIGIN])
-        made = await world.collector.administration.make_backup(by="test")
-        assert isinstance(made, str)
-        return made
-
-    async def look(world: World) -> tuple[str, ...]:
-        record = world.collector.administration.plans.get(FLAGS_PLAN.id)
-        assert record is not None
-        return record.origins
-
-    name = in_world(live, tmp_path / "data")
-    restore(tmp_path / "data" / "backups" / name, tmp_path / "new", clock=lambda: NOW)
-    assert in_world(look, tmp_path / "new") == (ORIGIN,)
-
-
 @pytest.mark.parametrize(("setting", "allowed"), [("", None), (ORIGIN, ORIGIN), ("*", "*")])
 def test_the_pages_of_a_relay(setting: str, allowed: str | None, tmp_path: Path) -> None:
     async def live(world: RelayWorld) -> None:
@@ -221,12 +192,3 @@ def test_a_relay_refuses_what_is_no_origin(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="origins must be an origin"):
         in_relay(live, tmp_path, FakeAnalyzer(WHOLE), origins="page.example")
-
-
-def test_the_words_of_the_command() -> None:
-    assert read_origins("") == ()
-    assert read_origins(" https://a.example,\n* ") == ("https://a.example", "*")
-    with pytest.raises(InputError, match="origins must be an origin such as https://host"):
-        read_origins("a.example")
-    with pytest.raises(InputError, match="at most 100 origins"):
-        check_origins(f"https://{number}.example" for number in range(101))

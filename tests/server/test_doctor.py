@@ -19,35 +19,14 @@ from shoal.errors import InputError
 from shoal.server.doctor import Finding, worst
 from shoal.server.doctor import data_folder as premises
 from shoal.server.doctor.examine import examine
-from tests.server.privacy_help import in_world
-from tests.server.serving_help import QuietHandler, Served, handled_by, served, small_plan
+from tests.server.serving_help import QuietHandler, Served, handled_by
 
 NGINX = Path(__file__).parent.parent.parent / "deploy" / "nginx.conf"
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("doctor") / "data", small_plan()) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data of a collector that has run and stopped."""
-    folder = tmp_path_factory.mktemp("stopped") / "data"
-    in_world(lambda world: world.publish(small_plan()), folder, time.time)
-    return folder
-
-
 @pytest.fixture
-def data(stopped: Path, tmp_path: Path) -> Path:
-    """A copy of them that a test may spoil."""
-    copy = tmp_path / "data"
-    copy.mkdir(mode=0o700)
-    for path in stopped.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-        (copy / path.name).chmod(path.stat().st_mode & 0o777)
-    return copy
+def data(stopped: Path) -> Path:
+    return stopped
 
 
 def findings_of(folder: Path, **options: Any) -> dict[str, Finding]:
@@ -257,7 +236,7 @@ def test_addresses(
 
 
 def test_what_is_no_address(data: Path):
-    with pytest.raises(InputError, match="an address is https"):
+    with pytest.raises(InputError, match="address is https"):
         examine(data, url="ftp://host")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +16,10 @@ from shoal import Plan
 from shoal.analysis.report_files import Batch, parse_batch
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.server.collector import ingest
-from shoal.server.collector.ingest import refusal_document, split_by_window
+from shoal.server.collector.ingest import split_by_window
 from shoal.server.core import ingest as core_ingest
 from shoal.server.core import problems
-from shoal.server.core.ingest import Allowance, Committer, ReportLimits, Sender, limits_document
+from shoal.server.core.ingest import Allowance, Committer, ReportLimits, limits_document
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import Settings
 
@@ -143,12 +142,6 @@ class TestConnections:
             assert b"connection: close" in found[1].head
             assert [answer.status for answer in raw(server, batches[1])] == [202]
 
-    def test_each_plan_is_counted_by_itself(self):
-        sender, settings = Sender(), Settings()
-        limits = ReportLimits.of(SMALL, settings)
-        sender.charge(SMALL.id, 4)
-        assert (sender.room(SMALL.id, limits), sender.room(LARGE.id, limits)) == (6, 10)
-
 
 class TestRates:
     def test_a_second_is_earned_anew(self):
@@ -227,20 +220,6 @@ class TestRelays:
         await world.collector.administration.move_plan(TEXT_PLAN.id, "paused")
         answer = await world.upload(self.mixed(), relay)
         assert (answer.status_code, problem_of(answer)) == (503, "paused")
-
-    def test_the_parts_are_the_batch(self):
-        batch = self.mixed()
-        parts = split_by_window(batch)
-        assert not isinstance(parts, Problem)
-        assert sorted(np.concatenate([part.places for part in parts])) == list(range(9))
-        for places, part in parts:
-            assert len(set(part.windows.tolist())) == 1
-            for name in ("ids", "windows", "cohorts", "rows"):
-                assert (getattr(part, name) == getattr(batch, name)[places]).all()
-        assert isinstance(refusal_document(parts, [problems.BUSY] * len(parts)), Problem)
-        none = refusal_document(parts, [None] * len(parts))
-        assert isinstance(none, bytes)
-        assert json.loads(none) == {"refused": {"window-expired": [], "window-not-open": []}}
 
     def test_no_end_of_windows(self):
         batch = reports(TEXT_PLAN, 1001)

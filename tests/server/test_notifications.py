@@ -20,7 +20,7 @@ import pytest
 from shoal import Plan
 from shoal.cli import run
 from shoal.errors import InputError
-from shoal.server import Collector, RelaySettings, Settings
+from shoal.server import Collector, Settings
 from shoal.server.core import notifications, problems
 from shoal.server.core.notifications import (
     Notice,
@@ -108,16 +108,21 @@ def verified(received: Received, folder: Path) -> list[dict[str, Any]]:
 
 class TestReleases:
     def test_a_release_is_told_once(self, tmp_path: Path, hook: Received):
+        """Several that come together are one notice."""
+
         async def story(world: World) -> None:
             await filled(world)
             for _ in range(3):
                 await turn(world.collector)
+            await filled(world, seed=2, crowds=3)
+            await turn(world.collector)
             path = json.loads(hook[0][1])["data"]["url"].removeprefix("https://console.example")
             assert (await world.ask("console", "GET", path, world.admin())).status_code == 200
 
         inside(story, tmp_path, notify_webhook=hook.url)
-        (document,) = verified(hook, tmp_path)
-        assert hook.paths == ["/hook?key=canary"]
+        document, together = verified(hook, tmp_path)
+        assert together["data"]["crowds"] == [2, 3, 4]
+        assert hook.paths == ["/hook?key=canary"] * 2
         assert document["type"] == "release.ready"
         moment = datetime.fromisoformat(document["timestamp"]).timestamp()
         assert moment == Clock().now // 60 * 60
@@ -129,15 +134,6 @@ class TestReleases:
             "crowds": [1],
             "url": f"https://console.example/surveys/{PAGE}/crowds/1",
         }
-
-    def test_many_releases_are_one_notice(self, tmp_path: Path, hook: Received):
-        async def story(world: World) -> None:
-            await filled(world, crowds=3)
-            await turn(world.collector)
-
-        inside(story, tmp_path, notify_webhook=hook.url)
-        (document,) = verified(hook, tmp_path)
-        assert document["data"]["crowds"] == [1, 2, 3]
 
     def test_a_crash_after_the_release_loses_none(self, tmp_path: Path, hook: Received):
         async def release(world: World) -> None:
@@ -429,20 +425,19 @@ class TestExpiringCrowds:
 
     def test_before_the_deadline_once(self, tmp_path: Path, hook: Received):
         days = [0.5, 22.9, 23.1, 24, 29.9]
-        found = self.expiring(tmp_path, hook, FLAGS, days, 20, deadline_days=30)
+        found = self.expiring(tmp_path / "a", hook, FLAGS, days, 20, deadline_days=30)
         assert found == [0, 0, 1, 1, 1]
-        (document,) = verified(hook, tmp_path)
+        (document,) = verified(hook, tmp_path / "a")
         assert document["data"]["crowds"] == [1]
         assert document["data"]["url"] == f"https://console.example/surveys/{PAGE}"
         assert "is incomplete and will be discarded at" in document["text"]
-
-    def test_days_are_a_setting(self, tmp_path: Path, hook: Received):
-        more = {"deadline_days": 30, "notify_before_days": 2}
-        assert self.expiring(tmp_path, hook, FLAGS, [0.5, 27.9, 28.1], 20, **more) == [0, 0, 1]
-
-    def test_not_without_a_deadline(self, tmp_path: Path, hook: Received):
-        more = {"deadline_days": 0}
-        assert self.expiring(tmp_path, hook, FLAGS, [0.5, 400], 20, **more) == [0, 0]
+        hook.clear()
+        later: dict[str, int] = {"deadline_days": 30, "notify_before_days": 2}
+        found = self.expiring(tmp_path / "b", hook, FLAGS, [0.5, 27.9, 28.1], 20, **later)
+        assert found == [0, 0, 1]
+        hook.clear()
+        never = self.expiring(tmp_path / "c", hook, FLAGS, [0.5, 400], 20, deadline_days=0)
+        assert never == [0, 0]
 
     def test_a_window_is_told_of_if_it_has_no_release(self, tmp_path: Path, hook: Received):
         """Its first crowd is; the one after a complete crowd is usually discarded."""
@@ -656,11 +651,6 @@ class TestSettings:
         assert headers["webhook-timestamp"] == "1614265330"
         expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
         assert headers["webhook-signature"] == expected
-
-    def test_every_service_has_them(self):
-        given = {"SHOAL_NOTIFY_WEBHOOK": "https://hook.example", "SHOAL_NOTIFY_BEFORE_DAYS": "3"}
-        for table in (Settings, RelaySettings):
-            assert table.read(given).notify_before_days == 3
 
 
 class TestTheCommandAndTheDoctor:

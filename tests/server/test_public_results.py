@@ -15,13 +15,12 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal import Choice, Flags, Plan, Survey, plan
+from shoal import Choice, Plan, Survey, plan
 from shoal.cli import run
 from shoal.reports.formatting import slug
 from shoal.server import Analyzer, AnalyzerSettings
 from shoal.server.console.app import report_page
 from tests.axe import obstacles
-from tests.reports.test_publication import HOSTILE
 from tests.server.console_help import browser, every_kind, reports
 from tests.server.privacy_help import (
     BINARY,
@@ -65,11 +64,15 @@ async def get(world: World, path: str, **headers: str) -> httpx.Response:
     return await world.ask("public", "GET", path, headers)
 
 
-async def wait_for(world: World, path: str, status: int = 200) -> httpx.Response:
-    """Ask until a page has come or gone; a page that never does fails the test."""
+async def until(
+    world: World,
+    path: str,
+    holds: Callable[[httpx.Response], bool] = lambda answer: True,
+) -> httpx.Response:
+    """Ask for a page until something holds; if it never does, the test fails."""
     for _ in range(600):
         answer = await get(world, path)
-        if answer.status_code == status:
+        if answer.is_success and holds(answer):
             return answer
         await asyncio.sleep(0.05)
     raise AssertionError(f"{path}: {answer.status_code}, {world.log.getvalue()[-2000:]}")
@@ -77,11 +80,8 @@ async def wait_for(world: World, path: str, status: int = 200) -> httpx.Response
 
 async def written(world: World, agreed: Plan, number: int) -> None:
     """Wait until a release is on all pages: the feed of all surveys is written last."""
-    for _ in range(600):
-        if f"{agreed.id}:{number}<" in (await get(world, "/results/feed.atom")).text:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(world.log.getvalue()[-2000:])
+    mark = f"{agreed.id}:{number}<"
+    await until(world, "/results/feed.atom", lambda answer: mark in answer.text)
 
 
 async def shown(world: World, agreed: Plan, crowds: int = 1) -> None:
@@ -137,7 +137,7 @@ async def test_only_releases_are_shown_and_nothing_of_an_open_crowd(world: World
     assert (await get(world, release(FLAGS_PLAN, 2))).status_code == 404
     await fill(world, FLAGS_PLAN, 9, 1)
     await swept(world)
-    assert "crowd 2" in (await wait_for(world, release(FLAGS_PLAN, 2))).text
+    assert "crowd 2" in (await until(world, release(FLAGS_PLAN, 2))).text
 
 
 @with_world(**ON)
@@ -229,19 +229,10 @@ async def test_hidden_results_are_gone_at_once(world: World) -> None:
     assert (await set_public(world, FLAGS_PLAN, public=False)).json() == {"public": False}
     for path in (RESULTS, release(FLAGS_PLAN, 1), f"{RESULTS}latest.csv"):
         assert (await get(world, path)).status_code == 404
-    folder = world.collector.service.folder / "results" / FLAGS_PLAN.survey.name
-    for _ in range(600):
-        if not folder.exists():
-            break
-        await asyncio.sleep(0.05)
-    assert not folder.exists()
+    await until(world, "/results/", lambda index: FLAGS_PLAN.survey.name not in index.text)
+    await until(world, "/results/feed.atom", lambda feed: FLAGS_PLAN.id not in feed.text)
+    assert not (world.collector.service.folder / "results" / FLAGS_PLAN.survey.name).exists()
     assert (await get(world, release(COUNTS_PLAN, 1))).status_code == 200
-    for _ in range(600):
-        index = await get(world, "/results/")
-        if FLAGS_PLAN.survey.name not in index.text:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(index.text)
 
 
 @with_world(**ON)
@@ -251,12 +242,8 @@ async def test_destroyed_releases_are_not_kept_as_pages(world: World) -> None:
         assert await world.collector.administration.move_plan(FLAGS_PLAN.id, state) is None
         expected = 200 if state == "closed" else 404
         assert (await get(world, release(FLAGS_PLAN, 1))).status_code == expected
-    folder = world.collector.service.folder / "results" / FLAGS_PLAN.survey.name
-    for _ in range(600):
-        if not folder.exists():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("the pages of a destroyed plan are still there")
+    await until(world, "/results/feed.atom", lambda feed: FLAGS_PLAN.id not in feed.text)
+    assert not (world.collector.service.folder / "results" / FLAGS_PLAN.survey.name).exists()
 
 
 def test_bytes_are_the_same_after_a_restart(tmp_path: Path) -> None:
@@ -315,27 +302,12 @@ async def test_two_plans_of_one_survey_share_an_address(world: World) -> None:
     other = replace(FLAGS_PLAN, joint=())
     await shown(world, FLAGS_PLAN)
     await shown(world, other)
-    page = await wait_for(world, RESULTS)
-    for _ in range(600):
-        if "The survey had 2 plans" in page.text:
-            break
-        await asyncio.sleep(0.05)
-        page = await get(world, RESULTS)
+    page = await until(world, RESULTS, lambda found: "The survey had 2 plans" in found.text)
     keys = re.findall(r'href="releases/([0-9a-f]{12})-1/index', page.text)
     assert set(keys) == {FLAGS_PLAN.id[:12], other.id[:12]}
     await set_public(world, other, public=False)
     assert (await get(world, release(other, 1))).status_code == 404
     assert (await get(world, release(FLAGS_PLAN, 1))).status_code == 200
-
-
-@with_world(**ON)
-async def test_hostile_names_are_harmless(world: World) -> None:
-    asked = Survey(HOSTILE[0], (Flags(HOSTILE[2], tuple(HOSTILE[3:8])),), title=HOSTILE[6])
-    agreed = plan(asked, crowd_size=100, epsilon="20", delta="1e-6")
-    await shown(world, agreed)
-    page = await get(world, f"/results/{slug(agreed.survey.name)}/")
-    assert not re.search("<(img|script|svg onload)", page.text)
-    assert page.text.count("<style>") == 1
 
 
 @pytest.mark.slow
@@ -345,7 +317,7 @@ def test_a_release_is_dated_by_its_last_report(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await world.publish(FLAGS_PLAN)
         assert (await set_public(world, FLAGS_PLAN)).status_code == 200
-        assert "There is no release yet" in (await wait_for(world, "/results/")).text
+        assert "There is no release yet" in (await until(world, "/results/")).text
         days: list[str] = []
         for seed in (1, 2):
             await fill(world, FLAGS_PLAN, seed, 60)
@@ -379,13 +351,15 @@ async def test_the_console_shows_who_can_read(world: World) -> None:
     assert "Make results public" in await page()
 
 
-def test_the_flag_survives_and_is_backed_up(tmp_path: Path) -> None:
+def test_the_flag_and_origins_survive_and_are_backed_up(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await world.publish(FLAGS_PLAN)
         await set_public(world, FLAGS_PLAN)
+        await world.collector.administration.set_origins(FLAGS_PLAN.id, ["https://page.example"])
 
     async def check(world: World) -> None:
-        assert world.collector.administration.plans[FLAGS_PLAN.id].is_public
+        record = world.collector.administration.plans[FLAGS_PLAN.id]
+        assert (record.is_public, record.origins) == (True, ("https://page.example",))
 
     in_world(work, tmp_path / "data")
     in_world(check, tmp_path / "data")

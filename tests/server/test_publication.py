@@ -20,11 +20,11 @@ from shoal.server.core.settings import Settings
 from shoal.server.storage.records import Declaration
 from tests.server.privacy_help import World, with_world
 
-SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")),))
+SURVEY = Survey("browser", (Flags("features", ("sync",)),))
 STRONG = plan(SURVEY, crowd_size=200, epsilon=1, delta="1e-6")
 WEAK = plan(SURVEY, crowd_size=200, epsilon=2, delta="1e-6")
 WIDER = plan(
-    Survey("browser", (Flags("features", ("sync", "vpn", "tabs")),)),
+    Survey("browser", (Flags("features", ("sync", "vpn")),)),
     crowd_size=200,
     epsilon=1,
     delta="1e-6",

@@ -214,8 +214,7 @@ def test_answer_times_do_not_tell_when_a_crowd_is_complete() -> None:
     pytest.fail(f"the answer tells when a crowd is complete: {pvalues}")
 
 
-@pytest.mark.parametrize("plan", [FLAGS_PLAN, TEXT_PLAN, LONG_PLAN], ids=lambda p: p.survey.name)
-@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize(("plan", "count"), [(FLAGS_PLAN, 1), (TEXT_PLAN, 20), (LONG_PLAN, 20)])
 def test_repeated_reports_write_as_much_to_the_disk(plan: Plan, count: int, tmp_path: Path) -> None:
     """Commit by commit the log of pages grows as much as that of a store with fresh reports."""
     plan = replace(plan, crowd_size=10**6)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import time
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
 from http.client import HTTPConnection
@@ -21,26 +18,7 @@ from shoal.server.console.token_admin import open_token_admin
 from shoal.server.core.settings import ADDRESSES_FILE, read_addresses, write_addresses
 from shoal.server.core.tokens import TOKEN_FILE, Token
 
-from .privacy_help import in_world
 from .serving_help import Served, served, small_plan
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("tokens") / "data", small_plan()) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("stopped") / "data"
-    in_world(lambda world: world.publish(small_plan()), folder, time.time)
-    return folder
-
-
-@pytest.fixture
-def stopped(once: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(once, tmp_path / "data"))
 
 
 def status(one: Served, secret: str) -> int:

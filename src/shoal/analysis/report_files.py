@@ -259,6 +259,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def take(self, places: Any) -> Batch:
+        """Return the reports at some places, which NumPy takes as an index."""
+        cohorts = None if self.cohorts is None else self.cohorts[places]
+        return Batch(
+            self.plan_id, self.ids[places], self.windows[places], cohorts, self.rows[places]
+        )
+
     def to_bytes(self) -> bytes:
         return self._reports().to_bytes()
 

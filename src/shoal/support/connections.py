@@ -46,6 +46,24 @@ def open_connection(
 
 
 @contextmanager
+def connected(
+    origin: Origin, timeout: float, context: ssl.SSLContext | None = None
+) -> Iterator[http.client.HTTPConnection]:
+    """Yield a new connection, which is cut off after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    if origin.scheme == "https" and context is None:
+        import ssl
+
+        context = ssl.create_default_context()
+    connection = open_connection(origin, context, deadline)
+    try:
+        with network_errors(origin.host), cut_off_at(deadline, connection.sock):
+            yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
 def network_errors(host: str) -> Iterator[None]:
     """Raise what goes wrong on the network as a `TransportError`."""
     import http.client

@@ -380,7 +380,7 @@ class Analyzer(Party):
             LOG.warning("damaged chunks were repaired", extra={"facts": {"chunks": healed}})
 
     def _opened(self, plan: Plan, number: int, crowd: OpenedCrowd, released: bool) -> None:
-        self.metrics.unreadable(crowd.unreadable)
+        self.metrics.unreadable.inc(crowd.unreadable)
         if released:
             self.metrics.released(crowd.tally.reports)
             LOG.info("crowd released", extra={"facts": {"plan": plan.id, "crowd": number}})

@@ -226,7 +226,6 @@ class Workers:
         return self
 
     def stop(self) -> None:
-        """Tell the processes to stop, and start none again."""
         self._stopping.set()
         for process in list(self._processes.values()):
             process.terminate()

@@ -81,12 +81,6 @@ _REPORTS = {
 _PATH = re.compile(r"/v1/plans/([0-9a-f]{64})/reports")
 
 
-def plan_id_of(path: str) -> str | None:
-    """Return the plan that reports sent to a path are for, or None if it is no such path."""
-    matched = _PATH.fullmatch(path)
-    return None if matched is None else matched[1]
-
-
 class Ingest(DeviceIngest):
     """Accepts reports from devices, and from relays, which may send far more at once."""
 
@@ -124,7 +118,7 @@ class Ingest(DeviceIngest):
 
     async def _relay(self, request: ReportRequest, upload: Batch) -> bytes | Problem:
         assert request.token is not None
-        if self._rate and not self._allowance(request.token).take(len(upload)):
+        if not self._allowance(request.token).take(len(upload)):
             return problems.TOO_MANY
         parts = await self._in_thread(split_by_window, upload)
         if isinstance(parts, Problem):
@@ -152,7 +146,9 @@ def split_by_window(batch: Batch) -> list[WindowPart] | Problem:
     windows, starts = np.unique(batch.windows[order], return_index=True)
     if len(windows) > MOST_WINDOWS:
         return problems.MALFORMED
-    return [WindowPart(at, _chosen(batch, at)) for at in np.split(order, starts[1:])]
+    if len(windows) == 1:
+        return [WindowPart(order, batch)]
+    return [WindowPart(at, batch.take(at)) for at in np.split(order, starts[1:])]
 
 
 def refusal_document(
@@ -168,13 +164,6 @@ def refusal_document(
         if answer is not None:
             places[answer.name] += part.places.tolist()
     return json.dumps({"refused": {name: sorted(at) for name, at in places.items()}}).encode()
-
-
-def _chosen(batch: Batch, at: NDArray[np.intp]) -> Batch:
-    if len(at) == len(batch):
-        return batch
-    cohorts = None if batch.cohorts is None else batch.cohorts[at]
-    return Batch(batch.plan_id, batch.ids[at], batch.windows[at], cohorts, batch.rows[at])
 
 
 PATH = "/v1/oblivious"
@@ -265,11 +254,11 @@ class ObliviousGateway:
         except ReportError:
             await self._refuse(problems.BAD_REQUEST, answer.send)
             return
-        plan_id = plan_id_of(request.path)
-        if plan_id is None:
+        matched = _PATH.fullmatch(request.path)
+        if matched is None:
             await self._refuse(problems.NOT_FOUND, answer.send)
             return
-        plan = self._plans.plan_for_reports(plan_id)
+        plan = self._plans.plan_for_reports(matched[1])
         if not isinstance(plan, Problem) and plan.view == "counts" and not self._trusted:
             await self._refuse(problems.COUNTS_NOT_OBLIVIOUS, answer.send)
             return
@@ -315,6 +304,4 @@ def _body(content: bytes) -> Receive:
     return receive
 
 
-@lru_cache(maxsize=8)
-def _opener(secret: bytes) -> GatewayKey:
-    return GatewayKey(secret)
+_opener = lru_cache(maxsize=8)(GatewayKey)

@@ -29,7 +29,7 @@ from shoal.reports.publication import csv_text, write_table
 from shoal.server.console import forms, schemas, views
 from shoal.server.console.console import Console, CrowdRelease
 from shoal.server.console.planner import MAX_REQUEST_SIZE, PlanRequest, PlanRequestError
-from shoal.server.console.schemas import LEVEL, NUMBER, PLAN, Json
+from shoal.server.console.schemas import LEVEL, NUMBER, Json
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 from shoal.server.core.openapi import (
@@ -44,6 +44,7 @@ from shoal.server.core.openapi import (
     read_document,
     signed_response,
 )
+from shoal.server.core.public import PLAN
 from shoal.server.storage.records import Declaration, State
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ def report_page(plan: Plan, content: bytes, unreadable: int | None = None) -> st
 
 async def tokens(console: Console, request: Request) -> Json:
     found = console.collector.tokens
-    return {"tokens": [vars(one) | {"last_used": found.last_used(one)} for one in found]}
+    last = found.last_used
+    return {"tokens": [schemas.TokenLine(**vars(one), last_used=last(one)) for one in found]}
 
 
 async def add_token(console: Console, request: Request) -> Json:
@@ -214,7 +216,7 @@ async def add_token(console: Console, request: Request) -> Json:
 
 
 async def actions(console: Console, request: Request) -> Json:
-    return {"actions": [one._asdict() for one in await console.actions_of(request)]}
+    return {"actions": await console.actions_of(request)}
 
 
 async def backups(console: Console, request: Request) -> Json:

@@ -113,7 +113,6 @@ class Console(ServiceHandlers):
     # Plans
 
     def plans_of(self, request: Request) -> list[PlanRecord]:
-        """Return the plans that a request's token is for."""
         token = token_of(request)
         return [record for record in self.collector.plans.values() if token.covers(record.plan.id)]
 
@@ -124,7 +123,6 @@ class Console(ServiceHandlers):
         return record
 
     async def add_draft(self, request: Request, document: object) -> PlanRecord:
-        """Add the plan that a document holds as a draft."""
         try:
             plan = await self.compute(Plan.from_json, document)
         except (InputError, RecursionError) as error:
@@ -138,7 +136,6 @@ class Console(ServiceHandlers):
         return record
 
     async def _record(self, request: Request, action: str, subject: str = "") -> None:
-        """Add a change to the list of actions."""
         await self.in_store(self.collector.actions.add, token_of(request).label, action, subject)
 
     async def move(
@@ -148,7 +145,6 @@ class Console(ServiceHandlers):
         _refuse(await self.collector.move_plan(plan_id, wanted, declaration, by=by))
 
     async def set_origins(self, request: Request, origins: Sequence[object]) -> None:
-        """Set the origins of the plan that a request names."""
         plan_id, by = self.plan_of(request).plan.id, token_of(request).label
         try:
             checked = check_origins(origins)
@@ -157,7 +153,6 @@ class Console(ServiceHandlers):
         await self.collector.set_origins(plan_id, checked, by=by)
 
     async def set_public(self, request: Request, public: bool) -> None:
-        """Make the releases of the plan that a request names public, or no longer."""
         plan_id, by = self.plan_of(request).plan.id, token_of(request).label
         _refuse(await self.collector.set_public(plan_id, public, by=by))
 
@@ -189,7 +184,6 @@ class Console(ServiceHandlers):
         return found
 
     async def screening(self, release: CrowdRelease) -> Screening:
-        """Return the traces of fake reports in a crowd."""
         return await self.compute(_screening, release.plan, release.content)
 
     async def screenings(self, plan: Plan, numbers: Sequence[int]) -> dict[int, Screening]:
@@ -228,14 +222,12 @@ class Console(ServiceHandlers):
         return known
 
     async def results_of(self, request: Request) -> tuple[CrowdRelease, Json]:
-        """Return the release that a request names: estimates, numbers and cross tables."""
         level, interval = schemas.LEVEL.read(request), schemas.INTERVAL.read(request)
         release = await self.release_of(request)
         content = release.content
         return release, await self.compute(_results, release.plan, content, level, interval)
 
     async def trend(self, request: Request) -> Json:
-        """Return how one question changes over released crowds."""
         plan, level = self.plan_of(request).plan, schemas.LEVEL.read(request)
         asked = [one.name for one in plan.survey if one.kind != "text"]
         question = schemas.QUESTION.text(request) or (asked[0] if asked else "")
@@ -251,7 +243,6 @@ class Console(ServiceHandlers):
         return await self.in_store(self.store.released_numbers, plan.id, length)
 
     async def difference(self, request: Request) -> Json:
-        """Return how two released crowds differ, of one plan or of two."""
         first, second = schemas.FIRST.read_optional(request), schemas.SECOND.read_optional(request)
         return await self.crowd_difference(
             request, first, second, self.other_plan(request, schemas.OTHER.text(request))
@@ -331,7 +322,6 @@ class Console(ServiceHandlers):
         await self._record(request, f"{event}: {token.role}, {token.label}", token.id)
 
     async def actions_of(self, request: Request) -> list[Action]:
-        """Return the actions on the page that a request asks for."""
         skip = schemas.PAGE.read(request) * PAGE_LENGTH
         return await self.in_store(self.collector.actions.last, skip, PAGE_LENGTH)
 

@@ -330,7 +330,6 @@ async def end_session(console: Console, request: Request) -> Response:
 
 
 def _redirect(path: str, secret: str) -> Response:
-    """Set or remove the cookie, and redirect."""
     return RedirectResponse(path, 303, {"Set-Cookie": cookie_header(secret)})
 
 

@@ -29,7 +29,7 @@ from shoal.protocol.survey import Cross, Survey
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 from shoal.server.core.openapi import INVALID, invalid_field
-from shoal.support.checks import seconds, shown
+from shoal.support.checks import seconds
 
 if TYPE_CHECKING:
     from shoal.server.console.builder import Draft
@@ -106,6 +106,8 @@ _RULES = {
     "survey": f"survey is TOML of at most {MAX_SURVEY_LENGTH:,} characters; use shoal plan for"
     " longer ones.",
     "crowd": "crowd is a whole number of people, at least 1.",
+    "epsilon": "epsilon is a number above 0.",
+    "delta": "delta is a number above 0 and below 1.",
     "view": f"view is one of {', '.join(VIEWS)}.",
     "share": "share is a part of the crowd, above 0 and at most 1.",
 }
@@ -113,19 +115,23 @@ _RULES = {
 
 def check_request(document: object) -> PlanRequest:
     """Return a request from JSON values, all checked but the survey, which may take long."""
+    wanted = _request(document)
+    _about("epsilon", lambda: Promise("proven", wanted.epsilon, delta="1e-6"))
+    _about("delta", lambda: Promise("proven", "1", delta=wanted.delta))
+    if wanted.window is not None:
+        _about("window", lambda: seconds(wanted.window or ""))
+    return wanted
+
+
+def _request(document: object, *, strict: bool = True) -> PlanRequest:
     try:
-        wanted = msgspec.convert(document, PlanRequest)
+        return msgspec.convert(document, PlanRequest, strict=strict)
     except INVALID as error:
         name = invalid_field(PlanRequest, error)
         if name is None:
             fields = ", ".join(PlanRequest.__struct_fields__)
             raise InputError(f"a plan to be computed has {fields}.") from error
         raise PlanRequestError(name, _RULES.get(name, f"{name} is not of its type.")) from error
-    _about("epsilon", lambda: Promise("proven", wanted.epsilon, delta="1e-6"))
-    _about("delta", lambda: Promise("proven", "1", delta=wanted.delta))
-    if wanted.window is not None:
-        _about("window", lambda: seconds(wanted.window or ""))
-    return wanted
 
 
 def _survey(wanted: PlanRequest) -> Survey:
@@ -141,24 +147,17 @@ def _survey(wanted: PlanRequest) -> Survey:
 
 def form_request(fields: Mapping[str, str]) -> dict[str, object]:
     """Return the fields of a form, which are texts, as the values of a request."""
-    numbers: dict[str, object] = {}
-    for name, read in (("crowd", lambda text: int(text[:20])), ("share", float)):
-        try:
-            numbers[name] = read(fields[name])
-        except ValueError:
-            raise PlanRequestError(
-                name, f"{name} is a number, got {shown(fields[name])}."
-            ) from None
-    ticked = {name: fields.get(name) == "yes" for name in ("compare", "accept_weak_promise")}
+    given: dict[str, object] = {name: text for name, text in fields.items() if text}
     # Origins that are left in the form count only with the deployment that has them.
-    apart = fields.get("deployment") == "relay"
-    parties = {name: fields.get(name) or None for name in ("relay", "analyzer")} if apart else {}
-    if apart and None in parties.values():
-        name = next(name for name, origin in parties.items() if origin is None)
-        raise PlanRequestError(name, f"give the origin of the {name}, as https://{name}.example.")
-    optional = {name: fields[name] for name in ("window", "honest") if fields.get(name)}
-    texts = {name: fields[name] for name in ("survey", "epsilon", "delta", "view")}
-    return {**texts, **numbers, **optional, **parties, **ticked}
+    apart = given.pop("deployment", "") == "relay"
+    for name in ("relay", "analyzer"):
+        if apart and name not in given:
+            origin = f"https://{name}.example"
+            raise PlanRequestError(name, f"give the origin of the {name}, as {origin}.")
+        if not apart:
+            given.pop(name, None)
+    ticked = {name: given.get(name) == "yes" for name in ("compare", "accept_weak_promise")}
+    return dict(msgspec.to_builtins(_request(given | ticked, strict=False)))
 
 
 def _about(name: str, read: Callable[[], R]) -> R:
@@ -357,7 +356,6 @@ def _environment(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def main(seconds: int, megabytes: int) -> None:
-    """Do the job on stdin, and write its result or its error to stdout."""
     _limit(seconds, megabytes)
     try:
         job = json.load(sys.stdin.buffer)

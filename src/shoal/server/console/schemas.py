@@ -7,6 +7,7 @@ left out. A number is null where it would be infinite or is unknown.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -19,7 +20,8 @@ from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.http import MOST_ORIGINS
 from shoal.server.core.openapi import Parameter
-from shoal.server.core.tokens import LABEL, MOST_PLANS, Role
+from shoal.server.core.public import PlanId
+from shoal.server.core.tokens import LABEL, MOST_PLANS, Action, Role, Token
 from shoal.server.storage.records import CrowdRecord, PlanRecord, Reason, State
 from shoal.server.storage.windows import DAY
 
@@ -35,7 +37,6 @@ FORMATS = {
 
 Json = dict[str, Any]
 """A document with a format of its own: a plan, a tally, a cross table."""
-PlanId = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Progress = Annotated[int, Meta(ge=0, le=100, multiple_of=10)]
 """How full a crowd is in per cent; rounded, to hide the arrival of a single report."""
 Part = Annotated[float, Meta(gt=0, lt=1)]
@@ -44,7 +45,6 @@ ConfidenceLevel = Annotated[float, Meta(ge=0.5, le=0.999999)]
 closer to 0 or 1, one of them would vanish."""
 _CrowdNumber = Annotated[int, Meta(ge=1, le=2**53)]
 
-PLAN = Parameter[str]("plan_id", "path", "The plan's id.")
 NUMBER = Parameter[int](
     "number", "path", "The crowd's number.", _CrowdNumber, problem=problems.UNKNOWN_CROWD
 )
@@ -107,7 +107,6 @@ class PlanLine(JsonObject):
 
 
 def plan_fields(record: PlanRecord) -> Json:
-    """Return the values of a plan's line."""
     plan = record.plan
     return {
         "id": plan.id,
@@ -163,7 +162,6 @@ class CrowdLine(JsonObject):
 
 
 def crowd_fields(plan: Plan, crowd: CrowdRecord) -> Json:
-    """Return the values of a crowd's line."""
     line = dict(vars(crowd))
     opened = line.pop("opened_day")
     line["opened"] = None if opened is None else time.strftime("%F", time.gmtime(opened * DAY))
@@ -385,24 +383,21 @@ class Prospect(JsonObject):
 # Tokens, actions, backups, the service
 
 
-class TokenFields(JsonObject):
-    id: str
-    role: Role
-    label: str
-    expires: date | None
-    plans: tuple[PlanId, ...] | None
-    key: str | None
+@dataclass(frozen=True)
+class TokenLine(Token):
+    """A token in a list."""
 
-
-class TokenLine(TokenFields):
-    last_used: date | None
+    last_used: date | None = None
 
 
 TokenList = _document("TokenList", tokens=list[TokenLine])
 
 
-class MadeToken(TokenFields):
-    token: str
+@dataclass(frozen=True)
+class MadeToken(Token):
+    """A new token with its secret."""
+
+    token: str = ""
 
 
 class NewToken(JsonObject):
@@ -426,14 +421,7 @@ NEW_TOKEN = Annotated[
 ]
 
 
-class ActionLine(JsonObject):
-    time: str
-    by: str
-    action: str
-    subject: str
-
-
-ActionList = _document("ActionList", actions=list[ActionLine])
+ActionList = _document("ActionList", actions=list[Action])
 BackupList = _document("BackupList", backups=list[str])
 
 MadeBackup = _document("MadeBackup", name=str)

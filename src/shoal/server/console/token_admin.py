@@ -8,64 +8,53 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
-from shoal.errors import InputError
+from shoal.errors import InputError, TransportError
+from shoal.server.core.parties import HttpPeer
 from shoal.server.core.settings import read_addresses
 from shoal.server.core.tokens import TOKEN_FILE, Token, Tokens
 from shoal.server.storage.database import NAME, DataInUse, data_lock
 from shoal.server.storage.sqlite import open_database
-from shoal.support.checks import is_loopback, shown
 from shoal.support.files import first_line, strict_json
 
 _TIMEOUT = 10.0
-_MAX_SIZE = 64 << 20
 
 
 @contextmanager
 def open_token_admin(
     folder: Path, *, url: str | None = None, secret_file: Path | None = None
-) -> Iterator[FolderTokens | ConsoleTokens]:
+) -> Iterator[FolderTokens | ConsoleClient]:
     """Open the tokens of the collector with a data folder.
 
     `url` is the console's address, by default where the collector listens if it runs, and
     `secret_file` a file with an admin token, by default the one in the folder.
     """
-    if url is not None:
-        yield ConsoleTokens(running_console(folder, url, secret_file))
-        return
-    if not (folder / NAME).exists():
-        raise InputError(f"{folder} holds no collector's data.")
-    try:
-        with data_lock(folder), data_lock(folder, NAME):
-            path = folder / NAME
+    if url is None:
+        path = folder / NAME
+        if not path.exists():
+            raise InputError(f"{folder} holds no collector's data.")
+        with suppress(DataInUse), data_lock(folder), data_lock(folder, NAME):
             with closing(open_database(path, create=False, schema=None)) as database:
                 yield FolderTokens(Tokens(database))
             return
-    except DataInUse:
-        pass
-    yield ConsoleTokens(running_console(folder, None, secret_file))
+    yield running_console(folder, url, secret_file)
 
 
 def running_console(folder: Path, url: str | None, secret_file: Path | None) -> ConsoleClient:
-    """Return the console of the collector that runs with a data folder."""
-    secret_file = secret_file or folder / TOKEN_FILE
-    if url is not None:
-        return ConsoleClient(url, secret_file, "--admin-token")
-    running = read_addresses(folder)
-    console = running.get("console")
-    if console is None:
+    if url is None:
+        url = read_addresses(folder).get("console")
+    if url is None:
         raise InputError(
             f"where a collector with the data in {folder} listens is not known; start it, or give"
             " the console's address with --console-url."
         )
-    return ConsoleClient(console, secret_file, "--admin-token")
+    return ConsoleClient(url, secret_file or folder / TOKEN_FILE, "--admin-token")
 
 
 class FolderTokens:
@@ -86,61 +75,43 @@ class FolderTokens:
             raise InputError(problem.title)
 
 
-class ConsoleTokens:
-    """The tokens of a running collector."""
-
-    def __init__(self, console: ConsoleClient) -> None:
-        self._console = console
-
-    def make(self, token: Token) -> tuple[Token, str]:
-        wanted = {name: value for name, value in token.to_json().items() if name != "id"}
-        document = self._console.ask("POST", "/v1/tokens", wanted)
-        return msgspec.convert(document, Token), str(document["token"])
-
-    def tokens(self) -> list[Token]:
-        return msgspec.convert(self._console.ask("GET", "/v1/tokens")["tokens"], list[Token])
-
-    def revoke(self, token_id: str) -> None:
-        self._console.ask("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
-
-
 class ConsoleClient:
-    """The API of a console, with a token in a file that `option` names."""
+    """The API of a running collector's console, with a token in a file that `option` names."""
 
     def __init__(self, url: str, secret_file: Path, option: str) -> None:
-        split = urlsplit(url)
-        if split.scheme not in ("http", "https") or not split.hostname:
-            raise InputError(f"the console's address is https://host[:port], got {shown(url)}.")
-        if split.scheme == "http" and not is_loopback(split.hostname):
-            raise InputError(f"a token is not sent to {shown(url)} without TLS; use https.")
+        self._url, self._console = url, HttpPeer(url, _TIMEOUT)
         try:
-            self._secret = secret_file.read_text("utf-8").strip()
+            secret = secret_file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise InputError(
                 f"cannot read the token in {secret_file}: {reason}; name a file that has one with"
                 f" {option}."
             ) from error
-        self._url, self._split = url, split
+        self._headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+
+    def make(self, token: Token) -> tuple[Token, str]:
+        wanted = {name: value for name, value in token.to_json().items() if name != "id"}
+        document = self.ask("POST", "/v1/tokens", wanted)
+        return msgspec.convert(document, Token), str(document["token"])
+
+    def tokens(self) -> list[Token]:
+        return msgspec.convert(self.ask("GET", "/v1/tokens")["tokens"], list[Token])
+
+    def revoke(self, token_id: str) -> None:
+        self.ask("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
 
     def ask(self, method: str, path: str, document: object = None) -> Any:
         """Return the response to a request as JSON; a refusal is an error."""
-        kind = HTTPSConnection if self._split.scheme == "https" else HTTPConnection
-        headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/json"}
-        body = None if document is None else json.dumps(document)
-        connection = kind(self._split.hostname or "", self._split.port, timeout=_TIMEOUT)
+        body = None if document is None else json.dumps(document).encode()
         try:
-            connection.request(method, self._split.path.rstrip("/") + path, body, headers)
-            with connection.getresponse() as response:
-                status, content = response.status, response.read(_MAX_SIZE)
-            reply: Any = strict_json(content) if content else {}
-        except (OSError, HTTPException) as error:
+            response = self._console.ask(method, path, body, self._headers)
+            reply: Any = strict_json(response.content) if response.content else {}
+        except TransportError as error:
             raise InputError(f"no console answers at {self._url}: {first_line(error)}.") from error
         except ValueError as error:
             raise InputError(f"the server at {self._url} is not a console.") from error
-        finally:
-            connection.close()
-        if not 200 <= status < 300:
+        if not 200 <= response.status < 300:
             title = reply.get("title") if isinstance(reply, dict) else None
-            raise InputError(f"the console at {self._url} refuses: {title or status}")
+            raise InputError(f"the console at {self._url} refuses: {title or response.status}")
         return reply

@@ -150,7 +150,6 @@ def expected_in_words(plan: Plan, crowd: CrowdRecord, now: float) -> str:
 
 
 def traces(screening: Screening | None) -> str:
-    """Return the traces of fake reports in few words."""
     if screening is None:
         return ""
     if not screening.suspicious:

@@ -192,7 +192,6 @@ class Administration:
     # Public results
 
     def public_plans(self) -> list[PlanRecord]:
-        """Return the plans whose releases are public."""
         return [one for one in self.plans.values() if one.is_public and one.state != "destroyed"]
 
     async def set_public(
@@ -216,7 +215,6 @@ class Administration:
     # Backups
 
     def backups(self) -> list[str]:
-        """Return the names of the backups that were made in the data folder, rising."""
         return sorted(path.name for path in (self.service.folder / BACKUPS).glob("*.backup"))
 
     async def make_backup(self, *, by: str) -> str | Problem:

@@ -93,7 +93,6 @@ class GuardedClock:
 
     @property
     def moment(self) -> Moment:
-        """The state to store for the next start."""
         return Moment(self(), self._origin, self._boot)
 
     def resume(self, last: Moment) -> None:

@@ -12,10 +12,12 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
+    Iterator,
     Mapping,
     MutableMapping,
     Sequence,
 )
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -31,6 +33,8 @@ from shoal.support.checks import check_origin
 Headers = Mapping[bytes, bytes]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+GrowTo = Callable[[int], bool]
+"""Reserves memory for a body of a size; returns whether there is enough."""
 
 JSON = b"application/json"
 NO_STORE = (b"cache-control", b"no-store")
@@ -50,7 +54,6 @@ def media_type(headers: Headers) -> bytes | None:
 async def send_response(
     send: Send, status: int, content: bytes, headers: Sequence[tuple[bytes, bytes]]
 ) -> None:
-    """Send a response with its length."""
     sized = [*headers, (b"content-length", b"%d" % len(content))]
     await send({"type": "http.response.start", "status": status, "headers": sized})
     await send({"type": "http.response.body", "body": content})
@@ -62,40 +65,31 @@ class BodyBudget:
     def __init__(self, size: int) -> None:
         self.left = size
 
-    def share(self) -> BodyShare:
-        """Return the share of one request, which ends with its `with` block."""
-        return BodyShare(self)
+    @contextmanager
+    def share(self) -> Iterator[GrowTo]:
+        """Yield what reserves memory for one request, until the end of the `with` block."""
+        reserved = 0
 
+        def grow_to(size: int) -> bool:
+            nonlocal reserved
+            more = max(size - SMALL_BODY - reserved, 0)
+            if more > self.left:
+                return False
+            self.left -= more
+            reserved += more
+            return True
 
-class BodyShare:
-    """The memory that one request has reserved."""
-
-    __slots__ = ("_budget", "_reserved")
-
-    def __init__(self, budget: BodyBudget) -> None:
-        self._budget, self._reserved = budget, 0
-
-    def __enter__(self) -> BodyShare:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._budget.left += self._reserved
-
-    def grow_to(self, size: int) -> bool:
-        """Reserve memory for a body of a size; return whether there is enough."""
-        more = max(size - SMALL_BODY - self._reserved, 0)
-        if more > self._budget.left:
-            return False
-        self._budget.left -= more
-        self._reserved += more
-        return True
+        try:
+            yield grow_to
+        finally:
+            self.left += reserved
 
 
 async def read_body(
     receive: Receive,
     headers: Headers,
     largest: int,
-    share: BodyShare | None = None,
+    grow_to: GrowTo | None = None,
     too_large: Problem = problems.TOO_LARGE,
 ) -> bytes | Problem:
     """Read a body of at most `largest` bytes, whatever its header declares."""
@@ -112,7 +106,7 @@ async def read_body(
         size += len(part)
         if size > largest:
             return too_large
-        if size > SMALL_BODY and share is not None and not share.grow_to(size):
+        if size > SMALL_BODY and grow_to is not None and not grow_to(size):
             return problems.BUSY
         parts.append(part)
         more = message.get("more_body", False)

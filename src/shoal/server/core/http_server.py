@@ -316,7 +316,6 @@ class HttpConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def finish(self) -> None:
-        """Close the connection after the responses to the requests that have arrived."""
         if self._queue:
             self._queue[-1].keep_alive = False
         else:

@@ -11,7 +11,7 @@ import asyncio
 import math
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -124,7 +124,7 @@ class DeviceIngest:
             connection = scope.get("state", {}).get("connection", {})
             sender = connection.get("sender")
             if sender is None:
-                sender = connection["sender"] = Sender()
+                sender = connection["sender"] = Sender(self._rate)
             await self._answer_device(request, sender, receive, send)
         return True
 
@@ -145,7 +145,6 @@ class DeviceIngest:
         return ReportRequest(plan, headers, media == JSON, token, is_relay)
 
     def _token(self, headers: Headers, plan_id: str) -> Token | None:
-        """Return the token of a request if it allows to send reports of the plan."""
         secret = bearer_token(headers)
         token = self._tokens.find(secret) if secret and self._tokens is not None else None
         if token is None or not token.may("app") or not token.covers(plan_id):
@@ -170,13 +169,18 @@ class DeviceIngest:
         if count > limits.of_request:
             await self._refuse(problems.TOO_MANY_AT_ONCE, send)
             return
-        room = sender.room(plan.id, limits) - count
-        if room < 0 or (self._rate and not self._allowance(request.token, sender).take(count)):
+        # The response to the last report of its share closes the connection in an orderly way. So a
+        # proxy that passes the requests of many people over one connection opens another, and a
+        # device that sends one report is never refused.
+        room = limits.of_connection - sender.sent[plan.id] - count
+        token = request.token
+        allowance = sender.allowance if token is None else self._allowance(token)
+        if room < 0 or not allowance.take(count):
             # The debt of this connection must not fall on the next person whom a proxy puts on it.
-            last = room < 0 or request.token is None
+            last = room < 0 or token is None
             await self._refuse(problems.TOO_MANY, send, last=last)
             return
-        sender.charge(plan.id, count)
+        sender.sent[plan.id] += count
         problem = await self._committer.submit(upload)
         if problem is not None:
             await self._refuse(problem, send, last=room == 0)
@@ -184,7 +188,6 @@ class DeviceIngest:
         await self._accepted(upload, send, last=not room)
 
     async def _accepted(self, upload: Any, send: Send, *, last: bool) -> None:
-        """Respond to an upload that is on the disk."""
         await send(_ACCEPTED_LAST if last else _ACCEPTED)
         await send(_NO_BODY)
 
@@ -196,7 +199,6 @@ class DeviceIngest:
         largest: int,
         too_large: Problem,
     ) -> Any:
-        """Return the reports in the body of a request, or a problem."""
         plan, headers, is_json, *_ = request
         if is_json:
             largest, too_large = LARGEST_JSON, problems.TOO_LARGE
@@ -225,11 +227,7 @@ class DeviceIngest:
         self._limits[plan.id] = limits, min(size, self._settings.max_body_bytes)
         return self._limits[plan.id]
 
-    def _allowance(self, token: Token | None, sender: Sender | None = None) -> Allowance:
-        """Return the allowance of a token, or of a connection that has none."""
-        if token is None:
-            assert sender is not None
-            return sender.allowance(self._rate)
+    def _allowance(self, token: Token) -> Allowance:
         if token.id not in self._allowances:
             self._allowances[token.id] = Allowance(self._rate)
         return self._allowances[token.id]
@@ -286,28 +284,13 @@ class Allowance:
 
 
 class Sender:
-    """One connection: how many reports of each plan it has sent, and how fast."""
+    """One connection: how many reports of each plan it has sent, and how fast it may send."""
 
-    __slots__ = ("_allowance", "_reports")
+    __slots__ = ("allowance", "sent")
 
-    def __init__(self) -> None:
-        self._reports: dict[str, int] = {}
-        self._allowance: Allowance | None = None
-
-    def allowance(self, per_second: int) -> Allowance:
-        if self._allowance is None:
-            self._allowance = Allowance(per_second)
-        return self._allowance
-
-    def room(self, plan_id: str, limits: ReportLimits) -> int:
-        """Return how many reports of a plan the connection may still send, at least one."""
-        # The answer to the last of them closes the connection in an orderly way. So a proxy that
-        # passes the requests of many people over one connection opens another, and a device that
-        # sends one report is never refused.
-        return limits.of_connection - self._reports.get(plan_id, 0)
-
-    def charge(self, plan_id: str, count: int) -> None:
-        self._reports[plan_id] = self._reports.get(plan_id, 0) + count
+    def __init__(self, per_second: int) -> None:
+        self.sent: Counter[str] = Counter()
+        self.allowance = Allowance(per_second)
 
 
 MAX_PER_COMMIT = 10_000
@@ -368,7 +351,6 @@ class Committer(Generic[U]):
 
     @property
     def fill(self) -> float:
-        """Which part of the reports that may wait are waiting."""
         return self._waiting / self._max_queued
 
     async def submit(self, upload: U) -> Problem | None:
@@ -453,7 +435,6 @@ class Committer(Generic[U]):
         loop.call_at(began + math.ceil(took / tick) * tick, _answer, group, answers)
 
     def _watch(self) -> None:
-        """Answer uploads that have waited too long, and check again soon."""
         loop = asyncio.get_running_loop()
         self._expire(loop.time())
         self._watching = loop.call_later(_WATCH, self._watch)

@@ -29,9 +29,49 @@ def run(
     stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a party until a signal stops it; `begin` is called before it can be reached."""
-    log_to(party.service.settings.log_level)
+    service, settings = party.service, party.service.settings
+
+    async def serve() -> None:
+        async with AsyncExitStack() as held:
+            sockets = {
+                name: held.enter_context(bind(name, where)) if isinstance(where, str) else where
+                for name, where in listeners.items()
+            }
+            await held.enter_async_context(party)
+            await begin()
+            stopped = asyncio.Event()
+
+            def stop() -> None:
+                service.stop_soon()
+                stopping()
+                stopped.set()
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stop)
+            urls = {name: f"http://{_address(bound)}" for name, bound in sockets.items()}
+            local = {name: own_url(_address(bound)) for name, bound in sockets.items()}
+            servers = []
+            for name, bound in sockets.items():
+                server = HttpServer(
+                    getattr(party, name),
+                    max_connections=settings.max_connections,
+                    timeout=settings.request_timeout,
+                    refused=service.refused,
+                )
+                await server.start(bound)
+                servers.append(server)
+            LOG.info("ready")
+            held.callback(remove_addresses, service.folder)
+            write_addresses(service.folder, local)
+            ready(urls)
+            await stopped.wait()
+            grace = max(1, settings.shutdown_timeout // 2)
+            await asyncio.gather(*(server.stop(grace) for server in servers))
+        LOG.info("stopped")
+
+    log_to(settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(party, listeners, begin, ready, stopping))
+        runner.run(serve())
 
 
 def leave(party: Party) -> None:
@@ -42,54 +82,7 @@ def leave(party: Party) -> None:
         os._exit(1)
 
 
-async def _serve(
-    party: Party,
-    listeners: Listeners,
-    begin: Callable[[], Awaitable[None]],
-    ready: Callable[[dict[str, str]], None],
-    stopping: Callable[[], None],
-) -> None:
-    service, settings = party.service, party.service.settings
-    async with AsyncExitStack() as held:
-        sockets = {
-            name: held.enter_context(bind(name, where)) if isinstance(where, str) else where
-            for name, where in listeners.items()
-        }
-        await held.enter_async_context(party)
-        await begin()
-        stopped = asyncio.Event()
-
-        def stop() -> None:
-            service.stop_soon()
-            stopping()
-            stopped.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop)
-        urls = {name: f"http://{_address(bound)}" for name, bound in sockets.items()}
-        local = {name: own_url(_address(bound)) for name, bound in sockets.items()}
-        servers = []
-        for name, bound in sockets.items():
-            server = HttpServer(
-                getattr(party, name),
-                max_connections=settings.max_connections,
-                timeout=settings.request_timeout,
-                refused=service.refused,
-            )
-            await server.start(bound)
-            servers.append(server)
-        LOG.info("ready")
-        held.callback(remove_addresses, service.folder)
-        write_addresses(service.folder, local)
-        ready(urls)
-        await stopped.wait()
-        grace = max(1, settings.shutdown_timeout // 2)
-        await asyncio.gather(*(server.stop(grace) for server in servers))
-    LOG.info("stopped")
-
-
 def bind(name: str, where: str) -> socket.socket:
-    """Return a socket that is bound to host:port; `name` is the setting."""
     host, port = address(where)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

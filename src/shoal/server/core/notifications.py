@@ -35,7 +35,7 @@ from shoal.server.core.settings import ServiceSettings, own_url
 from shoal.server.storage.database import Database, StorageError, read_fact, storage_errors
 from shoal.server.storage.key_file import private_file
 from shoal.support.checks import is_loopback, shown
-from shoal.support.connections import cut_off_at, network_errors, open_connection, parse_address
+from shoal.support.connections import connected, cut_off_at, network_errors, parse_address
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
@@ -127,14 +127,8 @@ class Webhook:
 
     @contextmanager
     def connected(self) -> Iterator[HTTPConnection]:
-        deadline = time.monotonic() + TIMEOUT
-        context = ssl.create_default_context() if self._origin.scheme == "https" else None
-        connection = open_connection(self._origin, context, deadline)
-        try:
-            with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
-                yield connection
-        finally:
-            connection.close()
+        with connected(self._origin, TIMEOUT) as connection:
+            yield connection
 
 
 class Mail:
@@ -402,7 +396,6 @@ class Notifier:
         return [Notice(*row) for rows in found for row in rows]
 
     def _queued(self, notices: Iterable[Notice]) -> list[Statement]:
-        """Return the statements that queue notices for each channel."""
         return [
             replace(notice, channel=channel.name).insert
             for notice in notices
@@ -414,7 +407,6 @@ class Notifier:
             self._write("forget releases", ("DELETE FROM unannounced", ()))
 
     def _releases(self, now: float) -> Iterator[Statement]:
-        """Yield the statements that queue notices of new releases, one of each plan."""
         query = "SELECT plan, number FROM unannounced ORDER BY plan, number LIMIT ?"
         rows = self._rows(query, _MAX_CROWDS)
         for plan_id, group in groupby(rows, key=lambda row: row[0]):

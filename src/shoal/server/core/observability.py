@@ -27,7 +27,6 @@ from prometheus_client import (
 )
 
 from shoal import __version__
-from shoal.server.core.problems import Problem
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the time of a first refusal is private
 
@@ -37,7 +36,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._refusals = self._counter(
+        self.refusals = self._counter(
             "shoal_refusals", "Requests and connections refused, by problem.", ["problem"]
         )
         self._released = self._counter("shoal_crowds_released", "Crowds released.")
@@ -46,10 +45,10 @@ class Metrics:
         self._lost = self._counter(
             "shoal_reports_discarded", "Reports in discarded crowds, down to a tenth of each crowd."
         )
-        self._unreadable = self._counter(
+        self.unreadable = self._counter(
             "shoal_messages_unreadable", "Messages of released crowds that could not be read."
         )
-        self._steps = self._counter("shoal_clock_steps", "How often the clock jumped.")
+        self.clock_steps = self._counter("shoal_clock_steps", "How often the clock jumped.")
         self._held = self._gauge("shoal_clock_held", "Whether the clock is distrusted.")
         self._queue = self._gauge("shoal_queue_fill", "How full the queue for the disk is, 0 to 1.")
         self._commit = self._gauge(
@@ -67,9 +66,6 @@ class Metrics:
     def _gauge(self, name: str, help: str, labels: list[str] | None = None) -> Gauge:
         return Gauge(name, help, labels or [], registry=self._registry)
 
-    def refused(self, problem: Problem) -> None:
-        self._refusals.labels(problem.name).inc()
-
     def released(self, reports: int) -> None:
         self._released.inc()
         self._reports.inc(reports)
@@ -78,12 +74,6 @@ class Metrics:
         """Count a discarded crowd, and its reports down to a tenth of the crowd."""
         self._discarded.inc()
         self._lost.inc(reports)
-
-    def unreadable(self, messages: int) -> None:
-        self._unreadable.inc(messages)
-
-    def clock_stepped(self) -> None:
-        self._steps.inc()
 
     def committed(self, seconds: float) -> None:
         self._longest = max(self._longest, seconds)

@@ -90,7 +90,6 @@ class Operation:
         return (*possible, problems.UNAVAILABLE, problems.STORAGE_FULL)
 
     def respond_with(self, document: object) -> Response:
-        """Return the response with a document; plain values must be of the declared type."""
         if document is None:
             return Response(status_code=self.status)
         typed = self.response is not None
@@ -337,12 +336,10 @@ class Parameter(Generic[T]):
         }
 
     def text(self, request: Request) -> str | None:
-        """Return the text of the parameter in a request; None if it is missing."""
         values = request.path_params if self.where == "path" else request.query_params
         return values.get(self.name)
 
     def read(self, request: Request) -> T:
-        """Return the value in a request, or the default."""
         text = self.text(request)
         if text is None and self._default is not None:
             return self._default

@@ -38,11 +38,11 @@ from shoal.server.storage.database import storage_errors
 from shoal.server.storage.key_file import EXCHANGE_FILE, SIGNING_FILE, Signer, open_keys
 from shoal.server.storage.recovery import NOT_STARTED, check_whole
 from shoal.support.checks import check_origin, is_loopback, shown
-from shoal.support.connections import cut_off_at, network_errors, open_connection, parse_address
+from shoal.support.connections import connected, parse_address
 from shoal.support.disk import Disk
 
-MAX_RESPONSE_BYTES = 16 << 20
-"""Bytes of a response that are read before giving up: a certificate may be long."""
+MAX_RESPONSE_BYTES = 64 << 20
+"""Bytes of a response that are read before giving up: a certificate, or a tally, may be long."""
 
 
 def public_file(folder: Path, role: str) -> Path:
@@ -59,7 +59,6 @@ class Agreement:
 
     @property
     def missing(self) -> list[str]:
-        """The roles of the parties that this one does not know yet."""
         return [role for role in ROLES[self.own.role] if role not in self.others]
 
     def file(self, role: str) -> Path:
@@ -89,7 +88,6 @@ class Agreement:
         return HKDF(SHA256(), 32, salt=None, info=info).derive(shared)
 
     def token(self, role: str) -> str:
-        """Return the token that this party and another one know."""
         return f"shoal_party_{self.secret('token', role).hex()}"
 
     def problem(self, plan: Plan) -> Problem | None:
@@ -244,13 +242,15 @@ class Peer(Protocol):
 class HttpPeer:
     """Reaches another party over HTTP, each request on a connection of its own."""
 
-    def __init__(self, url: str, timeout: float, *, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, url: str, timeout: float) -> None:
         self._origin, path = parse_address(url)
         if self._origin.scheme == "http" and not is_loopback(self._origin.host):
             raise InputError(
-                f"parties talk over https, got {shown(url)}; plain http is for this machine only."
+                f"{shown(url)} is without TLS: use https; plain http is for this machine only."
             )
-        self._path, self._timeout, self._context = path.rstrip("/"), timeout, context
+        self._path, self._timeout = path.rstrip("/"), timeout
+        is_encrypted = self._origin.scheme == "https"
+        self._context = ssl.create_default_context() if is_encrypted else None
         self._open: set[socket] = set()
         self._stopped = False
 
@@ -259,17 +259,12 @@ class HttpPeer:
     ) -> PeerReply:
         if self._stopped:
             raise TransportError("this party is stopping.")
-        deadline = time.monotonic() + self._timeout
-        if self._origin.scheme == "https" and self._context is None:
-            self._context = ssl.create_default_context()
-        connection = open_connection(self._origin, self._context, deadline)
-        wire = connection.sock
-        self._open.add(wire)
-        try:
-            with network_errors(self._origin.host), cut_off_at(deadline, wire):
-                connection.request(
-                    method, self._path + path, body, {"Connection": "close", **headers}
-                )
+        with connected(self._origin, self._timeout, self._context) as connection:
+            wire = connection.sock
+            self._open.add(wire)
+            try:
+                headers = {"Connection": "close", **headers}
+                connection.request(method, self._path + path, body, headers)
                 with connection.getresponse() as response:
                     content = response.read(MAX_RESPONSE_BYTES + 1)
                     # A body that was cut off looks like one that ended.
@@ -277,9 +272,8 @@ class HttpPeer:
                         raise TransportError("the answer is too long, or cut off.")
                     found = {name.lower(): text for name, text in response.getheaders()}
                     return PeerReply(response.status, found, content)
-        finally:
-            self._open.discard(wire)
-            connection.close()
+            finally:
+                self._open.discard(wire)
 
     def stop(self) -> None:
         self._stopped = True

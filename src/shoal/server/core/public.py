@@ -39,9 +39,8 @@ from shoal.server.core.settings import RESULTS
 from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import PlanRecord, ReleaseLine
 
-PLAN = Parameter[str](
-    "plan_id", "path", "The plan's id.", Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-)
+PlanId = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+PLAN = Parameter[str]("plan_id", "path", "The plan's id.", PlanId)
 AN_HOUR = "public, max-age=3600"
 """How long a signed document may be cached; after that the signing key may have changed."""
 
@@ -154,7 +153,6 @@ class PublicResults:
         self._shown: object = None
 
     async def run(self) -> None:
-        """Write the site whenever it may have changed, until the service stops."""
         thread, changed = self._service.add_thread("results"), self._administration.changed
         changed.set()
         try:
@@ -172,12 +170,10 @@ class PublicResults:
             self._stopped = True
 
     def remove(self) -> None:
-        """Remove the site of an earlier run."""
         if self._folder.exists():
             shutil.rmtree(self._folder)
 
     def _releases(self) -> list[tuple[Plan, ReleaseLine]]:
-        """List the releases of public plans, on the store's thread."""
         store = self._administration.store
         return [
             (record.plan, line)
@@ -273,7 +269,6 @@ def with_results(
 
 
 def _read_result(path: Path) -> tuple[bytes, bytes, bytes]:
-    """Return the content of a file, its tag, and its policy."""
     known = path.stat()
     return _cached_result(path, known.st_mtime_ns, known.st_size)
 

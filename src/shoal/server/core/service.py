@@ -405,7 +405,7 @@ class Service:
     def _check_clock(self) -> None:
         is_held = self.clock_is_held
         if is_held and not self._clock_was_held:
-            self.metrics.clock_stepped()
+            self.metrics.clock_steps.inc()
             LOG.error("the clock jumped and is not trusted", extra={"facts": self.clock_line()})
         elif self._clock_was_held and not is_held:
             LOG.warning("the clock is trusted again", extra={"facts": self.clock_line()})
@@ -432,7 +432,7 @@ class Service:
     # Health
 
     def refused(self, problem: Problem) -> None:
-        self.metrics.refused(problem)
+        self.metrics.refusals.labels(problem.name).inc()
 
     def check_space(self) -> None:
         """Look how much space is left on the disk."""

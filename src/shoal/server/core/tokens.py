@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 from starlette.requests import Request
@@ -272,31 +272,25 @@ _MAX_SESSIONS = 1000
 """The oldest session ends when one more begins."""
 
 
-class _Session(NamedTuple):
-    token_id: str
-    ends: float
-
-
 class Sessions:
     """Who is signed in; by the hash of the cookie, so that memory does not hold the cookie."""
 
     def __init__(self, tokens: Tokens, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens, self._clock = tokens, clock
-        self._kept: dict[bytes, _Session] = {}
+        self._kept: dict[bytes, tuple[str, float]] = {}
+        """The id of the token, and when the session ends."""
 
     def begin(self, token: Token) -> str:
         secret = SystemBits().draw(32).hex()
         while len(self._kept) >= _MAX_SESSIONS:
             del self._kept[next(iter(self._kept))]
-        self._kept[_digest(secret)] = _Session(token.id, self._clock() + _SESSION_SECONDS)
+        self._kept[_digest(secret)] = token.id, self._clock() + _SESSION_SECONDS
         return secret
 
     def find(self, secret: str) -> Token | None:
-        session = self._kept.get(_digest(secret)) if secret else None
-        if session is None:
-            return None
-        token = self._tokens.by_id(session.token_id)
-        if token is None or self._clock() >= session.ends:
+        token_id, ends = self._kept.get(_digest(secret), ("", 0.0))
+        token = self._tokens.by_id(token_id)
+        if token is None or self._clock() >= ends:
             self.end(secret)
             return None
         return token
@@ -311,7 +305,8 @@ def cookie_header(secret: str) -> str:
     return f"{COOKIE}={secret}; {life}; Path=/; Secure; HttpOnly; SameSite=Strict"
 
 
-class Action(NamedTuple):
+@dataclass(frozen=True)
+class Action:
     """A change by an operator: when (UTC), who, what; `subject` is a plan's or token's id."""
 
     time: str

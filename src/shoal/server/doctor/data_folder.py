@@ -8,13 +8,14 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from shoal.errors import ShoalError
 from shoal.server.core.clock import STEP
 from shoal.server.core.notifications import SMTP_PASSWORD, WEBHOOK_SECRET
 from shoal.server.doctor import Finding, Verdict, fail, ok, warn
+from shoal.server.relay.store import RELAY
 from shoal.server.storage.database import NAME, SqlConnection, read_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.key_file import EXCHANGE_FILE, OBLIVIOUS_FILE, SIGNING_FILE, Signer
@@ -152,28 +153,39 @@ def registered_relays(folder: Path) -> int | None:
     if role_of(folder) != "analyzer":
         return None
     query = "SELECT count(*) FROM tokens WHERE role = 'relay' AND key IS NOT NULL"
-    with suppress(sqlite3.Error), closing(_read_only(folder / NAME)) as database:
+    with suppress(sqlite3.Error), _opened(folder) as database:
         return int(database.execute(query).fetchone()[0])
     return None
 
 
-def role_of(folder: Path) -> str | None:
-    """Return the role that the data in a folder name; a collector's name none."""
+def role_of(folder: Path, url: str = "") -> str | None:
+    """Return the role that data in a folder or at a URL name; a collector's name none."""
     path = folder / NAME
-    with suppress(OSError, sqlite3.Error):
-        if path.exists() and _is_own(path):
-            with closing(_read_only(path)) as database:
-                return read_fact(database, "role")
+    with suppress(OSError, sqlite3.Error, ShoalError):
+        if url or (path.exists() and _is_own(path)):
+            with _opened(folder, url) as database:
+                is_relay = schema_name(database) == RELAY.name
+                return RELAY.name if is_relay else read_fact(database, "role")
     return None
+
+
+@contextmanager
+def _opened(folder: Path, url: str = "") -> Iterator[SqlConnection]:
+    """Open the data in a folder, which are not changed, or at a URL."""
+    if url:
+        from shoal.server.storage.postgres_connection import PostgresConnection
+
+        with closing[SqlConnection](PostgresConnection(url)) as shared:
+            yield shared
+        return
+    file = f"{(folder / NAME).resolve().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(file, uri=True)) as database:
+        yield database
 
 
 def _is_own(path: Path) -> bool:
     """Whether the data belong to this user; SQLite may make files that others could not open."""
     return not hasattr(os, "geteuid") or path.stat().st_uid == os.geteuid()
-
-
-def _read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
 
 
 def _key(folder: Path) -> Finding:
@@ -200,7 +212,7 @@ def _database(folder: Path) -> Iterator[Finding]:
         yield fail("data", sentence, _run_as_owner(path))
         return
     try:
-        with closing(_read_only(path)) as database:
+        with _opened(folder) as database:
             version, journal, damage = (
                 database.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("user_version", "journal_mode", "quick_check(1)")
@@ -240,9 +252,7 @@ def _wrong_version(check: str, version: int) -> Finding:
 def check_database(folder: Path, url: str) -> Iterator[Finding]:
     """Check the database at a URL, and whether the folder has its key; nothing is changed."""
     try:
-        from shoal.server.storage.postgres_connection import PostgresConnection
-
-        with closing[SqlConnection](PostgresConnection(url)) as database:
+        with _opened(folder, url) as database:
             version = version_of(database)
             row = database.execute(
                 "SELECT ssl, host(inet_server_addr()),"

@@ -7,16 +7,14 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
 from shoal import __version__
-from shoal.errors import InputError, ShoalError
+from shoal.errors import InputError, ShoalError, TransportError
 from shoal.protocol.plan import ONE_OPERATOR
 from shoal.server.core.notifications import WEBHOOK_SECRET, try_channels
 from shoal.server.core.parties import read_agreement
@@ -39,10 +37,8 @@ from shoal.server.core.settings import (
 from shoal.server.doctor import Finding, fail, ok, warn
 from shoal.server.doctor.data_folder import check_folder, public_key, registered_relays, role_of
 from shoal.server.doctor.proxies import check_proxy
-from shoal.server.relay.store import RELAY
-from shoal.server.storage.database import NAME, SqlConnection, read_fact
-from shoal.server.storage.schema import application_of, schema_name
-from shoal.support.checks import is_loopback, shown
+from shoal.support.checks import is_loopback
+from shoal.support.connections import connected, parse_address
 from shoal.support.files import first_line
 
 _WRITTEN = 1_767_225_600
@@ -106,22 +102,8 @@ def _file(folder: Path, config: Path | None) -> Path | None:
 
 
 def _listeners(settings: ServiceSettings) -> dict[str, str]:
-    """Return the addresses that a service listens at; an analyst has only a console."""
     names = ("public", "console")
     return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
-
-
-def _role_in_database(environment: Mapping[str, str], file: Path | None) -> str | None:
-    """Return whose data the database has that the settings name, if they name one."""
-    with suppress(ShoalError):  # reported when the settings and the database are read
-        url = setting_of("database", environment, file)
-        if isinstance(url, str) and url:
-            from shoal.server.storage.postgres_connection import PostgresConnection
-
-            with closing[SqlConnection](PostgresConnection(url)) as database:
-                name = schema_name(database)
-                return RELAY.name if name == RELAY.name else read_fact(database, "role")
-    return None
 
 
 def read_settings(
@@ -145,9 +127,11 @@ _COMMANDS = {"collector": "serve", "analyst": "collect"}
 
 
 def _role(folder: Path, config: Path | None, environment: Mapping[str, str]) -> str:
-    if application_of(folder / NAME) == RELAY.application:
-        return RELAY.name
-    found = role_of(folder) or _role_in_database(environment, _file(folder, config))
+    found = role_of(folder)
+    with suppress(InputError):  # it is reported when the settings are read
+        url = setting_of("database", environment, _file(folder, config))
+        if found is None and isinstance(url, str) and url:
+            found = role_of(folder, url)
     return found if found in _TABLES else "collector"
 
 
@@ -290,15 +274,15 @@ class _Probe:
 
 def check_public(url: str, key: str | None, clock: Callable[[], float]) -> Iterator[Finding]:
     """Check the address that devices use; `key` is the collector's public key, if it is known."""
-    split = _split(url)
-    is_local = is_loopback(split.hostname or "")
-    if split.scheme == "http" and not is_local:
+    origin, _ = parse_address(url)
+    is_local = is_loopback(origin.host)
+    if origin.scheme == "http" and not is_local:
         sentence = f"Reports to {url} are sent without encryption."
         yield fail("TLS", sentence, "Put a proxy with TLS in front of the collector.")
     try:
         keys = _ask(url, "/v1/keys")
         console = _ask(url, "/healthz")
-    except (OSError, HTTPException) as error:
+    except TransportError as error:
         yield _silent("public listener", url, error, "--url")
         return
     yield _keys(url, key, keys)
@@ -318,7 +302,7 @@ def check_results(url: str) -> Finding:
     """Check that everybody can read the public results at the address that devices use."""
     try:
         status = _ask(url, "/results/").status
-    except (OSError, HTTPException) as error:
+    except TransportError as error:
         return _silent("public results", url, error, "--url")
     if status != 200:
         sentence = f"The public results are not at {url}/results/: the response was {status}."
@@ -327,10 +311,10 @@ def check_results(url: str) -> Finding:
 
 
 def check_console(url: str) -> Iterator[Finding]:
-    split = _split(url)
+    origin, _ = parse_address(url)
     try:
         ready, about = _ask(url, "/readyz"), _ask(url, "/openapi.json")
-    except (OSError, HTTPException) as error:
+    except TransportError as error:
         yield _silent("console listener", url, error, "--console-url")
         return
     if ready.status == 200:
@@ -341,7 +325,7 @@ def check_console(url: str) -> Iterator[Finding]:
         if ready.document.get("type") == f"urn:shoal:problem:{CLOCK_HELD.name}":
             way_out = "Correct the clock, or trust it: POST /v1/clock/accept."
         yield fail("console listener", sentence.strip(), way_out)
-    if split.scheme == "http" and not is_loopback(split.hostname or ""):
+    if origin.scheme == "http" and not is_loopback(origin.host):
         sentence = f"Tokens to {url} are sent without encryption."
         yield fail("console TLS", sentence, "Use a tunnel (ssh -L), or a proxy with TLS.")
     info = about.document.get("info")
@@ -356,41 +340,25 @@ def check_console(url: str) -> Iterator[Finding]:
         yield ok("version", f"Shoal {running} is running and installed.")
 
 
-def _split(url: str) -> SplitResult:
-    try:
-        split = urlsplit(url)
-        _ = split.port
-    except ValueError:
-        split = SplitResult("", "", "", "", "")
-    if split.scheme not in ("http", "https") or not split.hostname or "@" in split.netloc:
-        raise InputError(f"an address is https://host[:port][/path], got {shown(url)}.")
-    return split
-
-
 def _ask(url: str, path: str) -> _Probe:
-    """Ask for one document, on a connection of its own."""
-    split = _split(url)
-    kind = HTTPSConnection if split.scheme == "https" else HTTPConnection
-    connection = kind(split.hostname or "", split.port, timeout=_TIMEOUT)
-    try:
-        connection.connect()
+    origin, start = parse_address(url)
+    with connected(origin, _TIMEOUT) as connection:
         ends = None
         if isinstance(connection.sock, ssl.SSLSocket):
             certificate = connection.sock.getpeercert() or {}
             ends = float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
-        connection.request("GET", split.path.rstrip("/") + path)
+        connection.request("GET", start.rstrip("/") + path)
         with connection.getresponse() as response:
             headers = {name.lower(): value for name, value in response.getheaders()}
             return _Probe(response.status, headers, response.read(_LARGEST), ends)
-    finally:
-        connection.close()
 
 
-def _silent(check: str, url: str, error: BaseException, option: str) -> Finding:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        sentence = f"The certificate at {url} is not trusted: {error.verify_message}."
+def _silent(check: str, url: str, error: TransportError, option: str) -> Finding:
+    cause = error.__cause__ or error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        sentence = f"The certificate at {url} is not trusted: {cause.verify_message}."
         return fail("TLS", sentence, "Get one that devices trust.")
-    sentence = f"Nothing answers at {url}: {first_line(error)}."
+    sentence = f"Nothing answers at {url}: {first_line(cause)}."
     return fail(check, sentence, f"Start the collector, or name its address: {option}.")
 
 

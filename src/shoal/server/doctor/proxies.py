@@ -62,7 +62,6 @@ class Directive:
 
     @property
     def header(self) -> str:
-        """The header that the directive sets, in lower case."""
         return self.words[0].lower() if self.words else ""
 
 

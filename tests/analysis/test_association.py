@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom, chi2_contingency, multinomial
 
-from shoal import Choice, Flags, Number, Plan, Survey, Tally, Text, plan, tally
+from shoal import Choice, Flags, Plan, Survey, Tally, Text, plan, tally
 from shoal.analysis.association import Association, associate, joint_groups
 from shoal.analysis.association_tables import JointTable, noise_covariance, side_of
-from shoal.cli import run
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode
@@ -169,19 +166,6 @@ class TestIndependence:
 
 
 class TestLikeliest:
-    def test_is_the_exact_inverse_inside(self):
-        """Two bits: four categories, an invertible channel; inside the simplex both agree."""
-        generator = np.random.default_rng(4)
-        rows = flipped_for(
-            vectors_of(SURVEY, {(2, 5): 900, (0, 2, 5): 700, (1, 2, 5): 800, (0, 1, 2, 5): 600}),
-            0.25,
-            generator,
-        )
-        found = associate(PLAN, counted(PLAN, rows), "features=sync", "features=vpn")
-        assert (found.table > 0).all()
-        assert found.constrained == pytest.approx(found.table, abs=1e-3)
-        assert found.constrained_by == "maximum likelihood"
-
     def test_is_a_maximum_with_negative_counts_undone(self):
         generator = np.random.default_rng(5)
         rows = flipped_for(
@@ -255,17 +239,6 @@ class TestCoverage:
 
 
 class TestWhatIsAsked:
-    def test_two_options_and_numbers(self):
-        survey = Survey("s", (Number("age", (18,)), Choice("kind", ("x", "y"))))
-        made = plan(survey, q="0.1")
-        generator = np.random.default_rng(13)
-        rows = flipped_for(vectors_of(survey, {(0, 2): 3000, (1, 3): 5000}), 0.1, generator)
-        found = associate(made, counted(made, rows), "age", "kind")
-        assert found.table.shape == (2, 2)
-        # Nobody has the other two cells: the odds ratio is large and has no upper bound.
-        assert found.odds_ratio().low > 1
-        assert math.isinf(found.odds_ratio().high)
-
     @pytest.mark.parametrize(
         ("first", "second", "message"),
         [
@@ -346,26 +319,3 @@ class TestWhatMustBeCounted:
         assert found["a0", "b0"].count == pytest.approx(1111, abs=6 * found["a0", "b0"].sigma)
         whole = associate(made, tally(made, flipped, vectors=True), "first", "second")
         assert whole.table == pytest.approx(found.table)
-
-
-class TestCommand:
-    def test_table_and_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-        PLAN.write(tmp_path / "plan.json")
-        generator = np.random.default_rng(12)
-        rows = flipped_for(vectors_of(SURVEY, {(0, 2, 5): 600, (1, 3, 6): 400}), 0.25, generator)
-        counted(PLAN, rows).write(tmp_path / "tally.json")
-        words = ["associate", str(tmp_path / "plan.json"), str(tmp_path / "tally.json")]
-        assert run([*words, "features=sync", "channel=release", "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert len(document["table"]) == 4
-        assert document["independence"]["p_value"] < 1e-6
-        assert document["difference"]["low"] > 0
-        assert run([*words, "channel", "system", "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert document["difference"] is None
-        assert len(document["table"]) == 9
-        for asked in (["channel", "system"], ["features=sync", "features=vpn"]):
-            assert run([*words, *asked]) == 0
-            assert "independence: chi-square" in capsys.readouterr().out
-        assert run([*words, "features", "system"]) == 2
-        assert "name one of its options" in capsys.readouterr().err

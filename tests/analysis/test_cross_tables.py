@@ -230,19 +230,6 @@ class TestShares:
             covered += laws[0][ones] * laws[1][others] * (part.low <= truth <= part.high)
         assert covered >= level - 1e-9
 
-    def test_a_part_of_a_population(self):
-        """Of 200 crowds at least the level holds it; false alarm 1e-4."""
-        agreed, runs = plan_of(ASKED.cross("age", "brand")), 200
-        shares = np.array([[0.2, 0.05, 0.05, 0.1], [0.1, 0.1, 0.1, 0.1], [0.05, 0.05, 0.05, 0.05]])
-        generator = np.random.default_rng(6)
-        inside = 0
-        for _ in range(runs):
-            counts = drawn(agreed, shares, 500, generator)
-            table = cross_table(agreed, counts, "age", "brand", target="population")
-            row = [table["young", brand] for brand in "abcd"]
-            inside += (part := part_of(row[0], row[1:])).low <= 0.5 <= part.high
-        assert inside >= binom.ppf(1e-4, runs, 0.95)
-
     @pytest.mark.parametrize(
         "q", ["0.1", *(pytest.param(q, marks=pytest.mark.slow) for q in ("0.01", "0.3"))]
     )

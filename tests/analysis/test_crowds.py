@@ -228,31 +228,6 @@ def delta_of_sum(q: float, crowd: int, count: int, epsilon: float, own: int = 1)
     return float(max(np.maximum(a - lam * b, 0).sum() for a, b in ((one, zero), (zero, one))))
 
 
-def delta_of_vectors(q: float, crowd: int, count: int, epsilon: float) -> float:
-    """Two bits, all others 00: the exact delta of the sum of the counts by vector.
-
-    The person is 11 or 00 in every crowd. `law[i, j, k]` is the chance of i, j, k reports 01, 10
-    and 11; it grows report by report.
-    """
-    chances = {
-        truth: [(1 - q) ** (2 - d) * q**d for d in (truth, 1, 1, 2 - truth)] for truth in (0, 2)
-    }
-    laws = []
-    for truth in (0, 2):
-        law = np.zeros((count * crowd + 1,) * 3)
-        law[0, 0, 0] = 1
-        for report in range(count * crowd):
-            none, first, second, both = chances[truth if report < count else 0]
-            grown = none * law
-            grown[1:] += first * law[:-1]
-            grown[:, 1:] += second * law[:, :-1]
-            grown[:, :, 1:] += both * law[:, :, :-1]
-            law = grown
-        laws.append(law)
-    lam = np.exp(epsilon)
-    return float(max(np.maximum(a - lam * b, 0).sum() for a, b in itertools.permutations(laws)))
-
-
 def crowds_of(made: Plan, count: int) -> Tally:
     return functools.reduce(
         lambda a, b: a + b,
@@ -276,14 +251,6 @@ class TestPromise:
         reached = delta_of_sum(float(made.q), 1000, count, whole["epsilon"])
         assert 1e-7 < reached <= 1e-6
         assert whole["crowds"] == count
-
-    def test_two_flags_by_vector(self):
-        made = agreed(2, 15, delta="0.02")
-        truth = delta_of_vectors(float(made.q), 15, 3, 1.0)
-        assert truth > 0.03
-        whole = publish(made, crowds_of(made, 3)).to_json()["promise"]["sum"]
-        assert truth <= whole["delta_at_promised"]
-        assert delta_of_vectors(float(made.q), 15, 3, whole["epsilon"]) <= 0.02
 
     def test_one_crowd_agrees_with_the_oracle(self):
         """The oracle itself, where the plan's promise is exact."""
@@ -448,17 +415,6 @@ class TestScreening:
         assert sum(one.suspicious for one in found) <= binom.ppf(1 - 1e-4, 40, 0.1)
         assert found[0].crowds == found[0].to_json()["crowds"] == 12
 
-    def test_permanent_flips(self):
-        """Why sums of windows with memory are refused: declared away, honest people are accused."""
-        made, generator = remembering(), np.random.default_rng(4)
-        accused = 0
-        for _ in range(20):
-            counts = windows(made, np.zeros((1000, 5), bool), 12, generator)
-            with pytest.raises(PrivacyRefusal, match="permanent flips"):
-                screen(made, counts)
-            accused += screen(made, counts.of_different_people(), alarm=1e-3).suspicious
-        assert accused >= 2  # of 20; with the alarm that was asked for, once in 5,000 such tests
-
 
 @pytest.fixture
 def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -476,18 +432,6 @@ class TestCommand:
         assert run(list(words)) == code
         out = capsys.readouterr()
         return " ".join((out.out + out.err).split())
-
-    def test_tallies_add(self, at: Path, capsys: pytest.CaptureFixture[str]):
-        text = self.said(capsys, "tally", "plan.json", "a.json", "b.json", "-o", "sum.json")
-        assert "a sum of 2 crowds whose people may be the same" in text
-        assert "2,000 reports of 2 crowds" in self.said(capsys, "estimate", "plan.json", "sum.json")
-        assert "2,000 reports of 2 crowds" in self.said(capsys, "screen", "plan.json", "sum.json")
-        words = ("publish", "plan.json", "sum.json", "-o", "page.html")
-        text = self.said(capsys, *words)
-        assert "for a person who is in all 2 crowds of this sum" in text
-        assert "counts are of answers" in text
-        refused = self.said(capsys, *words, "--target", "population", code=2)
-        assert "shoal tally --people different" in refused
 
     def test_the_ways_out(self, at: Path, capsys: pytest.CaptureFixture[str]):
         target = ("--target", "population")

@@ -352,22 +352,6 @@ def report_law(survey: Survey, word: str, q: float) -> np.ndarray:
 
 
 class TestCommand:
-    def test_table_and_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-        plan = shoal.plan(SMALL, q="0.1")
-        plan.write(tmp_path / "plan.json")
-        drawn = simulate_texts(plan, {"abcd": 4000, "dd": 2000, "a": 900}, seed=1)
-        drawn.write(tmp_path / "tally.json")
-        words = ["discover", str(tmp_path / "plan.json"), str(tmp_path / "tally.json")]
-        assert run([*words, "--top", "2", "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert [row["word"] for row in document["words"]] == ["abcd", "dd"]
-        assert document["found"] == 3
-        assert document["simulated"] is True
-        assert run(words) == 0
-        assert "3 words found" in capsys.readouterr().out
-        assert run([*words, "--top", "0"]) == 2
-        assert capsys.readouterr().err.startswith("shoal: --top must be")
-
     def test_nothing_frequent(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         plan = shoal.plan(SMALL, q="0.25")
         plan.write(tmp_path / "plan.json")

@@ -250,13 +250,6 @@ class TestPower:
         low, _ = noisy.difference_limits(float(norm.ppf(0.975)))
         assert abs(np.mean(low > 0) - 0.8) < 6 * math.sqrt(0.16 / 4_000)
 
-    @pytest.mark.slow
-    def test_more_comparisons_need_more_people(self) -> None:
-        one = people_to_detect(self.SURVEY, 0.05, epsilon=1, delta="1e-6")
-        several = people_to_detect(SURVEY, 0.05, epsilon=1, delta="1e-6")
-        assert several.comparisons == 8
-        assert several.open > one.open
-
     @pytest.mark.parametrize(("effect", "share"), [(0.0, 0.5), (0.6, 0.5), (0.1, 2.0)])
     def test_impossible_effects_are_refused(self, effect: float, share: float) -> None:
         with pytest.raises(InputError):

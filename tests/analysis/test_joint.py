@@ -99,25 +99,6 @@ def index_values(index: int, j: int) -> tuple[int, ...]:
     return tuple(index >> place & 1 for place in range(j))
 
 
-class TestInverse:
-    @pytest.mark.parametrize("j", [1, 2, 3, 4, 8])
-    @pytest.mark.parametrize("q", [0.01, 0.25, 0.45])
-    def test_against_the_dense_inverse(self, j: int, q: float):
-        counts = np.random.default_rng(j).integers(0, 1000, 1 << j)
-        channel = np.ones((1, 1))
-        for _ in range(j):
-            channel = np.kron(channel, np.array([[1 - q, q], [q, 1 - q]]))
-        inverse = np.linalg.inv(channel)
-        wanted = inverse @ counts
-        spread = (inverse**2) @ counts - wanted
-        made = estimate_joint(counts, q, [("f", str(i)) for i in range(j)])
-        for cell in made.cells:
-            index = sum(value << place for place, value in enumerate(cell.values))
-            assert math.isclose(cell.count, wanted[index], rel_tol=1e-6, abs_tol=1e-6)
-            assert math.isclose(cell.variance, spread[index], rel_tol=1e-6, abs_tol=1e-5)
-        assert math.isclose(sum(cell.count for cell in made.cells), counts.sum())
-
-
 class TestThroughEstimates:
     PLAN = Plan(
         Survey("s", (Flags("f", ("a", "b")), Flags("g", ("c",)))),
@@ -224,13 +205,6 @@ class TestCounting:
         assert table.numbers.size == 1 + (plan.cohorts or 0) + plan.bits * (plan.cohorts or 1)
         assert Tallying(plan).table.numbers.size == table.numbers.size
 
-    def test_tallies_add(self, plan: Plan):
-        parts = [crowd_of(plan, seed=seed) for seed in (1, 2)]
-        added = tally(plan, parts[0]) + tally(plan, parts[1])
-        assert added.view == "counts"
-        assert added.named("a").of_different_people().view == "counts"
-        assert added.by_bit.tolist() == tally(plan, parts).by_bit.tolist()
-
     def test_what_links_bits_is_refused(self):
         plan = PLANS["questions"]
         for wish in ({"vectors": True}, {"joint": [(0, 3)]}):
@@ -301,14 +275,6 @@ class TestWherePlanAndTallyMeet:
             use(plan, replace(whole, plan_id=plan.id))
         with pytest.raises(TallyError, match="view is reports"):
             use(other, replace(counts, plan_id=other.id))
-
-    def test_estimates_are_those_of_view_reports(self):
-        plan = PLANS["questions"]
-        other = replace(plan, view="reports")
-        mine, theirs = (
-            estimate(p, tally(p, crowd_of(plan))).to_json()["questions"] for p in (plan, other)
-        )
-        assert mine == theirs
 
     def test_joint_answers_name_their_cross(self):
         plan = PLANS["questions"]
@@ -392,10 +358,3 @@ class TestScreening:
         assert 0.05 < screening.smallest_share_of_fakes <= 0.1
         assert "The reports set 240 bits of question 'age'" in screening.findings[0]
         assert screening.findings[-1] == COUNTS_ONLY
-
-    def test_fakes_among_flags_leave_no_trace(self):
-        """Every count of flags is allowed: this is what the last sentence warns of."""
-        plan = plan_of(FLAGS, q="0.001")
-        rows = np.zeros((200, 4), bool)
-        rows[:50] = True
-        assert not screen(plan, tally(plan, Synthetic(pack(rows), 4))).suspicious

@@ -270,13 +270,6 @@ WRONG: dict[tuple[Any, ...], list[Any]] = {
 
 
 class TestReading:
-    @pytest.mark.slow
-    def test_round_trip(self, tmp_path: Path):
-        counted = Tally.from_json(VALID, PLAN)
-        counted.write(tmp_path / "t.json")
-        assert Tally.read(tmp_path / "t.json", PLAN) == counted
-        assert counted.to_json() == VALID
-
     def test_a_collectors_answer_about_a_crowd(self, tmp_path: Path):
         """It holds the tally and the SHA-256 of its bytes; another tally beside it is refused."""
         released = json.dumps(VALID, sort_keys=True, separators=(",", ":")).encode()

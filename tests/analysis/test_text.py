@@ -9,7 +9,6 @@ beside RAPPOR's method; here the same runs smaller.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections import defaultdict
 from functools import cache
@@ -29,7 +28,7 @@ from shoal.analysis.text.decode import check_candidates, read_candidates
 from shoal.analysis.text.inference import Jumps, Regression, conditional_low, excess
 from shoal.analysis.text.least_squares import fit, hash_table, make_data, make_design
 from shoal.analysis.text.results import DecodedTexts
-from shoal.analysis.text.selection import FEW_DRAWS, discoveries, null_distribution, surplus
+from shoal.analysis.text.selection import FEW_DRAWS, null_distribution, surplus
 from shoal.cli import run
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
 from shoal.device.encode import encode
@@ -128,20 +127,6 @@ class TestRealWords:
             if not row.found
         ]
         assert 0.94 < np.mean(rest) < 0.985
-
-    def test_sigma(self, repetitions):
-        """Errors of the well-known words are as large as sigma says, and as was predicted."""
-        counts, decoded, q = repetitions
-        top = [word for word, count in counts.items() if count > 1500]
-        errors = np.array(
-            [(one[w].count - counts[w]) / one[w].sigma for one in decoded for w in top]
-        )
-        assert len(errors) >= 100
-        assert abs(errors.mean()) < 4 / math.sqrt(len(errors))
-        assert 0.8 < errors.std() < 1.2
-        sigma = predicted_sigma(100_000, q, **SIZE)
-        measured = np.median([row.sigma for one in decoded for row in one.discoveries])
-        assert 1 < measured / sigma < 1.35  # the prediction leaves out texts that are not found
 
     def test_unexplained(self, repetitions):
         counts, decoded, _ = repetitions
@@ -319,28 +304,6 @@ class TestHiddenTexts:
         assert drawn.mean() == pytest.approx(jumps.mean, abs=0.1)
         assert drawn.var() == pytest.approx(100 + jumps.variance, rel=0.02)
 
-    def test_jumps_far_beyond_the_rest(self):
-        """A thousand sigmas: the lattice is as coarse as two sigmas, and the ends are right to it.
-
-        With no jump at all, of chance exp(-0.5), the error is normal.
-        """
-        low, high = Jumps(np.array([0.5]), np.array([1000.0])).ends(1.0, 0.025)
-        assert low == pytest.approx(norm.ppf(0.025 / math.exp(-0.5)), abs=2)
-        # P(more than two jumps) is 0.014 and P(more than one) 0.09: the end is at the second.
-        assert high == pytest.approx(2000, abs=3)
-
-    def test_leverage_is_the_hat_matrix(self):
-        made = plan(words(16, 2, 4), q="0.1")
-        counts = {"a": 900, "b": 300, "c": 100}
-        design = make_design(made.survey.text_hash("word"), list(counts), 4)
-        cohorts = simulate_texts(made, counts, seed=1).cohorts
-        assert cohorts is not None
-        fitted = fit(make_data(cohorts, slice(0, 16), 0.1, 2), design, np.arange(3), 0.0)
-        columns, weight = fitted.columns.toarray(), np.diag(fitted.weight.ravel())
-        normal = np.linalg.inv(columns.T @ weight @ columns)
-        hat = np.diag(columns @ normal @ columns.T @ weight)
-        assert fitted.leverage().ravel() == pytest.approx(hat, abs=1e-6)
-
     def test_one_cohort(self):
         """One bit tells no text from another: nothing is found, and the intervals say at most.
 
@@ -459,14 +422,6 @@ class TestParts:
         for score in np.array([0.2, 1.2, 2.2, 2.8]) * math.sqrt(rows):
             share = (drawn >= score).mean()
             assert norm.sf(law.normal_score(np.array([score])))[0] == pytest.approx(share, rel=0.1)
-
-    def test_discoveries_by_the_definition(self):
-        generator = simulation_generator(4)
-        for _ in range(50):
-            p = generator.random(30) ** 3
-            most = max([k for k in range(31) if (p <= 0.1 * k / 30).sum() >= k])
-            found, _ = discoveries(np.log(p), 0.1)
-            assert set(found) == set(np.argsort(p)[:most])
 
     def test_conditional_interval_covers_what_is_found(self):
         """Means from 0 to 8, z found above 3; 95 % of the found ones are covered, at each mean.
@@ -752,18 +707,6 @@ class TestCommand:
         simulate_texts(made, {"tea": 2000, "coffee": 3000}, seed=1).write("tally.json")
         Path("candidates.txt").write_text("tea\ncoffee\ncocoa\n\ntea \n", "utf-8")
         return tmp_path
-
-    @pytest.mark.slow
-    def test_json(self, at, capsys):
-        assert run(["decode", "plan.json", "tally.json", "candidates.txt", "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        first, *others = document["candidates"]
-        assert (first["value"], first["found"]) == ("coffee", True)
-        assert {"value", "count", "sigma", "low", "high", "found"} <= set(first)
-        assert first["count"] > others[0]["count"] > others[1]["count"]
-        left_out = ["empty candidates left out: 1", "repeated candidates left out: 1"]
-        assert document["notes"] == left_out
-        assert abs(document["unexplained"]) < 4.5 * document["unexplained_sigma"]
 
     @pytest.mark.parametrize(
         "arguments",

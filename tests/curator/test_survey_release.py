@@ -152,11 +152,6 @@ def exact(survey: Survey, rows: list[Row]) -> list[Fraction]:
 
 @pytest.mark.parametrize("kind", SURVEYS)
 class TestSensitivity:
-    def test_one_row_alone(self, kind: str):
-        survey, answers = SURVEYS[kind]
-        for row in rows_of(answers):
-            assert exact(survey, [row]) == oracle(survey, row)
-
     def test_rows_add_up(self, kind: str):
         survey, answers = SURVEYS[kind]
         rows = rows_of(answers)
@@ -515,20 +510,6 @@ class TestGaussian:
         with pytest.raises(PrivacyRefusal, match="nothing was released"):
             noise.gaussian_mechanism(scale * 0.999, Fraction(9), "1", "1e-6", [1, 2])
 
-    def test_the_smaller_noise_is_taken(self):
-        """More bits favour the Gaussian: its noise grows with the root of their number."""
-        laws = []
-        for bits in (1, 4, 16, 64, 256):
-            survey = Survey("s", (Flags("f", tuple(map(str, range(bits)))),))
-            chosen = CountNoise.choose(survey, "replace", "1", "1e-6")
-            laws.append(chosen.distribution)
-            normal = noise.gaussian_scale(Fraction(bits), "1", "1e-6")
-            pure = CountNoise.choose(survey, "replace", "1", None).sigma
-            assert chosen.sigma == min(normal, pure)
-        assert laws[0] == "Laplace"
-        assert laws[-1] == "Gaussian"
-        assert laws == sorted(laws, reverse=True)
-
 
 class TestBudget:
     def test_nothing_is_drawn_beyond_it(self, monkeypatch: pytest.MonkeyPatch):
@@ -696,23 +677,12 @@ class TestPage:
         for said in ("<h1><bdi>Our shop</bdi></h1>", "Old &lt;b&gt;", "(missing)"):
             assert said in page, said
 
-    def test_embeds_its_json(self, found: SurveyRelease):
-        page = found.to_html()
-        start = page.index('id="publication">') + len('id="publication">')
-        assert json.loads(page[start : page.index("</script>", start)]) == found.to_json()
-
     def test_shares_add_to_a_hundred_percent(self, found: SurveyRelease):
         questions = found.to_json()["estimates"]["questions"]
         for name in ("brand", "age"):
             rows = questions[name].values()
             assert sum(row["constrained"] for row in rows) == pytest.approx(400)
             assert all(0 <= row["constrained"] <= 400 for row in rows)
-
-    @pytest.mark.parametrize("suffix", [".html", ".md", ".json", ".csv", ".parquet", ".arrow"])
-    def test_formats(self, found: SurveyRelease, tmp_path: Path, suffix: str):
-        path = tmp_path / f"report{suffix}"
-        found.write(path)
-        assert path.stat().st_size > 500
 
     def test_tables(self, found: SurveyRelease):
         table = found.to_arrow()

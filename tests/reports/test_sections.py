@@ -23,7 +23,6 @@ from shoal.errors import InputError
 from shoal.reports import Publication, sections
 from shoal.reports.formatting import (
     PlainShare,
-    option_shares,
     plain_shares,
     signed_points,
 )
@@ -91,19 +90,6 @@ class TestShares:
     )
     def test_near_the_ends(self, share: float, low: float, high: float, text: str):
         assert PlainShare(share, low, high, 0).text.replace("\u202f", " ") == text
-
-    def test_impossible_estimates_are_possible_shares(self):
-        """No headline is below 0 or adds to more than 100 %, whatever the noise."""
-        agreed = plan(Survey("s", (Choice("c", tuple("abcdef")), YesNo("y"))), q="0.4")
-        for seed in range(20):
-            estimates = publish(agreed, counted(agreed, 60, seed)).to_json()["estimates"]
-            rows = estimates["questions"]["c"]
-            shares = option_shares(agreed.survey["c"], rows, 60)
-            numbers = [float(one.number.split("\u202f")[0]) for one in shares.values()]
-            assert sum(numbers) == pytest.approx(100)
-            assert min(numbers) >= 0
-            for one in shares.values():
-                assert not one.text.startswith("\N{MINUS SIGN}")
 
     def test_differences_are_in_points(self):
         assert [signed_points(x) for x in (0.1, -0.1, 0.0)] == [

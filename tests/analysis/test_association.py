@@ -117,12 +117,9 @@ class TestIndependence:
             rejected += associate(made, counts, *asked).independence.p_value < 0.05
         assert binom.ppf(5e-5, runs, 0.05) <= rejected <= binom.isf(5e-5, runs, 0.05)
 
-    @pytest.mark.parametrize(
-        "q", ["0.05", *(pytest.param(q, marks=pytest.mark.slow) for q in ("0.01", "0.3"))]
-    )
-    def test_level_of_two_options_in_a_small_crowd(self, q: str):
+    def test_level_of_two_options_in_a_small_crowd(self):
         """By the exact law of all reported tables; chi-square does not hold its level."""
-        n, made = 12, plan(Survey("two", (Flags("f", ("a", "b")),)), q=q)
+        n, made = 12, plan(Survey("two", (Flags("f", ("a", "b")),)), q="0.05")
         flip = float(made.q)
         tables = np.array([
             (n - i - j - k, i, j, k)
@@ -145,15 +142,6 @@ class TestIndependence:
             for level in (0.001, 0.05, 0.3):
                 assert law[np.array(p_values) < level].sum() <= level + 1e-12
 
-    def test_power(self):
-        made = plan(SURVEY, q="0.1")
-        generator = np.random.default_rng(3)
-        runs = 100
-        counts = [random_counts(made, DEPENDENT, 5000, generator) for _ in range(runs)]
-        tests = [associate(made, c, "channel", "system").independence for c in counts]
-        assert {(test.degrees, test.kind) for test in tests} == {(4, "approximate")}
-        assert sum(test.p_value < 0.05 for test in tests) > 0.95 * runs
-
     def test_without_flips_it_is_pearsons(self):
         made = plan(SURVEY, q="0.000001")
         cells = {(2 + i, 5 + j): 100 + 37 * i + 11 * i * j for i in range(3) for j in range(3)}
@@ -173,6 +161,7 @@ class TestLikeliest:
         )
         found = associate(PLAN, counted(PLAN, rows), "channel", "system")
         best = found.constrained
+        assert found.constrained_by == "maximum likelihood"
         assert (found.table < 0).any()
         assert (best >= 0).all()
         assert best.sum() == pytest.approx(900)
@@ -239,23 +228,18 @@ class TestCoverage:
 
 
 class TestWhatIsAsked:
-    @pytest.mark.parametrize(
-        ("first", "second", "message"),
-        [
+    def test_refused(self):
+        counts = counted(PLAN, vectors_of(SURVEY, {(2, 5): 10}))
+        for first, second, message in (
             ("features", "channel", "name one of its options"),
             ("channel", "channel", "share options"),
             ("channel=beta", "channel=release", "exclude each other"),
             ("features=sync", "features=sync", "share options"),
             ("features=none", "channel", "no option"),
             ("nothing", "channel", "has no question"),
-        ],
-    )
-    def test_refused(self, first: str, second: str, message: str):
-        counts = counted(PLAN, vectors_of(SURVEY, {(2, 5): 10}))
-        with pytest.raises(InputError, match=message):
-            associate(PLAN, counts, first, second)
-
-    def test_text_is_refused(self):
+        ):
+            with pytest.raises(InputError, match=message):
+                associate(PLAN, counts, first, second)
         survey = Survey("s", (Text("word", bits=8, hashes=1, cohorts=2), Flags("f", ("a",))))
         made = plan(survey, q="0.25")
         counts = tally(made, flip(made, encode(made, [{"word": "x", "f": []}] * 9)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -36,10 +35,8 @@ from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.lab.populations import simulate_texts
 from shoal.lab.simulation import simulate
-from shoal.planning.text_size import predicted_sigma, suggest_text_size
+from shoal.planning.text_size import suggest_text_size
 from shoal.protocol.text_hash import TextHash
-from shoal.theory.blanket import blanket_delta
-from shoal.theory.domains import at_most
 
 
 @cache
@@ -98,13 +95,6 @@ def repetitions() -> tuple[dict[str, int], list[DecodedTexts], float]:
 
 @pytest.mark.slow
 class TestRealWords:
-    def test_recall(self, repetitions):
-        counts, decoded, q = repetitions
-        sigma = predicted_sigma(100_000, q, **SIZE)
-        wanted = [word for word, count in counts.items() if count > 6 * sigma]
-        assert len(wanted) >= 20
-        assert np.mean([one[word].found for one in decoded for word in wanted]) >= 0.95
-
     def test_false_discoveries(self, repetitions):
         counts, decoded, _ = repetitions
         shares = [
@@ -204,16 +194,11 @@ class TestSmallCrowds:
         assert is_near(decoded, {"tea": 3000})
         assert abs(decoded.unexplained - 6000) < 4.5 * decoded.unexplained_sigma
 
-    @pytest.mark.parametrize(
-        "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
-    )
-    def test_one_unknown_text_of_half_the_crowd(self, seed):
+    def test_one_unknown_text_of_half_the_crowd(self):
         """It shares a bit with a known one in some cohort, where plain least squares is misled."""
         counts = {"salmon": 3_000_000, "trout": 1_500_000, "perch": 150_000, "grayling": 100_000}
         crowd, names = counts | {"unknown": 5_250_000}, [*counts, *(f"fish {i}" for i in range(20))]
-        decoded = decoded_words(
-            (1024, 1, 63), "0.0462", crowd, names, seed, f"half {seed}", fdr=0.001
-        )
+        decoded = decoded_words((1024, 1, 63), "0.0462", crowd, names, 0, "half 0", fdr=0.001)
         assert [row.value for row in decoded.discoveries] == list(counts)
         assert is_near(decoded, counts)
         assert abs(decoded.unexplained - 5_250_000) < 4.5 * decoded.unexplained_sigma
@@ -451,14 +436,13 @@ class TestParts:
 
 
 class TestSimulateTexts:
-    @pytest.mark.parametrize("hashes", [pytest.param(1, marks=pytest.mark.slow), 3])
-    def test_the_law_of_reports(self, hashes):
+    def test_the_law_of_reports(self):
         """Means and variances of the counts, beside those of reports: 300 draws of each.
 
         Over the 24 counts the largest difference of means is beyond 5 standard errors with a
         probability below 2e-5; a ratio of variances is outside (0.5, 2) with one below 1e-7.
         """
-        made = plan(words(8, hashes, 3), q="0.2")
+        made = plan(words(8, 3, 3), q="0.2")
         counts = {"tea": 120, "coffee": 30, " tea": 20, "": 30}
         answers = [{"word": text} for text, count in counts.items() for _ in range(count)]
         tallies: list[list[Tally]] = [[], []]
@@ -486,62 +470,6 @@ class TestSimulateTexts:
             simulate_texts(plan(words(), q="0.1"), {"tea": -1}, seed=1)
 
 
-class TestPrivacy:
-    """A cohort drawn afresh and sent along keeps the promise of "at most h of m" bits."""
-
-    @pytest.mark.parametrize("epsilon", [0.2, 0.7])
-    @pytest.mark.parametrize(
-        ("bits", "people", "texts"),
-        [
-            # The bits of a text in each of two cohorts; the first two texts are the pair in doubt.
-            (2, 3, [({0}, {0}), ({1}, {1}), ({1}, {0}), None]),
-            (2, 3, [({0}, {0}), ({0}, {1}), ({1}, {0}), None]),
-            (2, 3, [({0}, {0}), ({0}, {0}), ({1}, {0}), None]),
-            (4, 2, [({0, 1}, {0, 1}), ({2, 3}, {2, 3}), None]),
-            (4, 2, [({0, 1}, {0, 1}), ({0, 2}, {2, 3}), None]),
-            (4, 2, [({0, 1}, {0, 1}), ({2}, {0, 3}), None]),
-            (4, 2, [({0, 1}, {0}), ({2, 3}, {1, 2}), None]),
-        ],
-    )
-    def test_small_worlds_by_enumeration(self, bits, people, texts, epsilon):
-        """Texts that share all, some or none of their bits, differently in two cohorts.
-
-        The exact hockey-stick divergence of the histogram of (cohort, bits), over all others.
-        """
-        q, lam = 0.2, math.exp(epsilon)
-
-        def law(text):
-            shares = {}
-            for cohort, shown in itertools.product(
-                range(2), itertools.product((0, 1), repeat=bits)
-            ):
-                truth = [int(text is not None and place in text[cohort]) for place in range(bits)]
-                flips = sum(a != b for a, b in zip(shown, truth, strict=True))
-                shares[cohort, shown] = q**flips * (1 - q) ** (bits - flips) / 2
-            return shares
-
-        worst = 0.0
-        for others in itertools.combinations_with_replacement(texts, people - 1):
-            crowds = [released([law(t) for t in (*others, own)]) for own in texts[:2]]
-            for one, two in (crowds, crowds[::-1]):
-                worst = max(worst, sum(max(one[k] - lam * two[k], 0.0) for k in one))
-        hashes = max(len(places) for text in texts if text for places in text)
-        assert worst <= blanket_delta((at_most(hashes, bits),), people, q, epsilon).high
-        assert (worst > 1e-12) == (texts[0] != texts[1])
-
-
-def released(laws):
-    """The law of the histogram of independent reports."""
-    crowds: dict[tuple[object, ...], float] = {(): 1.0}
-    for law in laws:
-        grown: defaultdict[tuple[object, ...], float] = defaultdict(float)
-        for seen, mass in crowds.items():
-            for report, share in law.items():
-                grown[tuple(sorted((*seen, report)))] += mass * share
-        crowds = grown
-    return crowds
-
-
 class TestSizing:
     def test_one_hash_and_a_promise_that_is_kept(self):
         proposal = suggest_text_size(10_000, 100_000, 1, "1e-6", max_bits=256)
@@ -552,15 +480,6 @@ class TestSizing:
         assert proposal.bits <= 256
         assert proposal.report_bytes * 8 >= proposal.bits
         assert proposal.q == pytest.approx(float(made.q), rel=1e-3)
-
-    def test_more_hashes_are_worse(self):
-        """Each at the q that its promise needs."""
-        sigmas = []
-        for hashes in (1, 2, 3):
-            made = plan(words(256, hashes, 64), crowd_size=10**6, epsilon=2, delta="1e-7")
-            q = float(made.q)
-            sigmas.append(predicted_sigma(10**6, q, bits=256, hashes=hashes, cohorts=64))
-        assert sigmas == sorted(sigmas)
 
     def check_detectable(self, proposal, crowd, **view):
         """A text at the predicted smallest count is found about 95 times in 100.
@@ -589,12 +508,16 @@ class TestSizing:
         assert proposal.sigma < reports.sigma
         self.check_detectable(proposal, 20_000, view="counts")
 
-    @pytest.mark.parametrize(
-        "wrong", [{"fdr": 0}, {"fdr": 1}, {"max_bits": 8}, {"max_cohorts": 0}, {"view": "each"}]
-    )
-    def test_wrong(self, wrong):
-        with pytest.raises(InputError):
-            suggest_text_size(100, 1000, 1, "1e-6", **wrong)
+    def test_wrong(self):
+        for wrong in (
+            {"fdr": 0},
+            {"fdr": 1},
+            {"max_bits": 8},
+            {"max_cohorts": 0},
+            {"view": "each"},
+        ):
+            with pytest.raises(InputError):
+                suggest_text_size(100, 1000, 1, "1e-6", **wrong)
 
 
 DRINKS = {"coffee": 9_000, "tea": 6_000, "mate": 3_000, "blend": 2_000}
@@ -659,10 +582,10 @@ class TestCandidates:
         for column in (pa.array(["a", "b"]), pd.Series(["a", "b"]), pl.Series(["a", "b"])):
             assert check_candidates(column).texts == ("a", "b")
 
-    @pytest.mark.parametrize("wrong", ["text", 5, [5], [], ["", " "], ["\ud800"]])
-    def test_refused(self, wrong):
-        with pytest.raises(InputError):
-            check_candidates(wrong)
+    def test_refused(self):
+        for wrong in ("text", 5, [5], [], ["", " "], ["\ud800"]):
+            with pytest.raises(InputError):
+                check_candidates(wrong)
 
     def test_files(self, tmp_path: Path):
         (tmp_path / "c.txt").write_text("\ufefftea\r\ncaf\u00e9\n\n", "utf-8")
@@ -708,9 +631,8 @@ class TestCommand:
         Path("candidates.txt").write_text("tea\ncoffee\ncocoa\n\ntea \n", "utf-8")
         return tmp_path
 
-    @pytest.mark.parametrize(
-        "arguments",
-        [
+    def test_refused(self, at, capsys):
+        for arguments in (
             "plan.json tally.json",
             "plan.json tally.json none.txt",
             "plan.json tally.json candidates.txt --fdr 2",
@@ -718,13 +640,10 @@ class TestCommand:
             "plan.json tally.json candidates.txt --column word",
             "--propose",
             "plan.json --propose",
-        ],
-    )
-    def test_refused(self, at, capsys, arguments):
-        assert run(["decode", *arguments.split()]) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert len(said.err.splitlines()) == 1
+        ):
+            assert run(["decode", *arguments.split()]) == 2, arguments
+            said = capsys.readouterr()
+            assert (said.out, len(said.err.splitlines())) == ("", 1), arguments
 
     def test_privacy_refusal(self, at, capsys):
         made = plan(words(64, 1, 16), crowd_size=2000, epsilon=2, delta="1e-6")

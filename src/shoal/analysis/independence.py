@@ -32,8 +32,8 @@ _MIN_VARIANCE = 5.0  # of a cell, in people, from which on the chi-square distri
 class Independence:
     """A test of the hypothesis that the two answers are independent in the population.
 
-    `kind` is exact where the p-value holds for any number of reports, approximate where it is that
-    of many, and rough where some cell has so few people and flips that it may be far too small.
+    `kind` is exact for any number of reports, approximate for many, and rough where some cell has
+    so few people and flips that the p-value may be far too small.
     """
 
     statistic: float
@@ -52,7 +52,7 @@ class Sensitivity:
     """How large an effect must be to be found: people in one cell above or below independence.
 
     The test at `level` finds `most` people in any cell with a probability of at least `power`;
-    fewer than `least`, in whatever cell, it finds with less (approximate).
+    fewer than `least`, in whatever cell, with less (approximate).
     """
 
     level: float

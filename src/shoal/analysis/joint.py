@@ -42,10 +42,9 @@ Bits = tuple[int, ...]
 class JointCell:
     """One combination of answers: its values in the order asked, its count and its spread.
 
-    `count` and `variance`, that of the flips, are unbiased; by chance the variance can be too
-    small, even negative. `noise`, its root, does not follow it below what any crowd of this size
-    must have. `drawn` is how many people were drawn from a population, 0 if the target is the
-    crowd. `constrained` is the likeliest count, where a table was fitted.
+    `count` and `variance`, that of the flips, are unbiased; the variance can be negative. `noise`,
+    its root, does not fall below what any crowd of this size must have. `drawn` people were drawn
+    from a population, 0 for the crowd. `constrained` is the likeliest count, if a table was fitted.
     """
 
     values: tuple[Any, ...]
@@ -116,8 +115,6 @@ def estimate_joint(
     E[w^2] - (E w)^2, and E w is 1 for those truly in the cell and 0 for the others.
     """
     j = len(bits)
-    if counts.shape != (1 << j,):
-        raise InputError(f"{j} bits have {1 << j} joint counts, got {counts.size}.")
     scale = 1 / (1 - 2 * q)
     keep, flip = (1 - q) * scale, -q * scale
     undone = _each_bit(counts.astype(float), j, keep, flip)

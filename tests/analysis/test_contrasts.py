@@ -48,12 +48,6 @@ class TestCrowd:
             hits += result.low <= 0.2 <= result.high
         assert abs(hits / RUNS - 0.95) < SLACK + 0.005
 
-    def test_crowds_of_two_sizes_and_plans(self):
-        other = Estimate(FLAGS, "a", 100, 400, FlipProbability(1, 3), "crowd", 0.0)
-        result = share_difference(made(400), other)
-        assert math.isclose(result.value, 0.3 - (100 - 50) / 0.75 / 400)
-        assert math.isclose(result.sigma, math.hypot(made(400).sigma / 1000, other.sigma / 400))
-
 
 class TestPopulation:
     @pytest.mark.slow

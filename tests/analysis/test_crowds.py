@@ -45,7 +45,8 @@ from shoal.device.arrays.randomize import pack
 from shoal.device.randomize import pack_reports
 from shoal.errors import InputError, TallyError
 from shoal.planning.certificate import certify, check_promise
-from shoal.planning.memory import plan_with_memory
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.wire import Reports, Synthetic
 from shoal.reports.protection import facts, promise_of_sum
 from shoal.support.rounding import text_up
@@ -64,11 +65,6 @@ def agreed(crowd: int = 1000, reports: int = 1) -> Plan:
     each = plan(survey, crowd_size=crowd, epsilon=1 / reports, delta=1e-6 / math.e**2 / reports)
     promise = replace(each.promise, epsilon="1", delta="1e-6")
     return replace(each, promise=promise, max_reports_per_person=reports)
-
-
-@functools.cache
-def remembering() -> Plan:
-    return plan_with_memory(FIVE, crowd_size=1000, epsilon=1, delta="1e-6", releases=12)
 
 
 def some(made: Plan, reports: int, crowd: str | None = None, **fields: Any) -> Tally:
@@ -357,7 +353,9 @@ class TestEstimates:
 
     def test_permanent_flips_are_refused(self):
         """Declared away, the intervals are too short: the same flips are in every window."""
-        made, generator = remembering(), np.random.default_rng(2)
+        memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+        made = Plan(FIVE, memory.q, Promise("local", "40"), memory=memory)
+        generator = np.random.default_rng(2)
         truth = generator.random((1000, 5)) < 0.3
         counts = windows(made, truth, 12, generator)
         for look in (estimate, screen):

@@ -180,7 +180,9 @@ NOT_DRAWN = {
 
 
 MANY_AXES = {
+    "certificate",
     "certificate, tiny q",
+    "estimates",
     "estimates, next to blind",
     "estimates, one report",
     "simulation",

@@ -7,11 +7,7 @@ import io
 import json
 import math
 import re
-import shutil
-import subprocess
 from dataclasses import replace
-from html import escape as html_escape
-from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -514,82 +510,3 @@ class TestCommand:
             said = capsys.readouterr()
             assert (said.out, len(said.err.splitlines())) == ("", 1), words
         assert {path.name: path.read_bytes() for path in at.iterdir()} == before
-
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync"
-    " --disable-background-networking --disable-component-update --disable-default-apps"
-    " --disable-extensions --virtual-time-budget=3000"
-).split()
-
-
-@pytest.fixture(scope="module")
-def hostile() -> Publication:
-    half = len(HOSTILE) // 2
-    questions = (Flags(HOSTILE[0], HOSTILE[:half]), Flags(HOSTILE[2], HOSTILE[half:]))
-    agreed = plan(Survey(HOSTILE[1], questions), q="0.25")
-    return publish(agreed, counted(agreed, 100, simulated=True), title=HOSTILE[0])
-
-
-@pytest.mark.slow
-@pytest.mark.system
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium in PATH")
-class TestBrowser:
-    def browse(self, at: Path, *flags: str) -> str:
-        assert CHROMIUM is not None
-        nowhere = "--host-resolver-rules=MAP * ~NOTFOUND"
-        words = [CHROMIUM, *FLAGS, nowhere, f"--user-data-dir={at / 'profile'}", *flags]
-        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
-
-    def requests_of(self, at: Path, file: Path) -> tuple[str, set[str]]:
-        """Open a file; return its DOM and what it asked for, not what the browser itself did."""
-        log = at / f"{file.stem}.json"
-        dom = self.browse(at, f"--log-net-log={log}", "--dump-dom", file.as_uri())
-        written = json.loads(log.read_text("utf-8"))
-        started = [event.get("params", {}) for event in written["events"]]
-        urls = {
-            params["url"]
-            for params in started
-            if "url" in params and params.get("initiator", "not an origin") != "not an origin"
-        }
-        return dom, urls
-
-    def test_it_asks_nobody_for_anything(self, hostile: Publication, tmp_path: Path):
-        control = tmp_path / "control.html"
-        control.write_text('<img src="http://127.0.0.1:9/x.png">', "utf-8")
-        assert "http://127.0.0.1:9/x.png" in self.requests_of(tmp_path, control)[1]
-        hostile.write(tmp_path / "report.html")
-        dom, urls = self.requests_of(tmp_path, tmp_path / "report.html")
-        assert urls <= {(tmp_path / "report.html").as_uri()}
-        assert html_escape(HOSTILE[0], quote=False) in dom
-        assert "<img" not in dom
-
-    @pytest.mark.parametrize("width", [360, 1200])
-    def test_it_fits_the_screen(self, hostile: Publication, tmp_path: Path, width: int):
-        """A page around it measures it, from outside: the report itself runs no script."""
-        hostile.write(tmp_path / "report.html")
-        around = f"""<!doctype html><iframe id="f" width="{width}" height="800"
-        srcdoc="{escape(hostile.to_html())}" style="border:0"></iframe><script>
-        f.onload = () => {{
-          const inner = f.contentDocument, root = inner.documentElement;
-          const beyond = [...inner.querySelectorAll("main *")].filter(e =>
-            !e.closest(".scroll") && e.getClientRects().length
-            && e.getBoundingClientRect().right > {width} + 1).length;
-          document.body.dataset.found = JSON.stringify([root.scrollWidth, beyond,
-            inner.querySelectorAll("svg").length, inner.querySelectorAll("img, b, iframe").length,
-            inner.querySelector("h1").textContent, inner.title]);
-        }};</script>"""
-        (tmp_path / "around.html").write_text(around, "utf-8")
-        dom = self.browse(
-            tmp_path, "--window-size=1400,1000", "--dump-dom", (tmp_path / "around.html").as_uri()
-        )
-        (found,) = re.findall(r'<body data-found="([^"]*)"', dom)
-        scroll, beyond, charts, intruders, title, name = json.loads(unescape(found))
-        assert scroll <= width
-        assert beyond == 0
-        assert charts == 4  # the shares of each question
-        assert intruders == 0
-        assert title == name == HOSTILE[0]

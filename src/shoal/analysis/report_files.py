@@ -42,8 +42,8 @@ _PARQUET, _ARROW = b"PAR1", b"ARROW1"
 def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iterator[Synthetic]:
     """Read the reports of `plan` from a file: Parquet, Arrow, raw rows, or a batch.
 
-    A batch names its reports and their windows; reports whose id is in `seen`, or comes twice, are
-    left out, and `seen` is kept up to date.
+    Reports of a batch whose id is in `seen`, or comes twice, are left out; `seen` is kept up to
+    date.
     """
     with _problems_of(path):
         start = _start_of(path)

@@ -54,8 +54,8 @@ _SHARES = 32
 class NoisyCount:
     """How many rows have an option: `count` is unbiased, `constrained` fits the question.
 
-    `rows` is public, or a noisy count itself. A count can be that of all `rows` less the counts of
-    `parts` options; then it has the noise of all of them.
+    `rows` is public, or a noisy count itself. With `rest` the count is that of all `rows` less the
+    counts of `parts` options, and has the noise of all of them.
     """
 
     label: str

@@ -58,11 +58,9 @@ def allowed(plan: Plan) -> list[int]:
 SMALL = {
     "one flag": (agreed(Flags("f", options(1))), 6),
     "two flags": (agreed(Flags("f", options(2))), 5),
-    "two flags, many flips": (agreed(Flags("f", options(2)), q="0.4375"), 5),
     "blind": (agreed(Flags("f", options(2)), q="0.5"), 5),
     "choice of two": (agreed(Choice("c", options(2)), q="0.125"), 6),
     "choice of three": (agreed(Choice("c", options(3)), q="0.125"), 4),
-    "flag and choice": (agreed(Flags("f", options(1)), Choice("c", options(2)), q="0.0625"), 4),
     "at most one of three": (agreed(Flags("c", options(3), at_most=1), q="0.0625"), 4),
     "counts of a choice": (seen_as_counts(Choice("c", options(3)), q="0.125"), 4),
     "counts, few flips": (

@@ -36,7 +36,7 @@ from shoal.reports.page import environment
 from shoal.reports.protection import facts
 from shoal.reports.publication import SUFFIXES, notebook_html
 from shoal.reports.svg import element, text_width, wrapped
-from tests.strategies import bounded, labels
+from tests.strategies import bounded
 
 SURVEY = Survey(
     "browser",
@@ -387,19 +387,6 @@ class TestCharts:
         assert short == lines or short[-1].endswith("…")
 
 
-@st.composite
-def hostile_plans(draw: st.DrawFn) -> Plan:
-    names = st.sampled_from(HOSTILE) | labels
-    options = st.lists(names, min_size=2, max_size=5, unique=True)
-    asked_names = draw(st.lists(names, min_size=1, max_size=2, unique=True))
-    questions = tuple(Flags(name, tuple(draw(options))) for name in asked_names)
-    return plan(Survey(draw(names), questions), q="0.25")
-
-
-def unescaped(cell: str) -> str:
-    return re.sub(r"\\(.)", r"\1", cell)
-
-
 def as_text(name: str) -> str:
     """Return a name as a cell holds it: a spreadsheet must not compute it."""
     return f"'{name}" if name[0] in "=+-@\uff1d\uff0b\uff0d\uff20" else name
@@ -415,19 +402,17 @@ class TestHostileNames:
         numbers = [float(row[column]) for row in read for column in NUMBERS]
         assert min(numbers) < 0  # an estimate may be, and stays a number
 
-    @pytest.mark.slow
-    @bounded(60)
-    @for_all(hostile_plans(), st.sampled_from(HOSTILE))
-    def test_no_name_does_harm_in_any_form(self, agreed: Plan, title: str):
-        made = publish(agreed, counted(agreed, 50, simulated=True), title=title, date=title)
+    def test_no_name_does_harm_in_any_form(self):
+        """Every hostile text is an option; each third one is also a question, survey or title."""
+        questions = tuple(Flags(name, HOSTILE) for name in HOSTILE[::3])
+        agreed, title = plan(Survey(HOSTILE[1], questions), q="0.25"), HOSTILE[2]
+        tally = counted(agreed, 50, simulated=True)
+        made = publish(agreed, tally, title=title, date=title, level=1 - 1e-9)  # every count fits
         page = check_harmless(made.to_html())
         assert json.loads(page.scripts[0]) == made.to_json()
         for inside in ("bdi", "title", "text", "desc"):
             assert page.said(inside)
-        names = {name for pair in agreed.survey.labels for name in pair}
-        assert names | {title} <= set(page.said("bdi"))
-        check_harmless(notebook_html(made))
-        check_harmless(notebook_html(made.estimates))
+        assert {*HOSTILE} <= set(page.said("bdi"))
         read = list(csv.DictReader(io.StringIO(made.to_csv(), newline="")))
         written = [(row["question"], row["option"]) for row in read]
         assert written == [tuple(map(as_text, pair)) for pair in agreed.survey.labels]
@@ -440,7 +425,8 @@ class TestHostileNames:
             for line in markdown.split("## How one")[0].splitlines()
             if line.startswith("| ") and not line.startswith("| option | count")
         ]
-        assert [unescaped(cell) for cell in cells] == [label for _, label in agreed.survey.labels]
+        read_cells = [re.sub(r"\\(.)", r"\1", cell) for cell in cells]
+        assert read_cells == [label for _, label in agreed.survey.labels]
 
 
 class TestFiles:

@@ -21,13 +21,13 @@ from scipy.optimize import lsq_linear
 from scipy.stats import binom, norm
 
 from shoal import Flags, Survey, Text, plan, tally
-from shoal.analysis.tally import CohortCounts, Tally
+from shoal.analysis.tally import Tally
 from shoal.analysis.text import decode
 from shoal.analysis.text.decode import check_candidates, read_candidates
-from shoal.analysis.text.inference import Jumps, Regression, conditional_low, excess
-from shoal.analysis.text.least_squares import fit, hash_table, make_data, make_design
+from shoal.analysis.text.inference import Jumps
+from shoal.analysis.text.least_squares import hash_table, make_design
 from shoal.analysis.text.results import DecodedTexts
-from shoal.analysis.text.selection import FEW_DRAWS, null_distribution, surplus
+from shoal.analysis.text.selection import FEW_DRAWS, null_distribution
 from shoal.cli import run
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
 from shoal.device.encode import encode
@@ -352,40 +352,6 @@ class TestParts:
             design.adjoint(table)[chosen]
         )
 
-    @pytest.mark.slow
-    def test_spread_by_brute_force(self):
-        """Sigma and covariance beside the spread of the estimates over 400 drawn tallies.
-
-        A standard deviation from 400 draws is within 15 % with a probability above 0.9999.
-        """
-        made = plan(words(16, 1, 8), q="0.1")
-        counts = {"a": 900, "b": 300, "c": 100}
-        hashing = made.survey.text_hash("word")
-        design = make_design(hashing, list(counts), 8)
-        generator = simulation_generator(5)
-        fits = []
-        table = hash_table(hashing, counts, 8)[:, :, 0]
-        for _ in range(400):
-            ones, sizes = np.zeros((8, 16), int), np.zeros(8, int)
-            for place, count in enumerate(counts.values()):
-                drawn = generator.multinomial(count, np.full(8, 1 / 8))
-                sizes += drawn
-                np.add.at(ones, (np.arange(8), table[place]), drawn)
-            shown = generator.binomial(ones, 0.9) + generator.binomial(sizes[:, None] - ones, 0.1)
-            pairs = zip(sizes, shown, strict=True)
-            cohorts = tuple(CohortCounts(int(n), row) for n, row in pairs)
-            data = make_data(cohorts, slice(0, 16), 0.1, 1)
-            fitted = fit(data, design, np.arange(3), 0.0)
-            fits.append(fitted.counts)
-        estimates = np.array(fits)
-        combinations = np.vstack((np.eye(4)[1:], [0, 1, 1, 1]))
-        regression = Regression(data, design, fitted, 0.0)
-        sigmas = regression.errors(combinations, 0.95).sigmas
-        measured = [*estimates.std(axis=0), estimates.sum(axis=1).std()]
-        assert sigmas == pytest.approx(measured, rel=0.15)
-        assert np.sqrt(np.diag(regression.covariance(combinations))) == pytest.approx(sigmas)
-        assert abs(estimates.mean(axis=0) - list(counts.values())) == pytest.approx(0, abs=15)
-
     def test_null_law(self):
         """The saddlepoint tail of a sum of draws from skew rows, beside 400,000 draws."""
         rows, generator = 20, simulation_generator(3)
@@ -398,32 +364,6 @@ class TestParts:
         for score in np.array([0.2, 1.2, 2.2, 2.8]) * math.sqrt(rows):
             share = (drawn >= score).mean()
             assert norm.sf(law.normal_score(np.array([score])))[0] == pytest.approx(share, rel=0.1)
-
-    def test_conditional_interval_covers_what_is_found(self):
-        """Means from 0 to 8, z found above 3; 95 % of the found ones are covered, at each mean.
-
-        With n found the share is within 4 standard errors with a probability above 0.9999.
-        """
-        generator = simulation_generator(6)
-        for mean in (0.0, 1.0, 2.0, 3.0, 4.0, 8.0):
-            z = generator.standard_normal(400_000) + mean
-            z = z[z > 3][:20_000]
-            low, high = conditional_low(z, 3.0, 0.95), z + norm.isf(0.025)
-            share = ((low <= mean) & (mean <= high)).mean()
-            assert share > 0.95 - 4 * math.sqrt(0.05 * 0.95 / len(z))
-
-    def test_excess_and_surplus(self):
-        """Sums of errors of what passes a cutoff, from the density at it; known by simulation."""
-        generator = simulation_generator(7)
-        means = np.concatenate((np.zeros(50_000), generator.exponential(2.0, 20_000)))
-        z = generator.standard_normal(len(means)) + means
-        passed = z > 3
-        bias, sigma = excess(z * 10, np.full(len(z), 10.0), z, 3.0)
-        truth = 10 * (z - means)[passed].sum()
-        assert bias == pytest.approx(truth, rel=0.1)
-        assert 0 < sigma < 0.5 * bias
-        assert excess(z[:1] * 0, np.ones(1), z[:1] * 0, 5.0) == (0.0, 0.0)
-        assert surplus(z, 3.0) == pytest.approx(((z - means)[passed] ** 2 - 1).sum(), rel=0.35)
 
 
 class TestSimulateTexts:

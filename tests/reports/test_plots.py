@@ -76,6 +76,7 @@ def figures(five_plan):
 
 def texts(figure):
     inside = [text for axes in figure.axes for text in axes.texts]
+    inside += [text for axes in figure.axes if (made := axes.get_legend()) for text in made.texts]
     return [text for text in [*figure.texts, *inside] if text.get_text()]
 
 

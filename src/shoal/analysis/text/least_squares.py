@@ -303,7 +303,7 @@ def debias(sizes: Floats, ones: Floats, *, zero_rate: float, one_rate: float, ha
 def fit(data: Data, design: Design, chosen: Places, extra: float, surplus: float = 0.0) -> Fit:
     """Fit the background and the chosen patterns together; `extra` is where to begin.
 
-    Every fitted text takes a degree of freedom; those chosen as they came out large, `surplus` more.
+    Every fitted text takes a degree of freedom; `surplus` more those chosen as they came out large.
     """
     shares = data.shares[:, None]
     other = sparse.csc_array(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from shoal.errors import InputError
 from shoal.planning.bounds import bound_of, domain_of
@@ -15,7 +14,7 @@ from shoal.planning.certificate import Certificate, certify
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 from shoal.reports.plots import canvas
-from shoal.reports.plots.canvas import End, brief, counted, label, label_ends, name_axes, sheet
+from shoal.reports.plots.canvas import brief, counted, legend, name_axes, sheet
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_down, round_up, text_up
 from shoal.theory import homogeneous
@@ -26,7 +25,6 @@ from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import three_sigma_q
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -87,28 +85,18 @@ def plot_privacy(
     axes.set_xlim(0.0, last)
     axes.set_ylim(floor, max(1.0, 3 * float(proven[0])))
     axes.fill_between(grid, attack, proven, color=canvas.BLUE, alpha=0.15, linewidth=0)
-    axes.plot(grid, proven, color=canvas.BLUE, linestyle=canvas.SOLID, linewidth=2)
-    axes.plot(grid, attack, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6)
+    words = "proven: no crowd is\nworse (a theorem)"
+    axes.plot(grid, proven, color=canvas.BLUE, linestyle=canvas.SOLID, linewidth=2, label=words)
+    words = "attack: some crowd\nis at least this bad"
+    axes.plot(grid, attack, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6, label=words)
+    legend(axes)
     name_axes(
         axes,
         "epsilon: how far one answer can shift the odds (a factor of e to the epsilon)",
         "delta: what epsilon does not cover",
     )
-    height = _height(axes, at_mark)
-    at = 0.3 if height > 0.5 else 0.75
-    words = "proven: no crowd is\nworse (a theorem)"
-    label(axes, words, _point(axes, grid, proven, at), (1.04, at), canvas.BLUE)
-    words, where = "attack: some crowd\nis at least this bad", _point(axes, grid, attack, 0.18)
-    if where[0] > 0.42:
-        axes.annotate(
-            words, xy=(where[0], 0.12), xycoords="axes fraction", xytext=(-8, 0),
-            textcoords="offset points", color=canvas.RED, fontsize=canvas.SMALL, ha="right",
-            va="center",
-        )  # fmt: skip
-    else:
-        label(axes, words, where, (1.04, 0.18), canvas.RED)
     if at_mark >= floor:
-        below = height > 0.8
+        below = at_mark > axes.get_ylim()[1] ** 0.8 * floor**0.2  # near the upper edge
         axes.plot([marked], [at_mark], marker="o", markersize=7, color=canvas.BLACK, zorder=5)
         axes.annotate(
             f"epsilon {text_up(marked)}:\ndelta at most {_short(at_mark)}",
@@ -131,22 +119,6 @@ def _last_epsilon(certificate: Certificate, marked: float, floor: float) -> floa
     while last < local and certificate.delta(epsilon=last, rtol=0.1).high > floor:
         last = min(1.1 * last, local)
     return max(last, 1.05 * marked)
-
-
-def _height(axes: Axes, y: float) -> float:
-    """Return where a value stands, as a part of the axes' height."""
-    place = axes.transData.transform((axes.get_xlim()[0], max(y, 1e-300)))
-    return float(axes.transAxes.inverted().transform(place)[1])
-
-
-def _point(
-    axes: Axes, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], height: float
-) -> tuple[float, float]:
-    """Return the point of a falling curve at a height, both as parts of the axes."""
-    heights = np.array([_height(axes, float(value)) for value in y])
-    at = float(np.interp(-height, -heights, x))
-    left, right = axes.get_xlim()
-    return (at - left) / (right - left), height
 
 
 def _short(value: float) -> str:
@@ -434,20 +406,18 @@ def _over_crowds(
         f" {survey.differing_bits}; promise: epsilon {brief(epsilon, 4)}, delta {brief(delta)}",
     )
     axes.set_xscale("log")
-    ends = []
     lowest, highest = math.inf, 0.5
     for line in lines:
         values = [line.value(promise, size) for size in sizes]
+        # q is a promise and goes up; the attack is a lower bound and goes down
+        rounded = round_down if line.name.startswith("attack") else round_up
+        known = not math.isnan(values[-1])
+        words = line.name.format(_text(rounded(values[-1], 3))) if known else "_"
         axes.plot(
             sizes, values, color=line.colour, linestyle=line.style, marker=line.marker,
-            linewidth=1.8, markersize=4.5, clip_on=False, zorder=3,
+            linewidth=1.8, markersize=4.5, clip_on=False, zorder=3, label=words,
         )  # fmt: skip
-        known = [value for value in values if not math.isnan(value)]
-        lowest, highest = min([lowest, *known]), max([highest, *known])
-        if not math.isnan(values[-1]):
-            # q is a promise and goes up; the attack is a lower bound and goes down
-            rounded = (round_down if line.name.startswith("attack") else round_up)(values[-1], 3)
-            ends.append(End(values[-1], line.name.format(_text(rounded)), line.colour))
+        lowest, highest = np.nanmin([lowest, *values]), np.nanmax([highest, *values])
     axes.set_xlim(sizes[0], sizes[-1])
     if lowest < 0.05 or highest > 0.5:
         from matplotlib.ticker import LogLocator, NullFormatter
@@ -461,5 +431,5 @@ def _over_crowds(
         axes.set_ylim(0.0 if lowest < 0.3 else lowest - 0.1, 0.51)
     name_axes(axes, "crowd: reports released together", height)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    label_ends(axes, ends)
+    legend(axes)
     return figure

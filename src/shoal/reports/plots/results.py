@@ -18,7 +18,7 @@ from shoal.errors import InputError
 from shoal.planning.costs import Comparison
 from shoal.protocol.questions import Number
 from shoal.reports.plots import canvas
-from shoal.reports.plots.canvas import blank, brief, literal, name_axes, plain, sheet
+from shoal.reports.plots.canvas import blank, brief, legend, literal, name_axes, plain, sheet
 from shoal.support.checks import check_integer, check_level
 from shoal.support.results import shortened
 
@@ -254,8 +254,7 @@ def plot_trend(found: Trend) -> Figure:
         axes.yaxis.set_major_formatter(_percent)
         axes.set_xticks(range(1, len(found.crowds) + 1, max(len(found.crowds) // 12, 1)))
         axes.set_xlabel("crowd", fontsize=canvas.SMALL)
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=canvas.SMALL,
-                    frameon=False)  # fmt: skip
+        legend(axes)
     return panels.figure
 
 
@@ -339,10 +338,7 @@ def plot_study(study: Study) -> Figure:
     lower.axhline(study.level, color=canvas.GREY, linewidth=1, linestyle="--")
     lower.set_ylabel("coverage of the truth", fontsize=canvas.USUAL)
     lower.set_xlabel(_axis(study), fontsize=canvas.USUAL)
-    legend = lower.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=canvas.SMALL,
-                          frameon=False, title="marks: measured\ndashes: by theory")  # fmt: skip
-    legend.get_title().set_fontsize(canvas.SMALL)
-    legend.get_title().set_color(canvas.GREY)
+    legend(lower, "marks: measured\ndashes: by theory")
     return figure
 
 

@@ -92,26 +92,25 @@ class _Mark(NamedTuple):
 def _list_intervals(axes: Axes, marks: Sequence[_Mark]) -> None:
     """Draw marks below one another, the first on top."""
     rows = list(reversed(marks))
-    for place, row in enumerate(rows):
-        axes.plot([row.low, row.high], [place, place], color=canvas.BLUE, linewidth=2)
-        axes.plot([row.value], [place], "o", color=canvas.BLUE, markersize=4)
-        if row.truth is not None:
-            axes.plot([row.truth], [place], "|", color=canvas.RED, markersize=12, zorder=5)
-    names = [_brief_name(row.name) for row in rows]
-    axes.set_yticks(range(len(rows)), names, fontsize=canvas.SMALL)
+    names, lows, values, highs, truths = zip(*rows, strict=True) if rows else ((),) * 5
+    places = range(len(rows))
+    axes.hlines(places, lows, highs, color=canvas.BLUE, linewidth=2)
+    axes.plot(values, places, "o", color=canvas.BLUE, markersize=4)
+    if None not in truths:
+        axes.plot(truths, places, "|", color=canvas.RED, markersize=12, zorder=5)
+    axes.set_yticks(places, list(map(_brief_name, names)), fontsize=canvas.SMALL)
     axes.set_ylim(-0.6, max(len(rows), 1) - 0.4)
 
 
 def _stand_intervals(axes: Axes, marks: Sequence[_Mark]) -> None:
     """Draw marks beside one another, for numbers in their order."""
-    for place, row in enumerate(marks):
-        axes.plot([place, place], [row.low, row.high], color=canvas.BLUE, linewidth=1.5)
-        axes.plot([place], [row.value], "o", color=canvas.BLUE, markersize=3)
-        if row.truth is not None:
-            axes.plot([place], [row.truth], "_", color=canvas.RED, markersize=8, zorder=5)
-    step = max(len(marks) // 8, 1)
-    shown = range(0, len(marks), step)
-    axes.set_xticks(shown, [_brief_name(marks[n].name) for n in shown], fontsize=canvas.SMALL)
+    names, lows, values, highs, truths = zip(*marks, strict=True)
+    places, shown = range(len(marks)), slice(None, None, max(len(marks) // 8, 1))
+    axes.vlines(places, lows, highs, color=canvas.BLUE, linewidth=1.5)
+    axes.plot(places, values, "o", color=canvas.BLUE, markersize=3)
+    if None not in truths:
+        axes.plot(places, truths, "_", color=canvas.RED, markersize=8, zorder=5)
+    axes.set_xticks(places[shown], list(map(_brief_name, names[shown])), fontsize=canvas.SMALL)
     axes.set_xlim(-0.6, len(marks) - 0.4)
 
 

@@ -89,7 +89,7 @@ class TestPopulation:
         assert math.isclose(total(parts).sigma ** 2, flips, rel_tol=1e-9)
 
 
-COMBINE = {
+COMBINE: dict[str, Any] = {
     "total": lambda a, b, **kind: total([a, b], **kind),
     "difference": difference,
     "ratio": ratio,

@@ -12,6 +12,7 @@ import itertools
 import math
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -514,6 +515,7 @@ class TestCandidates:
             assert check_candidates(column).texts == ("a", "b")
 
     def test_refused(self):
+        wrong: Any
         for wrong in ("text", 5, [5], [], ["", " "], ["\ud800"]):
             with pytest.raises(InputError):
                 check_candidates(wrong)

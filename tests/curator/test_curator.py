@@ -391,6 +391,7 @@ class TestAccuracy:
         assert budget.spent == "0"
 
     def test_bad_delta(self, silent):
+        delta: Any
         made = curator([1]).count("x=1", epsilon=1)
         for delta in (0, 1, -1, math.nan, True, "x"):
             with pytest.raises(InputError, match="delta must be"):
@@ -536,7 +537,7 @@ class TestBudget:
         Budget("1", path).spend("0.5", neighbours="replace")
         good = json.loads(path.read_text("utf-8"))
         (spent,) = good["releases"]
-        changes = ({"version": 2}, {"epsilon": "-1"}, {"epsilon": 1}, {"delta": "2"},
+        changes: Any = ({"version": 2}, {"epsilon": "-1"}, {"epsilon": 1}, {"delta": "2"},
                    {"releases": {}}, {"releases": [{}]}, {"releases": [spent | {"epsilon": "-5"}]},
                    {"releases": [spent | {"neighbours": "both"}]})  # fmt: skip
         for content in ("", "[]", "{}", *(json.dumps(good | change) for change in changes)):

@@ -148,13 +148,11 @@ def _each_bit(
 
 def marginal(table: Counts, places: Sequence[int]) -> Counts:
     """Return the joint table of some bits of a joint table, in the order asked for."""
-    values = np.arange(table.size)
-    reduced = np.zeros_like(values)
-    for new, old in enumerate(places):
-        reduced |= (values >> old & 1) << new
-    counts = np.zeros(1 << len(places), np.int64)
-    np.add.at(counts, reduced, table)
-    return counts
+    bits = table.size.bit_length() - 1
+    kept = [bits - 1 - place for place in reversed(places)]  # the first axis is the highest bit
+    others = [axis for axis in range(bits) if axis not in kept]
+    by_bit = table.reshape((2,) * bits).transpose(*kept, *others)
+    return np.asarray(by_bit.reshape(1 << len(places), -1).sum(axis=1))
 
 
 def joint_values(rows: Rows, bits: Bits) -> NDArray[np.int64]:

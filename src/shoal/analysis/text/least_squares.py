@@ -109,20 +109,11 @@ class Design:
         than 0.99, are compared in full.
         """
         screen = min(self.cohorts, _SCREEN)
-        tables = self.positions[:screen].reshape(-1, self.patterns)
-        orders = [np.argsort(table, kind="stable") for table in tables]
-        ranked = [table[order] for table, order in zip(tables, orders, strict=True)]
         pairs = []
         for pattern in chosen:
             mine = self.positions[:, :, pattern]
-            hits = []
-            for row, (order, sorted_places) in enumerate(zip(orders, ranked, strict=True)):
-                own = mine[row // self.hashes]
-                for place in own[own < self.bits]:
-                    ends = np.searchsorted(sorted_places, (place, place + 1))
-                    hits.append(order[ends[0] : ends[1]])
-            others, times = np.unique(np.concatenate(hits), return_counts=True)
-            near = others[times >= screen * self.hashes * share / 2]
+            few = _shared(self.positions[:screen], mine[:screen], self.bits)
+            near = np.flatnonzero(few >= screen * self.hashes * share / 2)
             both = _shared(self.positions[:, :, near], mine, self.bits)
             same = near[both >= share * self.cohorts * self.hashes]
             pairs += [(int(pattern), int(other)) for other in same if other != pattern]

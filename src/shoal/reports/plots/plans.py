@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from shoal.errors import InputError
 from shoal.planning.bounds import bound_of, domain_of
 from shoal.planning.certificate import Certificate, certify
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Plan, View
 from shoal.protocol.survey import Survey
 from shoal.reports.plots import canvas
 from shoal.reports.plots.canvas import brief, counted, legend, name_axes, sheet
@@ -19,7 +20,7 @@ from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_down, round_up, text_up
 from shoal.theory import homogeneous
 from shoal.theory.composition import gaussian_sigma
-from shoal.theory.literature_bounds import published_q
+from shoal.theory.literature_bounds import PublishedBound, published_q
 from shoal.theory.proven import attack_q, proven_q
 from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import three_sigma_q
@@ -271,23 +272,15 @@ class _Promise(NamedTuple):
         except ValueError:
             return math.nan  # lambda is too close to 1 for so small a crowd
 
-    def clones(self, crowd: int) -> float:
+    def published(self, crowd: int, bound: PublishedBound) -> float:
         domain = domain_of(self.survey)
-        return published_q(domain, crowd, self.epsilon, self.delta, "clones", _XTOL)
-
-    def stronger_clones(self, crowd: int) -> float:
-        domain = domain_of(self.survey)
-        return published_q(domain, crowd, self.epsilon, self.delta, "stronger clones", _XTOL)
+        return published_q(domain, crowd, self.epsilon, self.delta, bound, _XTOL)
 
     def local_noise(self, crowd: int) -> float:
         return _sigma(crowd, self.local(crowd))
 
-    def reports_noise(self, crowd: int) -> float:
-        bound = bound_of(self.survey, "reports")
-        return _sigma(crowd, bound.q(crowd, self.epsilon, self.delta, rough=True))
-
-    def counts_noise(self, crowd: int) -> float:
-        bound = bound_of(self.survey, "counts")
+    def view_noise(self, crowd: int, view: View) -> float:
+        bound = bound_of(self.survey, view)
         return _sigma(crowd, bound.q(crowd, self.epsilon, self.delta, rough=True))
 
     def curator_noise(self, crowd: int) -> float:
@@ -318,19 +311,21 @@ _VIEWS = (
     _Line("local: {} people\nobserver of one report", canvas.GREY, canvas.DOTTED, "",
           _Promise.local_noise),
     _Line("reports: {} people\nobserver of all reports", canvas.BLUE, canvas.SOLID, "o",
-          _Promise.reports_noise),
+          partial(_Promise.view_noise, view="reports")),
     _Line("counts: {} people\nobserver of counts", canvas.RED, canvas.SOLID, "s",
-          _Promise.counts_noise),
+          partial(_Promise.view_noise, view="counts")),
     _Line("curator: {} people\na curator sees all answers", canvas.BLACK, canvas.DASHED, "",
           _Promise.curator_noise),
 )  # fmt: skip
 _BOUNDS = (
     _LOCAL,
-    _Line("clones q = {}\nFMT21", canvas.ORANGE, canvas.DASH_DOT, "^", _Promise.clones),
-    _Line("stronger clones q = {}\nFMT23", canvas.PINK, (0, (3, 1)), "v", _Promise.stronger_clones),
+    _Line("clones q = {}\nFMT21", canvas.ORANGE, canvas.DASH_DOT, "^",
+          partial(_Promise.published, bound="clones")),
+    _Line("stronger clones q = {}\nFMT23", canvas.PINK, (0, (3, 1)), "v",
+          partial(_Promise.published, bound="stronger clones")),
     _Line("Shoal, proven q = {}\nBBGN19, exactly", canvas.BLUE, canvas.SOLID, "o", _Promise.proven),
     _Line("attack q = {}\nno bound can be below", canvas.RED, canvas.DASHED, "s", _Promise.attack),
-)
+)  # fmt: skip
 
 
 def plot_noise(

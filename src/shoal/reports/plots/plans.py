@@ -140,9 +140,7 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
         raise InputError("the privacy ratio is about whole reports; plot privacy for counts.")
     differ = certificate.survey.differing_bits
     lam = math.exp(marked)
-    figure, axes = sheet(
-        "The privacy ratio when one person stands out", _subtitle(certificate), right=0.97
-    )
+    figure, axes = sheet("The privacy ratio when one person stands out", _subtitle(certificate))
     mean, variance = homogeneous.ratio_moments(differ, crowd, q)
     sigma = math.sqrt(variance)
     distribution = homogeneous.ratio_distribution(differ, crowd, q, 512)
@@ -154,27 +152,17 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     axes.fill_between(x, 0.0, y, color=canvas.BLUE, alpha=0.15, linewidth=0)
     axes.fill_between(x, 0.0, y, where=x > lam, color=canvas.RED, alpha=0.45, linewidth=0)
     axes.plot(x, y, color=canvas.BLUE, linewidth=1.8)
-    peak = float(y.max())
     axes.set_xlim(first, last)
-    axes.set_ylim(0.0, 1.32 * peak)
+    axes.set_ylim(0.0, 1.1 * float(y.max()))
     eta = homogeneous.eta((differ, 0, 0), crowd, q, marked)
-    axes.axvline(lam, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6)
-    axes.axvline(mean, color=canvas.GREEN, linestyle=canvas.DOTTED, linewidth=1.8)
     beyond = (
-        f"lambda = {brief(lam, 4)}, that is epsilon {brief(marked, 4)}\nexceeded with probability\n"
+        f"lambda = {brief(lam, 4)}\n(epsilon {brief(marked, 4)}),\nexceeded with probability\n"
         f"{_short(eta.high)} at most"
     )
-    lambda_right = lam < first + 0.68 * (last - first)
-    mean_right = mean < first + 0.17 * (last - first)
-    for at, to_right, words, colour in (
-        (lam, lambda_right, beyond, canvas.RED),
-        (mean, mean_right, f"mean {brief(mean, 4)}\nsigma {brief(sigma)}", canvas.GREEN),
-    ):
-        axes.annotate(
-            words, xy=(at, 1.29 * peak), xytext=(6 if to_right else -6, 0),
-            textcoords="offset points", color=colour, fontsize=canvas.SMALL, va="top",
-            ha="left" if to_right else "right", bbox=_PAPER,
-        )  # fmt: skip
+    words = f"mean {brief(mean, 4)},\nsigma {brief(sigma)}"
+    axes.axvline(lam, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6, label=beyond)
+    axes.axvline(mean, color=canvas.GREEN, linestyle=canvas.DOTTED, linewidth=1.8, label=words)
+    legend(axes)
     name_axes(
         axes,
         "privacy ratio R: how much likelier the tally is if that person is in the crowd",
@@ -224,18 +212,9 @@ def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) 
         (q, planned_error, "o", canvas.BLACK, planned),
         (local, local_error, "s", canvas.ORANGE, alone),
     ):
-        axes.plot([x], [y], marker=marker, markersize=8, color=colour, zorder=5)
+        axes.plot([x], [y], marker, markersize=8, color=colour, zorder=5, label=words)
         axes.vlines(x, axes.get_ylim()[0], y, color=colour, linestyle=canvas.DOTTED, linewidth=1.2)
-        # the curve rises: to the left above it and to the right below it there is room
-        far = x > 0.2
-        lift = 10 if far else -4
-        if far and colour == canvas.ORANGE and gain < 2.5:
-            lift = 45  # above the other note
-        axes.annotate(
-            words, xy=(x, y), xytext=(-12 if far else 12, lift), textcoords="offset points",
-            ha="right" if far else "left", va="bottom" if far else "top", fontsize=canvas.SMALL,
-            color=colour, bbox=_PAPER,
-        )  # fmt: skip
+    legend(axes, inside=True)
     name_axes(axes, canvas.Q_AXIS, canvas.ERROR_AXIS)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     both = (lambda people: people / crowd, lambda share: share * crowd)

@@ -112,17 +112,13 @@ class Estimate:
 
     def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
         """Return the numbers as plain JSON values, low and high in counts."""
-        bounds = self.interval(level, kind)
-        count = self.count
-        row = {
-            "count": count,
-            "share": count / self.reports,
-            "sigma": self.sigma,
-            "low": bounds.low,
-            "high": bounds.high,
-            "constrained": self.constrained,
-        }
-        return row if bounds.compatible else row | {"incompatible": True}
+        return count_json(self, self.interval(level, kind))
+
+
+def count_json(one: Any, bounds: Interval) -> dict[str, Any]:
+    """Return the JSON form of an estimated count, of a crowd or of a curator."""
+    row = {name: getattr(bounds if name in ("low", "high") else one, name) for name in NUMBERS}
+    return row if bounds.compatible else row | {"incompatible": True}
 
 
 @dataclass(frozen=True, repr=False)

@@ -30,6 +30,7 @@ from scipy.optimize import brentq
 
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.cross_tables import CellTable
+from shoal.analysis.estimates import count_json
 from shoal.analysis.independence import Independence, InteractionTest
 from shoal.analysis.intervals import FEW_STEPS, Interval, staircase
 from shoal.analysis.number_summary import (
@@ -101,16 +102,7 @@ class NoisyCount:
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
         """Return the numbers as plain JSON values, low and high in counts."""
-        bounds = self.interval(level)
-        row = {
-            "count": self.count,
-            "share": self.share,
-            "sigma": self.sigma,
-            "low": bounds.low,
-            "high": bounds.high,
-            "constrained": self.constrained,
-        }
-        return row if bounds.compatible else row | {"incompatible": True}
+        return count_json(self, self.interval(level))
 
 
 def _total_limits(counts: Sequence[NoisyCount], miss: float) -> PartLimits:

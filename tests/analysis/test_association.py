@@ -175,9 +175,9 @@ class TestLikeliest:
 
 
 class TestCoverage:
-    """Of 300 crowds, how many intervals hold the truth: binomial, false alarm below 1e-4."""
+    """Of 200 crowds, how many intervals hold the truth: binomial, false alarm below 1e-4."""
 
-    RUNS = 300
+    RUNS = 200
 
     def check(self, inside: int) -> None:
         assert inside >= binom.ppf(1e-4, self.RUNS, 0.95)

@@ -376,7 +376,7 @@ class TestSlices:
 
     def test_answers_that_are_independent_given_the_first(self):
         """Among all people they go together, in no slice they do; false alarm 1e-4."""
-        agreed, crowd, runs, q = plan_of(SMALL), 4000, 200, 0.01
+        agreed, crowd, runs, q = plan_of(SMALL), 4000, 100, 0.01
         parts = np.outer([0.8, 0.2], [0.9, 0.1]), np.outer([0.3, 0.7], [0.2, 0.8])
         shares = np.stack(parts) / 2
         generator = np.random.default_rng(7)

@@ -157,7 +157,7 @@ class TestAdding:
         st.integers(0, 7),
         st.randoms(use_true_random=False),
     )
-    @bounded(200)
+    @bounded(60)
     def test_the_order_of_adding_leaves_no_trace(self, crowds: list[Crowd], cut: int, chance: Any):
         whole = add_crowds(crowds)
         chance.shuffle(crowds)

@@ -160,7 +160,7 @@ class TestMarkup:
         assert element("p", element("b", "<"), Markup("<i></i>")) == "<p><b>&lt;</b><i></i></p>"
         assert element("p", id=None) == "<p></p>"
 
-    @bounded(200)
+    @bounded(60)
     @for_all(st.recursive(st.text(max_size=20), lambda inner: st.lists(inner, max_size=3)))
     def test_a_block_of_data_holds_any_text(self, document: object):
         block = environment().from_string("<script>{{ document|tojson }}</script>")

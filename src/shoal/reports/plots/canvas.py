@@ -84,10 +84,10 @@ def name_axes(axes: Axes, x: str, y: str) -> None:
 
 def legend(axes: Axes, title: str | None = None, *, inside: bool = False) -> None:
     """Name the lines of the axes, on their right or in their upper left corner."""
-    loc, anchor = ("upper left", (0.0, 1.0)) if inside else ("center left", (1.0, 0.5))
     made = axes.legend(
-        loc=loc, bbox_to_anchor=anchor, fontsize=SMALL, frameon=False, title=title,
-        labelcolor="linecolor", labelspacing=1.2, handlelength=1.6, handletextpad=0.6,
+        loc="upper left" if inside else "center left",
+        bbox_to_anchor=(0.0, 1.0) if inside else (1.0, 0.5), fontsize=SMALL, frameon=False,
+        title=title, labelcolor="linecolor", labelspacing=1.2, handlelength=1.6, handletextpad=0.6,
     )  # fmt: skip
     made.get_title().set(fontsize=SMALL, color=GREY)
 

@@ -117,12 +117,7 @@ class TestIndependence:
     UNEVEN = np.outer([0.7, 0.28, 0.02], [0.6, 0.3, 0.09, 0.01])
 
     @pytest.mark.parametrize(
-        ("q", "crowd"),
-        [
-            ("0.01", 2000),
-            pytest.param("0.2", 1000, marks=pytest.mark.slow),
-            pytest.param("0.0005", 20_000, marks=pytest.mark.slow),
-        ],
+        ("q", "crowd"), [("0.01", 2000), pytest.param("0.0005", 20_000, marks=pytest.mark.slow)]
     )
     def test_size(self, q: str, crowd: int):
         """Some cells expect less than one person; rejections at 5 % are binomial.
@@ -230,26 +225,11 @@ class TestShares:
             covered += laws[0][ones] * laws[1][others] * (part.low <= truth <= part.high)
         assert covered >= level - 1e-9
 
-    def test_a_part_of_a_population(self):
-        """Of 200 crowds at least the level holds it; false alarm 1e-4."""
-        agreed, runs = plan_of(ASKED.cross("age", "brand")), 200
-        shares = np.array([[0.2, 0.05, 0.05, 0.1], [0.1, 0.1, 0.1, 0.1], [0.05, 0.05, 0.05, 0.05]])
-        generator = np.random.default_rng(6)
-        inside = 0
-        for _ in range(runs):
-            counts = drawn(agreed, shares, 500, generator)
-            table = cross_table(agreed, counts, "age", "brand", target="population")
-            row = [table["young", brand] for brand in "abcd"]
-            inside += (part := part_of(row[0], row[1:])).low <= 0.5 <= part.high
-        assert inside >= binom.ppf(1e-4, runs, 0.95)
-
-    @pytest.mark.parametrize(
-        "q", ["0.1", *(pytest.param(q, marks=pytest.mark.slow) for q in ("0.01", "0.3"))]
-    )
+    @pytest.mark.parametrize("q", ["0.1", pytest.param("0.01", marks=pytest.mark.slow)])
     @pytest.mark.parametrize("target", ["crowd", "population"])
     def test_small_rows_are_covered(self, target: Target, q: str):
-        """Of 300 tables for each row of few people: false alarm 1e-10 a case."""
-        n, level, runs, flip = 400, 0.8, 300, FlipProbability.at_least(q)
+        """Of 150 tables for each row of few people: false alarm 1e-10 a case."""
+        n, level, runs, flip = 400, 0.8, 150, FlipProbability.at_least(q)
         generator = np.random.default_rng(12)
         for row in ((1, 0, 0), (3, 1, 0, 0), (0, 10, 0), (12, 0, 0, 0, 0, 0), (5, 5, 5), (40, 2)):
             question = Choice("c", tuple(map(str, range(len(row) + 1))))
@@ -396,7 +376,7 @@ class TestSlices:
 
     def test_answers_that_are_independent_given_the_first(self):
         """Among all people they go together, in no slice they do; false alarm 1e-4."""
-        agreed, crowd, runs, q = plan_of(SMALL), 4000, 200, 0.01
+        agreed, crowd, runs, q = plan_of(SMALL), 4000, 100, 0.01
         parts = np.outer([0.8, 0.2], [0.9, 0.1]), np.outer([0.3, 0.7], [0.2, 0.8])
         shares = np.stack(parts) / 2
         generator = np.random.default_rng(7)

@@ -167,9 +167,8 @@ class TestFiles:
         assert candidates_read.texts == drawn[1].texts
         assert (np.sort(candidates_read.positions, 1) == np.sort(drawn[1].positions, 1)).all()
 
-    @pytest.mark.parametrize(
-        ("file", "content", "sentence"),
-        [
+    def test_what_is_wrong_is_said_in_one_sentence(self, tmp_path):
+        for file, content, sentence in (
             ("counts", "", "has 0 rows"),
             ("counts", "9,1,2\n", "3 numbers"),
             ("counts", ",".join(["10"] * 17) + "\n", "has 1 rows"),
@@ -186,14 +185,12 @@ class TestFiles:
             ("map", "tea,1,2,3,4,5,6,7,8\n", "8 positions from 1 to 16"),
             ("map", "\udcff,1", "UTF-8"),
             ("map", '"' + "x" * 200_000, "not CSV"),
-        ],
-    )
-    def test_what_is_wrong_is_said_in_one_sentence(self, tmp_path, file, content, sentence):
-        path = tmp_path / f"{file}.csv"
-        path.write_bytes(content.encode("utf-8", "surrogateescape"))
-        with pytest.raises(InputError, match=sentence) as refused:
-            {"counts": read_counts, "map": read_map}[file](path, self.given)
-        assert "\n" not in str(refused.value)
+        ):
+            path = tmp_path / f"{file}.csv"
+            path.write_bytes(content.encode("utf-8", "surrogateescape"))
+            with pytest.raises(InputError, match=sentence) as refused:
+                {"counts": read_counts, "map": read_map}[file](path, self.given)
+            assert "\n" not in str(refused.value)
 
     def test_the_command_names_the_files_it_needs(self, capsys):
         assert run(["decode", "--rappor", FILES[0]]) == 2

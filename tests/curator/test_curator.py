@@ -29,7 +29,7 @@ from scipy.stats import binom
 from shoal.cli import run
 from shoal.curator import Budget, Curator, Predicate, Release, noise
 from shoal.curator import curator as module
-from shoal.curator.columns import Clause, Columns, read_columns
+from shoal.curator.columns import Columns, read_columns
 from shoal.curator.noise import (
     Neighbours,
     count_sensitivity,
@@ -184,11 +184,6 @@ class TestExactValues:
         assert silent[0]["whole"] is whole
         assert made.whole is whole
 
-    def test_means(self, silent):
-        made = curator([0.25, 0.5, 3.0]).mean("x", bounds=(0, 4), epsilon=1)
-        assert made.value == pytest.approx(1.25, abs=1e-5)
-        assert made.scale == pytest.approx(4 / 3)
-
     def test_far_from_zero(self, silent):
         """A narrow range of large values keeps its digits."""
         values = [1e9 + i / 1000 for i in range(1000)]
@@ -227,9 +222,9 @@ class TestRefusals:
         with pytest.raises(PrivacyRefusal, match="count of all rows"):
             private.fraction("x>0", epsilon=1)
 
-    @pytest.mark.parametrize(
-        ("values", "change", "said"),
-        [
+    def test_sums(self):
+        values: Any
+        for values, change, said in (
             ([1, 2, 300], {}, "row 3 must be within"),
             ([1.0, math.nan], {}, "row 2 must hold a finite"),
             ([1.0, math.inf], {"clamp": True}, "row 2 must hold a finite"),
@@ -247,47 +242,35 @@ class TestRefusals:
             ([1.0], {"epsilon": 0}, "epsilon must be"),
             ([1.0], {"epsilon": "1e-50"}, "epsilon must be"),
             ([1.0], {"epsilon": "x"}, "epsilon must be"),
-        ],
-    )
-    def test_sums(self, values, change, said):
-        wish: dict[str, Any] = {"bounds": (0, 200), "epsilon": 1}
-        with pytest.raises(InputError, match=said):
-            curator(values).sum("x", **(wish | change))
+        ):
+            wish: dict[str, Any] = {"bounds": (0, 200), "epsilon": 1} | change
+            with pytest.raises(InputError, match=said):
+                curator(values).sum("x", **wish)
 
-    def test_the_relation_is_never_guessed(self):
+    def test_the_relation_and_the_table_are_never_guessed(self):
         with pytest.raises(InputError, match="neighbours must be"):
             curator([1.0], neighbours=None)
+        for data in (3, None, [1, 2], {"x": [1, 2], "y": [1]}, {"x": "a secret"}, {"x": 3}):
+            with pytest.raises(InputError, match="column names to lists of one length") as error:
+                Curator(data, neighbours="replace")
+            assert "secret" not in str(error.value)
 
-    @pytest.mark.parametrize(
-        "data", [3, None, [1, 2], {"x": [1, 2], "y": [1]}, {"x": "a secret"}, {"x": 3}]
-    )
-    def test_what_is_no_table(self, data):
-        with pytest.raises(InputError, match="maps column names to lists of one length") as error:
-            Curator(data, neighbours="replace")
-        assert "secret" not in str(error.value)
+    def test_histograms(self):
+        many: Any
+        for many, other, said in (
+            (["a", "b"], False, "^row 2 holds a value that is not a declared category; declare it"),
+            (["a", "a"], False, "declared twice"),
+            (["a", "(other)"], True, "declared twice"),
+            (["a"], False, "needs 2"),
+            ("ab", False, "list of texts"),
+            ([1, 2], False, "list of texts"),
+        ):
+            with pytest.raises(InputError, match=said):
+                curator(["a", "c"]).histogram("x", categories=many, other=other, epsilon=1)
 
-    @pytest.mark.parametrize(
-        ("categories", "change", "said"),
-        [
-            (
-                ["a", "b"],
-                {},
-                "^row 2 holds a value that is not a declared category; declare it, or",
-            ),
-            (["a", "a"], {}, "declared twice"),
-            (["a", "(other)"], {"other": True}, "declared twice"),
-            (["a"], {}, "needs 2"),
-            ("ab", {}, "list of texts"),
-            ([1, 2], {}, "list of texts"),
-        ],
-    )
-    def test_histograms(self, categories, change, said):
-        with pytest.raises(InputError, match=said):
-            curator(["a", "c"]).histogram("x", categories=categories, epsilon=1, **change)
-
-    @pytest.mark.parametrize(
-        ("values", "sensitivity", "said"),
-        [
+    def test_vectors(self):
+        values: Any
+        for values, sensitivity, said in (
             ([], 1, "1 to"),
             (["a"], 1, "numbers"),
             ([1], "1.5", "whole numbers change"),
@@ -295,11 +278,9 @@ class TestRefusals:
             ([1.0], "inf", "sensitivity"),
             ([math.nan], 1, "finite"),
             ([2**63 - 1], 1, "2\\^62"),
-        ],
-    )
-    def test_vectors(self, values, sensitivity, said):
-        with pytest.raises(InputError, match=said):
-            curator().vector(values, sensitivity=sensitivity, epsilon=1)
+        ):
+            with pytest.raises(InputError, match=said):
+                curator().vector(values, sensitivity=sensitivity, epsilon=1)
 
     def test_no_rows(self):
         with pytest.raises(InputError, match="a fraction of no rows"):
@@ -349,10 +330,6 @@ class TestMechanism:
         assert all(isinstance(value, float) for value in real.values)
         assert not real.whole
 
-    def test_negative_values_are_kept(self):
-        """A hundred counts of 0 at scale 10: none negative with probability (.53)^100 < 1e-27."""
-        assert min(curator().vector([0] * 100, sensitivity=1, epsilon="0.1").values) < 0
-
 
 class TestAccuracy:
     def two_sided(self, misses: int, chance: float) -> float:
@@ -371,17 +348,6 @@ class TestAccuracy:
             chance = law.discrete_tail(int(reach) + 1, made.scale)
             assert chance <= miss * (1 + 1e-9)
             assert self.two_sided(int((drawn > reach).sum()), chance) > ALARM
-
-    def test_the_lecture_s_bound_does_not_hold_for_whole_noise(self):
-        """At scale 1, delta = exp(-3) LEC's bound is 3: it is reached with 1.46 delta.
-
-        False alarm at most 1e-11: at 1.46 delta fewer than 1200 of 20,000 have p below 1e-11.
-        """
-        made = curator().vector([0] * DRAWS, sensitivity=1, epsilon=1)
-        reached = int((np.abs(np.array(made.values)) >= 3).sum())
-        assert binom.cdf(1199, DRAWS, law.discrete_tail(3, 1.0)) < 1e-11
-        assert reached >= 1200 > DRAWS * math.exp(-3) * 1.2
-        assert made.accuracy(math.exp(-3)).alpha > made.half_width(1 - math.exp(-3)) >= 3
 
     def test_real_noise_keeps_theorems_9_and_12(self):
         """20,000 draws, exact binomial tests; false alarm at most 1e-12 per assertion."""
@@ -424,20 +390,12 @@ class TestAccuracy:
         assert made.accuracy(0.01).alpha == made.half_width() == 0
         assert budget.spent == "0"
 
-    @pytest.mark.parametrize("delta", [0, 1, -1, math.nan, True, "x"])
-    def test_bad_delta(self, silent, delta):
-        with pytest.raises(InputError, match="delta must be"):
-            curator([1]).count("x=1", epsilon=1).accuracy(delta)
-
-    def test_coverage_of_a_mean(self):
-        """500 means at level .9999: more than 12 misses has probability below 1e-20."""
-        four = curator([0.1, 0.2, 0.7, 3.3])
-        missed = 0
-        for _ in range(500):
-            made = four.mean("x", bounds=(0, 4), epsilon=1)
-            ((low, high),) = made.interval(0.9999)
-            missed += not low <= 1.075 <= high
-        assert missed <= 12
+    def test_bad_delta(self, silent):
+        delta: Any
+        made = curator([1]).count("x=1", epsilon=1)
+        for delta in (0, 1, -1, math.nan, True, "x"):
+            with pytest.raises(InputError, match="delta must be"):
+                made.accuracy(delta)
 
 
 class TestBudget:
@@ -544,6 +502,7 @@ class TestBudget:
         assert sum(done) == 10
         assert len(Budget(path=path).releases) == 10
 
+    @pytest.mark.slow
     def test_a_crash_before_the_noise_has_spent(self, tmp_path: Path):
         """The process dies between spending and drawing: never under-counted."""
         path = tmp_path / "b.json"
@@ -573,27 +532,19 @@ class TestBudget:
         monkeypatch.undo()
         assert budget.spent == "0"
 
-    @pytest.mark.parametrize(
-        "content",
-        [
-            "", "[]", "{}",
-            '{"version": 2, "epsilon": "1", "releases": []}',
-            '{"version": 1, "epsilon": "-1", "releases": []}',
-            '{"version": 1, "epsilon": 1, "releases": []}',
-            '{"version": 1, "epsilon": "1", "releases": {}}',
-            '{"version": 1, "epsilon": "1", "releases": [{}]}',
-            '{"version": 1, "epsilon": "1", "releases":'
-            ' [{"epsilon": "-5", "neighbours": "replace", "what": "x"}]}',
-            '{"version": 1, "epsilon": "1", "releases":'
-            ' [{"epsilon": "1", "neighbours": "both", "what": "x"}]}',
-        ],
-    )  # fmt: skip
-    def test_a_broken_file_is_not_a_fresh_budget(self, tmp_path: Path, content: str):
+    def test_a_broken_file_is_not_a_fresh_budget(self, tmp_path: Path):
         path = tmp_path / "b.json"
-        path.write_text(content, "utf-8")
-        with pytest.raises(InputError):
-            Budget("1", path)
-        assert path.read_text("utf-8") == content
+        Budget("1", path).spend("0.5", neighbours="replace")
+        good = json.loads(path.read_text("utf-8"))
+        (spent,) = good["releases"]
+        changes: Any = ({"version": 2}, {"epsilon": "-1"}, {"epsilon": 1}, {"delta": "2"},
+                   {"releases": {}}, {"releases": [{}]}, {"releases": [spent | {"epsilon": "-5"}]},
+                   {"releases": [spent | {"neighbours": "both"}]})  # fmt: skip
+        for content in ("", "[]", "{}", *(json.dumps(good | change) for change in changes)):
+            path.write_text(content, "utf-8")
+            with pytest.raises(InputError):
+                Budget("1", path)
+            assert path.read_text("utf-8") == content
 
     def test_bad_arguments(self, tmp_path: Path):
         for epsilon in (None, 0, -1, "x", "1e-50", math.nan, True):
@@ -626,14 +577,12 @@ def table(**columns: Any) -> Columns:
 class TestPredicates:
     PEOPLE = table(age=["30", "17", "", "44.5"], city=["Paris", "New York", "", "a and b"])
 
-    @pytest.mark.parametrize(
-        ("text", "rows"),
-        [
+    def test_rows(self):
+        for text, rows in (
             ("age>=18", [1, 0, 0, 1]),
             ("age > 17", [1, 0, 0, 1]),
             ("age<=17", [0, 1, 0, 0]),
             ("age < 1e9", [1, 1, 0, 1]),
-            ("city=Paris", [1, 0, 0, 0]),
             ("city=New York and age<18", [0, 1, 0, 0]),
             ("city = 'a and b'", [0, 0, 0, 1]),
             ("city!=Paris", [0, 1, 1, 1]),
@@ -642,41 +591,31 @@ class TestPredicates:
             ("age=30 AND city=Paris", [1, 0, 0, 0]),
             ("'age'=\"30\"", [1, 0, 0, 0]),
             ("age=30.0", [0, 0, 0, 0]),  # a CSV is text
-        ],
-    )
-    def test_rows(self, text: str, rows: list[int]):
-        predicate = Predicate.parse(text)
-        assert predicate.rows(self.PEOPLE).tolist() == rows
-        assert Predicate.parse(str(predicate)) == predicate
+        ):
+            predicate = Predicate.parse(text)
+            assert predicate.rows(self.PEOPLE).tolist() == rows, text
+            assert Predicate.parse(str(predicate)) == predicate, text
 
-    @pytest.mark.parametrize(
-        ("text", "rows"),
-        [
-            ("age=30.0", [1, 0, 0]), ("age!=30", [0, 1, 1]), ("age=", [0, 1, 0]),
-            ("big>1", [1, 1, 0]), ("on=true", [1, 0, 0]), ("age=old", "needs a number"),
-            ("on>0", "not numbers"),
-        ],
-    )  # fmt: skip
-    def test_numbers_by_schema(self, text: str, rows: list[int] | str):
+    def test_numbers_by_schema(self):
         people = table(age=[30, None, 17], big=[1.5, 2.0, math.nan], on=[True, False, None])
-        if isinstance(rows, str):
-            with pytest.raises(InputError, match=rows):
+        for text, rows in (
+            ("age=30.0", [1, 0, 0]), ("age!=30", [0, 1, 1]), ("age=", [0, 1, 0]),
+            ("big>1", [1, 1, 0]), ("on=true", [1, 0, 0]),
+        ):  # fmt: skip
+            assert Predicate.parse(text).rows(people).tolist() == rows, text
+        for text, said in (("age=old", "needs a number"), ("on>0", "not numbers")):
+            with pytest.raises(InputError, match=said):
                 Predicate.parse(text).rows(people)
-        else:
-            assert Predicate.parse(text).rows(people).tolist() == rows
 
-    @pytest.mark.parametrize(
-        "text",
-        [
+    def test_what_is_none(self):
+        for text in (
             "", " ", "age", "=3", "age==3", "age<old", "age<nan", "age<", "age=1 or age=2",
             "age=1 or 2", "age=1 and", "and age=1", "age='1", "'age", "age='1' x", "age<1<2",
             "age=1 and and b=2", "__import__('os')", "a=" + "x" * 20_000, "a<1e999",
             " and ".join(["a=1"] * 200),
-        ],
-    )  # fmt: skip
-    def test_what_is_none(self, text: str):
-        with pytest.raises(InputError):
-            Predicate.parse(text).rows(self.PEOPLE)
+        ):  # fmt: skip
+            with pytest.raises(InputError):
+                Predicate.parse(text).rows(self.PEOPLE)
 
     @given(st.text(alphabet="ab=<>!'\" 1.eand\t\n\\;()or", max_size=30) | st.text(max_size=60))
     @settings(max_examples=150)
@@ -690,11 +629,6 @@ class TestPredicates:
         columns = {name: pa.chunked_array([["1", "", "x"]]) for name in predicate.columns}
         with contextlib.suppress(ShoalError):
             assert len(predicate.rows(Columns(3, columns))) == 3
-
-    @given(st.lists(st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=8)), min_size=1))
-    def test_round_trip(self, parts):
-        predicate = Predicate(tuple(Clause(column, "=", value) for column, value in parts[:4]))
-        assert Predicate.parse(str(predicate)) == predicate
 
 
 CSV = "age,city,score\n30,Paris,0.5\n17,New York,1.25\n44,Paris,3\n61,,2\n"
@@ -729,30 +663,18 @@ class TestColumns:
         assert read.texts("city") == ["Paris", "New York", "Paris", ""]
         assert read_columns(at / name, []).rows == 4
 
-    @pytest.mark.parametrize(
-        ("name", "content", "said"),
-        [
-            ("x.csv", b"", "is empty"),
-            ("x.csv", b"a,b\n1\n", "row 1 has 1 columns, the header 2"),
-            ("x.csv", b"a,b\n1,2\n\n", "row 2 has 1 columns, the header 2"),
+    def test_bad_files(self, at: Path):
+        for name, content, said in (
             ("x.csv", b'a,b\n1,2\n"3,4\n5,6\n', "row 2 has a quote that is not closed"),
-            ("x.csv", b"\xff\xfea\0\n\0", "is in UTF-16; save it as UTF-8"),
             ("x.csv", b"b\n1\n", "no column 'a'"),
             ("x.csv", b"a\n1\n\xff\x81\n", "row 2 of column 'a' is not valid utf-8"),
-            ("x.csv", b"a\n1,5\n", "row 1 has 2 columns, the header 1"),
             ("x.csv", b"a\n1\nx\n", "row 2 of column 'a' is not a number"),
             ("x.parquet", b"PAR1", "cannot read"),
             ("x.txt", b"a\n1\n", "come as .csv, .xlsx or .parquet"),
-        ],
-    )
-    def test_bad_files(self, at: Path, name: str, content: bytes, said: str):
-        (at / name).write_bytes(content)
-        with pytest.raises(InputError, match=said):
-            read_columns(at / name, ["a"]).numbers("a")
-
-    def test_missing_file_and_wrong_type(self, at: Path):
-        with pytest.raises(InputError, match="cannot read"):
-            read_columns(at / "none.csv", [])
+        ):
+            (at / name).write_bytes(content)
+            with pytest.raises(InputError, match=said):
+                read_columns(at / name, ["a"]).numbers("a")
         with pytest.raises(InputError, match="not numbers"):
             read_columns(at / "d.parquet", ["when"]).numbers("when")
 
@@ -774,44 +696,13 @@ class TestCommand:
         assert "unexpected" not in said.err
         return str(said.err)
 
-    @pytest.mark.parametrize("file", ["d.csv", "d.parquet"])
-    @pytest.mark.parametrize(
-        ("query", "truth", "sensitivity", "noise_kind"),
-        [
-            (["--count", "age>=18 and city=Paris"], 2, 1, "integer"),
-            (["--fraction", "city!=Paris"], 0.5, 0.25, "integer"),
-            (["--mean", "score", "--bounds", "0", "4"], 1.6875, 1, "real"),
-            (["--sum", "age", "--bounds", "-10", "100", "--whole"], 152, 110, "integer"),
-        ],
-    )
-    def test_one_value(self, at, capsys, file, query, truth, sensitivity, noise_kind):
-        """Within 60 scales of the truth: fails with probability exp(-60)."""
-        document = self.ok(capsys, file, *query, *self.COMMON)
-        said = [
-            document[name] for name in ("sensitivity", "neighbours", "epsilon", "noise", "rows")
-        ]
-        assert said == [sensitivity, "replace", 0.5, noise_kind, 4]
-        assert document["scale"] == pytest.approx(sensitivity / 0.5)
-        assert abs(document["value"] - truth) < 60 * document["scale"]
-        assert document["accuracy"]["delta"] == 0.05
-        assert document["accuracy"]["alpha"] > 0
-        assert document["interval"]["low"] < document["value"] < document["interval"]["high"]
-
-    def test_histogram(self, at, capsys):
-        words = ["d.csv", "--histogram", "city", "--other", "--simultaneous", "--level", "0.9"]
-        document = self.ok(capsys, *words, "--categories", "Paris;New York", *self.COMMON)
-        assert list(document["values"]) == ["Paris", "New York", "(other)"]
-        assert document["sensitivity"] == 2
-        assert document["interval"]["kind"] == "simultaneous"
-        assert set(document["interval"]["low"]) == set(document["values"])
+    def test_histogram_of_categories_in_a_file(self, at, capsys):
         (at / "c.txt").write_text("Paris\nNew York\n\n", "utf-8")
-        document = self.ok(
-            capsys, "d.csv", "--histogram", "city", "--categories-file", "c.txt",
-            "--epsilon", "1", "--neighbours", "add-remove",
-        )  # fmt: skip
+        words = "d.csv --histogram city --categories-file c.txt --epsilon 1 --simultaneous"
+        document = self.ok(capsys, *words.split(), "--neighbours", "add-remove")
         assert list(document["values"]) == ["Paris", "New York", ""]
-        assert document["sensitivity"] == 1
-        assert document["rows"] is None
+        assert (document["sensitivity"], document["rows"]) == (1, None)
+        assert document["interval"]["kind"] == "simultaneous"
 
     def test_budget(self, at, capsys):
         count = ["d.csv", "--count", "age>=18", *self.COMMON, "--budget", "b.json"]
@@ -822,37 +713,23 @@ class TestCommand:
         assert "only 0.4 is left" in self.refused(capsys, 3, *count)
         assert Budget(path="b.json").releases[0].what == "count of rows with age>=18"
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("code", "words"),
-        [
-            (3, ["d.csv", "--mean", "age", "--bounds", "0", "99", "--neighbours", "add-remove"]),
-            (3, ["d.csv", "--fraction", "age=3", "--neighbours", "add-remove"]),
-            (3, ["d.csv", "--mean", "age"]),
-            (3, ["d.csv", "--sum", "age"]),
-            (2, ["d.csv", "--count", "--neighbours", "both"]),
-            (2, ["d.csv"]),
-            (2, ["d.csv", "--mean", "age", "--sum", "age", "--bounds", "0", "100"]),
-            (2, ["d.csv", "--mean", "age", "--bounds", "0", "50"]),
-            (2, ["d.csv", "--mean", "city", "--bounds", "0", "50"]),
-            (2, ["d.csv", "--mean", "none", "--bounds", "0", "50"]),
-            (2, ["d.csv", "--count", "age>=18", "--bounds", "0", "5"]),
-            (2, ["d.csv", "--count", "age is 3"]),
-            (2, ["d.csv", "--count", "none=3"]),
-            (2, ["d.csv", "--fraction", ""]),
-            (2, ["d.csv", "--histogram", "city"]),
-            (2, ["d.csv", "--histogram", "city", "--categories", "Paris;Rome"]),
-            (2, ["d.csv", "--histogram", "city", "--categories-file", "none.txt"]),
-            (2, ["none.csv", "--count"]),
-            (2, ["d.csv", "--count", "age=3", "--delta", "0"]),
-            (2, ["d.csv", "--count", "age=3", "--level", "95"]),
-            (2, ["d.csv", "--count", "age=3", "--budget-total", "1"]),
-            (2, ["d.csv", "--count", "age=3", "--budget", "d.csv"]),
-        ],
-    )
-    def test_refusals(self, at, capsys, code: int, words: list[str]):
+    def test_refusals(self, at, capsys):
+        """What the command itself refuses, and one refusal of each kind from below."""
         before = {path.name: path.read_bytes() for path in at.iterdir()}
-        self.refused(capsys, code, *self.COMMON, *words)
+        for code, words in (
+            (3, ["--mean", "age", "--bounds", "0", "99", "--neighbours", "add-remove"]),
+            (2, []),
+            (2, ["--mean", "age", "--sum", "age", "--bounds", "0", "100"]),
+            (2, ["--mean", "city", "--bounds", "0", "50"]),
+            (2, ["--count", "age>=18", "--bounds", "0", "5"]),
+            (2, ["--fraction", ""]),
+            (2, ["--histogram", "city"]),
+            (2, ["--histogram", "city", "--categories-file", "none.txt"]),
+            (2, ["--count", "age=3", "--delta", "0"]),
+            (2, ["--count", "age=3", "--budget-total", "1"]),
+            (2, ["--count", "age=3", "--budget", "d.csv"]),
+        ):
+            self.refused(capsys, code, "d.csv", *self.COMMON, *words)
         after = {p.name: p.read_bytes() for p in at.iterdir() if p.suffix != ".lock"}
         assert after == before
 

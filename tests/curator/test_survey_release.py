@@ -31,6 +31,7 @@ from shoal.protocol.survey import Date, Text
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 RELATIONS: tuple[Neighbours, ...] = ("replace", "add-remove")
+SLOW_REPLACE = pytest.param("replace", marks=pytest.mark.slow)
 UNIT = 2**20
 
 Row = dict[str, Any]
@@ -144,29 +145,16 @@ def rows_of(answers: dict[str, list[Any]]) -> list[Row]:
     return [dict(zip(answers, one, strict=True)) for one in itertools.product(*answers.values())]
 
 
-def exact(survey: Survey, rows: list[Row]) -> list[Fraction]:
-    counted = count_table(survey, rows, DEFAULT_FORMAT)
-    assert counted.rows == len(rows)
-    return [count * counted.unit for count in counted.counts]
-
-
 @pytest.mark.parametrize("kind", SURVEYS)
 class TestSensitivity:
-    def test_one_row_alone(self, kind: str):
-        survey, answers = SURVEYS[kind]
-        for row in rows_of(answers):
-            assert exact(survey, [row]) == oracle(survey, row)
-
     def test_rows_add_up(self, kind: str):
         survey, answers = SURVEYS[kind]
         rows = rows_of(answers)
-        rows = rows + rows[::2]
-
-        def vector(row: Row) -> list[Fraction]:
-            return oracle(survey, row)
-
-        total = [sum(column, Fraction(0)) for column in zip(*map(vector, rows), strict=True)]
-        assert exact(survey, rows) == total
+        for some in (rows[:1], rows + rows[::2]):
+            columns = zip(*(oracle(survey, row) for row in some), strict=True)
+            counted = count_table(survey, some, DEFAULT_FORMAT)
+            assert counted.rows == len(some)
+            assert [count * counted.unit for count in counted.counts] == list(map(sum, columns))
 
     @pytest.mark.parametrize("relation", RELATIONS)
     def test_against_all_pairs_of_rows(self, kind: str, relation: Neighbours):
@@ -202,7 +190,7 @@ class TestReading:
         path = tmp_path / "table.csv"
         lines = [*map(",".join, itertools.product(self.CELLS, ("", "a", "x;y"))), ""]
         alone = {line: self.counted(path, (line,), skip_blank=skip_blank) for line in lines}
-        for pair in itertools.combinations_with_replacement(lines, 2):
+        for pair in itertools.product(lines, lines[:: 1 if skip_blank else 6]):
             total = [sum(one) for one in zip(*map(alone.__getitem__, pair), strict=True)]
             assert self.counted(path, pair, skip_blank=skip_blank) == total, pair
 
@@ -237,6 +225,11 @@ def people(n: int = 400, seed: int = 1) -> dict[str, list[Any]]:
         "smokes": draws.choice(["yes", "no"], n).tolist(),
         "uses": draws.choice(["a", "a;b", "", "c"], n).tolist(),
     }
+
+
+def write_csv(path: Path, table: dict[str, list[Any]]) -> None:
+    rows = [tuple(table), *zip(*table.values(), strict=True)]
+    path.write_text("\n".join(",".join(map(str, row)) for row in rows))
 
 
 class Seeded:
@@ -333,31 +326,21 @@ class TestRelease:
         for options in found.to_json()["estimates"]["questions"].values():
             assert all(row["low"] <= row["high"] for row in options.values())
 
-    @pytest.mark.parametrize("form", ["csv", "ndjson", "parquet", "pandas", "polars", "arrow"])
-    def test_every_form_of_a_table(self, quiet: Seeded, tmp_path: Path, form: str):
+    def test_every_form_of_a_table(self, quiet: Seeded, tmp_path: Path):
         import pandas as pd
         import polars as pl
-        import pyarrow.parquet as pq
 
         table = people(60)
-        path: Any = tmp_path / f"t.{form}"
         arrow = pa.table(table)
-        if form == "csv":
-            rows = zip(*table.values(), strict=True)
-            path.write_text("\n".join(",".join(map(str, r)) for r in [tuple(table), *rows]))
-        elif form == "ndjson":
-            path.write_text("\n".join(json.dumps(row) for row in arrow.to_pylist()))
-        elif form == "parquet":
-            pq.write_table(arrow, path)
-        else:
-            path = {"pandas": pd.DataFrame(table), "polars": pl.DataFrame(table), "arrow": arrow}[
-                form
-            ]
-        one, two = (
-            release(SURVEY, source, epsilon=1, neighbours="replace") for source in (path, table)
-        )
-        assert one.counts == two.counts
-        assert one.rows == two.rows == 60
+        write_csv(tmp_path / "t.csv", table)
+        lines = [json.dumps(row) for row in arrow.to_pylist()]
+        (tmp_path / "t.ndjson").write_text("\n".join(lines))
+        pq.write_table(arrow, tmp_path / "t.parquet")
+        files = [tmp_path / f"t.{form}" for form in ("csv", "ndjson", "parquet")]
+        whole = release(SURVEY, table, epsilon=1, neighbours="replace")
+        for source in (*files, arrow, pd.DataFrame(table), pl.DataFrame(table)):
+            one = release(SURVEY, source, epsilon=1, neighbours="replace")
+            assert (one.counts, one.rows) == (whole.counts, 60), type(source)
 
     def test_a_private_number_of_rows_is_a_noisy_count(self, monkeypatch: pytest.MonkeyPatch):
         seeded = Seeded(monkeypatch)
@@ -449,21 +432,18 @@ class TestRelease:
         with pytest.raises(InputError, match="text only"):
             release(Survey("s", (word,)), people(), epsilon=1, neighbours="replace")
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
+    def test_refusals_spend_nothing(self):
+        budget = Budget("5")
+        usual: dict[str, Any] = {"table": people(), "epsilon": 1, "neighbours": "replace"}
+        wishes: tuple[dict[str, Any], ...] = (
             {"epsilon": 0}, {"epsilon": "x"}, {"delta": 0}, {"delta": 1}, {"delta": "1e-200"},
             {"neighbours": "both"}, {"level": 95}, {"table": 3}, {"table": "none.csv"},
             {"table": {"brand": ["old"]}}, {"table": {**people(), "brand": ["old"]}},
             {"table": {name: [] for name in people()}}, {"title": ""},
-        ],
-    )  # fmt: skip
-    def test_refusals_spend_nothing(self, wrong: dict[str, Any]):
-        budget = Budget("5")
-        terms = {"table": people(), "epsilon": 1, "neighbours": "replace", "budget": budget} | wrong
-        table = terms.pop("table")
-        with pytest.raises(ShoalError):
-            release(SURVEY, table, **terms)  # type: ignore[arg-type]
+        )  # fmt: skip
+        for wrong in wishes:
+            with pytest.raises(ShoalError):
+                release(SURVEY, budget=budget, **(usual | wrong))
         assert budget.spent == "0"
 
 
@@ -491,8 +471,8 @@ class TestGaussian:
         log = mpmath.log
         return (alpha - 1) * (alpha * rho - epsilon) + alpha * log(1 - 1 / alpha) - log(alpha - 1)
 
-    @pytest.mark.parametrize("shift", [(1,), (1, 1), (1, -1), (2, 0), (1, 1, 1)])
-    @pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-3"), ("0.5", "1e-2"), ("2", "1e-4")])
+    @pytest.mark.parametrize("shift", [(1,), (1, -1), (2, 0), (1, 1, 1)])
+    @pytest.mark.parametrize(("epsilon", "delta"), [("0.5", "1e-2"), ("2", "1e-4")])
     def test_delta_by_brute_force(self, shift: tuple[int, ...], epsilon: str, delta: str):
         """The hockey-stick divergence of the discrete Gaussian, summed over whole vectors."""
         squared = sum(one * one for one in shift)
@@ -514,20 +494,6 @@ class TestGaussian:
         noise.gaussian_mechanism(scale, Fraction(9), "1", "1e-6", [1, 2])
         with pytest.raises(PrivacyRefusal, match="nothing was released"):
             noise.gaussian_mechanism(scale * 0.999, Fraction(9), "1", "1e-6", [1, 2])
-
-    def test_the_smaller_noise_is_taken(self):
-        """More bits favour the Gaussian: its noise grows with the root of their number."""
-        laws = []
-        for bits in (1, 4, 16, 64, 256):
-            survey = Survey("s", (Flags("f", tuple(map(str, range(bits)))),))
-            chosen = CountNoise.choose(survey, "replace", "1", "1e-6")
-            laws.append(chosen.distribution)
-            normal = noise.gaussian_scale(Fraction(bits), "1", "1e-6")
-            pure = CountNoise.choose(survey, "replace", "1", None).sigma
-            assert chosen.sigma == min(normal, pure)
-        assert laws[0] == "Laplace"
-        assert laws[-1] == "Gaussian"
-        assert laws == sorted(laws, reverse=True)
 
 
 class TestBudget:
@@ -570,15 +536,8 @@ class TestBudget:
 
 
 class TestIntervals:
-    @pytest.mark.parametrize(
-        ("delta", "relation"),
-        [
-            (None, "replace"),
-            ("1e-3", "add-remove"),
-            pytest.param(None, "add-remove", marks=pytest.mark.slow),
-            pytest.param("1e-3", "replace", marks=pytest.mark.slow),
-        ],
-    )
+    @pytest.mark.parametrize("relation", ["add-remove", SLOW_REPLACE])
+    @pytest.mark.parametrize("delta", [None, pytest.param("1e-3", marks=pytest.mark.slow)])
     def test_cover(self, relation: Neighbours, delta: str | None, monkeypatch: pytest.MonkeyPatch):
         """Seeded: 250 releases at 90 %; a true 90 % is below 84.5 % once in 500 times."""
         survey = Survey(
@@ -696,23 +655,12 @@ class TestPage:
         for said in ("<h1><bdi>Our shop</bdi></h1>", "Old &lt;b&gt;", "(missing)"):
             assert said in page, said
 
-    def test_embeds_its_json(self, found: SurveyRelease):
-        page = found.to_html()
-        start = page.index('id="publication">') + len('id="publication">')
-        assert json.loads(page[start : page.index("</script>", start)]) == found.to_json()
-
     def test_shares_add_to_a_hundred_percent(self, found: SurveyRelease):
         questions = found.to_json()["estimates"]["questions"]
         for name in ("brand", "age"):
             rows = questions[name].values()
             assert sum(row["constrained"] for row in rows) == pytest.approx(400)
             assert all(0 <= row["constrained"] <= 400 for row in rows)
-
-    @pytest.mark.parametrize("suffix", [".html", ".md", ".json", ".csv", ".parquet", ".arrow"])
-    def test_formats(self, found: SurveyRelease, tmp_path: Path, suffix: str):
-        path = tmp_path / f"report{suffix}"
-        found.write(path)
-        assert path.stat().st_size > 500
 
     def test_tables(self, found: SurveyRelease):
         table = found.to_arrow()
@@ -731,24 +679,8 @@ class TestCommand:
     def at(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "s.toml").write_text(SURVEY.to_toml())
-        table = people(50)
-        rows = [tuple(table), *zip(*table.values(), strict=True)]
-        (tmp_path / "d.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
+        write_csv(tmp_path / "d.csv", people(50))
         return tmp_path
-
-    def test_writes_the_page(self, at: Path, capsys: pytest.CaptureFixture[str]):
-        budget = ["--budget", "b.json", "--budget-total", "3", "--budget-delta", "1e-5"]
-        code = run(["curator", "s.toml", "d.csv", *self.TERMS, "-o", "r.html", *budget])
-        assert code == 0, capsys.readouterr().err
-        assert "<h1><bdi>shop</bdi></h1>" in (at / "r.html").read_text()
-        said = capsys.readouterr().out
-        assert "proven: epsilon 1" in said
-        assert "1 of 3 spent, 2 left" in said
-        assert run(["curator", "s.toml", "d.csv", *self.TERMS, "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert document["estimates"]["reports"] == 50
-        assert run(["curator", "s.toml", "d.csv", *self.TERMS, "--delta", "1e-6"]) == 0
-        assert "age, as numbers" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
         ("code", "words", "why"),

@@ -191,7 +191,7 @@ class TestReports:
         with pytest.raises(ReportError):
             read(tmp_path / "r")
         for path in (tmp_path / "none", tmp_path):
-            with pytest.raises(ReportError, match="cannot read reports"):
+            with pytest.raises(ReportError, match="cannot read"):
                 read(path)
 
     @pytest.mark.parametrize("name", NAMES)

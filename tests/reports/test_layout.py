@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal import Choice, Number, Survey, plan, publish
+from shoal import Choice, Flags, Number, Survey, plan, publish
 from shoal.reports.site import SiteRelease, site_pages, write_pages
 from tests.axe import obstacles
-from tests.reports.test_publication import counted
+from tests.reports.test_publication import HOSTILE, counted
 from tests.server.console_help import browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
@@ -42,6 +42,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     releases = [SiteRelease.of(agreed, one, "2026-11-18") for one in tallies]
     write_pages(at, site_pages(releases))
     publish(agreed, tallies[0]).write(at / "crowd-1.html")
+    half = len(HOSTILE) // 2
+    questions = (Flags(HOSTILE[0], HOSTILE[:half]), Flags(HOSTILE[2], HOSTILE[half:]))
+    hostile = plan(Survey(HOSTILE[1], questions), q="0.25")
+    publish(hostile, counted(hostile, 100), title=HOSTILE[0]).write(at / "hostile.html")
     return at
 
 
@@ -53,6 +57,7 @@ def test_it_fits_and_keeps_nobody_out(folder: Path, width: int, scheme: str):
         page = chromium.new_context(viewport=size, color_scheme=scheme).new_page()
         for name in (
             "crowd-1",
+            "hostile",
             "index",
             "browser/index",
             f"browser/releases/{PLAN.id[:12]}-1/index",
@@ -82,6 +87,19 @@ def test_columns_stand_side_by_side_where_they_have_room(folder: Path):
             assert [cells for cells, _, _ in found] == [11, 14, 4]
             assert [lines for _, lines, _ in found] == rows
             assert all(printed for _, _, printed in found)
+
+
+def test_a_page_of_hostile_names_asks_nobody_for_anything(folder: Path):
+    asked: list[str] = []
+    with browser() as chromium:
+        page = chromium.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.set_content('<img src="http://127.0.0.1:9/x.png">')
+        assert asked == ["http://127.0.0.1:9/x.png"]
+        page.goto((folder / "hostile.html").as_uri())
+        assert asked[1:] == [(folder / "hostile.html").as_uri()]
+        assert page.title() == page.inner_text("h1") == HOSTILE[0]
+        assert page.locator("img, main b, iframe").count() == 0
 
 
 def test_paper_shows_what_is_folded(folder: Path):

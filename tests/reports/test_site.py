@@ -7,7 +7,6 @@ import io
 import json
 import posixpath
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -79,10 +78,9 @@ def three() -> dict[str, str]:
 
 
 class TestAddresses:
-    def test_a_name_is_its_own_address_if_it_can_be(self):
+    def test_names_are_never_alike(self):
+        """A name is its own address if it can be, and hashed if not."""
         assert [slug(name) for name in ("browser", "a-b-2")] == ["browser", "a-b-2"]
-
-    def test_other_names_are_hashed_and_never_alike(self):
         names = [*HOSTILE, "Browser", "browser ", "BROWSER", "a b", "a_b", "..", "/", "\u4e00"]
         names += [slug(name) for name in names]  # which look like addresses of other names
         found = {slug(name) for name in names}
@@ -335,11 +333,11 @@ class TestFolders:
             assert (tmp_path / path).read_bytes() == text.encode()
         assert not list(tmp_path.rglob("*.part"))
 
-    @pytest.mark.parametrize("path", ["../secret.txt", "/etc/passwd", "a/../../b.html"])
-    def test_a_list_of_files_elsewhere_is_refused(self, path: str, tmp_path: Path):
-        (tmp_path / MANIFEST).write_text(json.dumps({"pages": [path], "days": {}}))
-        with pytest.raises(InputError, match="damaged"):
-            write_pages(tmp_path, {})
+    def test_a_list_of_files_elsewhere_is_refused(self, tmp_path: Path):
+        for path in ("../secret.txt", "/etc/passwd", "a/../../b.html"):
+            (tmp_path / MANIFEST).write_text(json.dumps({"pages": [path], "days": {}}))
+            with pytest.raises(InputError, match="damaged"):
+                write_pages(tmp_path, {})
 
 
 class TestCommand:
@@ -373,23 +371,18 @@ class TestCommand:
         feed = (at / "out" / "feed.atom").read_text()
         assert re.findall("<updated>(.*)T", feed) == ["2026-11-09", "2026-11-09", "2026-11-01"]
 
-    @pytest.mark.parametrize(
-        ("words", "sentence"),
-        [
-            (["out"], "give the files of plans and tallies, or --collector"),
-            (["out", "t1.json"], "add its plan"),
-            (["out", "plan.json", "results.json"], "is not a tally of one of the plans"),
-            (["out", "plan.json", "t1.json", "t1.json"], "in two tallies"),
-            (["out", "plan.json", "t1.json", "--url", "ftp://x"], "--url must begin with"),
-            (["out", "--collector", "http://127.0.0.1:1"], "--token-file"),
-            (["out", "plan.json", "t1.json", "--collector", "http://127.0.0.1:1"], "or --collec"),
-        ],
-    )
-    def test_mistakes(
-        self, at: Path, words: Sequence[str], sentence: str, capsys: pytest.CaptureFixture[str]
-    ):
-        assert run(["site", *words]) == 2
-        assert sentence in capsys.readouterr().err
+    def test_mistakes(self, at: Path, capsys: pytest.CaptureFixture[str]):
+        for words, sentence in (
+            ("", "give the files of plans and tallies, or --collector"),
+            ("t1.json", "add its plan"),
+            ("plan.json results.json", "is not a tally of one of the plans"),
+            ("plan.json t1.json t1.json", "in two tallies"),
+            ("plan.json t1.json --url ftp://x", "--url must begin with"),
+            ("--collector http://127.0.0.1:1", "--token-file"),
+            ("plan.json t1.json --collector http://127.0.0.1:1", "or --collec"),
+        ):
+            assert run(["site", "out", *words.split()]) == 2, words
+            assert sentence in capsys.readouterr().err
         assert not (at / "out").exists()
 
     def test_an_unproven_plan_is_refused(self, at: Path, capsys: pytest.CaptureFixture[str]):

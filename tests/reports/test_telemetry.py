@@ -63,15 +63,13 @@ class TestLeaderAndHelper:
         parties=Aggregators("https://l.example", "https://h.example", 4),
     )
 
-    def test_both_are_named_everywhere(self):
+    def test_who_receives_what(self):
         made = documents(facts(self.plan, to="https://l.example"))
         for name, text in made.items():
             assert "l.example" in text, name
             assert "h.example" in text, name
             assert "analyzer" not in text, name
-
-    def test_who_receives_what(self):
-        text = documents(facts(self.plan, to="https://l.example"))["PRIVACY.md"]
+        text = made["PRIVACY.md"]
         assert "one of two encrypted shares" in text
         assert "before it is split and encrypted" in text
         assert "At the leader" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,6 @@ from shoal.device.randomize import flip, pack_reports
 from shoal.protocol.wire import Reports
 from shoal.server.console.app import OPERATIONS
 from shoal.server.core.openapi import openapi
-from tests.reports.test_publication import CHROMIUM
 
 SURVEY = Survey(
     "people",
@@ -29,6 +29,9 @@ SURVEY = Survey(
     ),
 ).cross("channel", "smokes")
 
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync"
     " --disable-background-networking --disable-component-update --disable-default-apps"

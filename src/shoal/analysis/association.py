@@ -124,8 +124,8 @@ class Association(Displayed, TableExport):
     def covariance(self) -> Matrix:
         """The covariance of the table, row by row: of the flips and, for a population, of who.
 
-        Who was asked varies as if each cell had one more person (Agresti and Caffo 2000): a cell
-        that nobody showed would not vary at all, and an odds ratio of zero seem certain.
+        A cell that nobody showed would not vary at all, so each is taken to have one person more
+        (Agresti and Caffo 2000).
         """
         if self.target == "crowd":
             return self._source.noise
@@ -135,10 +135,9 @@ class Association(Displayed, TableExport):
         return np.asarray(self._source.noise + n * (np.diag(shares) - np.outer(shares, shares)))
 
     def difference(self, level: float = 0.95) -> Combination:
-        """Return by how much the second answer's share differs between the first one's two groups.
+        """Return how the second answer's share differs between the first one's two groups.
 
-        P(second | first) - P(second | not first), by the delta method (approximate). A group that
-        is not told apart from nobody has no share: the interval is then all of [-1, 1].
+        By the delta method; all of [-1, 1] if a group is not told apart from nobody.
         """
         (a, b), (c, d) = self._two_by_two().tolist()
         z = normal_factor(check_level(level))
@@ -157,7 +156,7 @@ class Association(Displayed, TableExport):
         """Return the odds ratio with Fieller's interval, unbounded where a denominator may be 0.
 
         The r with (top - r under)^2 <= z^2 Var(top - r under), approximate; products of two small
-        counts vary by their variances' product too, which is added.
+        counts vary by their variances' product too.
         """
         (a, b), (c, d) = self._two_by_two().tolist()
         z = normal_factor(check_level(level))

@@ -39,8 +39,7 @@ SideName = str | tuple[str, str]
 class TableSide:
     """One side of a table: its categories and the bits that tell them apart.
 
-    A question with exactly one answer has its options as categories. One option of any question
-    has two: it and the rest. A yes/no question is its option yes.
+    They are the options of a question with one answer; or one option, such as yes, and the rest.
     """
 
     question: str
@@ -124,8 +123,7 @@ def joint_groups(
 ) -> tuple[tuple[tuple[str, str], ...], ...]:
     """Return the groups of bits that a plan must declare as `joint` to associate two answers.
 
-    One group of all bits where they are few enough, which also allows the maximum-likelihood
-    table; else every pair.
+    One group of all bits where they are few enough; else every pair.
     """
     sides = side_of(survey, first), side_of(survey, second)
     check_sides(survey, *sides)
@@ -232,11 +230,10 @@ class JointTable:
         Under independence the sums D of (u - mean u)(w - mean w) have covariance N C1 x C2, with
         C = v I + diag(pi) - pi pi' for a question with one answer. True dependence has no row or
         column sums, so D is projected there by generalized least squares; the squared length is
-        chi-square with (K1 - 1)(K2 - 1) degrees in the limit of many reports. Without flips it is
-        Pearson's statistic.
+        chi-square with (K1 - 1)(K2 - 1) degrees in the limit of many reports.
 
-        Two options need no limit: independent answers with independent flips are independent
-        reports, so the p-value is that of Fisher's exact test of the reported table (theorem).
+        For two options, independent answers with independent flips are independent reports, so the
+        p-value is that of Fisher's exact test of the reported table (theorem).
         """
         from scipy.stats import chi2, fisher_exact
 
@@ -290,8 +287,7 @@ def noise_covariance(
 def likeliest_table(first: TableSide, second: TableSide, counts: Matrix, q: float) -> Matrix:
     """Return the table without negative counts that makes the reports likeliest.
 
-    Expectation maximization, extrapolated (SQUAREM); the likelihood is concave, so that there is
-    one maximum. Inside the simplex it agrees with the exact inverse where that exists.
+    Expectation maximization, extrapolated (SQUAREM); the likelihood is concave.
     """
     left, right = first.likelihood(q), second.likelihood(q)
     reports = counts.sum()
@@ -330,8 +326,8 @@ def cross_of(survey: Survey, first: TableSide, second: TableSide) -> Cross | Non
 class TableDesign:
     """The least-squares table from counts of its cells and of some of its row and column sums.
 
-    `added` says how many bits each cell is the sum of; `counted`, how many rows and columns, the
-    first ones, have a bit of their own. The table adds up to the reports exactly.
+    `added` is how many bits each cell is the sum of; `counted`, how many of the first rows and
+    columns have a bit of their own. The table adds up to the reports exactly.
     """
 
     added: Matrix
@@ -365,12 +361,10 @@ class TableDesign:
 
 @dataclass(frozen=True, eq=False)
 class CrossedTable:
-    """Two sides of a cross.
+    """Two sides of a cross: the least-squares table of its cells and of the questions' own bits.
 
-    Where a category has several values of the cross, or the cross has more sides than two, cells
-    are added. The questions themselves were counted too: they say what rows and columns add up to.
-    Together with the number of reports this makes one least-squares table, whose covariance is
-    known exactly (theorem).
+    Cells are added where a category has several values of the cross, or the cross has more sides.
+    The covariance is known exactly (theorem).
     """
 
     plan: Plan

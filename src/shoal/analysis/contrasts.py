@@ -115,9 +115,8 @@ def share_difference(
 ) -> Combination:
     """Return the difference of the shares in two independent crowds, for example two windows.
 
-    For the crowds themselves the same people may be in both: flips are independent, and permanent
-    ones that repeat only make the interval wider than it need be. For a population the two must be
-    samples that were drawn independently.
+    The same people may be in both crowds: flips are independent, and permanent ones that repeat
+    only make the interval wider than it need be. Samples of a population are independent draws.
     """
     if first.target != second.target:
         raise InputError("these are shares of a crowd and of a population; compare like with like.")
@@ -139,9 +138,8 @@ def share_difference(
 def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) -> Combination:
     """Return the first option's part of the total with others; all exclude each other.
 
-    The interval is exact: it covers the part at least at the level wherever there is anybody at all
-    (theorem), also if the total is small. The value is the nearest part there is, from 0 to 1. If
-    the total is not above zero, it is unknown: not a number, from 0 to 1.
+    The interval is exact wherever there is anybody at all (theorem). The value is the nearest part
+    from 0 to 1, or not a number if the total is not above zero.
     """
     parts = _Parts((first, *others), (1,) + (-1,) * len(others))
     if not others or not all(one.question == first.question for one in others):
@@ -180,10 +178,7 @@ def _same_crowd_difference(first: Estimate, second: Estimate, miss: float) -> tu
 
 
 def _limits(ones: int, like: Estimate, options: int = 1) -> Limits:
-    """Return the limits of the total of several options, which in a population exclude each other.
-
-    The options of a crowd need not: their bits are those of one larger crowd.
-    """
+    """Return the limits of a total: of bits of a crowd, or options of a population that exclude."""
     n, q = like.reports, float(like.q)
     if like.target == "crowd":
         return Limits(ones, options * n, q, noise=like.noise.times(options))
@@ -243,8 +238,7 @@ def _deviations(one: Estimate, level: float) -> tuple[float, float]:
 class _Parts:
     """Estimates of one tally and their signs, combined by their correlations.
 
-    With each part's deviation from its own interval in place of z sigma, so that a part of which
-    nothing was seen still has a spread (Zou and Donner 2008).
+    With each part's deviation from its own interval in place of z sigma (Zou and Donner 2008).
     """
 
     def __init__(self, estimates: tuple[Estimate, ...], signs: tuple[int, ...]) -> None:

@@ -30,10 +30,9 @@ class CountTable:
     """The counts of the reports of one plan, in one array in a fixed order.
 
     The order is: `extra` numbers of the caller; the number of reports; counts by number of set
-    bits; counts by bit; counts by vector, if `vectors`, which must be short; one table for each
-    `joint` group of bit positions; and for each cohort its number of reports and its counts by bit.
-    A plan with cohorts has no separate counts by bit: they are the cohorts' sum. A plan with view
-    `counts` has no counts by number of set bits and by vector, and no joint group.
+    bits and by bit; by vector, if `vectors`, which must be short; one table for each `joint` group;
+    and for each cohort its number of reports and its counts by bit, whose sum are then those by
+    bit. View `counts` has none by number of set bits and by vector, and no joint group.
     """
 
     def __init__(self, plan: Plan, joint: Sequence[Bits], *, vectors: bool, extra: int = 0) -> None:
@@ -156,11 +155,8 @@ class BitCounter:
 
     A carry-save adder tree over packed words: three words of weight w add up, bit by bit and
     without carries between positions, to one word of weight w and one of weight 2w (Harley and
-    Seal). Chained, this counts every position with about five logic operations per word of input,
-    whatever the data. The accumulators stay between calls, so memory is constant.
-
-    The C kernel (`shoal.support.kernels`), where there is one, counts the same in one pass over the
-    rows, together with the rows by their number of set bits.
+    Seal): about five logic operations per word, whatever the data, and constant memory. The C
+    kernel, where there is one, counts the same in one pass, rows by their set bits included.
     """
 
     def __init__(self, row_bytes: int) -> None:

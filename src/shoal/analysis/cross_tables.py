@@ -47,8 +47,8 @@ _MAX_SLICES = 8
 class CellTable(Generic[Cell]):
     """The cells of crossed questions: ``table["young", "new"]`` is the count of one.
 
-    `questions` are their names and `values` their categories; `cells` has an axis for each.
-    `given` is empty, or for a slice the answers that all its people have.
+    `cells` has an axis of `values` for each question. `given` has the answers that all people of a
+    slice have.
     """
 
     questions: tuple[str, ...]
@@ -167,8 +167,7 @@ class CellTable(Generic[Cell]):
 class CrossTable(CellTable[Estimate], Displayed, TableExport):
     """The table of crossed questions in a crowd; a cell is an estimate.
 
-    The totals of rows and columns are from the questions' own bits, which are more precise; in a
-    slice, the cells are added.
+    Totals are from the questions' own bits, which are more precise; in a slice, cells are added.
     """
 
     estimates: Estimates

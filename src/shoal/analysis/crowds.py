@@ -25,9 +25,8 @@ People = Literal["different"]
 class Crowd:
     """One crowd of a tally: how many reports it has, its name and its window.
 
-    Crowds with the same name and window are parts of one crowd. One with neither is unnamed: two
-    unnamed crowds may be parts of one, or the same people twice. A `released` crowd is complete,
-    as a collector released it, and has no parts.
+    Crowds with the same name and window are parts of one crowd. Two with neither may be parts of
+    one, or the same people twice. A `released` crowd is complete and has no parts.
     """
 
     reports: int

@@ -56,8 +56,8 @@ _MIN_FLIPS = 25  # variance, in reports, from which on a count is taken as norma
 class Estimate:
     """How many people's bit is set: one option of one question.
 
-    `count` is unbiased, `sigma` its standard deviation; `constrained` is the nearest count that
-    fits the question (between 0 and the number of reports; choices that add up).
+    `count` is unbiased; `constrained` is the nearest count that fits the question (between 0 and
+    the number of reports; choices that add up).
     """
 
     question: Question
@@ -112,17 +112,13 @@ class Estimate:
 
     def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
         """Return the numbers as plain JSON values, low and high in counts."""
-        bounds = self.interval(level, kind)
-        count = self.count
-        row = {
-            "count": count,
-            "share": count / self.reports,
-            "sigma": self.sigma,
-            "low": bounds.low,
-            "high": bounds.high,
-            "constrained": self.constrained,
-        }
-        return row if bounds.compatible else row | {"incompatible": True}
+        return count_json(self, self.interval(level, kind))
+
+
+def count_json(one: Any, bounds: Interval) -> dict[str, Any]:
+    """Return the JSON form of an estimated count, of a crowd or of a curator."""
+    row = {name: getattr(bounds if name in ("low", "high") else one, name) for name in NUMBERS}
+    return row if bounds.compatible else row | {"incompatible": True}
 
 
 @dataclass(frozen=True, repr=False)
@@ -273,9 +269,8 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
 def check_crowd(plan: Plan, tally: Tally) -> None:
     """Refuse a tally that is empty, of another plan, of too few reports, or beyond the plan's view.
 
-    Of a sum of crowds whose people may be the same each must be complete by itself; if they are
-    different, the sum is one larger crowd. With memory a person's permanent flips are in every
-    crowd of a sum, which neither the promise nor any interval allows for.
+    Of a sum of crowds whose people may be the same each must be complete by itself. With memory a
+    person's permanent flips are in every one of them, which no promise or interval allows for.
     """
     if tally.plan_id != plan.id:
         raise TallyError("the tally is of another plan.")
@@ -374,9 +369,9 @@ def nearest_feasible(
 ) -> NDArray[np.float64]:
     """Return the nearest counts in [0, reports] whose total is in [lowest, highest].
 
-    All counts of a question have the same variance and independent noise, so the nearest point is
-    the constrained least-squares estimate. It is clip(count - shift) for one shift. The total falls
-    as the shift rises, and is a straight line between the shifts at which a count reaches an end.
+    All counts of a question have the same variance and independent noise, so this is constrained
+    least squares: clip(count - shift) for one shift. The total falls as the shift rises, in a
+    straight line between the shifts at which a count reaches an end.
     """
 
     def total(shift: float) -> float:

@@ -141,8 +141,7 @@ class Experiment(Displayed, TableExport):
     """The outcomes of an experiment in each arm, and how the arms differ from control.
 
     With `information`, the reports so far over those of the first release, intervals and p-values
-    are those of a confidence sequence: they hold after every release. Without, they hold for one
-    look.
+    hold after every release; without, for one look.
     """
 
     estimates: Estimates
@@ -393,9 +392,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def sample_ratio(counts: Array, shares: Array, noise: float) -> SampleRatio:
     """Test unbiased counts of arms, each with the variance `noise`, against their shares.
 
-    What the arms have beyond their share of all has the covariance n (diag(pi) - pi pi') of who was
-    drawn, and that of the flips. The statistic is chi-square with one degree of freedom less than
-    arms (approximate).
+    What the arms have beyond their shares has the covariance n (diag(pi) - pi pi') of who was
+    drawn, and that of the flips. The statistic is chi-square (approximate).
     """
     arms, people = len(shares), float(counts.sum())
     centre = np.eye(arms) - np.outer(shares, np.ones(arms))
@@ -528,10 +526,9 @@ def monitor(
 ) -> Monitoring:
     """Compare the arms after each of several releases, with a confidence sequence.
 
-    `tallies` are the releases in their order, each a complete crowd of other people. All of them
-    are pooled after each release. You may look after every one and stop when you like: the chance
-    that any interval ever misses is at most 1 - level (asymptotic, see `ratios.anytime_factor`).
-    Plans in which the same devices return are refused, and so is the same release twice.
+    `tallies` are the releases in their order, each a complete crowd of other people; after each,
+    all so far are pooled. You may look after every one and stop when you like: the chance that any
+    interval ever misses is at most 1 - level (asymptotic, see `ratios.anytime_factor`).
     """
     check_level(level)
     question = arm_of(plan.survey, arm)

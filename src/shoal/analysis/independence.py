@@ -32,8 +32,8 @@ _MIN_VARIANCE = 5.0  # of a cell, in people, from which on the chi-square distri
 class Independence:
     """A test of the hypothesis that the two answers are independent in the population.
 
-    `kind` is exact where the p-value holds for any number of reports, approximate where it is that
-    of many, and rough where some cell has so few people and flips that it may be far too small.
+    `kind` is exact for any number of reports, approximate for many, and rough where some cell has
+    so few people and flips that the p-value may be far too small.
     """
 
     statistic: float
@@ -52,7 +52,7 @@ class Sensitivity:
     """How large an effect must be to be found: people in one cell above or below independence.
 
     The test at `level` finds `most` people in any cell with a probability of at least `power`;
-    fewer than `least`, in whatever cell, it finds with less (approximate).
+    fewer than `least`, in whatever cell, with less (approximate).
     """
 
     level: float
@@ -97,7 +97,9 @@ class InteractionTest:
     @cached_property
     def _whitened(self) -> Matrix:
         """The map from the table, row by row, to contrasts that are independent with variance 1."""
-        contrasts = np.kron(*(_complement(share) for share in self.shares))
+        from scipy.linalg import null_space
+
+        contrasts = np.kron(*(null_space(share[None, :]).T for share in self.shares))
         # Contrasts do not see a b', so that - N pi pi' drops out.
         covariance = np.diag(self.expected.reshape(-1)) + self.noise
         root = np.linalg.cholesky(contrasts @ covariance @ contrasts.T)
@@ -134,34 +136,12 @@ class InteractionTest:
         check_level(level)
         if not level < check_number("power", power) < 1:
             raise InputError(f"power must be above the level {level} and below 1, got {power}.")
-        if limit is None:
-            from scipy.stats import chi2
+        from scipy.special import chdtri, chndtrinc
 
-            limit = float(chi2.isf(level, self.degrees))
-        needed = np.sqrt(_noncentrality(self.degrees, limit, power))
+        above = float(chdtri(self.degrees, level)) if limit is None else limit
+        needed = np.sqrt(chndtrinc(above, self.degrees, 1 - power))
         rows, columns = (1 - share for share in self.shares)
         reach = np.outer(rows, columns).reshape(-1)
         possible = reach > 0  # where a row or a column has everybody, nothing can be off
         people = needed * reach[possible] / np.sqrt((self._whitened**2).sum(axis=0))[possible]
         return Sensitivity(level, power, float(people.min()), float(people.max()))
-
-
-def _complement(share: Matrix) -> Matrix:
-    """Return an orthonormal basis, in rows, of the complement of the share."""
-    size = len(share)
-    basis = np.column_stack((share, np.delete(np.eye(size), int(share.argmax()), axis=1)))
-    return np.asarray(np.linalg.qr(basis)[0][:, 1:].T)
-
-
-def _noncentrality(degrees: int, limit: float, power: float) -> float:
-    """Return the noncentrality at which chi-square is above the limit with this power."""
-    from scipy.optimize import brentq
-    from scipy.stats import ncx2
-
-    def missing(noncentrality: float) -> float:
-        return float(ncx2.sf(limit, degrees, noncentrality)) - power
-
-    high = 1.0
-    while missing(high) < 0:
-        high *= 2
-    return float(brentq(missing, 1e-12, high))

@@ -83,8 +83,8 @@ NO_NOISE = Noise()
 class Interval:
     """From `low` to `high`, in people; covers the truth at `level`, a normal one approximately.
 
-    `compatible` is False when no truth at all fits the reports under this plan (something other
-    than the plan's noise was at work); the interval is then the nearest end point.
+    If no truth fits the reports under this plan, `compatible` is False and the interval the nearest
+    end point.
     """
 
     low: float
@@ -163,7 +163,7 @@ def _within(count: float, noise: float, factor: float, drawn: int) -> tuple[floa
 
     For `drawn` people of a population, these are the counts n s in it with
     (count - n s)^2 <= factor^2 (noise^2 + n s (1 - s)): Wilson's interval. A sigma estimated from
-    the same ones is zero where none were seen, and would cover nothing.
+    the same ones would be zero where none were seen.
     """
     reach = factor * noise
     if not drawn:
@@ -189,13 +189,11 @@ def check_target(target: object) -> None:
 class Limits:
     """One-sided limits of how many of `size` have a property, given `ones`.
 
-    For a crowd, `size` are bits, each flipped with probability q: A_n(m) of KR 3.1. It does not
-    matter whose bits they are: several bits of each person have the same distribution.
+    For a crowd, `size` are bits of anybody, each flipped with probability q: A_n(m) of KR 3.1.
 
-    For a population, `size` people were drawn from it. Bin(size, q + (p - q) share) of the ones are
-    theirs, and Bin(coins, coin) carry no information. The total of L options that exclude each
-    other has n (L - 1) such coins of probability q: a person with one of them differs from one with
-    none in a single bit.
+    For a population, `size` people were drawn: Bin(size, q + (p - q) share) of the ones are theirs,
+    and Bin(coins, coin) carry no information. The total of L options that exclude each other has
+    n (L - 1) such coins of probability q: who has one of them differs from others in a single bit.
 
     With `noise` of aggregators the ones are those and the noise; the sum rises with the truth too.
     """
@@ -237,8 +235,8 @@ class Limits:
         """Return limits that are never tighter than those of a truth at an end; `miss` < 1/2.
 
         Ones that no truth explains leave a single point, which looks certain. Here ones below those
-        expected of nobody count as these for the upper limit, and likewise at the other end: both
-        limits only move outwards, so they cover as before.
+        expected of nobody count as these for the upper limit, and likewise at the other end: limits
+        only move outwards.
         """
         nobody = self.size * self.q + self.coins * self.coin
         everybody = nobody + self.size * (1 - 2 * self.q)
@@ -295,9 +293,9 @@ def staircase(miss: float, steps: int = _STEPS) -> tuple[tuple[float, float], ..
 
     With z the normal quantile of a p-value, two independent exact tests stay below a quarter of a
     circle in (z, z'), drawn as stairs, with at least the probability that two normal variables do:
-    p-values are not smaller than uniform ones, and the stairs are a lower set (theorem). For large
-    counts an end of any difference or ratio is 1.22 times as far away as one of a single normal
-    test at 95 %; two limits at half the miss each would be up to 1.62 times as far.
+    p-values are not smaller than uniform ones, and the stairs are a lower set (theorem). An end of
+    a difference is 1.22 times as far away as one of a single test; with two limits at half the miss
+    each it would be up to 1.62 times.
     """
     import numpy as np
     from scipy.optimize import brentq

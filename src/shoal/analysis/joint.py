@@ -42,10 +42,9 @@ Bits = tuple[int, ...]
 class JointCell:
     """One combination of answers: its values in the order asked, its count and its spread.
 
-    `count` and `variance`, that of the flips, are unbiased; by chance the variance can be too
-    small, even negative. `noise`, its root, does not follow it below what any crowd of this size
-    must have. `drawn` is how many people were drawn from a population, 0 if the target is the
-    crowd. `constrained` is the likeliest count, where a table was fitted.
+    `count` and `variance`, that of the flips, are unbiased; the variance can be negative. `noise`,
+    its root, does not fall below what any crowd of this size must have. `drawn` people were drawn
+    from a population, 0 for the crowd. `constrained` is the likeliest count, if a table was fitted.
     """
 
     values: tuple[Any, ...]
@@ -116,8 +115,6 @@ def estimate_joint(
     E[w^2] - (E w)^2, and E w is 1 for those truly in the cell and 0 for the others.
     """
     j = len(bits)
-    if counts.shape != (1 << j,):
-        raise InputError(f"{j} bits have {1 << j} joint counts, got {counts.size}.")
     scale = 1 / (1 - 2 * q)
     keep, flip = (1 - q) * scale, -q * scale
     undone = _each_bit(counts.astype(float), j, keep, flip)
@@ -151,13 +148,11 @@ def _each_bit(
 
 def marginal(table: Counts, places: Sequence[int]) -> Counts:
     """Return the joint table of some bits of a joint table, in the order asked for."""
-    values = np.arange(table.size)
-    reduced = np.zeros_like(values)
-    for new, old in enumerate(places):
-        reduced |= (values >> old & 1) << new
-    counts = np.zeros(1 << len(places), np.int64)
-    np.add.at(counts, reduced, table)
-    return counts
+    bits = table.size.bit_length() - 1
+    kept = [bits - 1 - place for place in reversed(places)]  # the first axis is the highest bit
+    others = [axis for axis in range(bits) if axis not in kept]
+    by_bit = table.reshape((2,) * bits).transpose(*kept, *others)
+    return np.asarray(by_bit.reshape(1 << len(places), -1).sum(axis=1))
 
 
 def joint_values(rows: Rows, bits: Bits) -> NDArray[np.int64]:

@@ -62,10 +62,7 @@ class NumberEstimate:
 
 @dataclass(frozen=True)
 class Quantile:
-    """In which range a part of the crowd ends: `label` is the estimate.
-
-    The true quantile is at least `low` and at most `high`; None stands for no end.
-    """
+    """In which range a part of the crowd ends: `label` is the estimate; None stands for no end."""
 
     part: float
     label: str
@@ -168,11 +165,7 @@ class NumberSummary(NumberStatements):
         return self._sum(np.ones(len(self.ranges))).value
 
     def _spread(self, of_crowd: NDArray[np.float64], of_population: NDArray[np.float64]) -> float:
-        """Return the variance of a sum beyond that of the flips, not too small.
-
-        Each person at a point adds at most `of_crowd`, by rounding, or `of_population`, as one of
-        a sample.
-        """
+        """Return the variance of a sum beyond that of flips: by rounding, or who was drawn."""
         if self.ranges[0].target == "crowd":
             return max(sum(self._sum(of_crowd)), 0.0)
         # As in Wilson's interval: a sample may show none of a rare group that is there.
@@ -225,8 +218,7 @@ class NumberSummary(NumberStatements):
     def _parts_below(self) -> list[PartLimits]:
         """Limits of the part of the numbers below each edge, each wrong with at most half a miss.
 
-        Without the option of no answer everybody gave a number, and a total of ranges is compared
-        with the reports. Otherwise those below and those above are both uncertain: misses add.
+        Where numbers may be missing, those below and those above are both uncertain: misses add.
         """
 
         def limits(n: int) -> PartLimits:

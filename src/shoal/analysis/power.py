@@ -34,8 +34,7 @@ from shoal.theory.randomized_response import local_q, normal_factor
 class Detection:
     """How many people an experiment needs to detect an effect, each in another trust model.
 
-    `effect` is a difference of shares, `share` that of control. None for more than 10^12 people.
-    `open` is with open answers, without any noise.
+    `share` is that of control, `open` with open answers. None for more than 10^12 people.
     """
 
     effect: float

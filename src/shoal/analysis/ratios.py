@@ -44,10 +44,9 @@ _MAX_FACTOR = 37.0  # where the normal distribution has nothing left in doubles
 
 
 def shown_ends(row: Mapping[str, float | None]) -> tuple[float, float, float]:
-    """Return the value that people are shown, and its limits, from the JSON of a result.
+    """Return value and limits from the JSON of a result, for people: the nearest possible value.
 
-    Flips may move an unbiased value out of what is possible, such as below 0. Only there is it
-    outside of its interval, which holds possible values alone, so the nearest of them is shown.
+    Flips may move an unbiased value out of its interval, which holds possible values alone.
     """
     value, low, high = (
         unknown if (end := row[name]) is None else end
@@ -74,9 +73,9 @@ def share_spread(people: Array) -> Spread:
 def mean_spread(counts: Array, grid: Array, noise: Array) -> Spread:
     """Return the second moment about v of numbers on a grid, as counted, not too small.
 
-    One standard deviation of its own flips is added, and as in Wilson's interval it is at least
-    that of a few people at the far end, whom a sample may not show. It is at most
-    n (high - v)(v - low), which no numbers in these limits exceed (Bhatia and Davis 2000).
+    One standard deviation of its own flips is added. As in Wilson's interval it is at least that of
+    a few people at the far end, whom a sample may not show, and at most n (high - v)(v - low)
+    (Bhatia and Davis 2000).
     """
     low, high = grid[0], grid[-1]
     people = np.maximum(counts.sum(axis=-1), 0.0)

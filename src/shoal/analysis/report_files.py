@@ -8,7 +8,7 @@ by the cohort as two little-endian bytes if the plan has cohorts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +32,7 @@ from shoal.protocol.wire import (
     row_fields,
     split_batch,
 )
-from shoal.support.files import explain_wrong_file, first_line
+from shoal.support.files import explain_wrong_file
 
 _CHUNK_ROWS = 1 << 18
 _MAX_BATCH = 1 << 30
@@ -42,8 +42,8 @@ _PARQUET, _ARROW = b"PAR1", b"ARROW1"
 def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iterator[Synthetic]:
     """Read the reports of `plan` from a file: Parquet, Arrow, raw rows, or a batch.
 
-    A batch names its reports and their windows; reports whose id is in `seen`, or comes twice, are
-    left out, and `seen` is kept up to date.
+    Reports of a batch whose id is in `seen`, or comes twice, are left out; `seen` is kept up to
+    date.
     """
     with _problems_of(path):
         start = _start_of(path)
@@ -119,17 +119,10 @@ def read_part(plan: Plan, path: Path, part: FilePart) -> Iterator[Synthetic]:
         yield from _READERS[_start_of(path)](plan, path, range(part.first, part.last))
 
 
-@contextmanager
-def _problems_of(path: Path) -> Iterator[None]:
-    import pyarrow as pa  # heavy, and a server that parses batches does not need it
+def _problems_of(path: Path) -> AbstractContextManager[None]:
+    from shoal.support.table_files import file_errors  # heavy, and no server needs it
 
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or first_line(error)
-        raise ReportError(f"cannot read reports {path}: {reason}.") from error
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise ReportError(f"cannot read reports {path}: {first_line(error)}.") from error
+    return file_errors(path, ReportError)
 
 
 def _start_of(path: Path) -> bytes:

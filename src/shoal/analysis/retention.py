@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 class RetentionPoint:
     """The part of the people who started that is active `period` periods later.
 
-    `active` of `started` people; both are estimates, and the value is not a number where no
-    release tells.
+    `active` of `started` people; the value is not a number where no release tells.
     """
 
     period: int
@@ -64,9 +63,8 @@ class RetentionPoint:
 class AgeCounts:
     """Unbiased counts of ages: the last axes are periods of time and the columns of one choice.
 
-    `ages` are the columns of age 0 ... P. `variances` are those of a count in each period; `known`
-    says which periods have a release. Everybody sets one column, so the counts of a period add up
-    to its reports, which takes off a part of the noise.
+    `ages` are the columns of age 0 ... P; `variances` and `known` are of periods. Everybody sets
+    one column, so the counts of a period add up to its reports, which takes off some noise.
     """
 
     counts: Array
@@ -106,8 +104,7 @@ class AgeCounts:
     def activity(self) -> GroupValue | None:
         """Return which part of those who started in the P periods before is active in the last.
 
-        They come back with different probabilities, by their ages; their sum varies at most as if
-        all had the mean of these.
+        Their sum varies at most as if all came back with the mean of their probabilities.
         """
         last, periods = len(self.known) - 1, len(self.ages) - 1
         if last < periods or not all(self.known[last - periods :]):
@@ -123,8 +120,7 @@ class RetentionCurve(Displayed, TableExport):
     """Retention at 1 ... P periods; the intervals hold together at `level`.
 
     `cohorts` has a row for each period in which people started, with intervals of their own level.
-    `activity` is the part of the people who started in the last P periods that is active in the
-    latest one: None if some release is missing, or with the once design.
+    `activity` is the part of those who started in the last P periods that is active in the latest.
     """
 
     plan: Plan

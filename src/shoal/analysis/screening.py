@@ -64,8 +64,8 @@ _SHOWN = 3  # traces of each family
 class Screening(Displayed):
     """The result: an honest crowd has a `p_value` of at most a with probability at most a.
 
-    `suspicious` says that it is at most `alarm`. `smallest_share_of_fakes` is a lower bound of the
-    part of the reports that no honest crowd explains, at confidence 1 - alarm; there may be more.
+    `smallest_share_of_fakes` is a lower bound of the part of the reports that no honest crowd
+    explains, at confidence 1 - alarm.
     """
 
     p_value: float
@@ -150,10 +150,7 @@ Family = Callable[[int], Iterator[Trace]]
 
 
 def _min_fakes(tests: list[Family], reports: int, alarm: float) -> int:
-    """Return the least number of fakes that is not rejected, a lower bound: rounded down.
-
-    The p-value rises with the number; none at all was rejected before.
-    """
+    """Return the least number of fakes that is not rejected; p-values rise with it."""
 
     def rejected(fakes: int) -> bool:
         return any(p <= alarm / len(tests) for family in tests for p, _ in family(fakes))

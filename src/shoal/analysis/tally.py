@@ -56,10 +56,9 @@ class Tally(Displayed):
 
     `by_set_bits` is None if the plan's view is `counts`; then nothing else links bits of a report.
     `by_vector` maps a packed row, in hexadecimal, to its count; None if vectors were not counted.
-    `joint` maps bit positions to the counts of their joint values; the first position is the least
-    significant bit of the value. `cohorts` counts each cohort by itself, if the plan has cohorts.
-    `crowds` lists the crowds of the reports, by default one unnamed crowd. `people` is
-    ``"different"`` if it was declared that no person is in two of these crowds.
+    `joint` maps bit positions to the counts of their joint values, the first position least
+    significant. `cohorts` counts each cohort by itself. `crowds` lists the crowds of the reports,
+    by default one unnamed. `people` is ``"different"`` if no person is in two of them, as declared.
     """
 
     how_to_get: ClassVar[str] = "count reports with tally(plan, reports) or Tally.read(path, plan)"
@@ -242,8 +241,7 @@ class Tallying:
     """Builds a tally: add chunks of rows, then take the `result`.
 
     Memory does not grow with the number of reports, unless long vectors are counted one by one.
-    Rows whose window is known belong to the crowd of their window, all others to one crowd; `crowd`
-    names them, and `window` is the default window. `extra` and `table`: see `CountTable`.
+    Rows belong to the crowd of their window; `crowd` names it, and `window` is the default.
     """
 
     def __init__(

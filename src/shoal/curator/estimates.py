@@ -30,6 +30,7 @@ from scipy.optimize import brentq
 
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.cross_tables import CellTable
+from shoal.analysis.estimates import count_json
 from shoal.analysis.independence import Independence, InteractionTest
 from shoal.analysis.intervals import FEW_STEPS, Interval, staircase
 from shoal.analysis.number_summary import (
@@ -54,8 +55,8 @@ _SHARES = 32
 class NoisyCount:
     """How many rows have an option: `count` is unbiased, `constrained` fits the question.
 
-    `rows` is public, or a noisy count itself. A count can be that of all `rows` less the counts of
-    `parts` options; then it has the noise of all of them.
+    `rows` is public, or a noisy count itself. With `rest` the count is that of all `rows` less the
+    counts of `parts` options, and has the noise of all of them.
     """
 
     label: str
@@ -101,16 +102,7 @@ class NoisyCount:
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
         """Return the numbers as plain JSON values, low and high in counts."""
-        bounds = self.interval(level)
-        row = {
-            "count": self.count,
-            "share": self.share,
-            "sigma": self.sigma,
-            "low": bounds.low,
-            "high": bounds.high,
-            "constrained": self.constrained,
-        }
-        return row if bounds.compatible else row | {"incompatible": True}
+        return count_json(self, self.interval(level))
 
 
 def _total_limits(counts: Sequence[NoisyCount], miss: float) -> PartLimits:

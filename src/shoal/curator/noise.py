@@ -70,8 +70,7 @@ def mechanism(
 ) -> Mechanism:
     """Build the Laplace mechanism for values of an l1 sensitivity, and check its epsilon.
 
-    The scale is sensitivity / epsilon (LEC Definitions 7 and 11), rounded up to a float. OpenDP's
-    own privacy map at the sensitivity must not exceed epsilon.
+    The scale is sensitivity / epsilon (LEC Definitions 7 and 11), rounded up to a float.
     """
     if not 0 < sensitivity < _MAX_SCALE:
         raise InputError(f"the sensitivity must be above 0 and finite, got {sensitivity}.")
@@ -106,10 +105,7 @@ def _check_whole(scale: float, epsilon: str, values: Sequence[Any]) -> None:
 def gaussian_mechanism(
     scale: float, squared: Fraction, epsilon: str, delta: str, values: Sequence[int]
 ) -> Mechanism:
-    """Build the Gaussian mechanism for whole numbers of a squared l2 sensitivity.
-
-    OpenDP's own privacy map at the sensitivity must not exceed delta at this epsilon.
-    """
+    """Build the Gaussian mechanism for a squared l2 sensitivity, and check OpenDP's delta."""
     _check_whole(scale, epsilon, values)
     measurement, claimed = _gaussian(scale, squared, epsilon)
     if not Fraction(claimed) <= Fraction(Decimal(delta)):

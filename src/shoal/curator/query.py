@@ -44,10 +44,9 @@ class Accuracy:
 class Release(Displayed):
     """Noisy values and everything that may be said about them in public.
 
-    `what` describes the query, as the budget records it. `values` may be negative, or larger than
-    is possible; they are never clipped or rounded. `sensitivity` and `scale` are those of the
-    released values. `rows` is the public number of rows under replace, None under add-remove.
-    `unit` is the step of whole-number noise, None for real-valued noise; `unit_scale` is in units.
+    `what` describes the query. `values` are never clipped or rounded. `sensitivity` and `scale` are
+    those of the released values. `rows` is the public number of rows under replace. `unit` is the
+    step of whole-number noise, None for real-valued noise; `unit_scale` is in units.
     """
 
     query: Query
@@ -109,8 +108,7 @@ class Release(Displayed):
     def accuracy(self, delta: float = 0.05) -> Accuracy:
         """Return the largest error of any value, except with probability `delta` (LEC Thm 9, 12).
 
-        Whole-number noise may exceed the bound of LEC more often (up to 1.46 times at scale 1);
-        there the exact tail gives alpha.
+        Whole-number noise may exceed LEC's bound more often; there the exact tail gives alpha.
         """
         if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
             raise InputError(f"delta must be strictly between 0 and 1, got delta={delta!r}.")

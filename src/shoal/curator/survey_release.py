@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +42,6 @@ from shoal.support.checks import check_level, check_text
 from shoal.support.results import Section
 from shoal.support.rounding import text_up
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
-
-if TYPE_CHECKING:
-    pass
 
 
 def release(
@@ -157,8 +154,8 @@ def table_format_of(survey_file: Path) -> TableFormat:
 class SurveyRelease(WrittenResult, Mapping[str, Mapping[str, NoisyCount]]):
     """The released counts of a survey: ``release["channel"]["beta"]`` is that of an option.
 
-    `counts` are the noisy counts of the survey's bits, in order. `rows` is the number of rows if it
-    is public, otherwise a noisy count of them, at least 1. `left_out` are text questions.
+    `counts` are the noisy counts of its bits. `rows` is public, or a noisy count of them, at least
+    1. `left_out` are text questions.
     """
 
     survey: Survey

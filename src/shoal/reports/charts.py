@@ -223,8 +223,7 @@ def bar_chart(question: Question, estimates: Estimates, width: int, **given: Any
 def histogram(question: Question, estimates: Estimates, width: int, **given: Any) -> Markup:
     """Return a column for each range of a number; a list of bars where there are too many.
 
-    Where labels have no room below their columns, those of the first and the last range stand for
-    all, and that of missing answers follows below.
+    Where labels have no room below their columns, the first and the last stand for all.
     """
     shares = _Shares.of(question, estimates)
     left, top, bottom = 46.0, 12.0, 222.0
@@ -291,10 +290,7 @@ def difference_chart(
     shown: Mapping[str, str] | None = None,
     **given: Any,
 ) -> Markup:
-    """Return the difference of each option in two crowds, in percentage points, around a zero.
-
-    `shown` is what people read in place of labels, if it is something else.
-    """
+    """Return the difference of each option in two crowds, in points; `shown` replaces labels."""
     words = shown or {label: label for label in rows}
     end = _end_of_scale(max(max(abs(row["low"]), abs(row["high"])) for row in rows.values()))
     layout = Layout.of(Scale(-end, end), width, words.values(), [["+00.0 points"]])
@@ -327,8 +323,7 @@ def trend_chart(
 ) -> Markup:
     """Return a panel for each option: its share in each crowd, on one scale, with intervals.
 
-    `shown` is what people read in place of labels, if it is something else. `over` says what the
-    shares follow, if they are not of crowds.
+    `shown` replaces labels; `over` says what the shares follow, if they are not of crowds.
     """
     words = shown or {label: label for label in options}
     end = _end_of_scale(max(row["high"] for rows in options.values() for row in rows))

@@ -116,8 +116,7 @@ def grouped(number: str) -> str:
 class PlainShare(NamedTuple):
     """A possible share for people who know no statistics: its number, and how sure it is.
 
-    `low` and `high` are the ends of its interval, moved outwards to contain the share where need
-    be, so that the interval covers as before.
+    The ends of its interval are moved outwards to contain the share where need be.
     """
 
     share: float
@@ -144,9 +143,8 @@ class PlainShare(NamedTuple):
     def text(self) -> str:
         r"""The share and its interval, as short as is true.
 
-        The symmetric form is used where it does not reach below 0 or above 100 % and neither end is
-        more than twice as far away as the other. Otherwise both ends are named, or the one that
-        matters where the share itself is 0 or 100 %.
+        The symmetric form does not reach below 0 or above 100 %, and neither end is more than twice
+        as far away as the other. Otherwise both ends are named, or the one that matters.
 
         >>> near = (.62, .59, .645), (.02, 0, .05), (.03, .02, .07), (0, 0, .03), (1, .97, 1)
         >>> for ends in near:
@@ -204,8 +202,7 @@ def plain_shares(
 ) -> list[PlainShare]:
     """Round the possible shares of a question's options, by default as `share_digits` says.
 
-    Shares that add to one also do so as printed: each is rounded down, and the remainder goes to
-    those that lost most (largest remainders).
+    Shares that add to one also do so as printed (largest remainders).
 
     >>> thirds = plain_shares([1 / 3] * 3, [(0.3, 0.36)] * 3, adds_up=True)
     >>> [one.number.replace("\u202f", "") for one in thirds]
@@ -356,9 +353,7 @@ def unreadable_note(unreadable: int) -> str:
 
 
 def slug(name: str) -> str:
-    """Return the part of an address that stands for a name, whatever other names there are.
-
-    It is the name itself, or if that cannot stand in an address, its letters and a hash.
+    """Return the part of an address that stands for a name: itself if it can, or else hashed.
 
     >>> slug("browser"), slug("Füße & Co")
     ('browser', 'fue-co-fd5da706')

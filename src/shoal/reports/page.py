@@ -51,8 +51,7 @@ _TARGETS = {
 def environment(**packages: str) -> Environment:
     """Return the templates of reports, and of packages by the prefix of their templates' names.
 
-    Every value is escaped unless it is markup, and a missing one is an error. `tojson` writes
-    strict JSON that no text can end.
+    Every value is escaped unless it is markup, and a missing one is an error; `tojson` is strict.
     """
     packages = {"reports": "shoal.reports", **packages}
     made = Environment(

@@ -78,7 +78,7 @@ class PromiseOfSum:
     """What is proven for a person who is in every crowd of a sum; rounded up.
 
     `epsilon` holds at `delta`, and `delta_at_promised` at the plan's epsilon. A local promise has
-    no delta; its `epsilon` covers all reports of the person and needs no crowd.
+    no delta and needs no crowd.
     """
 
     crowds: int

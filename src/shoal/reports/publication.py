@@ -101,10 +101,7 @@ class WrittenResult(Displayed, TableExport):
 
 @dataclass(frozen=True, repr=False)
 class Publication(WrittenResult):
-    """Estimates with the plan they rest on and the certificate of its promise.
-
-    `certificate` is None where the promise is local and needs no crowd.
-    """
+    """Estimates with their plan and the certificate of its promise; None where that is local."""
 
     estimates: Estimates
     certificate: Certificate | None

@@ -64,8 +64,8 @@ def results(
 ) -> dict[str, dict[str, Any]]:
     """Return what is found beyond counts: of numbers, crosses, texts, experiments and funnels.
 
-    A cross of more than `MAX_CELLS` cells has no table. Nor has one of crowds whose people may be
-    the same, since no test of independence holds for them.
+    A cross of more than `MAX_CELLS` cells has no table, nor has one of crowds whose people may be
+    the same, for which no test of independence holds.
     """
     plan, tally = estimates.plan, estimates.tally
     decoded, kinds = tuple(texts), {one.kind for one in plan.survey}
@@ -194,8 +194,7 @@ def lead_over_crowds(
 ) -> tuple[Lead, Markup | None]:
     """Return the lead of the last of some crowds, and how its number changed over all of them.
 
-    A document is the JSON of a crowd's results. There is no picture of one crowd, nor of a number
-    that is not known; `name` begins the ids of the picture.
+    There is no picture of one crowd, nor of a number that is not known; `name` begins its ids.
     """
     last = documents[-1]
     found = lead(question, last["estimates"], last["numbers"].get(question.name))

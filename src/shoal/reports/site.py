@@ -65,8 +65,8 @@ Pages = dict[str, Callable[[], bytes]]
 class SiteRelease:
     """One release of a site: how it is listed, and how its tally is read.
 
-    `name` is unique among the releases of the plan. `day` (YYYY-MM-DD) stands in feeds and lists,
-    and orders releases; no page of the release itself shows it. `about` are options of `publish`.
+    `name` is unique within the plan. `day` (YYYY-MM-DD) stands in feeds and lists, and orders
+    releases; no page of the release itself shows it. `about` are options of `publish`.
     """
 
     plan: Plan
@@ -384,8 +384,8 @@ def write_pages(
 ) -> SiteChange:
     """Write a site to a folder: each file whole, those that changed, and no release again.
 
-    Files of an earlier site that are not in this one are removed, and no others. A file that is in
-    the way is refused. `days` are kept for the next time, see `read_manifest`.
+    Only files of an earlier site are removed, and one in the way is refused. `days` are kept for
+    the next time, see `read_manifest`.
     """
     known, before = read_manifest(folder)
     for path in pages:

@@ -24,7 +24,7 @@ _MAX_DESCRIBED = 40
 def element(tag: str, /, *children: str, **attributes: object) -> Markup:
     """Return an element; a child or an attribute that is not `Markup` is escaped.
 
-    Underscores in attribute names become hyphens, a trailing one is dropped; None omits one.
+    Underscores in attribute names become hyphens; an attribute that is None is left out.
 
     >>> print(element("text", "<b> & co", class_="number", data_of='"x"'))
     <text class="number" data-of="&#34;x&#34;">&lt;b&gt; &amp; co</text>

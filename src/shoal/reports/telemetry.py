@@ -44,10 +44,7 @@ _LABEL_COLUMNS = 62
 
 @dataclass(frozen=True)
 class WorkedExample:
-    """One made-up answer and the report of it, with flips from a fixed seed.
-
-    `rows` has for each question the answer, and its bits before and after the flips.
-    """
+    """A made-up answer and its report, with seeded flips; `rows`: answer, bits before and after."""
 
     rows: tuple[tuple[str, str, str, str], ...]
     message: tuple[str, ...]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from shoal.protocol.questions import Text
 from shoal.protocol.survey import Survey
 from shoal.protocol.text_hash import normal_text
 from shoal.support.checks import check_level, check_number, listed, shown, takes
-from shoal.support.files import explain_wrong_file, first_line, kind_of
+from shoal.support.files import explain_wrong_file, kind_of
+from shoal.support.table_format import TableFormat
 from shoal.theory.randomized_response import normal_factor
 
 ALIKE = 0.75  # share of common bits from which candidates are listed as hard to tell apart
@@ -351,24 +352,17 @@ def reading(path: Path, what: str) -> Iterator[None]:
 
 
 def _column(path: Path, column: str | None) -> list[str]:
-    import pyarrow as pa
-    import pyarrow.csv as pa_csv
-    import pyarrow.parquet as pq
+    from shoal.support.table_files import python_cells, read_table
 
-    try:
-        if path.suffix.lower() == ".parquet":
-            table = pq.read_table(path)
-        else:
-            # Words stay words: "null", "1e5" and "true" are texts that people type.
-            names = pa_csv.open_csv(path).schema.names
-            as_text = pa_csv.ConvertOptions(column_types={name: pa.string() for name in names})
-            table = pa_csv.read_csv(path, convert_options=as_text)
-    except pa.ArrowException as error:
-        raise InputError(f"cannot read candidates {path}: {first_line(error)}.") from error
-    names = table.column_names
-    if column is None and len(names) != 1:
-        raise InputError(f"{path} has {len(names)} columns; say which one holds the candidates.")
-    if column is not None and column not in names:
-        raise InputError(f"{path} has no column {column!r}; it has {', '.join(names[:8])}.")
-    cells = table.column(column or names[0]).to_pylist()
-    return ["" if cell is None else cell for cell in cells]
+    names = None if column is None else [column]
+    cells: list[Any] = []
+    for table, _, problems in read_table(path, names, TableFormat(skip_blank=True)):
+        if table.num_columns != 1:
+            raise InputError(
+                f"{path} has {table.num_columns} columns; say which one holds the candidates."
+            )
+        if problems:
+            first = min(problems)
+            raise InputError(f"row {len(cells) + first.row + 1} of {path} {first.why}.")
+        cells += ["" if cell is None else cell for cell in python_cells(table.column(0))]
+    return cells

@@ -207,8 +207,8 @@ class LetterPair:
 class Chains:
     """Candidate words, those with the most frequent rarest pair first.
 
-    `cut` is None if no chain was left out; else no word that was left out has all its pairs
-    estimated above this share.
+    `cut` is None if no chain was left out; else no word left out has all its pairs above this
+    share.
     """
 
     words: tuple[str, ...]
@@ -220,9 +220,9 @@ def frequent_pairs(
 ) -> tuple[tuple[LetterPair, ...], ...]:
     """Return up to `limit` pairs that people have, at every position, by falling share.
 
-    A pair that nobody has shows Bin(n, q) ones among the n reports of its position, exactly; a pair
-    counts as frequent where P[its count or more] is below `miss` over the number of all pairs. So
-    the chance that any pair is returned that nobody has is at most `miss` (theorem).
+    A pair that nobody has shows Bin(n, q) ones among the n reports of its position. One counts as
+    frequent where P[its count or more] is below `miss` over the number of all pairs. So the chance
+    that any pair is returned that nobody has is at most `miss` (theorem).
     """
     from scipy.stats import binom
 
@@ -296,12 +296,10 @@ def chances_of_nobody(
 ) -> Floats:
     """Return the approximate chance that a word nobody has shows as many people as each word.
 
-    In each cohort the hash of a word that nobody has points at a position drawn uniformly,
-    independent of everything counted. So, with the counts fixed, the sum t of the counts at its
-    positions has a distribution that is known exactly, whatever the crowd's words are and however
-    they collide. Normal tails are far too thin here: a few frequent words that were not found can
-    meet in one false one. With K the cumulants of the positions, the bound is the minimum over s of
-    exp(K(s) - s t) (Chernoff).
+    In each cohort the hash of such a word points at a uniform position, independent of everything
+    counted. So the sum t of the counts at its positions has a known distribution, whatever the
+    crowd's words are and however they collide: a few frequent ones can meet in a false one. With K
+    its cumulants, the bound is the minimum over s of exp(K(s) - s t) (Chernoff).
 
     Status: *observed*; a theorem for a single word, if the hash is a random function. With several,
     the other words' fitted `counts` are subtracted first, and they depend on this word's hash.

@@ -55,8 +55,7 @@ class Regression:
     """The last fit and its data; `blur` is the part of a variance that choosing adds.
 
     Somebody with text s in cohort j adds g_sj to a combination, the weights at the bits that s sets
-    in j, and the cohort is drawn: that adds d_s Var_j(g_sj), less what the known sizes of the
-    cohorts take away. Hidden texts come on top of this normal part.
+    in j. The cohort is drawn: that adds d_s Var_j(g_sj), less what their known sizes take away.
     """
 
     data: Data
@@ -145,11 +144,10 @@ def conditional_low(z: Floats, cutoff: float, level: float) -> Floats:
 def excess(counts: Floats, sigmas: Floats, z: Floats, cutoff: float) -> tuple[float, float]:
     """Return by how much the counts that were found exceed the truth in sum, and its sigma.
 
-    A normal z with mean mu and variance v has E[(z - mu) 1(z > t)] = v times its density at t. So
-    the sum over all candidates follows from the density of their z-values at the cutoff, taken from
-    how many fall just below and just above; between the two it falls about exponentially. Looking
-    again after each fit blurs the cutoff: the correction was observed to be right to a quarter, and
-    its sigma says so.
+    A normal z with mean mu and variance v has E[(z - mu) 1(z > t)] = v times its density at t. The
+    density of the z-values at the cutoff is taken from how many fall just below and just above,
+    between which it falls about exponentially. Looking again after each fit blurs the cutoff: the
+    correction was observed to be right to a quarter, and its sigma says so.
     """
     near = np.abs(z - cutoff) < _WINDOW
     below, above = (float((near & side).sum()) for side in (z <= cutoff, z > cutoff))
@@ -219,8 +217,8 @@ class Jumps:
 class HiddenTexts:
     """The large residuals of quiet bits, and how often each would go unnoticed on other bits.
 
-    `rates` has shape (rows, surpluses). `inside` are the surpluses that do not stand out on quiet
-    bits either: the background holds their mean already, and `extra` their variance.
+    `rates` has shape (rows, surpluses). Surpluses `inside` do not stand out on quiet bits either:
+    the background and `extra` hold them already.
     """
 
     surpluses: Floats
@@ -233,10 +231,7 @@ class HiddenTexts:
         return np.asarray(self.rates[:, ~self.inside] @ self.surpluses[~self.inside] ** 2)
 
     def ends(self, weights: Floats, variance: float, tail: float) -> tuple[float, float]:
-        """Return what a combination's error falls below, and exceeds, with chance `tail`.
-
-        `weights` are those of the rows in the combination, `variance` is what the fit knows of.
-        """
+        """Return what a combination of rows' error falls below, and exceeds, with chance `tail`."""
         rows = np.flatnonzero(np.abs(weights) >= _HEAVY * np.abs(weights).max())
         rates, sizes = self.rates[rows], weights[rows, None] * self.surpluses
         known = Jumps(rates[:, self.inside].ravel(), sizes[:, self.inside].ravel())

@@ -45,10 +45,10 @@ _SCREEN = 16  # cohorts compared first
 class Design:
     """The bits of different patterns; `members` says which candidates have each pattern.
 
-    A row of the regression is one bit of one cohort. A candidate sets `hashes` rows in each cohort,
-    and only these are kept: 100,000 candidates in 64 cohorts take 26 MB, a matrix 13 GB.
-    `positions` has shape (cohorts, hashes, patterns); those of one pattern differ in each cohort.
-    Where the hashes of another system hit one bit twice, the second stands at `bits`: nowhere.
+    A row of the regression is one bit of one cohort. Only the rows that a candidate sets are kept:
+    100,000 candidates in 64 cohorts take 26 MB, a matrix 13 GB. `positions` has shape (cohorts,
+    hashes, patterns). Where the hashes of another system hit one bit twice, the second stands at
+    `bits`: nowhere.
     """
 
     positions: NDArray[np.int32]
@@ -105,24 +105,15 @@ class Design:
     def alike(self, chosen: Places, share: float) -> list[tuple[int, int]]:
         """Return pairs (chosen, other) that set at least `share` of their bits alike.
 
-        A few cohorts are looked at first. A pair this much alike passes them with a probability of
-        more than 0.99, and is then compared in full.
+        Only those that are alike in a few cohorts, as such pairs are with a probability of more
+        than 0.99, are compared in full.
         """
         screen = min(self.cohorts, _SCREEN)
-        tables = self.positions[:screen].reshape(-1, self.patterns)
-        orders = [np.argsort(table, kind="stable") for table in tables]
-        ranked = [table[order] for table, order in zip(tables, orders, strict=True)]
         pairs = []
         for pattern in chosen:
             mine = self.positions[:, :, pattern]
-            hits = []
-            for row, (order, sorted_places) in enumerate(zip(orders, ranked, strict=True)):
-                own = mine[row // self.hashes]
-                for place in own[own < self.bits]:
-                    ends = np.searchsorted(sorted_places, (place, place + 1))
-                    hits.append(order[ends[0] : ends[1]])
-            others, times = np.unique(np.concatenate(hits), return_counts=True)
-            near = others[times >= screen * self.hashes * share / 2]
+            few = _shared(self.positions[:screen], mine[:screen], self.bits)
+            near = np.flatnonzero(few >= screen * self.hashes * share / 2)
             both = _shared(self.positions[:, :, near], mine, self.bits)
             same = near[both >= share * self.cohorts * self.hashes]
             pairs += [(int(pattern), int(other)) for other in same if other != pattern]
@@ -213,8 +204,7 @@ _SETTLED = 0.05  # fitting ends when no count moves by more than this part of it
 class Data:
     """Debiased counts of a text question, and what is known of their spread.
 
-    `noise` is the variance of the flips where every bit is truly 0, `noise_of_one` what each 1 adds
-    to it or takes away.
+    `noise` is the variance of the flips where every bit is 0, to which each 1 adds `noise_of_one`.
     """
 
     debiased: Floats
@@ -304,8 +294,7 @@ def debias(sizes: Floats, ones: Floats, *, zero_rate: float, one_rate: float, ha
 def fit(data: Data, design: Design, chosen: Places, extra: float, surplus: float = 0.0) -> Fit:
     """Fit the background and the chosen patterns together; `extra` is where to begin.
 
-    Every fitted text takes one degree of freedom from the residuals. `surplus` are those that go
-    with texts that were chosen because they came out large; see `selection.surplus`.
+    Every fitted text takes a degree of freedom; `surplus` more those chosen as they came out large.
     """
     shares = data.shares[:, None]
     other = sparse.csc_array(
@@ -353,9 +342,9 @@ def _usable(variance: Floats) -> Floats:
 def _trust(standardized: Floats, *, hard: bool) -> Floats:
     """Return the weight of residuals: 1 up to `CLIP`, beyond it less and less, or nearly none.
 
-    Least squares alone is misled where a popular unknown text shares one bit with a known one: all
-    bits of the known one then seem far off. Huber's weights, the soft ones, find the only minimum
-    of a convex loss from any start, and from there the bits far off can be left out.
+    Where a popular unknown text shares a bit with a known one, least squares alone puts all bits of
+    the known one far off. Huber's weights, the soft ones, find the only minimum of a convex loss
+    from any start, and from there the bits far off can be left out.
     """
     beyond = np.maximum(np.abs(standardized) / CLIP, 1.0)
     return np.asarray(np.where(beyond > 1, _LEFT_OUT, 1.0) if hard else 1 / beyond)

@@ -73,10 +73,7 @@ class RapporDecoded(Displayed, TableExport):
 
     @property
     def explained(self) -> Interval:
-        """The share of the reports that the texts found account for, with its interval.
-
-        Approximate: normal, from the sigma of the sum of the counts.
-        """
+        """The share of the reports that the texts found account for, with its normal interval."""
         texts = self.texts
         reach = normal_factor(texts.level) * texts.unexplained_sigma
         explained = texts.reports - texts.unexplained
@@ -87,9 +84,8 @@ class RapporDecoded(Displayed, TableExport):
     def together(self) -> Interval:
         """The sum of the texts found and those not found, as a share of the reports.
 
-        Texts that were not found raise all bits alike, which is fitted too. It is 1 within the
-        interval if parameters, counts and map belong together and every popular text is a candidate
-        (observed to cover).
+        It is 1 within the interval if parameters, counts and map belong together and every popular
+        text is a candidate (observed to cover).
         """
         regression, reports = self.texts._regression, self.texts.reports
         low, high = regression.bounds(np.ones(len(regression.fit.inverse)), self.texts.level)
@@ -236,8 +232,7 @@ class RapporCollection:
 class RapporMap:
     """Candidates and the bits they set: shape (cohorts, hashes, candidates), from 0.
 
-    Where two hashes hit the same bit the second stands at k, which is nowhere. `repeated` is how
-    many candidates were left out because they came before.
+    Where two hashes hit the same bit the second stands at k, which is nowhere.
     """
 
     texts: tuple[str, ...]

@@ -30,11 +30,9 @@ _COLUMNS = ("value", "count", "sigma", "low", "high", "found", "constrained")
 class DecodedText:
     """How many people answered one text.
 
-    `count` is the least-squares estimate, perhaps negative, and `sigma` its standard deviation. The
-    interval reaches further down than up where unknown texts may hide behind this one; they can
-    only raise the count. `constrained` is the non-negative fit: the texts found together, 0 for the
-    others. `same_as` are candidates that set the same bits in every cohort: the count is of all of
-    them.
+    `count` is the least-squares estimate, perhaps negative. The interval reaches further down than
+    up where unknown texts may hide behind this one. `constrained` is the non-negative fit, 0 for
+    texts that were not found. `same_as` are candidates that set the same bits: counted with it.
     """
 
     value: str
@@ -57,9 +55,8 @@ class DecodedText:
 class DecodedTexts(Displayed, TableExport, Sequence[DecodedText]):
     """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
 
-    `unexplained` is how many reports the texts found do not account for: people who answered
-    another text, or nothing. `alike` lists groups of candidates that are hard to tell apart, the
-    one that was found first.
+    `unexplained` reports are of people who answered another text, or nothing. `alike` lists groups
+    of candidates that are hard to tell apart, the one that was found first.
     """
 
     question: str

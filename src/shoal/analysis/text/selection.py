@@ -29,8 +29,8 @@ class Selection:
     """The last fit, and the count and sigma of every pattern.
 
     `z` are the p-values as normal quantiles, `cutoff` their threshold. `blur` is the part of a
-    variance that choosing adds. `shared` are patterns that stand out and still may be nobody's:
-    with one or two cohorts another text may have all their bits.
+    variance that choosing adds. Patterns `shared` stand out and still may be nobody's: with one or
+    two cohorts another text may have all their bits.
     """
 
     fit: Fit
@@ -60,8 +60,7 @@ def discoveries(log_p: Floats, fdr: float) -> tuple[Places, float]:
 def select(data: Data, design: Design, fdr: float) -> Selection:
     """Fit what is found and look again, until hardly anything changes; then fit once more.
 
-    At a strict `fdr` more is fitted than found: an uncertain text is better in the fit than in the
-    noise.
+    At a strict `fdr` more is fitted than found: better in the fit than in the noise.
     """
     chosen: Places = np.empty(0, np.int64)
     most = data.debiased.size // 4  # more texts than that cannot be told apart anyway
@@ -154,9 +153,9 @@ def _scores_of_fitted(
 ) -> Floats:
     """Return the scores that fitted texts would have if they had not been fitted.
 
-    Their own count is put back into the residuals, and what their own people add to the variance
-    is taken out. Only people who are there beyond doubt are taken out: with the whole count of
-    doubtful texts too, half as many false ones again were found (observed).
+    Their own count is put back into the residuals, and what their own people add to the variance is
+    taken out, of people who are there beyond doubt: with the whole count of doubtful texts half as
+    many false ones again were found (observed).
     """
     chosen, share = fitted.chosen, data.shares[None, :, None]
     # The sigma of the fit holds the cohorts that a text's own people drew; its count is not blurred

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from shoal.errors import missing_extra
 from shoal.support import files
@@ -22,12 +21,6 @@ BLACK, BLUE, RED, GREEN, ORANGE, PINK, GREY = (
 SOLID, DASHED, DOTTED, DASH_DOT = "-", (0, (6, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))
 
 SMALL, USUAL, LARGE = 9, 10.5, 12.5
-
-
-class End(NamedTuple):
-    y: float
-    text: str
-    colour: str
 
 
 Q_AXIS = "q: probability that a device flips a bit"
@@ -89,46 +82,14 @@ def name_axes(axes: Axes, x: str, y: str) -> None:
     axes.set_ylabel(y, fontsize=USUAL)
 
 
-def label_ends(axes: Axes, ends: Sequence[End]) -> None:
-    """Write labels beside the right end of lines, moved apart where they would overlap."""
-    apart = 0.048  # the height of a line of text, as a part of the axes' height
-    to_axes = axes.transData + axes.transAxes.inverted()
-    left = axes.get_xlim()[0]
-    wanted = sorted(
-        (float(to_axes.transform((left, end.y))[1]), end.text, end.colour) for end in ends
-    )
-    half = [apart * (1.4 + text.count("\n")) / 2 for _, text, _ in wanted]
-    places = [max(y, room) for (y, _, _), room in zip(wanted, half, strict=True)]
-    for i in range(1, len(places)):
-        places[i] = max(places[i], places[i - 1] + half[i - 1] + half[i])
-    # if that pushed the last ones out at the top, move down what is in the way
-    top = 1.03
-    for i in reversed(range(len(places))):
-        places[i] = min(places[i], top - half[i])
-        top = places[i] - half[i]
-    for (y, text, colour), place in zip(wanted, places, strict=True):
-        label(axes, text, (1.0, y), (1.05, place), colour)
-
-
-def label(
-    axes: Axes, text: str, at: tuple[float, float], place: tuple[float, float], colour: str
-) -> None:
-    """Write a label at a place and lead a thin line to what it means, in parts of the axes."""
-    axes.annotate(
-        text,
-        xy=at,
-        xytext=place,
-        xycoords="axes fraction",
-        textcoords="axes fraction",
-        color=colour,
-        fontsize=SMALL,
-        va="center",
-        annotation_clip=False,
-        arrowprops={
-            "arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0.0, 0.5),
-            "shrinkA": 0, "shrinkB": 0,
-        },
+def legend(axes: Axes, title: str | None = None, *, inside: bool = False) -> None:
+    """Name the lines of the axes, on their right or in their upper left corner."""
+    made = axes.legend(
+        loc="upper left" if inside else "center left",
+        bbox_to_anchor=(0.0, 1.0) if inside else (1.0, 0.5), fontsize=SMALL, frameon=False,
+        title=title, labelcolor="linecolor", labelspacing=1.2, handlelength=1.6, handletextpad=0.6,
     )  # fmt: skip
+    made.get_title().set(fontsize=SMALL, color=GREY)
 
 
 def brief(value: float, digits: int = 3) -> str:

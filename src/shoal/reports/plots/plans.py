@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from shoal.errors import InputError
 from shoal.planning.bounds import bound_of, domain_of
 from shoal.planning.certificate import Certificate, certify
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Plan, View
 from shoal.protocol.survey import Survey
 from shoal.reports.plots import canvas
-from shoal.reports.plots.canvas import End, brief, counted, label, label_ends, name_axes, sheet
+from shoal.reports.plots.canvas import brief, counted, legend, name_axes, sheet
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_down, round_up, text_up
 from shoal.theory import homogeneous
 from shoal.theory.composition import gaussian_sigma
-from shoal.theory.literature_bounds import published_q
+from shoal.theory.literature_bounds import PublishedBound, published_q
 from shoal.theory.proven import attack_q, proven_q
 from shoal.theory.randomized_response import count_sigma, local_q
 from shoal.theory.sufficient import three_sigma_q
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -87,28 +86,18 @@ def plot_privacy(
     axes.set_xlim(0.0, last)
     axes.set_ylim(floor, max(1.0, 3 * float(proven[0])))
     axes.fill_between(grid, attack, proven, color=canvas.BLUE, alpha=0.15, linewidth=0)
-    axes.plot(grid, proven, color=canvas.BLUE, linestyle=canvas.SOLID, linewidth=2)
-    axes.plot(grid, attack, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6)
+    words = "proven: no crowd is\nworse (a theorem)"
+    axes.plot(grid, proven, color=canvas.BLUE, linestyle=canvas.SOLID, linewidth=2, label=words)
+    words = "attack: some crowd\nis at least this bad"
+    axes.plot(grid, attack, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6, label=words)
+    legend(axes)
     name_axes(
         axes,
         "epsilon: how far one answer can shift the odds (a factor of e to the epsilon)",
         "delta: what epsilon does not cover",
     )
-    height = _height(axes, at_mark)
-    at = 0.3 if height > 0.5 else 0.75
-    words = "proven: no crowd is\nworse (a theorem)"
-    label(axes, words, _point(axes, grid, proven, at), (1.04, at), canvas.BLUE)
-    words, where = "attack: some crowd\nis at least this bad", _point(axes, grid, attack, 0.18)
-    if where[0] > 0.42:
-        axes.annotate(
-            words, xy=(where[0], 0.12), xycoords="axes fraction", xytext=(-8, 0),
-            textcoords="offset points", color=canvas.RED, fontsize=canvas.SMALL, ha="right",
-            va="center",
-        )  # fmt: skip
-    else:
-        label(axes, words, where, (1.04, 0.18), canvas.RED)
     if at_mark >= floor:
-        below = height > 0.8
+        below = at_mark > axes.get_ylim()[1] ** 0.8 * floor**0.2  # near the upper edge
         axes.plot([marked], [at_mark], marker="o", markersize=7, color=canvas.BLACK, zorder=5)
         axes.annotate(
             f"epsilon {text_up(marked)}:\ndelta at most {_short(at_mark)}",
@@ -133,22 +122,6 @@ def _last_epsilon(certificate: Certificate, marked: float, floor: float) -> floa
     return max(last, 1.05 * marked)
 
 
-def _height(axes: Axes, y: float) -> float:
-    """Return where a value stands, as a part of the axes' height."""
-    place = axes.transData.transform((axes.get_xlim()[0], max(y, 1e-300)))
-    return float(axes.transAxes.inverted().transform(place)[1])
-
-
-def _point(
-    axes: Axes, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], height: float
-) -> tuple[float, float]:
-    """Return the point of a falling curve at a height, both as parts of the axes."""
-    heights = np.array([_height(axes, float(value)) for value in y])
-    at = float(np.interp(-height, -heights, x))
-    left, right = axes.get_xlim()
-    return (at - left) / (right - left), height
-
-
 def _short(value: float) -> str:
     return brief(round_up(value, 3))
 
@@ -167,9 +140,7 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
         raise InputError("the privacy ratio is about whole reports; plot privacy for counts.")
     differ = certificate.survey.differing_bits
     lam = math.exp(marked)
-    figure, axes = sheet(
-        "The privacy ratio when one person stands out", _subtitle(certificate), right=0.97
-    )
+    figure, axes = sheet("The privacy ratio when one person stands out", _subtitle(certificate))
     mean, variance = homogeneous.ratio_moments(differ, crowd, q)
     sigma = math.sqrt(variance)
     distribution = homogeneous.ratio_distribution(differ, crowd, q, 512)
@@ -181,27 +152,17 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     axes.fill_between(x, 0.0, y, color=canvas.BLUE, alpha=0.15, linewidth=0)
     axes.fill_between(x, 0.0, y, where=x > lam, color=canvas.RED, alpha=0.45, linewidth=0)
     axes.plot(x, y, color=canvas.BLUE, linewidth=1.8)
-    peak = float(y.max())
     axes.set_xlim(first, last)
-    axes.set_ylim(0.0, 1.32 * peak)
+    axes.set_ylim(0.0, 1.1 * float(y.max()))
     eta = homogeneous.eta((differ, 0, 0), crowd, q, marked)
-    axes.axvline(lam, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6)
-    axes.axvline(mean, color=canvas.GREEN, linestyle=canvas.DOTTED, linewidth=1.8)
     beyond = (
-        f"lambda = {brief(lam, 4)}, that is epsilon {brief(marked, 4)}\nexceeded with probability\n"
+        f"lambda = {brief(lam, 4)}\n(epsilon {brief(marked, 4)}),\nexceeded with probability\n"
         f"{_short(eta.high)} at most"
     )
-    lambda_right = lam < first + 0.68 * (last - first)
-    mean_right = mean < first + 0.17 * (last - first)
-    for at, to_right, words, colour in (
-        (lam, lambda_right, beyond, canvas.RED),
-        (mean, mean_right, f"mean {brief(mean, 4)}\nsigma {brief(sigma)}", canvas.GREEN),
-    ):
-        axes.annotate(
-            words, xy=(at, 1.29 * peak), xytext=(6 if to_right else -6, 0),
-            textcoords="offset points", color=colour, fontsize=canvas.SMALL, va="top",
-            ha="left" if to_right else "right", bbox=_PAPER,
-        )  # fmt: skip
+    words = f"mean {brief(mean, 4)},\nsigma {brief(sigma)}"
+    axes.axvline(lam, color=canvas.RED, linestyle=canvas.DASHED, linewidth=1.6, label=beyond)
+    axes.axvline(mean, color=canvas.GREEN, linestyle=canvas.DOTTED, linewidth=1.8, label=words)
+    legend(axes)
     name_axes(
         axes,
         "privacy ratio R: how much likelier the tally is if that person is in the crowd",
@@ -251,18 +212,9 @@ def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) 
         (q, planned_error, "o", canvas.BLACK, planned),
         (local, local_error, "s", canvas.ORANGE, alone),
     ):
-        axes.plot([x], [y], marker=marker, markersize=8, color=colour, zorder=5)
+        axes.plot([x], [y], marker, markersize=8, color=colour, zorder=5, label=words)
         axes.vlines(x, axes.get_ylim()[0], y, color=colour, linestyle=canvas.DOTTED, linewidth=1.2)
-        # the curve rises: to the left above it and to the right below it there is room
-        far = x > 0.2
-        lift = 10 if far else -4
-        if far and colour == canvas.ORANGE and gain < 2.5:
-            lift = 45  # above the other note
-        axes.annotate(
-            words, xy=(x, y), xytext=(-12 if far else 12, lift), textcoords="offset points",
-            ha="right" if far else "left", va="bottom" if far else "top", fontsize=canvas.SMALL,
-            color=colour, bbox=_PAPER,
-        )  # fmt: skip
+    legend(axes, inside=True)
     name_axes(axes, canvas.Q_AXIS, canvas.ERROR_AXIS)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     both = (lambda people: people / crowd, lambda share: share * crowd)
@@ -299,23 +251,15 @@ class _Promise(NamedTuple):
         except ValueError:
             return math.nan  # lambda is too close to 1 for so small a crowd
 
-    def clones(self, crowd: int) -> float:
+    def published(self, crowd: int, bound: PublishedBound) -> float:
         domain = domain_of(self.survey)
-        return published_q(domain, crowd, self.epsilon, self.delta, "clones", _XTOL)
-
-    def stronger_clones(self, crowd: int) -> float:
-        domain = domain_of(self.survey)
-        return published_q(domain, crowd, self.epsilon, self.delta, "stronger clones", _XTOL)
+        return published_q(domain, crowd, self.epsilon, self.delta, bound, _XTOL)
 
     def local_noise(self, crowd: int) -> float:
         return _sigma(crowd, self.local(crowd))
 
-    def reports_noise(self, crowd: int) -> float:
-        bound = bound_of(self.survey, "reports")
-        return _sigma(crowd, bound.q(crowd, self.epsilon, self.delta, rough=True))
-
-    def counts_noise(self, crowd: int) -> float:
-        bound = bound_of(self.survey, "counts")
+    def view_noise(self, crowd: int, view: View) -> float:
+        bound = bound_of(self.survey, view)
         return _sigma(crowd, bound.q(crowd, self.epsilon, self.delta, rough=True))
 
     def curator_noise(self, crowd: int) -> float:
@@ -346,19 +290,21 @@ _VIEWS = (
     _Line("local: {} people\nobserver of one report", canvas.GREY, canvas.DOTTED, "",
           _Promise.local_noise),
     _Line("reports: {} people\nobserver of all reports", canvas.BLUE, canvas.SOLID, "o",
-          _Promise.reports_noise),
+          partial(_Promise.view_noise, view="reports")),
     _Line("counts: {} people\nobserver of counts", canvas.RED, canvas.SOLID, "s",
-          _Promise.counts_noise),
+          partial(_Promise.view_noise, view="counts")),
     _Line("curator: {} people\na curator sees all answers", canvas.BLACK, canvas.DASHED, "",
           _Promise.curator_noise),
 )  # fmt: skip
 _BOUNDS = (
     _LOCAL,
-    _Line("clones q = {}\nFMT21", canvas.ORANGE, canvas.DASH_DOT, "^", _Promise.clones),
-    _Line("stronger clones q = {}\nFMT23", canvas.PINK, (0, (3, 1)), "v", _Promise.stronger_clones),
+    _Line("clones q = {}\nFMT21", canvas.ORANGE, canvas.DASH_DOT, "^",
+          partial(_Promise.published, bound="clones")),
+    _Line("stronger clones q = {}\nFMT23", canvas.PINK, (0, (3, 1)), "v",
+          partial(_Promise.published, bound="stronger clones")),
     _Line("Shoal, proven q = {}\nBBGN19, exactly", canvas.BLUE, canvas.SOLID, "o", _Promise.proven),
     _Line("attack q = {}\nno bound can be below", canvas.RED, canvas.DASHED, "s", _Promise.attack),
-)
+)  # fmt: skip
 
 
 def plot_noise(
@@ -434,20 +380,18 @@ def _over_crowds(
         f" {survey.differing_bits}; promise: epsilon {brief(epsilon, 4)}, delta {brief(delta)}",
     )
     axes.set_xscale("log")
-    ends = []
     lowest, highest = math.inf, 0.5
     for line in lines:
         values = [line.value(promise, size) for size in sizes]
+        # q is a promise and goes up; the attack is a lower bound and goes down
+        rounded = round_down if line.name.startswith("attack") else round_up
+        known = not math.isnan(values[-1])
+        words = line.name.format(_text(rounded(values[-1], 3))) if known else "_"
         axes.plot(
             sizes, values, color=line.colour, linestyle=line.style, marker=line.marker,
-            linewidth=1.8, markersize=4.5, clip_on=False, zorder=3,
+            linewidth=1.8, markersize=4.5, clip_on=False, zorder=3, label=words,
         )  # fmt: skip
-        known = [value for value in values if not math.isnan(value)]
-        lowest, highest = min([lowest, *known]), max([highest, *known])
-        if not math.isnan(values[-1]):
-            # q is a promise and goes up; the attack is a lower bound and goes down
-            rounded = (round_down if line.name.startswith("attack") else round_up)(values[-1], 3)
-            ends.append(End(values[-1], line.name.format(_text(rounded)), line.colour))
+        lowest, highest = np.nanmin([lowest, *values]), np.nanmax([highest, *values])
     axes.set_xlim(sizes[0], sizes[-1])
     if lowest < 0.05 or highest > 0.5:
         from matplotlib.ticker import LogLocator, NullFormatter
@@ -461,5 +405,5 @@ def _over_crowds(
         axes.set_ylim(0.0 if lowest < 0.3 else lowest - 0.1, 0.51)
     name_axes(axes, "crowd: reports released together", height)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    label_ends(axes, ends)
+    legend(axes)
     return figure

@@ -18,7 +18,7 @@ from shoal.errors import InputError
 from shoal.planning.costs import Comparison
 from shoal.protocol.questions import Number
 from shoal.reports.plots import canvas
-from shoal.reports.plots.canvas import blank, brief, literal, name_axes, plain, sheet
+from shoal.reports.plots.canvas import blank, brief, legend, literal, name_axes, plain, sheet
 from shoal.support.checks import check_integer, check_level
 from shoal.support.results import shortened
 
@@ -92,26 +92,25 @@ class _Mark(NamedTuple):
 def _list_intervals(axes: Axes, marks: Sequence[_Mark]) -> None:
     """Draw marks below one another, the first on top."""
     rows = list(reversed(marks))
-    for place, row in enumerate(rows):
-        axes.plot([row.low, row.high], [place, place], color=canvas.BLUE, linewidth=2)
-        axes.plot([row.value], [place], "o", color=canvas.BLUE, markersize=4)
-        if row.truth is not None:
-            axes.plot([row.truth], [place], "|", color=canvas.RED, markersize=12, zorder=5)
-    names = [_brief_name(row.name) for row in rows]
-    axes.set_yticks(range(len(rows)), names, fontsize=canvas.SMALL)
+    names, lows, values, highs, truths = zip(*rows, strict=True) if rows else ((),) * 5
+    places = range(len(rows))
+    axes.hlines(places, lows, highs, color=canvas.BLUE, linewidth=2)
+    axes.plot(values, places, "o", color=canvas.BLUE, markersize=4)
+    if None not in truths:
+        axes.plot(truths, places, "|", color=canvas.RED, markersize=12, zorder=5)
+    axes.set_yticks(places, list(map(_brief_name, names)), fontsize=canvas.SMALL)
     axes.set_ylim(-0.6, max(len(rows), 1) - 0.4)
 
 
 def _stand_intervals(axes: Axes, marks: Sequence[_Mark]) -> None:
     """Draw marks beside one another, for numbers in their order."""
-    for place, row in enumerate(marks):
-        axes.plot([place, place], [row.low, row.high], color=canvas.BLUE, linewidth=1.5)
-        axes.plot([place], [row.value], "o", color=canvas.BLUE, markersize=3)
-        if row.truth is not None:
-            axes.plot([place], [row.truth], "_", color=canvas.RED, markersize=8, zorder=5)
-    step = max(len(marks) // 8, 1)
-    shown = range(0, len(marks), step)
-    axes.set_xticks(shown, [_brief_name(marks[n].name) for n in shown], fontsize=canvas.SMALL)
+    names, lows, values, highs, truths = zip(*marks, strict=True)
+    places, shown = range(len(marks)), slice(None, None, max(len(marks) // 8, 1))
+    axes.vlines(places, lows, highs, color=canvas.BLUE, linewidth=1.5)
+    axes.plot(places, values, "o", color=canvas.BLUE, markersize=3)
+    if None not in truths:
+        axes.plot(places, truths, "_", color=canvas.RED, markersize=8, zorder=5)
+    axes.set_xticks(places[shown], list(map(_brief_name, names[shown])), fontsize=canvas.SMALL)
     axes.set_xlim(-0.6, len(marks) - 0.4)
 
 
@@ -254,8 +253,7 @@ def plot_trend(found: Trend) -> Figure:
         axes.yaxis.set_major_formatter(_percent)
         axes.set_xticks(range(1, len(found.crowds) + 1, max(len(found.crowds) // 12, 1)))
         axes.set_xlabel("crowd", fontsize=canvas.SMALL)
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=canvas.SMALL,
-                    frameon=False)  # fmt: skip
+        legend(axes)
     return panels.figure
 
 
@@ -339,10 +337,7 @@ def plot_study(study: Study) -> Figure:
     lower.axhline(study.level, color=canvas.GREY, linewidth=1, linestyle="--")
     lower.set_ylabel("coverage of the truth", fontsize=canvas.USUAL)
     lower.set_xlabel(_axis(study), fontsize=canvas.USUAL)
-    legend = lower.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=canvas.SMALL,
-                          frameon=False, title="marks: measured\ndashes: by theory")  # fmt: skip
-    legend.get_title().set_fontsize(canvas.SMALL)
-    legend.get_title().set_color(canvas.GREY)
+    legend(lower, "marks: measured\ndashes: by theory")
     return figure
 
 

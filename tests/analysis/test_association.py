@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom, chi2_contingency, multinomial
 
-from shoal import Choice, Flags, Plan, Survey, Tally, Text, plan, tally
+from shoal import Choice, Flags, Number, Plan, Survey, Tally, Text, plan, tally
 from shoal.analysis.association import Association, associate, joint_groups
 from shoal.analysis.association_tables import JointTable, noise_covariance, side_of
+from shoal.cli import run
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode
@@ -117,9 +120,12 @@ class TestIndependence:
             rejected += associate(made, counts, *asked).independence.p_value < 0.05
         assert binom.ppf(5e-5, runs, 0.05) <= rejected <= binom.isf(5e-5, runs, 0.05)
 
-    def test_level_of_two_options_in_a_small_crowd(self):
+    @pytest.mark.parametrize(
+        "q", ["0.05", *(pytest.param(q, marks=pytest.mark.slow) for q in ("0.01", "0.3"))]
+    )
+    def test_level_of_two_options_in_a_small_crowd(self, q: str):
         """By the exact law of all reported tables; chi-square does not hold its level."""
-        n, made = 12, plan(Survey("two", (Flags("f", ("a", "b")),)), q="0.05")
+        n, made = 12, plan(Survey("two", (Flags("f", ("a", "b")),)), q=q)
         flip = float(made.q)
         tables = np.array([
             (n - i - j - k, i, j, k)
@@ -142,6 +148,15 @@ class TestIndependence:
             for level in (0.001, 0.05, 0.3):
                 assert law[np.array(p_values) < level].sum() <= level + 1e-12
 
+    def test_power(self):
+        made = plan(SURVEY, q="0.1")
+        generator = np.random.default_rng(3)
+        runs = 100
+        counts = [random_counts(made, DEPENDENT, 5000, generator) for _ in range(runs)]
+        tests = [associate(made, c, "channel", "system").independence for c in counts]
+        assert {(test.degrees, test.kind) for test in tests} == {(4, "approximate")}
+        assert sum(test.p_value < 0.05 for test in tests) > 0.95 * runs
+
     def test_without_flips_it_is_pearsons(self):
         made = plan(SURVEY, q="0.000001")
         cells = {(2 + i, 5 + j): 100 + 37 * i + 11 * i * j for i in range(3) for j in range(3)}
@@ -154,6 +169,19 @@ class TestIndependence:
 
 
 class TestLikeliest:
+    def test_is_the_exact_inverse_inside(self):
+        """Two bits: four categories, an invertible channel; inside the simplex both agree."""
+        generator = np.random.default_rng(4)
+        rows = flipped_for(
+            vectors_of(SURVEY, {(2, 5): 900, (0, 2, 5): 700, (1, 2, 5): 800, (0, 1, 2, 5): 600}),
+            0.25,
+            generator,
+        )
+        found = associate(PLAN, counted(PLAN, rows), "features=sync", "features=vpn")
+        assert (found.table > 0).all()
+        assert found.constrained == pytest.approx(found.table, abs=1e-3)
+        assert found.constrained_by == "maximum likelihood"
+
     def test_is_a_maximum_with_negative_counts_undone(self):
         generator = np.random.default_rng(5)
         rows = flipped_for(
@@ -161,7 +189,6 @@ class TestLikeliest:
         )
         found = associate(PLAN, counted(PLAN, rows), "channel", "system")
         best = found.constrained
-        assert found.constrained_by == "maximum likelihood"
         assert (found.table < 0).any()
         assert (best >= 0).all()
         assert best.sum() == pytest.approx(900)
@@ -175,9 +202,9 @@ class TestLikeliest:
 
 
 class TestCoverage:
-    """Of 200 crowds, how many intervals hold the truth: binomial, false alarm below 1e-4."""
+    """Of 300 crowds, how many intervals hold the truth: binomial, false alarm below 1e-4."""
 
-    RUNS = 200
+    RUNS = 300
 
     def check(self, inside: int) -> None:
         assert inside >= binom.ppf(1e-4, self.RUNS, 0.95)
@@ -228,18 +255,34 @@ class TestCoverage:
 
 
 class TestWhatIsAsked:
-    def test_refused(self):
-        counts = counted(PLAN, vectors_of(SURVEY, {(2, 5): 10}))
-        for first, second, message in (
+    def test_two_options_and_numbers(self):
+        survey = Survey("s", (Number("age", (18,)), Choice("kind", ("x", "y"))))
+        made = plan(survey, q="0.1")
+        generator = np.random.default_rng(13)
+        rows = flipped_for(vectors_of(survey, {(0, 2): 3000, (1, 3): 5000}), 0.1, generator)
+        found = associate(made, counted(made, rows), "age", "kind")
+        assert found.table.shape == (2, 2)
+        # Nobody has the other two cells: the odds ratio is large and has no upper bound.
+        assert found.odds_ratio().low > 1
+        assert math.isinf(found.odds_ratio().high)
+
+    @pytest.mark.parametrize(
+        ("first", "second", "message"),
+        [
             ("features", "channel", "name one of its options"),
             ("channel", "channel", "share options"),
             ("channel=beta", "channel=release", "exclude each other"),
             ("features=sync", "features=sync", "share options"),
             ("features=none", "channel", "no option"),
             ("nothing", "channel", "has no question"),
-        ):
-            with pytest.raises(InputError, match=message):
-                associate(PLAN, counts, first, second)
+        ],
+    )
+    def test_refused(self, first: str, second: str, message: str):
+        counts = counted(PLAN, vectors_of(SURVEY, {(2, 5): 10}))
+        with pytest.raises(InputError, match=message):
+            associate(PLAN, counts, first, second)
+
+    def test_text_is_refused(self):
         survey = Survey("s", (Text("word", bits=8, hashes=1, cohorts=2), Flags("f", ("a",))))
         made = plan(survey, q="0.25")
         counts = tally(made, flip(made, encode(made, [{"word": "x", "f": []}] * 9)))
@@ -303,3 +346,26 @@ class TestWhatMustBeCounted:
         assert found["a0", "b0"].count == pytest.approx(1111, abs=6 * found["a0", "b0"].sigma)
         whole = associate(made, tally(made, flipped, vectors=True), "first", "second")
         assert whole.table == pytest.approx(found.table)
+
+
+class TestCommand:
+    def test_table_and_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+        PLAN.write(tmp_path / "plan.json")
+        generator = np.random.default_rng(12)
+        rows = flipped_for(vectors_of(SURVEY, {(0, 2, 5): 600, (1, 3, 6): 400}), 0.25, generator)
+        counted(PLAN, rows).write(tmp_path / "tally.json")
+        words = ["associate", str(tmp_path / "plan.json"), str(tmp_path / "tally.json")]
+        assert run([*words, "features=sync", "channel=release", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert len(document["table"]) == 4
+        assert document["independence"]["p_value"] < 1e-6
+        assert document["difference"]["low"] > 0
+        assert run([*words, "channel", "system", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["difference"] is None
+        assert len(document["table"]) == 9
+        for asked in (["channel", "system"], ["features=sync", "features=vpn"]):
+            assert run([*words, *asked]) == 0
+            assert "independence: chi-square" in capsys.readouterr().out
+        assert run([*words, "features", "system"]) == 2
+        assert "name one of its options" in capsys.readouterr().err

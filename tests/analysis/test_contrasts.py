@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from bench.coverage import same_crowd, two_crowds
+from bench.coverage_findings import LEVEL, Findings
 
 from shoal import Choice, Flags
-from shoal.analysis.contrasts import difference, ratio, share_difference, total
+from shoal.analysis.contrasts import Combination, difference, ratio, share_difference, total
 from shoal.analysis.estimates import Estimate
 from shoal.analysis.intervals import interval
 from shoal.errors import InputError
@@ -37,7 +40,39 @@ def reports_of(truth: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     return generator.binomial(truth, 0.75) + generator.binomial(n - truth, 0.25)
 
 
+def normal(a: Estimate, b: Estimate, c: Estimate) -> list[Combination]:
+    return [
+        difference(a, b, kind="normal"),
+        total([a, b, c], kind="normal"),
+        ratio(a, b, kind="normal"),
+    ]
+
+
 class TestCrowd:
+    TRUTH = np.array([900, 500, 100])
+
+    def runs(self) -> Iterator[list[Estimate]]:
+        generator = np.random.default_rng(1)
+        for _ in range(RUNS):
+            ones = reports_of(self.TRUTH, generator)
+            yield [made(m, label, 2000) for m, label in zip(ones, "abc", strict=True)]
+
+    @pytest.mark.slow
+    def test_difference_total_ratio_cover(self):
+        hits = np.zeros(3)
+        values = []
+        for a, b, c in self.runs():
+            results = normal(a, b, c)
+            wanted = 400, 1500, 1.8
+            hits += [r.low <= w <= r.high for r, w in zip(results, wanted, strict=True)]
+            values.append([r.value for r in results])
+        assert (np.abs(hits / RUNS - 0.95) < SLACK + 0.005).all(), hits / RUNS
+        spread = np.std(values, axis=0)
+        a, b, c = next(iter(self.runs()))
+        claimed = [difference(a, b).sigma, total([a, b, c]).sigma]
+        assert np.allclose(spread[:2], claimed, rtol=0.06)
+        assert np.allclose(np.mean(values, axis=0)[:2], [400, 1500], atol=5)
+
     def test_two_crowds_compare(self):
         generator = np.random.default_rng(2)
         hits = 0
@@ -47,6 +82,12 @@ class TestCrowd:
             result = share_difference(first, second, kind="normal")
             hits += result.low <= 0.2 <= result.high
         assert abs(hits / RUNS - 0.95) < SLACK + 0.005
+
+    def test_crowds_of_two_sizes_and_plans(self):
+        other = Estimate(FLAGS, "a", 100, 400, FlipProbability(1, 3), "crowd", 0.0)
+        result = share_difference(made(400), other)
+        assert math.isclose(result.value, 0.3 - (100 - 50) / 0.75 / 400)
+        assert math.isclose(result.sigma, math.hypot(made(400).sigma / 1000, other.sigma / 400))
 
 
 class TestPopulation:
@@ -69,11 +110,7 @@ class TestPopulation:
                 for m, label in zip(ones, question.labels, strict=True)
             )
             wanted = 0.2 * n, n * shares.sum(), 5 / 3
-            results = [
-                difference(a, b, kind="normal"),
-                total([a, b, c], kind="normal"),
-                ratio(a, b, kind="normal"),
-            ]
+            results = normal(a, b, c)
             hits += [r.low <= w <= r.high for r, w in zip(results, wanted, strict=True)]
         assert (hits / RUNS > 0.95 - SLACK - 0.005).all(), hits / RUNS
         if question is CHOICE:
@@ -89,7 +126,7 @@ class TestPopulation:
         assert math.isclose(total(parts).sigma ** 2, flips, rel_tol=1e-9)
 
 
-COMBINE: dict[str, Any] = {
+COMBINE = {
     "total": lambda a, b, **kind: total([a, b], **kind),
     "difference": difference,
     "ratio": ratio,
@@ -99,6 +136,31 @@ COMBINE: dict[str, Any] = {
 
 class TestExactCoverage:
     """At least 95 % for every truth, by the exact law of every outcome; nothing is drawn."""
+
+    def check(self, found: Findings, kinds: int, population: float = 1e-12) -> None:
+        assert len(found.rows) == kinds
+        for (_, target, what), row in found.rows.items():
+            slack = 1e-12 if target == "crowd" else population
+            assert row.lowest >= LEVEL - slack, (target, what, row.where)
+
+    @pytest.mark.parametrize(
+        ("n", "q"),
+        [(1, "0.01"), (1, "0.3"), (2, "0.05"), (5, "0.001"), (8, "0.001"), (8, "0.45"),
+         (12, "1e-9"), (12, "0.3")],
+    )  # fmt: skip
+    def test_of_two_bits(self, n: int, q: str):
+        """Total, difference and ratio: of a crowd, and of flags and a choice of a population."""
+        found = Findings()
+        same_crowd(found, ("exact",), n, q)
+        self.check(found, 3 * 3, population=1e-9)  # its law is a Fourier transform
+
+    @pytest.mark.parametrize(
+        "crowds", [((5, "0.05"), (5, "0.05")), ((3, "0.001"), (12, "0.3")), ((1, "0.1"),) * 2]
+    )
+    def test_of_two_crowds(self, crowds: Any):
+        found = Findings()
+        two_crowds(found, ("exact",), *crowds)
+        self.check(found, 2)
 
     @pytest.mark.parametrize("target", ["crowd", "population"])
     @pytest.mark.parametrize("question", [CHOICE, FLAGS], ids=["choice", "flags"])
@@ -136,13 +198,12 @@ class TestByHand:
 
     def test_kinds_are_named(self):
         a, b = made(400), made(300, "b")
-        for combine in COMBINE.values():
+        combinations: list[Any] = [difference, ratio, share_difference]
+        for combine in combinations:
             assert combine(a, b).kind == "exact"
             assert combine(a, b, kind="normal").kind == "normal"
             with pytest.raises(InputError, match="exact or normal, got 'chebyshev'"):
                 combine(a, b, kind="chebyshev")
-            with pytest.raises(InputError, match="level"):
-                combine(a, b, level=95)
 
     @pytest.mark.parametrize("target", ["crowd", "population"])
     @pytest.mark.parametrize(("x", "y"), [(0, 0), (0, 20), (20, 0), (20, 20), (3, 9)])
@@ -179,6 +240,15 @@ class TestByHand:
         assert (unbounded.low, unbounded.high) == (-math.inf, math.inf)
         unbounded = ratio(made(400), made(251, "b"))
         assert 0 < unbounded.low < unbounded.high == math.inf
+
+    @pytest.mark.parametrize("level", [0, 1, 95, "x", float("nan")])
+    def test_levels_that_are_none(self, level: Any):
+        a, b = made(400), made(300, "b")
+        for combine in (difference, ratio, share_difference):
+            with pytest.raises(InputError, match="level"):
+                combine(a, b, level)
+        with pytest.raises(InputError, match="level"):
+            total([a, b], level)
 
     def test_what_does_not_go_together(self):
         a = made(400)

@@ -15,6 +15,7 @@ from scipy.stats import binom
 
 from shoal.analysis.intervals import IntervalKind, Limits, interval, staircase
 from shoal.errors import InputError
+from shoal.lab.study import covering, probability
 from shoal.theory.binomial import Tails, binomial_window, pmf, tails
 
 QS = [0.01, 0.1, 0.25, 0.351, 0.45]
@@ -34,21 +35,52 @@ def exact_counts(n: int, m: int, q: float) -> tuple[int, ...]:
     return tuple(coefficients)
 
 
+def exact_law(n: int, m: int, q: float) -> tuple[Fraction, ...]:
+    """P[A_n(m) = s] for every s, exactly."""
+    whole = Fraction(q).denominator ** n
+    return tuple(Fraction(count, whole) for count in exact_counts(n, m, q))
+
+
+@functools.cache
+def float_laws(n: int, q: float) -> np.ndarray[Any, Any]:
+    """P[A_n(m) = s] as [m, s], by convolving SciPy's binomials."""
+    s = np.arange(n + 1)
+    return np.array(
+        [
+            np.convolve(binom.pmf(s[: m + 1], m, 1 - q), binom.pmf(s[: n - m + 1], n - m, q))
+            for m in range(n + 1)
+        ]
+    )
+
+
+def coverage(n: int, q: float, level: float, **how: Any) -> np.ndarray[Any, Any]:
+    """The probability, for each truth m, that the interval contains m."""
+    laws = float_laws(n, q)
+    total = np.zeros(n + 1)
+    for s in range(n + 1):
+        made = interval(s, n, q, level=level, **how)
+        if made.compatible:
+            inside = slice(max(0, math.ceil(made.low)), max(0, math.floor(made.high) + 1))
+            total[inside] += laws[inside, s]
+    return total
+
+
 class TestTheLaw:
     def test_a_bound_holds_its_error_and_what_was_left_out(self):
         bounds = Tails(at_most=0.25, at_least=0.5, relative_error=0.5, omitted=0.125)
         assert (bounds.at_most_bound, bounds.at_least_bound) == (0.5, 0.875)
 
-    def test_pmf_against_exact_fractions(self):
-        for q, n in itertools.product(QS, (1, 2, 13, 50)):
-            for m in {0, 1, n // 3, n}:
-                whole = Fraction(q).denominator ** n
-                wanted = [float(Fraction(count, whole)) for count in exact_counts(n, m, q)]
-                assert np.allclose(pmf(n, m, q), wanted, rtol=1e-11, atol=0), (q, n, m)
+    @pytest.mark.parametrize("q", QS)
+    @pytest.mark.parametrize("n", [1, 2, 13, 50])
+    def test_pmf_against_exact_fractions(self, n: int, q: float):
+        for m in {0, 1, n // 3, n}:
+            wanted = np.array([float(mass) for mass in exact_law(n, m, q)])
+            assert np.allclose(pmf(n, m, q), wanted, rtol=1e-11, atol=0)
 
-    def test_tails_against_exact_fractions(self):
+    @pytest.mark.parametrize("q", QS)
+    def test_tails_against_exact_fractions(self, q: float):
         n = 50
-        for q, m in itertools.product(QS, (0, 1, 20, 49, 50)):
+        for m in (0, 1, 20, 49, 50):
             counts, whole = exact_counts(n, m, q), Fraction(q).denominator ** n
             for s in range(-1, n + 2):
                 at = tails(s, n, m, q)
@@ -59,7 +91,14 @@ class TestTheLaw:
 
     @pytest.mark.parametrize(
         ("n", "m", "q"),
-        [(10000, 5000, 0.25), (100000, 99000, 0.01), (100000, 0, 0.1), (1000, 999, 0.001)],
+        [
+            (10000, 5000, 0.25),
+            (100000, 1000, 0.351),
+            (100000, 99000, 0.01),
+            (100000, 0, 0.1),
+            (100000, 100000, 0.45),
+            (1000, 999, 0.001),
+        ],
     )
     def test_tails_against_mpmath(self, n: int, m: int, q: float):
         """Two windows of 20 standard deviations, convolved with 40 digits."""
@@ -113,10 +152,28 @@ def mp_window(n: int, q: Any) -> dict[int, Any]:
     return window
 
 
+def at_most(s: int, n: int, m: int, q: float) -> float:
+    """P[A_n(m) <= s], by SciPy's binomials of how many bits are flipped."""
+    flipped = np.arange(min(m, 2000) + 1)
+    law = binom.pmf(flipped, m, q) * binom.cdf(s - m + flipped, n - m, q)
+    return float(law.sum())
+
+
 class TestTinyFlipProbabilities:
     """Under view counts q may be 2e-5: flips are few, and their number far from normal."""
 
     Q = 2.09212e-05
+
+    @pytest.mark.parametrize("level", [0.9, 0.95, 0.99])
+    @pytest.mark.parametrize(("kind", "options"), [("exact", 1), ("simultaneous", 40)])
+    @pytest.mark.parametrize("n", [10, 10**4, 10**5, 10**6, 10**7])
+    def test_coverage(self, n: int, kind: Any, options: int, level: float):
+        wanted = level ** (1 / options)
+        for m in sorted({0, 1, 2, n // 100, n // 2, n - 1, n}):
+            first, last = covering(m, n, self.Q, level, kind, options)
+            covered = at_most(last, n, m, self.Q) - at_most(first - 1, n, m, self.Q)
+            assert covered >= wanted - 1e-9
+            assert probability(first, last, m, n, self.Q) == pytest.approx(covered, abs=1e-9)
 
     @pytest.mark.parametrize("q", [1e-12, 2.0**-50, 1e-9])
     def test_a_tiny_q_keeps_its_digits(self, q: float):
@@ -129,6 +186,24 @@ class TestTinyFlipProbabilities:
 
 
 class TestExactCrowd:
+    @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
+    @pytest.mark.parametrize("q", QS)
+    def test_coverage_of_fifty(self, q: float, level: float):
+        assert coverage(50, q, level).min() >= level - 1e-12
+
+    @pytest.mark.parametrize(
+        ("q", "level"),
+        [
+            *(pytest.param(q, 0.95, marks=pytest.mark.slow) for q in QS),
+            *((0.25, 0.8), (0.351, 0.99)),
+        ],
+    )
+    def test_coverage_of_a_thousand(self, q: float, level: float):
+        covered = coverage(1000, q, level)
+        assert covered.min() >= level - 1e-12
+        # Exact does not mean wasteful: discreteness alone costs little at this size.
+        assert np.median(covered) < level + (1 - level) * 0.75
+
     @pytest.mark.parametrize("level", [0.9, 0.95, 0.99])
     @pytest.mark.parametrize("q", [0.01, 0.3, 0.45])
     def test_against_brute_force(self, q: float, level: float):
@@ -173,13 +248,50 @@ class TestExactCrowd:
 
 
 class TestPopulation:
+    @pytest.mark.parametrize(("ones", "n"), [(0, 20), (1, 20), (7, 20), (20, 20), (300, 1000)])
+    @pytest.mark.parametrize("q", [0.01, 0.25, 0.45])
+    def test_clopper_pearson_by_binomial_sums(self, ones: int, n: int, q: float):
+        """At each end of the rate's interval, the binomial tail is half the miss."""
+        level = 0.9
+        made = interval(ones, n, q, level=level, target="population")
+        rates = [q + (1 - 2 * q) * end / n for end in (made.low, made.high)]
+        with mpmath.workdps(30):
+            upper = sum(mp_pmf(k, n, rates[0]) for k in range(ones, n + 1))
+            lower = sum(mp_pmf(k, n, rates[1]) for k in range(ones + 1))
+            if made.compatible and made.low > 0:
+                assert abs(upper - 0.05) < 1e-9
+            elif made.compatible:  # cut off at nobody: there the tail is still large enough
+                assert upper >= 0.05 or ones == 0
+            if made.compatible and made.high < n:
+                assert abs(lower - 0.05) < 1e-9
+
+    @pytest.mark.parametrize("q", [0.1, 0.25, 0.45])
+    @pytest.mark.parametrize("share", [0, 0.01, 0.3, 0.5, 0.99, 1])
+    def test_coverage(self, q: float, share: float):
+        n, level = 200, 0.95
+        rate = q + (1 - 2 * q) * share
+        made = [interval(s, n, q, level=level, target="population") for s in range(n + 1)]
+        fits = [one.compatible and one.low - 1e-9 <= share * n <= one.high + 1e-9 for one in made]
+        assert binom.pmf(np.arange(n + 1), n, rate)[fits].sum() >= level - 1e-12
+
     def test_incompatible(self):
         assert not interval(0, 50, 0.3, target="population").compatible
         assert interval(0, 50, 0.3, target="population").high == 0
         assert interval(50, 50, 0.3, target="population").low == 50
 
 
+def mp_pmf(k: int, n: int, rate: float) -> Any:
+    return mpmath.binomial(n, k) * mpmath.mpf(rate) ** k * (1 - mpmath.mpf(rate)) ** (n - k)
+
+
 class TestSimultaneous:
+    @pytest.mark.parametrize("options", [1, 2, 5, 40])
+    def test_the_product_covers(self, options: int):
+        """Given the crowd, flips are independent: coverages multiply to at least the level."""
+        level = 0.9
+        worst = coverage(50, 0.25, level, kind="simultaneous", options=options).min()
+        assert worst**options >= level - 1e-12
+
     def test_population_adds_misses(self):
         level, options = 0.9, 7
         made = interval(
@@ -212,6 +324,26 @@ class TestNormalAndChebyshev:
             reach = side * factor * math.sqrt(max(n * rate * (1 - rate), 0.0))
             assert math.isclose(n * rate - ones, reach, rel_tol=1e-9, abs_tol=1e-6)
 
+    @pytest.mark.parametrize("q", [0.1, 0.45])
+    def test_chebyshev_covers(self, q: float):
+        assert coverage(50, q, 0.9, kind="chebyshev").min() >= 0.9
+
+    @pytest.mark.parametrize("n", [1, 2, 5, 20, 50])
+    @pytest.mark.parametrize("kind", ["exact", "chebyshev"])
+    def test_a_population_is_covered_at_small_counts(self, kind: Any, n: int):
+        """By the binomial law; a sigma estimated from the ones covers 65 % at n 20, share .05."""
+        shares = np.unique([0, 1e-4, 0.001, 1 / n, 1.5 / n, 0.05, 0.1, 0.5, 0.9, 0.999, 1])
+        shares = shares[shares <= 1]
+        noise = (1e-9, 1e-5, 0.001, 0.05, 0.3, 0.49, 0.499999)
+        for q, level in itertools.product(noise, (0.5, 0.95, 0.999)):
+            made = [
+                interval(s, n, q, level=level, kind=kind, target="population") for s in range(n + 1)
+            ]
+            for share in shares:
+                law = binom.pmf(np.arange(n + 1), n, q + (1 - 2 * q) * share)
+                held = [one.low - 1e-9 <= share * n <= one.high + 1e-9 for one in made]
+                assert law[held].sum() >= level - 1e-12, (q, level, share)
+
 
 class TestLimits:
     @pytest.mark.parametrize("miss", [0.4, 0.05, 0.001, 1e-12])
@@ -226,6 +358,24 @@ class TestLimits:
             assert 0 <= miss / 2 - (1 - inside) < 1e-6 * miss
         assert sorted(stairs) == list(stairs)
 
+    @pytest.mark.parametrize("q", [0.001, 0.25, 0.45])
+    def test_the_total_of_exclusive_options(self, q: float):
+        """By the law of each person's bits, multiplied out: a coin or two beside the share's."""
+        n, options, share = 6, 3, 0.4
+        one = np.zeros(options + 1)
+        for chance, own in ((share, 1 - q), (1 - share, q)):
+            coins = binom.pmf(np.arange(options), options - 1, q)
+            one += chance * np.convolve(coins, [1 - own, own])
+        law = np.ones(1)
+        for _ in range(n):
+            law = np.convolve(law, one)
+        for miss in (0.3, 0.05):
+            laws = [Limits(t, n, q, "population", n * (options - 1), q) for t in range(law.size)]
+            below = [made.low(miss) > share * n for made in laws]
+            above = [made.high(miss) < share * n for made in laws]
+            assert law[below].sum() <= miss
+            assert law[above].sum() <= miss
+
     def test_a_total_of_one_is_the_option_itself(self):
         """Clopper and Pearson's limit by the beta function, and by summing the law."""
         plain = Limits(70, 200, 0.1, "population")
@@ -236,11 +386,10 @@ class TestLimits:
 
 
 class TestArguments:
-    def test_levels_that_are_none(self):
-        level: Any
-        for level in (0, 1, -0.1, 1.5, 95, "0.95", None, True, float("nan")):
-            with pytest.raises(InputError, match="level"):
-                interval(3, 10, 0.25, level=level)
+    @pytest.mark.parametrize("level", [0, 1, -0.1, 1.5, 95, "0.95", None, True, float("nan")])
+    def test_levels_that_are_none(self, level: Any):
+        with pytest.raises(InputError, match="level"):
+            interval(3, 10, 0.25, level=level)
 
     @pytest.mark.parametrize("kind", ["exact", "normal", "simultaneous", "chebyshev"])
     @pytest.mark.parametrize("target", ["crowd", "population"])

@@ -99,6 +99,25 @@ def index_values(index: int, j: int) -> tuple[int, ...]:
     return tuple(index >> place & 1 for place in range(j))
 
 
+class TestInverse:
+    @pytest.mark.parametrize("j", [1, 2, 3, 4, 8])
+    @pytest.mark.parametrize("q", [0.01, 0.25, 0.45])
+    def test_against_the_dense_inverse(self, j: int, q: float):
+        counts = np.random.default_rng(j).integers(0, 1000, 1 << j)
+        channel = np.ones((1, 1))
+        for _ in range(j):
+            channel = np.kron(channel, np.array([[1 - q, q], [q, 1 - q]]))
+        inverse = np.linalg.inv(channel)
+        wanted = inverse @ counts
+        spread = (inverse**2) @ counts - wanted
+        made = estimate_joint(counts, q, [("f", str(i)) for i in range(j)])
+        for cell in made.cells:
+            index = sum(value << place for place, value in enumerate(cell.values))
+            assert math.isclose(cell.count, wanted[index], rel_tol=1e-6, abs_tol=1e-6)
+            assert math.isclose(cell.variance, spread[index], rel_tol=1e-6, abs_tol=1e-5)
+        assert math.isclose(sum(cell.count for cell in made.cells), counts.sum())
+
+
 class TestThroughEstimates:
     PLAN = Plan(
         Survey("s", (Flags("f", ("a", "b")), Flags("g", ("c",)))),
@@ -145,6 +164,10 @@ class TestThroughEstimates:
         made = population.interval(0.95)
         assert math.isclose(made.low, 100 * wilson.low, rel_tol=1e-6)
         assert math.isclose(made.high, 100 * wilson.high, rel_tol=1e-6)
+
+    def test_counts_of_another_size(self):
+        with pytest.raises(InputError, match="2 bits have 4 joint counts, got 3"):
+            estimate_joint(np.zeros(3, np.int64), 0.25, BITS[:2])
 
 
 EPSILON = Promise("proven", "2000", delta="1e-6")
@@ -201,6 +224,13 @@ class TestCounting:
         assert table.numbers.size == 1 + (plan.cohorts or 0) + plan.bits * (plan.cohorts or 1)
         assert Tallying(plan).table.numbers.size == table.numbers.size
 
+    def test_tallies_add(self, plan: Plan):
+        parts = [crowd_of(plan, seed=seed) for seed in (1, 2)]
+        added = tally(plan, parts[0]) + tally(plan, parts[1])
+        assert added.view == "counts"
+        assert added.named("a").of_different_people().view == "counts"
+        assert added.by_bit.tolist() == tally(plan, parts).by_bit.tolist()
+
     def test_what_links_bits_is_refused(self):
         plan = PLANS["questions"]
         for wish in ({"vectors": True}, {"joint": [(0, 3)]}):
@@ -210,6 +240,13 @@ class TestCounting:
             Tallying(plan, joint=[(0, 3)])
         assert Tallying(plan, vectors=False).result().view == "counts"
 
+    def test_views_do_not_add(self):
+        plan = PLANS["flags"]
+        counts = tally(plan, crowd_of(plan))
+        forged = replace(counts, by_set_bits=np.array([200, 0, 0, 0, 0]))
+        with pytest.raises(TallyError, match="set bits"):
+            counts + forged
+
     @pytest.mark.parametrize("link", [{"by_vector": {}}, {"joint": {(0, 1): np.zeros(4, int)}}])
     def test_a_tally_without_set_bits_takes_no_links(self, link: dict[str, Any]):
         counts = tally(PLANS["flags"], crowd_of(PLANS["flags"]))
@@ -218,23 +255,26 @@ class TestCounting:
 
 
 class TestFiles:
-    def test_a_file_with_links_is_refused(self):
-        plan = PLANS["flags"]
-        document = json.loads(json.dumps(tally(plan, crowd_of(plan)).to_json()))
-        assert Tally.from_json(copy.deepcopy(document), plan).reports == 200
-        links: tuple[dict[str, Any], ...] = (
+    @pytest.mark.parametrize(
+        "link",
+        [
             {"by_set_bits": [200, 0, 0, 0, 0]},
             {"by_set_bits": []},
             {"by_set_bits": 0},
             {"by_vector": {}},
+            {"by_vector": {"00": 200}},
             {"joint": [{"bits": [0, 1], "counts": [200, 0, 0, 0]}]},
             {"joint": None},
             {"joint": False},
             {"by_set_bits": [200, 0, 0, 0, 0], "by_vector": {"00": 200}},
-        )
-        for link in links:
-            with pytest.raises(PrivacyRefusal, match=" and ".join(link)):
-                Tally.from_json(document | link, plan)
+        ],
+    )
+    def test_a_file_with_links_is_refused(self, link: dict[str, Any]):
+        plan = PLANS["flags"]
+        document = json.loads(json.dumps(tally(plan, crowd_of(plan)).to_json()))
+        assert Tally.from_json(copy.deepcopy(document), plan).reports == 200
+        with pytest.raises(PrivacyRefusal, match=" and ".join(link)):
+            Tally.from_json(document | link, plan)
 
     def test_a_real_tally_of_the_other_view_is_refused(self):
         """Every count in it is right; it only shows more."""
@@ -262,11 +302,21 @@ class TestWherePlanAndTallyMeet:
         with pytest.raises(TallyError, match="view is reports"):
             use(other, replace(counts, plan_id=other.id))
 
+    def test_estimates_are_those_of_view_reports(self):
+        plan = PLANS["questions"]
+        other = replace(plan, view="reports")
+        mine, theirs = (
+            estimate(p, tally(p, crowd_of(plan))).to_json()["questions"] for p in (plan, other)
+        )
+        assert mine == theirs
+
     def test_joint_answers_name_their_cross(self):
         plan = PLANS["questions"]
         counts = tally(plan, crowd_of(plan))
         with pytest.raises(PrivacyRefusal, match='--cross "age;has=owl"'):
             estimate(plan, counts).joint(("age", "old"), ("has", "owl"))
+        with pytest.raises(PrivacyRefusal, match='--cross "age;brand"'):
+            associate(plan, counts, "age", "brand")
         with pytest.raises(PrivacyRefusal, match='--cross "has=car;has=cat"'):
             associate(plan, counts, "has=car", "has=cat")
 
@@ -314,6 +364,13 @@ class TestWherePlanAndTallyMeet:
         plan = Plan(survey, q, Promise("local", "9"))
         assert 'id="observers"' not in publish(plan, tally(plan, crowd_of(plan))).to_html()
 
+    def test_the_page_has_no_links(self):
+        plan = PLANS["questions"]
+        publication = publish(plan, tally(plan, crowd_of(plan)))
+        for text in (publication.to_html(), publication.to_markdown(), publication.to_csv()):
+            assert "by_set_bits" not in text
+            assert "by_vector" not in text
+
 
 class TestScreening:
     def test_what_was_tested_is_said(self):
@@ -335,3 +392,10 @@ class TestScreening:
         assert 0.05 < screening.smallest_share_of_fakes <= 0.1
         assert "The reports set 240 bits of question 'age'" in screening.findings[0]
         assert screening.findings[-1] == COUNTS_ONLY
+
+    def test_fakes_among_flags_leave_no_trace(self):
+        """Every count of flags is allowed: this is what the last sentence warns of."""
+        plan = plan_of(FLAGS, q="0.001")
+        rows = np.zeros((200, 4), bool)
+        rows[:50] = True
+        assert not screen(plan, tally(plan, Synthetic(pack(rows), 4))).suspicious

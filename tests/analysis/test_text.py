@@ -9,10 +9,11 @@ beside RAPPOR's method; here the same runs smaller.
 from __future__ import annotations
 
 import itertools
+import json
 import math
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +23,13 @@ from scipy.optimize import lsq_linear
 from scipy.stats import binom, norm
 
 from shoal import Flags, Survey, Text, plan, tally
-from shoal.analysis.tally import Tally
+from shoal.analysis.tally import CohortCounts, Tally
 from shoal.analysis.text import decode
 from shoal.analysis.text.decode import check_candidates, read_candidates
-from shoal.analysis.text.inference import Jumps
-from shoal.analysis.text.least_squares import hash_table, make_design
+from shoal.analysis.text.inference import Jumps, Regression, conditional_low, excess
+from shoal.analysis.text.least_squares import fit, hash_table, make_data, make_design
 from shoal.analysis.text.results import DecodedTexts
-from shoal.analysis.text.selection import FEW_DRAWS, null_distribution
+from shoal.analysis.text.selection import FEW_DRAWS, discoveries, null_distribution, surplus
 from shoal.cli import run
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
 from shoal.device.encode import encode
@@ -36,8 +37,10 @@ from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.lab.populations import simulate_texts
 from shoal.lab.simulation import simulate
-from shoal.planning.text_size import suggest_text_size
+from shoal.planning.text_size import predicted_sigma, suggest_text_size
 from shoal.protocol.text_hash import TextHash
+from shoal.theory.blanket import blanket_delta
+from shoal.theory.domains import at_most
 
 
 @cache
@@ -96,6 +99,13 @@ def repetitions() -> tuple[dict[str, int], list[DecodedTexts], float]:
 
 @pytest.mark.slow
 class TestRealWords:
+    def test_recall(self, repetitions):
+        counts, decoded, q = repetitions
+        sigma = predicted_sigma(100_000, q, **SIZE)
+        wanted = [word for word, count in counts.items() if count > 6 * sigma]
+        assert len(wanted) >= 20
+        assert np.mean([one[word].found for one in decoded for word in wanted]) >= 0.95
+
     def test_false_discoveries(self, repetitions):
         counts, decoded, _ = repetitions
         shares = [
@@ -104,8 +114,13 @@ class TestRealWords:
         ]
         assert np.mean(shares) <= 0.05
 
-    def test_coverage_of_the_texts_that_were_not_found(self, repetitions):
+    def test_coverage(self, repetitions):
+        """Those found at the level given that they were found, the others on average."""
         counts, decoded, _ = repetitions
+        hits = [hit for one in decoded for hit in covered(one, counts)]
+        assert len(hits) > 800
+        # P(Bin(n, 0.95) / n < 0.93) is below 0.005
+        assert np.mean(hits) > 0.93
         rest = [
             row.low <= counts.get(row.value, 0) <= row.high
             for one in decoded
@@ -113,6 +128,20 @@ class TestRealWords:
             if not row.found
         ]
         assert 0.94 < np.mean(rest) < 0.985
+
+    def test_sigma(self, repetitions):
+        """Errors of the well-known words are as large as sigma says, and as was predicted."""
+        counts, decoded, q = repetitions
+        top = [word for word, count in counts.items() if count > 1500]
+        errors = np.array(
+            [(one[w].count - counts[w]) / one[w].sigma for one in decoded for w in top]
+        )
+        assert len(errors) >= 100
+        assert abs(errors.mean()) < 4 / math.sqrt(len(errors))
+        assert 0.8 < errors.std() < 1.2
+        sigma = predicted_sigma(100_000, q, **SIZE)
+        measured = np.median([row.sigma for one in decoded for row in one.discoveries])
+        assert 1 < measured / sigma < 1.35  # the prediction leaves out texts that are not found
 
     def test_unexplained(self, repetitions):
         counts, decoded, _ = repetitions
@@ -190,11 +219,16 @@ class TestSmallCrowds:
         assert is_near(decoded, {"tea": 3000})
         assert abs(decoded.unexplained - 6000) < 4.5 * decoded.unexplained_sigma
 
-    def test_one_unknown_text_of_half_the_crowd(self):
+    @pytest.mark.parametrize(
+        "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
+    )
+    def test_one_unknown_text_of_half_the_crowd(self, seed):
         """It shares a bit with a known one in some cohort, where plain least squares is misled."""
         counts = {"salmon": 3_000_000, "trout": 1_500_000, "perch": 150_000, "grayling": 100_000}
         crowd, names = counts | {"unknown": 5_250_000}, [*counts, *(f"fish {i}" for i in range(20))]
-        decoded = decoded_words((1024, 1, 63), "0.0462", crowd, names, 0, "half 0", fdr=0.001)
+        decoded = decoded_words(
+            (1024, 1, 63), "0.0462", crowd, names, seed, f"half {seed}", fdr=0.001
+        )
         assert [row.value for row in decoded.discoveries] == list(counts)
         assert is_near(decoded, counts)
         assert abs(decoded.unexplained - 5_250_000) < 4.5 * decoded.unexplained_sigma
@@ -285,6 +319,28 @@ class TestHiddenTexts:
         assert drawn.mean() == pytest.approx(jumps.mean, abs=0.1)
         assert drawn.var() == pytest.approx(100 + jumps.variance, rel=0.02)
 
+    def test_jumps_far_beyond_the_rest(self):
+        """A thousand sigmas: the lattice is as coarse as two sigmas, and the ends are right to it.
+
+        With no jump at all, of chance exp(-0.5), the error is normal.
+        """
+        low, high = Jumps(np.array([0.5]), np.array([1000.0])).ends(1.0, 0.025)
+        assert low == pytest.approx(norm.ppf(0.025 / math.exp(-0.5)), abs=2)
+        # P(more than two jumps) is 0.014 and P(more than one) 0.09: the end is at the second.
+        assert high == pytest.approx(2000, abs=3)
+
+    def test_leverage_is_the_hat_matrix(self):
+        made = plan(words(16, 2, 4), q="0.1")
+        counts = {"a": 900, "b": 300, "c": 100}
+        design = make_design(made.survey.text_hash("word"), list(counts), 4)
+        cohorts = simulate_texts(made, counts, seed=1).cohorts
+        assert cohorts is not None
+        fitted = fit(make_data(cohorts, slice(0, 16), 0.1, 2), design, np.arange(3), 0.0)
+        columns, weight = fitted.columns.toarray(), np.diag(fitted.weight.ravel())
+        normal = np.linalg.inv(columns.T @ weight @ columns)
+        hat = np.diag(columns @ normal @ columns.T @ weight)
+        assert fitted.leverage().ravel() == pytest.approx(hat, abs=1e-6)
+
     def test_one_cohort(self):
         """One bit tells no text from another: nothing is found, and the intervals say at most.
 
@@ -353,10 +409,48 @@ class TestParts:
             design.adjoint(table)[chosen]
         )
 
-    def test_null_law(self):
-        """The saddlepoint tail of a sum of draws from skew rows, beside 400,000 draws."""
-        rows, generator = 20, simulation_generator(3)
-        assert rows > FEW_DRAWS
+    @pytest.mark.slow
+    def test_spread_by_brute_force(self):
+        """Sigma and covariance beside the spread of the estimates over 400 drawn tallies.
+
+        A standard deviation from 400 draws is within 15 % with a probability above 0.9999.
+        """
+        made = plan(words(16, 1, 8), q="0.1")
+        counts = {"a": 900, "b": 300, "c": 100}
+        hashing = made.survey.text_hash("word")
+        design = make_design(hashing, list(counts), 8)
+        generator = simulation_generator(5)
+        fits = []
+        table = hash_table(hashing, counts, 8)[:, :, 0]
+        for _ in range(400):
+            ones, sizes = np.zeros((8, 16), int), np.zeros(8, int)
+            for place, count in enumerate(counts.values()):
+                drawn = generator.multinomial(count, np.full(8, 1 / 8))
+                sizes += drawn
+                np.add.at(ones, (np.arange(8), table[place]), drawn)
+            shown = generator.binomial(ones, 0.9) + generator.binomial(sizes[:, None] - ones, 0.1)
+            pairs = zip(sizes, shown, strict=True)
+            cohorts = tuple(CohortCounts(int(n), row) for n, row in pairs)
+            data = make_data(cohorts, slice(0, 16), 0.1, 1)
+            fitted = fit(data, design, np.arange(3), 0.0)
+            fits.append(fitted.counts)
+        estimates = np.array(fits)
+        combinations = np.vstack((np.eye(4)[1:], [0, 1, 1, 1]))
+        regression = Regression(data, design, fitted, 0.0)
+        sigmas = regression.errors(combinations, 0.95).sigmas
+        measured = [*estimates.std(axis=0), estimates.sum(axis=1).std()]
+        assert sigmas == pytest.approx(measured, rel=0.15)
+        assert np.sqrt(np.diag(regression.covariance(combinations))) == pytest.approx(sigmas)
+        assert abs(estimates.mean(axis=0) - list(counts.values())) == pytest.approx(0, abs=15)
+
+    @pytest.mark.parametrize("rows", [6, 20])
+    def test_null_law(self, rows: int):
+        """The tail of a sum of draws from skew rows, beside 400,000 draws.
+
+        Few draws are added up on a lattice; for more the tail is a saddlepoint approximation.
+        """
+        assert (rows <= FEW_DRAWS) == (rows == 6)
+        generator = simulation_generator(3)
         table = generator.exponential(size=(rows, 50))
         table -= table.mean(axis=1, keepdims=True)
         places = generator.integers(50, size=(rows, 400_000))
@@ -366,15 +460,50 @@ class TestParts:
             share = (drawn >= score).mean()
             assert norm.sf(law.normal_score(np.array([score])))[0] == pytest.approx(share, rel=0.1)
 
+    def test_discoveries_by_the_definition(self):
+        generator = simulation_generator(4)
+        for _ in range(50):
+            p = generator.random(30) ** 3
+            most = max([k for k in range(31) if (p <= 0.1 * k / 30).sum() >= k])
+            found, _ = discoveries(np.log(p), 0.1)
+            assert set(found) == set(np.argsort(p)[:most])
+
+    def test_conditional_interval_covers_what_is_found(self):
+        """Means from 0 to 8, z found above 3; 95 % of the found ones are covered, at each mean.
+
+        With n found the share is within 4 standard errors with a probability above 0.9999.
+        """
+        generator = simulation_generator(6)
+        for mean in (0.0, 1.0, 2.0, 3.0, 4.0, 8.0):
+            z = generator.standard_normal(400_000) + mean
+            z = z[z > 3][:20_000]
+            low, high = conditional_low(z, 3.0, 0.95), z + norm.isf(0.025)
+            share = ((low <= mean) & (mean <= high)).mean()
+            assert share > 0.95 - 4 * math.sqrt(0.05 * 0.95 / len(z))
+
+    def test_excess_and_surplus(self):
+        """Sums of errors of what passes a cutoff, from the density at it; known by simulation."""
+        generator = simulation_generator(7)
+        means = np.concatenate((np.zeros(50_000), generator.exponential(2.0, 20_000)))
+        z = generator.standard_normal(len(means)) + means
+        passed = z > 3
+        bias, sigma = excess(z * 10, np.full(len(z), 10.0), z, 3.0)
+        truth = 10 * (z - means)[passed].sum()
+        assert bias == pytest.approx(truth, rel=0.1)
+        assert 0 < sigma < 0.5 * bias
+        assert excess(z[:1] * 0, np.ones(1), z[:1] * 0, 5.0) == (0.0, 0.0)
+        assert surplus(z, 3.0) == pytest.approx(((z - means)[passed] ** 2 - 1).sum(), rel=0.35)
+
 
 class TestSimulateTexts:
-    def test_the_law_of_reports(self):
+    @pytest.mark.parametrize("hashes", [pytest.param(1, marks=pytest.mark.slow), 3])
+    def test_the_law_of_reports(self, hashes):
         """Means and variances of the counts, beside those of reports: 300 draws of each.
 
         Over the 24 counts the largest difference of means is beyond 5 standard errors with a
         probability below 2e-5; a ratio of variances is outside (0.5, 2) with one below 1e-7.
         """
-        made = plan(words(8, 3, 3), q="0.2")
+        made = plan(words(8, hashes, 3), q="0.2")
         counts = {"tea": 120, "coffee": 30, " tea": 20, "": 30}
         answers = [{"word": text} for text, count in counts.items() for _ in range(count)]
         tallies: list[list[Tally]] = [[], []]
@@ -402,6 +531,62 @@ class TestSimulateTexts:
             simulate_texts(plan(words(), q="0.1"), {"tea": -1}, seed=1)
 
 
+class TestPrivacy:
+    """A cohort drawn afresh and sent along keeps the promise of "at most h of m" bits."""
+
+    @pytest.mark.parametrize("epsilon", [0.2, 0.7])
+    @pytest.mark.parametrize(
+        ("bits", "people", "texts"),
+        [
+            # The bits of a text in each of two cohorts; the first two texts are the pair in doubt.
+            (2, 3, [({0}, {0}), ({1}, {1}), ({1}, {0}), None]),
+            (2, 3, [({0}, {0}), ({0}, {1}), ({1}, {0}), None]),
+            (2, 3, [({0}, {0}), ({0}, {0}), ({1}, {0}), None]),
+            (4, 2, [({0, 1}, {0, 1}), ({2, 3}, {2, 3}), None]),
+            (4, 2, [({0, 1}, {0, 1}), ({0, 2}, {2, 3}), None]),
+            (4, 2, [({0, 1}, {0, 1}), ({2}, {0, 3}), None]),
+            (4, 2, [({0, 1}, {0}), ({2, 3}, {1, 2}), None]),
+        ],
+    )
+    def test_small_worlds_by_enumeration(self, bits, people, texts, epsilon):
+        """Texts that share all, some or none of their bits, differently in two cohorts.
+
+        The exact hockey-stick divergence of the histogram of (cohort, bits), over all others.
+        """
+        q, lam = 0.2, math.exp(epsilon)
+
+        def law(text):
+            shares = {}
+            for cohort, shown in itertools.product(
+                range(2), itertools.product((0, 1), repeat=bits)
+            ):
+                truth = [int(text is not None and place in text[cohort]) for place in range(bits)]
+                flips = sum(a != b for a, b in zip(shown, truth, strict=True))
+                shares[cohort, shown] = q**flips * (1 - q) ** (bits - flips) / 2
+            return shares
+
+        worst = 0.0
+        for others in itertools.combinations_with_replacement(texts, people - 1):
+            crowds = [released([law(t) for t in (*others, own)]) for own in texts[:2]]
+            for one, two in (crowds, crowds[::-1]):
+                worst = max(worst, sum(max(one[k] - lam * two[k], 0.0) for k in one))
+        hashes = max(len(places) for text in texts if text for places in text)
+        assert worst <= blanket_delta((at_most(hashes, bits),), people, q, epsilon).high
+        assert (worst > 1e-12) == (texts[0] != texts[1])
+
+
+def released(laws):
+    """The law of the histogram of independent reports."""
+    crowds: dict[tuple[object, ...], float] = {(): 1.0}
+    for law in laws:
+        grown: defaultdict[tuple[object, ...], float] = defaultdict(float)
+        for seen, mass in crowds.items():
+            for report, share in law.items():
+                grown[tuple(sorted((*seen, report)))] += mass * share
+        crowds = grown
+    return crowds
+
+
 class TestSizing:
     def test_one_hash_and_a_promise_that_is_kept(self):
         proposal = suggest_text_size(10_000, 100_000, 1, "1e-6", max_bits=256)
@@ -412,6 +597,15 @@ class TestSizing:
         assert proposal.bits <= 256
         assert proposal.report_bytes * 8 >= proposal.bits
         assert proposal.q == pytest.approx(float(made.q), rel=1e-3)
+
+    def test_more_hashes_are_worse(self):
+        """Each at the q that its promise needs."""
+        sigmas = []
+        for hashes in (1, 2, 3):
+            made = plan(words(256, hashes, 64), crowd_size=10**6, epsilon=2, delta="1e-7")
+            q = float(made.q)
+            sigmas.append(predicted_sigma(10**6, q, bits=256, hashes=hashes, cohorts=64))
+        assert sigmas == sorted(sigmas)
 
     def check_detectable(self, proposal, crowd, **view):
         """A text at the predicted smallest count is found about 95 times in 100.
@@ -440,16 +634,12 @@ class TestSizing:
         assert proposal.sigma < reports.sigma
         self.check_detectable(proposal, 20_000, view="counts")
 
-    def test_wrong(self):
-        for wrong in (
-            {"fdr": 0},
-            {"fdr": 1},
-            {"max_bits": 8},
-            {"max_cohorts": 0},
-            {"view": "each"},
-        ):
-            with pytest.raises(InputError):
-                suggest_text_size(100, 1000, 1, "1e-6", **wrong)
+    @pytest.mark.parametrize(
+        "wrong", [{"fdr": 0}, {"fdr": 1}, {"max_bits": 8}, {"max_cohorts": 0}, {"view": "each"}]
+    )
+    def test_wrong(self, wrong):
+        with pytest.raises(InputError):
+            suggest_text_size(100, 1000, 1, "1e-6", **wrong)
 
 
 DRINKS = {"coffee": 9_000, "tea": 6_000, "mate": 3_000, "blend": 2_000}
@@ -514,11 +704,10 @@ class TestCandidates:
         for column in (pa.array(["a", "b"]), pd.Series(["a", "b"]), pl.Series(["a", "b"])):
             assert check_candidates(column).texts == ("a", "b")
 
-    def test_refused(self):
-        wrong: Any
-        for wrong in ("text", 5, [5], [], ["", " "], ["\ud800"]):
-            with pytest.raises(InputError):
-                check_candidates(wrong)
+    @pytest.mark.parametrize("wrong", ["text", 5, [5], [], ["", " "], ["\ud800"]])
+    def test_refused(self, wrong):
+        with pytest.raises(InputError):
+            check_candidates(wrong)
 
     def test_files(self, tmp_path: Path):
         (tmp_path / "c.txt").write_text("\ufefftea\r\ncaf\u00e9\n\n", "utf-8")
@@ -564,8 +753,21 @@ class TestCommand:
         Path("candidates.txt").write_text("tea\ncoffee\ncocoa\n\ntea \n", "utf-8")
         return tmp_path
 
-    def test_refused(self, at, capsys):
-        for arguments in (
+    @pytest.mark.slow
+    def test_json(self, at, capsys):
+        assert run(["decode", "plan.json", "tally.json", "candidates.txt", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        first, *others = document["candidates"]
+        assert (first["value"], first["found"]) == ("coffee", True)
+        assert {"value", "count", "sigma", "low", "high", "found"} <= set(first)
+        assert first["count"] > others[0]["count"] > others[1]["count"]
+        left_out = ["empty candidates left out: 1", "repeated candidates left out: 1"]
+        assert document["notes"] == left_out
+        assert abs(document["unexplained"]) < 4.5 * document["unexplained_sigma"]
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
             "plan.json tally.json",
             "plan.json tally.json none.txt",
             "plan.json tally.json candidates.txt --fdr 2",
@@ -573,10 +775,13 @@ class TestCommand:
             "plan.json tally.json candidates.txt --column word",
             "--propose",
             "plan.json --propose",
-        ):
-            assert run(["decode", *arguments.split()]) == 2, arguments
-            said = capsys.readouterr()
-            assert (said.out, len(said.err.splitlines())) == ("", 1), arguments
+        ],
+    )
+    def test_refused(self, at, capsys, arguments):
+        assert run(["decode", *arguments.split()]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert len(said.err.splitlines()) == 1
 
     def test_privacy_refusal(self, at, capsys):
         made = plan(words(64, 1, 16), crowd_size=2000, epsilon=2, delta="1e-6")

@@ -7,7 +7,11 @@ import io
 import json
 import math
 import re
+import shutil
+import subprocess
 from dataclasses import replace
+from html import escape as html_escape
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -34,9 +38,9 @@ from shoal.reports.charts import bar_chart
 from shoal.reports.formatting import Figures
 from shoal.reports.page import environment
 from shoal.reports.protection import facts
-from shoal.reports.publication import SUFFIXES, notebook_html
+from shoal.reports.publication import notebook_html
 from shoal.reports.svg import element, text_width, wrapped
-from tests.strategies import bounded
+from tests.strategies import bounded, labels
 
 SURVEY = Survey(
     "browser",
@@ -156,11 +160,20 @@ def check_harmless(text: str) -> Reader:
 
 
 class TestMarkup:
+    @pytest.mark.slow
+    @bounded(200)
+    @for_all(st.text(max_size=40), st.text(max_size=40))
+    def test_what_goes_in_as_text_comes_out_as_text(self, text: str, value: str):
+        text, value = (part.replace("\r", " ").replace("\0", "") for part in (text, value))
+        page = Reader(element("p", text, class_=value))
+        assert page.elements == [("p", {"class": value})]
+        assert "".join(page.said("p")) == text
+
     def test_markup_stays_markup(self):
         assert element("p", element("b", "<"), Markup("<i></i>")) == "<p><b>&lt;</b><i></i></p>"
         assert element("p", id=None) == "<p></p>"
 
-    @bounded(60)
+    @bounded(200)
     @for_all(st.recursive(st.text(max_size=20), lambda inner: st.lists(inner, max_size=3)))
     def test_a_block_of_data_holds_any_text(self, document: object):
         block = environment().from_string("<script>{{ document|tojson }}</script>")
@@ -297,25 +310,29 @@ class TestPage:
 
 
 class TestPromises:
-    def test_each_is_named_as_it_is(self):
-        for promise, label, guarantee in (
+    @pytest.mark.parametrize(
+        ("promise", "label", "guarantee"),
+        [
             (Promise("proven", "1", "1e-6"), "proven: epsilon 1, delta 1e-6", True),
             (Promise("sufficient", "1", eta="0.01"), "sufficient: epsilon 1, eta 0.01", False),
             (Promise("three-sigma", "1"), "three-sigma: epsilon 1", False),
             (Promise("local", "9.9"), "local: epsilon 9.9 for each report by itself", True),
-        ):
-            agreed = replace(PLAN, promise=promise)
-            made = publish(agreed, counted(agreed, 3000))
-            said = made.to_json()["promise"]
-            assert (said["kind"], said["guarantee"]) == (promise.kind, guarantee)
-            assert said["short"].startswith(label)
-            for text in (said["short"], said["plain"]):
-                assert ("not a guarantee" in text) is not guarantee
-            assert (made.certificate is None) is (promise.kind == "local")
-            shown, written = made.to_html(), made.to_markdown()
-            for text in (said["short"], said["plain"], *said["assumptions"]):
-                assert escape(text) in shown
-                assert text in written
+        ],
+    )
+    def test_each_is_named_as_it_is(self, promise: Promise, label: str, guarantee: bool):
+        agreed = replace(PLAN, promise=promise)
+        made = publish(agreed, counted(agreed, 3000))
+        said = made.to_json()["promise"]
+        assert said["kind"] == promise.kind
+        assert said["guarantee"] is guarantee
+        assert said["short"].startswith(label)
+        for text in (said["short"], said["plain"]):
+            assert ("not a guarantee" in text) is not guarantee
+        assert (made.certificate is None) is (promise.kind == "local")
+        shown = made.to_html()
+        for text in (said["short"], said["plain"], *said["assumptions"]):
+            assert escape(text) in shown
+            assert text in made.to_markdown()
 
     def test_the_assumptions_are_the_certificate_s(self, real: Publication):
         assert real.to_json()["promise"]["assumptions"] == list(certify(PLAN).assumptions)
@@ -346,9 +363,11 @@ class TestPromises:
             SURVEY.differing_bits * math.log(3), rel=1e-3
         )
 
-    def test_what_estimate_refuses_is_refused(self):
+    def test_an_open_crowd_is_refused(self):
         with pytest.raises(PrivacyRefusal, match="wait for the whole crowd"):
             publish(PLAN, counted(PLAN, 2999))
+
+    def test_what_estimate_refuses_is_refused(self):
         with pytest.raises(TallyError, match="another plan"):
             publish(LOCAL, counted(PLAN, 10))
         wrong: dict[str, Any] = {"level": 95, "interval": "wide", "target": "all"}
@@ -387,32 +406,48 @@ class TestCharts:
         assert short == lines or short[-1].endswith("…")
 
 
+@st.composite
+def hostile_plans(draw: st.DrawFn) -> Plan:
+    names = st.sampled_from(HOSTILE) | labels
+    options = st.lists(names, min_size=2, max_size=5, unique=True)
+    asked_names = draw(st.lists(names, min_size=1, max_size=2, unique=True))
+    questions = tuple(Flags(name, tuple(draw(options))) for name in asked_names)
+    return plan(Survey(draw(names), questions), q="0.25")
+
+
+def unescaped(cell: str) -> str:
+    return re.sub(r"\\(.)", r"\1", cell)
+
+
 def as_text(name: str) -> str:
     """Return a name as a cell holds it: a spreadsheet must not compute it."""
     return f"'{name}" if name[0] in "=+-@\uff1d\uff0b\uff0d\uff20" else name
 
 
 class TestHostileNames:
-    def test_no_cell_of_text_is_a_formula(self):
-        names = tuple(f"{first}cmd|' /C calc'!A0" for first in "=+-@\uff1d\uff0b\uff0d\uff20")
-        agreed = plan(Survey("s", (Flags(names[0], (*names, "a=b", "1")),)), q="0.45")
+    @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+    def test_no_cell_of_text_is_a_formula(self, first: str):
+        name = f"{first}cmd|' /C calc'!A0"
+        agreed = plan(Survey("s", (Flags(name, (name, "a=b", "1")),)), q="0.45")
         read = list(csv.DictReader(io.StringIO(publish(agreed, counted(agreed, 50)).to_csv())))
-        assert {row["question"] for row in read} == {f"'{names[0]}"}
-        assert [row["option"] for row in read] == [*(f"'{name}" for name in names), "a=b", "1"]
+        assert {row["question"] for row in read} == {f"'{name}"}
+        assert [row["option"] for row in read] == [f"'{name}", "a=b", "1"]
         numbers = [float(row[column]) for row in read for column in NUMBERS]
         assert min(numbers) < 0  # an estimate may be, and stays a number
 
-    def test_no_name_does_harm_in_any_form(self):
-        """Every hostile text is an option; each third one is also a question, survey or title."""
-        questions = tuple(Flags(name, HOSTILE) for name in HOSTILE[::3])
-        agreed, title = plan(Survey(HOSTILE[1], questions), q="0.25"), HOSTILE[2]
-        tally = counted(agreed, 50, simulated=True)
-        made = publish(agreed, tally, title=title, date=title, level=1 - 1e-9)  # every count fits
+    @pytest.mark.slow
+    @bounded(60)
+    @for_all(hostile_plans(), st.sampled_from(HOSTILE))
+    def test_no_name_does_harm_in_any_form(self, agreed: Plan, title: str):
+        made = publish(agreed, counted(agreed, 50, simulated=True), title=title, date=title)
         page = check_harmless(made.to_html())
         assert json.loads(page.scripts[0]) == made.to_json()
         for inside in ("bdi", "title", "text", "desc"):
             assert page.said(inside)
-        assert {*HOSTILE} <= set(page.said("bdi"))
+        names = {name for pair in agreed.survey.labels for name in pair}
+        assert names | {title} <= set(page.said("bdi"))
+        check_harmless(notebook_html(made))
+        check_harmless(notebook_html(made.estimates))
         read = list(csv.DictReader(io.StringIO(made.to_csv(), newline="")))
         written = [(row["question"], row["option"]) for row in read]
         assert written == [tuple(map(as_text, pair)) for pair in agreed.survey.labels]
@@ -425,8 +460,7 @@ class TestHostileNames:
             for line in markdown.split("## How one")[0].splitlines()
             if line.startswith("| ") and not line.startswith("| option | count")
         ]
-        read_cells = [re.sub(r"\\(.)", r"\1", cell) for cell in cells]
-        assert read_cells == [label for _, label in agreed.survey.labels]
+        assert [unescaped(cell) for cell in cells] == [label for _, label in agreed.survey.labels]
 
 
 class TestFiles:
@@ -437,9 +471,11 @@ class TestFiles:
             for question, options in document["estimates"]["questions"].items()
             for label, row in options.items()
         ]
-        for suffix in SUFFIXES:
-            real.write(tmp_path / f"r{suffix}")
-        assert {path.suffix for path in tmp_path.iterdir()} == set(SUFFIXES)
+        for kind in ("html", "csv", "json", "parquet", "arrow", "md"):
+            real.write(tmp_path / f"r.{kind}")
+        assert sorted(path.suffix for path in tmp_path.iterdir()) == sorted(
+            [".html", ".csv", ".json", ".parquet", ".arrow", ".md"]
+        )
         assert json.loads((tmp_path / "r.json").read_text("utf-8")) == document
         assert (tmp_path / "r.html").read_text("utf-8") == real.to_html()
         with (tmp_path / "r.csv").open(newline="", encoding="utf-8") as file:
@@ -472,6 +508,16 @@ class TestFiles:
                 real.write(tmp_path / "none" / f"r.{kind}")
         assert list(tmp_path.iterdir()) == []
 
+    def test_notebooks(self, real: Publication):
+        check_harmless(notebook_html(real))
+        shown = notebook_html(real.estimates)
+        page = check_harmless(shown)
+        for question, options in real.estimates.items():
+            for label, one in options.items():
+                assert {label, f"{one.count:,.0f}", f"{one.share:.2%}"} <= set(page.said("bdi"))
+            assert question in page.said("bdi")
+        assert "<style" not in shown
+
 
 class TestCommand:
     @pytest.fixture
@@ -481,18 +527,118 @@ class TestCommand:
         counted(LOCAL, 200, simulated=True).write("tally.json")
         return tmp_path
 
-    def test_bad_usage(self, at: Path, capsys: pytest.CaptureFixture[str]):
-        before = {path.name: path.read_bytes() for path in at.iterdir()}
-        for words in (
-            "tally.json",
-            "tally.json -o r.pdf",
-            "tally.json -o plan.json",
-            "tally.json -o tally.json",
-            "none.json -o r.html",
-            "tally.json -o none/r.html",
-            "tally.json -o r.html --level 95",
-        ):
-            assert run(["publish", "plan.json", *words.split()]) == 2, words
+    def test_it_writes_by_suffix(self, at: Path, capsys: pytest.CaptureFixture[str]):
+        words = ["publish", "plan.json", "tally.json", "-o"]
+        for kind in ("html", "csv", "json", "parquet", "arrow", "md"):
+            assert run([*words, f"r.{kind}", "--title", "[bold]", "--date", "today"]) == 0
             said = capsys.readouterr()
-            assert (said.out, len(said.err.splitlines())) == ("", 1), words
-        assert {path.name: path.read_bytes() for path in at.iterdir()} == before
+            assert "[bold]: local: epsilon" in said.out
+            assert "simulated data" in said.out
+            assert (at / f"r.{kind}").stat().st_size > 500
+        more = ["--level", "0.9", "--interval", "normal", "--target", "population", "--json"]
+        assert run([*words, "r.json", *more]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document == json.loads((at / "r.json").read_text("utf-8"))
+        assert document["estimates"]["interval"] == "normal"
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["plan.json", "tally.json"],
+            ["plan.json", "tally.json", "-o", "r.pdf"],
+            ["plan.json", "tally.json", "-o", "plan.json"],
+            ["plan.json", "tally.json", "-o", "tally.json"],
+            ["plan.json", "none.json", "-o", "r.html"],
+            ["plan.json", "plan.json", "-o", "r.html"],
+            ["plan.json", "tally.json", "-o", "none/r.html"],
+            ["plan.json", "tally.json", "-o", "r.html", "--level", "95"],
+            ["plan.json", "tally.json", "-o", "r.html", "--title", ""],
+        ],
+    )
+    def test_bad_usage(self, at: Path, words: list[str], capsys: pytest.CaptureFixture[str]):
+        before = (at / "plan.json").read_bytes()
+        assert run(["publish", *words]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert len(said.err.splitlines()) == 1
+        assert (at / "plan.json").read_bytes() == before
+        assert not (at / "r.html").exists()
+
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync"
+    " --disable-background-networking --disable-component-update --disable-default-apps"
+    " --disable-extensions --virtual-time-budget=3000"
+).split()
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Publication:
+    half = len(HOSTILE) // 2
+    questions = (Flags(HOSTILE[0], HOSTILE[:half]), Flags(HOSTILE[2], HOSTILE[half:]))
+    agreed = plan(Survey(HOSTILE[1], questions), q="0.25")
+    return publish(agreed, counted(agreed, 100, simulated=True), title=HOSTILE[0])
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium in PATH")
+class TestBrowser:
+    def browse(self, at: Path, *flags: str) -> str:
+        assert CHROMIUM is not None
+        nowhere = "--host-resolver-rules=MAP * ~NOTFOUND"
+        words = [CHROMIUM, *FLAGS, nowhere, f"--user-data-dir={at / 'profile'}", *flags]
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def requests_of(self, at: Path, file: Path) -> tuple[str, set[str]]:
+        """Open a file; return its DOM and what it asked for, not what the browser itself did."""
+        log = at / f"{file.stem}.json"
+        dom = self.browse(at, f"--log-net-log={log}", "--dump-dom", file.as_uri())
+        written = json.loads(log.read_text("utf-8"))
+        started = [event.get("params", {}) for event in written["events"]]
+        urls = {
+            params["url"]
+            for params in started
+            if "url" in params and params.get("initiator", "not an origin") != "not an origin"
+        }
+        return dom, urls
+
+    def test_it_asks_nobody_for_anything(self, hostile: Publication, tmp_path: Path):
+        control = tmp_path / "control.html"
+        control.write_text('<img src="http://127.0.0.1:9/x.png">', "utf-8")
+        assert "http://127.0.0.1:9/x.png" in self.requests_of(tmp_path, control)[1]
+        hostile.write(tmp_path / "report.html")
+        dom, urls = self.requests_of(tmp_path, tmp_path / "report.html")
+        assert urls <= {(tmp_path / "report.html").as_uri()}
+        assert html_escape(HOSTILE[0], quote=False) in dom
+        assert "<img" not in dom
+
+    @pytest.mark.parametrize("width", [360, 1200])
+    def test_it_fits_the_screen(self, hostile: Publication, tmp_path: Path, width: int):
+        """A page around it measures it, from outside: the report itself runs no script."""
+        hostile.write(tmp_path / "report.html")
+        around = f"""<!doctype html><iframe id="f" width="{width}" height="800"
+        srcdoc="{escape(hostile.to_html())}" style="border:0"></iframe><script>
+        f.onload = () => {{
+          const inner = f.contentDocument, root = inner.documentElement;
+          const beyond = [...inner.querySelectorAll("main *")].filter(e =>
+            !e.closest(".scroll") && e.getClientRects().length
+            && e.getBoundingClientRect().right > {width} + 1).length;
+          document.body.dataset.found = JSON.stringify([root.scrollWidth, beyond,
+            inner.querySelectorAll("svg").length, inner.querySelectorAll("img, b, iframe").length,
+            inner.querySelector("h1").textContent, inner.title]);
+        }};</script>"""
+        (tmp_path / "around.html").write_text(around, "utf-8")
+        dom = self.browse(
+            tmp_path, "--window-size=1400,1000", "--dump-dom", (tmp_path / "around.html").as_uri()
+        )
+        (found,) = re.findall(r'<body data-found="([^"]*)"', dom)
+        scroll, beyond, charts, intruders, title, name = json.loads(unescape(found))
+        assert scroll <= width
+        assert beyond == 0
+        assert charts == 4  # the shares of each question
+        assert intruders == 0
+        assert title == name == HOSTILE[0]

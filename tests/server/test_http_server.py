@@ -7,13 +7,13 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.server.core.http_server import HttpServer
+from shoal.server.core.http_server import HttpConnection, HttpServer
 
 from .privacy_help import FLAGS_PLAN, Server, serving
 from .test_bad_input import assert_still_serving, check, good, raw, request
@@ -361,6 +361,23 @@ def test_pipelined_requests_of_a_connection_that_is_gone_are_no_failures(tmp_pat
         assert '"level": "error"' not in server.errors.read_text()
 
 
+@pytest.mark.parametrize("header", ["Content-Length: 9999999999", "Transfer-Encoding: chunked"])
+def test_a_body_that_was_refused_is_not_read_to_its_end(header: str, small: Server) -> None:
+    """The answer comes, then the end; what is sent on goes nowhere, and not for long."""
+    chunk = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
+    with small.connect() as connection:
+        connection.sendall(request(b"", header, length=False))
+        sent = 0
+        with suppress(OSError):
+            while sent < 1 << 30:
+                connection.sendall(chunk)
+                sent += len(chunk)
+        assert sent < 1 << 25
+        with suppress(ConnectionResetError):  # some systems take the answer back
+            assert connection.recv(64).startswith(b"HTTP/1.1 413 ")
+    assert_still_serving(small)
+
+
 @pytest.mark.parametrize(
     ("status", "headers"),
     [
@@ -378,3 +395,31 @@ def test_a_refusal_before_the_body_says_that_the_connection_ends(
     assert status in head.partition(b"\r\n")[0]
     assert b"\r\nconnection: close" in head
     assert_still_serving(small)
+
+
+def test_a_response_that_nobody_reads_ends_the_connection() -> None:
+    """Any progress counts; none within the timeout ends the connection."""
+
+    class Transport:
+        unread = 0
+
+        def get_write_buffer_size(self) -> int:
+            return self.unread
+
+    class Loop:
+        now = 0.0
+
+        def time(self) -> float:
+            return self.now
+
+    transport, loop = Transport(), Loop()
+    server = HttpServer(echo, max_connections=10, timeout=20)
+    connection = HttpConnection(server, loop)  # type: ignore[arg-type]
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.waiting_since = None
+    for now, unread, stuck in (
+        (0, 0, False), (30, 0, False), (31, 500, False), (50, 500, False), (51.5, 500, True),
+        (52, 400, False), (70, 400, False), (73, 400, True), (74, 0, False), (99, 0, False),
+    ):  # fmt: skip
+        loop.now, transport.unread = now, unread
+        assert connection.is_stuck(20) == stuck, now

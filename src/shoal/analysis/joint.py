@@ -115,6 +115,8 @@ def estimate_joint(
     E[w^2] - (E w)^2, and E w is 1 for those truly in the cell and 0 for the others.
     """
     j = len(bits)
+    if counts.shape != (1 << j,):
+        raise InputError(f"{j} bits have {1 << j} joint counts, got {counts.size}.")
     scale = 1 / (1 - 2 * q)
     keep, flip = (1 - q) * scale, -q * scale
     undone = _each_bit(counts.astype(float), j, keep, flip)

@@ -154,6 +154,7 @@ def test_the_search_would_find_a_report(server: Server) -> None:
     assert "stderr" in found(server, [LONG_PLAN.id.encode()])
 
 
+@pytest.mark.slow
 def test_only_the_owner_reads_the_files(server: Server) -> None:
     """SQLite makes its write-ahead log with the mode of the database."""
     send_raw(server, make_reports(LONG_PLAN, 1, np.random.default_rng(3)))

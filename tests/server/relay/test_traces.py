@@ -51,6 +51,7 @@ def remains(relay: Process, plan: Plan) -> Iterator[tuple[str, bytes]]:
             yield page, relay.get(page, console=True)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [WHOLE, LONG], ids=lambda plan: plan.survey.name)
 def test_nothing_of_a_sender_stays(plan: Plan, tmp_path: Path) -> None:
     """Searched for after every upload, when the crowd has been forwarded, and at the end.

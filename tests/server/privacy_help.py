@@ -12,8 +12,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from functools import partial, wraps
-from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +31,7 @@ from shoal.server.core.tokens import Role, Token
 from shoal.server.storage.records import Declaration
 
 from .serving_help import clean_environment
+from .store_help import told
 
 R = TypeVar("R")
 
@@ -198,19 +197,7 @@ def with_world(
     clock: Callable[[], float] = lambda: NOW, **settings: Any
 ) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
     """Make a test of an asynchronous function of a `world`; its other arguments are fixtures."""
-
-    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-        @wraps(test)
-        def run(*own: Any, tmp_path: Path, **others: Any) -> None:
-            work = partial(test, *own, **others)
-            in_world(lambda world: work(world=world), tmp_path / "data", clock, **settings)
-
-        asked = [one for one in signature(test).parameters.values() if one.name != "world"]
-        folder = Parameter("tmp_path", Parameter.KEYWORD_ONLY)
-        setattr(run, "__signature__", Signature([*asked, folder]))  # noqa: B010
-        return run
-
-    return decorate
+    return told(lambda work, folder: in_world(work, folder / "data", clock, **settings))
 
 
 class Server:

@@ -257,12 +257,13 @@ def json_of(release: bytes | None) -> Any:
 def told(helper: Callable[..., Any], *options: Any, **more: Any) -> Callable[[Any], Any]:
     """Run an asynchronous test in the world that a helper opens in the temporary folder.
 
-    The world is the test's last argument: `helper(test, tmp_path, *options, **more)`.
+    The world is the test's argument `world`, or the last one: `helper(test, tmp_path, *options)`.
     """
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         signature = inspect.signature(test)
-        *others, world = signature.parameters.values()
+        world = signature.parameters.get("world") or [*signature.parameters.values()][-1]
+        others = [one for one in signature.parameters.values() if one is not world]
         wants_folder = "tmp_path" in signature.parameters
 
         @functools.wraps(test)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -74,12 +74,6 @@ class Collecting:
     def end(self, where: str) -> None:
         """End a collection job, whose result is on the disk."""
         self._ask("DELETE", where, None)
-
-    def every(self) -> Iterator[Collected]:
-        """Yield the batches that are full; each is ended when the next one is asked for."""
-        while (found := self.next()) is not None:
-            yield found[0]
-            self.end(found[1])
 
     def _opened(self, content: bytes) -> Collected:
         response, plan = CollectionJobResp.from_bytes(content), self.plan

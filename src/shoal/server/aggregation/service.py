@@ -21,10 +21,9 @@ from shoal.server.core.http import (
     read_origins,
 )
 from shoal.server.core.ingest import Committer
-from shoal.server.core.listeners import leave, run
+from shoal.server.core.listeners import leave, operator_app, run
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.openapi import Operation
-from shoal.server.core.operators import operator_app
 from shoal.server.core.parties import known_agreement
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.public import make_public

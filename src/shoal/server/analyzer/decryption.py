@@ -35,7 +35,6 @@ from shoal.server.analyzer.store import CompleteCrowd, OpenedCrowd
 from shoal.server.analyzer.worker import Keys, Messages, Spilling, first_of_each
 from shoal.server.storage.database import StorageError, storage_errors
 
-
 Job = tuple[int, str, str, str]
 """A chunk: its number, its path, its SHA-256, and the path that the messages are written to."""
 

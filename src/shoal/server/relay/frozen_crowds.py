@@ -45,6 +45,11 @@ class FrozenCrowd:
     def key(self) -> CrowdKey:
         return CrowdKey.from_bytes(self.document)
 
+    @property
+    def about(self) -> dict[str, object]:
+        """Return how both parties name the crowd."""
+        return {"plan": self.plan_id, "window": self.window, "crowd": self.place}
+
 
 class FrozenCrowds:
     """The crowds in a relay's data that have all their reports.

@@ -25,10 +25,9 @@ from shoal.protocol.wire import ENCRYPTED_TYPE
 from shoal.server.core import problems
 from shoal.server.core.http import App, Refusal, read_origins
 from shoal.server.core.ingest import Committer, DeviceIngest, ReportFormat
-from shoal.server.core.listeners import leave, run
+from shoal.server.core.listeners import leave, operator_app, run
 from shoal.server.core.observability import LOG
 from shoal.server.core.openapi import Operation, Parameter
-from shoal.server.core.operators import operator_app
 from shoal.server.core.parties import HttpPeer, Peer, known_agreement
 from shoal.server.core.problems import Problem
 from shoal.server.core.public import AN_HOUR, PLAN, public_app

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,6 +85,8 @@ class ServiceProcess:
         self.log, self._words = log, [sys.executable, *runs, *words, "--json"]
         self.urls: dict[str, str] = {}
         """Where it listens; nowhere while it does not run."""
+        self.said = ""
+        """What it said on standard output."""
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, *more: str) -> None:
@@ -101,7 +104,12 @@ class ServiceProcess:
         if not line:
             self._process.communicate(timeout=LONGEST)
         assert line, f"it did not start: {self.log.read_text()[-2000:]}"
-        self.urls = json.loads(line)
+        self.urls, self.said = json.loads(line), line
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def address(self, name: str = "public") -> tuple[str, int] | None:
         """Return where a listener is; None while it does not run."""
@@ -124,17 +132,28 @@ class ServiceProcess:
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
-        assert self._process is not None
         self.urls = {}
-        self._process.send_signal(how)
-        self._process.communicate(timeout=LONGEST)
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(how)
+            self.said += self._process.communicate(timeout=LONGEST)[0]
+
+    def connect(self, name: str = "public", source: str = "127.0.0.1") -> socket.socket:
+        """Connect to a listener from an address of this machine."""
+        address = self.address(name)
+        assert address is not None
+        return socket.create_connection(address, LONGEST, (source, 0))
+
+    def resident(self, *, peak: bool = False) -> int:
+        """Return the memory of the process, in bytes; its peak if asked for."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        name = "VmHWM:" if peak else "VmRSS:"
+        return next(int(line.split()[1]) for line in status.splitlines() if name in line) << 10
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.kill()
+        self.kill()
 
 
 class QuietHandler(BaseHTTPRequestHandler):

@@ -124,7 +124,7 @@ def admin(folder: Path) -> str:
 def test_any_address(server: Server, side: str) -> None:
     """Every operation, with whatever comes to mind."""
     url, token = getattr(server, side), admin(server.folder)
-    found = explore(server.folder.parent, url, token, server.errors, CONFIG)
+    found = explore(server.folder.parent, url, token, server.log, CONFIG)
     assert {200, 404, 405} <= found <= ANSWERED
 
 
@@ -134,7 +134,7 @@ def test_addresses_of_a_plan_with_a_sealed_crowd(server: Server, side: str) -> N
     url, token = getattr(server, side), admin(server.folder)
     without = ("--exclude-path-regex", "(close|destroy|pause|tokens.*)$")
     config = known(FLAGS_PLAN.id)
-    found = explore(server.folder.parent, url, token, server.errors, config, *without)
+    found = explore(server.folder.parent, url, token, server.log, config, *without)
     assert {200, 400} <= found <= ANSWERED - {404}
 
 

@@ -89,6 +89,7 @@ def proven_reports() -> Plan:
     return replace(agreed, parties=PARTIES)
 
 
+@pytest.mark.slow
 def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
     agreed = proven_reports()
     batch = upload(agreed, 300, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import time
 from pathlib import Path
 
@@ -56,12 +55,6 @@ class Process(ServiceProcess):
         words = ("relay", "--data", str(self.data), str(file), *flags)
         super().__init__(folder / "log", *words, program=program)
 
-    def connect(self, source: str = "127.0.0.1") -> socket.socket:
-        """Connect to its public side from an address of this machine."""
-        address = self.address()
-        assert address is not None
-        return socket.create_connection(address, LONGEST, (source, 0))
-
     def get(self, path: str, *, console: bool = False) -> tuple[int, bytes]:
         """Fetch something; from the console as its administrator."""
         address = self.address("console" if console else "public")
@@ -85,9 +78,3 @@ class Process(ServiceProcess):
             assert time.monotonic() < end, answer
             time.sleep(0.01)
         return CrowdKey.from_bytes(answer[1])
-
-    def resident(self) -> int:
-        """Return the most memory that the process has had, in bytes."""
-        assert self._process is not None
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM:" in line) << 10

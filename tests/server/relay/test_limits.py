@@ -108,7 +108,7 @@ class TestOneSender:
         with reachable(FakeAnalyzer(LONG)) as url, Process(tmp_path, LONG, url) as relay:
             relay.start()
             relay.crowd_key(LONG)
-            before = relay.resident()
+            before = relay.resident(peak=True)
             with relay.connect() as connection:
                 connection.sendall(
                     f"POST /v1/plans/{LONG.id}/encrypted HTTP/1.1\r\nHost: r\r\n"
@@ -117,7 +117,7 @@ class TestOneSender:
                 )
                 answer = connection.recv(1 << 16)
             assert answer.split()[1] == b"413"
-            assert relay.resident() - before < 16 << 20
+            assert relay.resident(peak=True) - before < 16 << 20
 
     def test_a_request_without_end_is_timed_out(self, tmp_path: Path) -> None:
         with (

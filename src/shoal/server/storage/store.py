@@ -133,18 +133,15 @@ class PlanStore:
     def add_plan(self, plan: Plan) -> bool:
         """Add a plan as a draft; return whether it is new."""
         document = json.dumps({"id": plan.id} | plan.to_json(), separators=(",", ":"))
-
-        def work() -> bool:
-            query = "SELECT 1 FROM plans WHERE id = ?"
-            if self._connection.execute(query, (plan.id,)).fetchone() is not None:
-                return False
-            self._connection.execute(
-                "INSERT INTO plans (id, state, document) VALUES (?, 'draft', ?)",
-                (plan.id, document.encode()),
-            )
-            return True
-
-        return self.database.run("add a plan", work)
+        statement = (
+            "INSERT INTO plans (id, state, document) VALUES (?, 'draft', ?)"
+            " ON CONFLICT (id) DO NOTHING RETURNING id"
+        )
+        values = (plan.id, document.encode())
+        return self.database.run(
+            "add a plan",
+            lambda: bool(self._connection.execute(statement, values).fetchall()),
+        )
 
     def publish(
         self, plan: Plan, certificate: bytes | None = None, *, never_published: bool = False

@@ -11,7 +11,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast, get_args
 
-import numpy as np
 import pytest
 
 from shoal import Flags, Survey
@@ -335,36 +334,12 @@ NOW = NOON // WEEK
 
 
 class TestWindows:
-    @pytest.mark.parametrize(
-        ("window", "answer"),
-        [
-            (0, problems.WINDOW_EXPIRED),
-            (NOW - 2, problems.WINDOW_EXPIRED),
-            (NOW - 1, None),
-            (NOW, None),
-            (NOW + 1, None),
-            (NOW + 2, problems.WINDOW_NOT_OPEN),
-            (2**32 - 1, problems.WINDOW_NOT_OPEN),
-        ],
-    )
-    def test_last_this_and_next(self, window: int, answer: problems.Problem | None, tmp_path: Path):
-        store = published(tmp_path, WINDOWED)
-        assert store.accept([upload(WINDOWED, 5, 1, window)]) == [answer]
-        empty = {NOW - 1: 0, NOW: 0, NOW + 1: 0}
-        wanted = empty | ({window: 5} if answer is None else {})
-        assert open_crowds(store, WINDOWED) == wanted
-
     def test_one_report_out_of_its_window_refuses_the_whole_upload(self, tmp_path: Path):
         store = published(tmp_path, WINDOWED)
         mixed = together(upload(WINDOWED, 5, 1, NOW), upload(WINDOWED, 1, 2, NOW - 2))
         good = upload(WINDOWED, 5, 3, NOW)
         assert store.accept([mixed, good]) == [problems.WINDOW_EXPIRED, None]
         assert open_reports(store, WINDOWED) == 5
-
-    def test_a_plan_without_windows_has_window_zero(self, tmp_path: Path):
-        store = published(tmp_path, FLAGS)
-        assert store.accept([upload(FLAGS, 1, 1, 1)]) == [problems.MALFORMED]
-        assert store.accept([upload(FLAGS, 1, 1, 0)]) == [None]
 
     @pytest.mark.parametrize("restart", [False, True])
     def test_a_forgotten_window_stays_closed(self, restart: bool, tmp_path: Path):
@@ -415,26 +390,6 @@ def of_windows(store: Store, state: str) -> list[tuple[int, int]]:
 
 
 class TestCrowdsOfWindows:
-    def test_no_release_mixes_windows(self, tmp_path: Path):
-        """One upload with reports of three windows in no order, each kind with its own vector."""
-        told: list[int] = []
-        store = published(tmp_path, WINDOWED, released=lambda _, number: told.append(number))
-        parts = []
-        for window, count, vector in ((NOW - 1, 120, 1), (NOW, 70, 2), (NOW + 1, 30, 4)):
-            parts.append(upload(WINDOWED, count, vector, window))
-            parts[-1].rows[:] = vector
-        whole = together(*parts)
-        order = np.random.default_rng(1).permutation(len(whole)).tolist()
-        assert store.accept([chosen(whole, order[:90]), chosen(whole, order[90:])]) == [None] * 2
-        assert of_windows(store, "released") == [(-1, 100), (0, 100), (-1, 100)]
-        assert [one.by_vector for one in released(store, WINDOWED)] == [
-            {"01": 50},
-            {"02": 50},
-            {"01": 50},
-        ]
-        assert open_crowds(store, WINDOWED) == {NOW - 1: 20, NOW: 20, NOW + 1: 30}
-        assert sorted(told) == [1, 2, 4]
-
     def test_the_deadline_waits_for_the_window(self, tmp_path: Path):
         """A crowd that is opened before its window begins has all its days from then on."""
         clock = Clock()
@@ -616,22 +571,6 @@ class TestSealedStays:
         with pytest.raises(sqlite3.IntegrityError, match="released crowd"):
             store.database.execute(change)
         assert content(store.database.connection) == before
-
-    def test_two_orders_release_equal_bytes(self, plan: Plan, tmp_path: Path):
-        whole = upload(plan, plan.reports_needed, 1)
-        releases = []
-        for seed in range(3):
-            folder = tmp_path / str(seed)
-            folder.mkdir()
-            store = published(folder, plan)
-            chance = np.random.default_rng(seed)
-            order = chance.permutation(len(whole))
-            cuts = np.sort(chance.choice(np.arange(1, len(whole)), seed * 3, replace=False))
-            for places in np.split(order, cuts):
-                store.accept([chosen(whole, places.tolist())])
-            releases.append(store.release(plan.id, 1))
-        assert releases[0] is not None
-        assert releases[0] == releases[1] == releases[2]
 
 
 def in_state(folder: Path, state: State) -> Store:

@@ -189,13 +189,6 @@ def test_the_doctor_knows_the_party(tmp_path: Path, role: str):
 
 
 @told(in_parties)
-async def test_notices_of_aggregators_name_no_pages(parties: Parties):
-    """They have batches, not crowds: a sweep must not look for crowds that expire."""
-    for party in (parties.leader, parties.helper):
-        assert (party.crowd_columns, party.has_pages) == (None, False)
-
-
-@told(in_parties)
 async def test_a_job_that_fails_does_not_stop_other_windows(parties: Parties):
     vectors = some_vectors(20)
     way, stuck = parties.to_helper.ask, await parties.reports([5], window=int(NOW // WEEK) - 1)

@@ -18,8 +18,8 @@ from shoal import Plan, plan
 from shoal.lab.demo import console_get
 from shoal.protocol.plan import Parties as RelayAndAnalyzer
 from tests.clients.js_help import needs_node, run_driver
-from tests.server.serving_help import served
-from tests.server.test_two_parties import CROWD, LONGEST, SURVEY, Parties, answer_of, planned
+from tests.server.serving_help import LONGEST, served
+from tests.server.test_two_parties import CROWD, SURVEY, Parties, answer_of, planned
 
 pytestmark = [needs_node, pytest.mark.slow]
 

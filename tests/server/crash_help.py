@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from shoal.analysis.report_files import Batch
 from shoal.protocol.plan import Plan
+from tests.server.serving_help import clean_environment
 from tests.server.store_help import chosen, together, upload
 
 LONGEST = 300.0
@@ -52,7 +52,7 @@ class Served:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env=clean_environment() | {"OPENBLAS_NUM_THREADS": "1"},
         )
 
     def start(self) -> None:

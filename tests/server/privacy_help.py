@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import logging
 import shutil
-import socket
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +14,6 @@ from typing import Any, TypeVar
 import httpx
 import numpy as np
 
-import shoal
 from shoal import Choice, Flags, Plan, Survey, Text
 from shoal.analysis.report_files import Batch
 from shoal.protocol.flip_probability import FlipProbability
@@ -30,7 +25,7 @@ from shoal.server.core.observability import log_to
 from shoal.server.core.tokens import Role, Token
 from shoal.server.storage.records import Declaration
 
-from .serving_help import clean_environment
+from .serving_help import ServiceProcess
 from .store_help import told
 
 R = TypeVar("R")
@@ -194,20 +189,24 @@ def in_world(
 
 def with_world(clock: Callable[[], float] = lambda: NOW, **settings: Any) -> Callable[[Any], Any]:
     """Make a test of an asynchronous function of a `world`; its other arguments are fixtures."""
-    return told(in_world, clock, **settings)
+    return told(lambda work, folder: in_world(work, folder / "data", clock, **settings))
 
 
-class Server:
+class Server(ServiceProcess):
     """A collector in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path, errors: Path) -> None:
-        self.process, self.folder, self.errors = process, folder, errors
-        line = process.stdout.readline() if process.stdout else ""
-        assert line, errors.read_text()
-        self.said = line
-        urls = json.loads(line)
-        self.public, self.console = (httpx.URL(urls[name]) for name in ("public", "console"))
+    def __init__(self, folder: Path, log: Path, *words: str, program: str = "") -> None:
+        super().__init__(log, "serve", "--data", str(folder), *words, program=program)
+        self.folder = folder
         self.client = httpx.Client(timeout=60, verify=False)
+
+    @property
+    def public(self) -> httpx.URL:
+        return httpx.URL(self.urls["public"])
+
+    @property
+    def console(self) -> httpx.URL:
+        return httpx.URL(self.urls["console"])
 
     def admin(self) -> Headers:
         token = (self.folder / "admin-token").read_text().strip()
@@ -219,60 +218,25 @@ class Server:
         answer = self.client.post(f"{self.console}/v1/tokens", json=document, headers=self.admin())
         return {"authorization": f"Bearer {answer.json()['token']}"}
 
-    def connect(self, side: str = "public", source: str = "127.0.0.1") -> socket.socket:
-        url = getattr(self, side)
-        return socket.create_connection((url.host, url.port), 30, (source, 0))
-
-    def stop(self) -> None:
-        self.client.close()
-        if self.process.poll() is None:
-            self.process.terminate()
-            rest, _ = self.process.communicate(timeout=60)
-            self.said += rest
-
-    def resident(self, peak: bool = False) -> int:
-        """Return the memory of the process, in bytes; its peak if asked for."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        name = "VmHWM:" if peak else "VmRSS:"
-        return next(int(line.split()[1]) for line in status.splitlines() if name in line) << 10
-
 
 @contextmanager
 def serving(folder: Path, *plans: Plan, before: str = "", **settings: Any) -> Iterator[Server]:
     """Run a collector as a process; `before` is Python that it runs first."""
-    data = folder / "data"
     files = []
     for plan in plans:
         files.append(folder / f"{plan.id[:12]}.json")
         plan.write(files[-1])
     options = {"public": "127.0.0.1:0", "console": "127.0.0.1:0", "min_free_megabytes": 0} | WIDE
-    options |= settings
-    words = ["serve", "--data", str(data), "--json", "--honest", "all", *map(str, files)]
-    for name, value in options.items():
+    words = ["--honest", "all", *map(str, files)]
+    for name, value in (options | settings).items():
         flag = f"--{name.replace('_', '-')}"
         words.append(flag if value is True else f"{flag}={value}")
-    errors = folder / "stderr"
     program = f"{before}\nimport sys\nfrom shoal.cli import main\nsys.exit(main())"
-    root = str(Path(shoal.__file__).parent.parent)
-    with errors.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, *words],
-            stdout=subprocess.PIPE,
-            stderr=file,
-            text=True,
-            env=clean_environment() | {"PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"},
-        )
-    try:
-        server = Server(process, data, errors)
-        with server.client:
-            yield server
-            server.stop()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        if process.stdout:
-            process.stdout.close()
+    server = Server(folder / "data", folder / "stderr", *words, program=program)
+    with server, server.client:
+        server.start()
+        yield server
+        server.stop()
 
 
 def copied(folder: Path, to: Path) -> Path:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from shoal import Choice, Flags, Plan, Survey, Text, tally
 from shoal.analysis.count_table import unpack
@@ -63,6 +64,12 @@ PLANS = {
     "counts": make_plan(Flags("f", tuple("abcde")), Choice("c", tuple("xyz")), view="counts"),
     "counts of text": make_plan(Text("t", bits=9, hashes=1, cohorts=3), view="counts"),
 }
+
+_FEW = ("flags", "honest fraction", "counts of text")
+EVERY_PLAN = [
+    name if name in _FEW else pytest.param(name, marks=pytest.mark.slow) for name in PLANS
+]
+"""The names of all plans; the fast tests try a few of them."""
 
 
 class Clock:

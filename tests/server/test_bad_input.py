@@ -66,7 +66,7 @@ def server(tmp_path_factory: Any) -> Iterator[Server]:
     with serving(folder, FLAGS_PLAN, TEXT, log_level="debug", **settings) as running:
         yield running
         running.stop()
-        lines = [json.loads(line) for line in running.errors.read_text().splitlines()]
+        lines = [json.loads(line) for line in running.log.read_text().splitlines()]
         assert {line["level"] for line in lines} == {"info"}, lines
 
 

@@ -23,6 +23,7 @@ from shoal.server.storage.sqlite import log_size
 from shoal.server.storage.store import Store
 from shoal.support.disk import Disk
 from tests.server.store_help import (
+    EVERY_PLAN,
     PLANS,
     Clock,
     all_blocks,
@@ -91,7 +92,7 @@ def test_steps_of_the_log_tell_no_report(name: str, tmp_path: Path):
     assert open_reports(store, plan) == 10
 
 
-@pytest.mark.parametrize("name", list(PLANS))
+@pytest.mark.parametrize("name", EVERY_PLAN)
 def test_no_count_report_or_id_is_found_without_the_key(name: str, tmp_path: Path):
     """Two worlds with other reports, and with other numbers of them, hold the same lengths."""
     plan = PLANS[name]

@@ -358,7 +358,7 @@ def test_pipelined_requests_of_a_connection_that_is_gone_are_no_failures(tmp_pat
         assert_still_serving(server)
         assert 'problem="internal"' not in server.client.get(f"{server.console}/metrics").text
         server.stop()
-        assert '"level": "error"' not in server.errors.read_text()
+        assert '"level": "error"' not in server.log.read_text()
 
 
 @pytest.mark.parametrize("header", ["Content-Length: 9999999999", "Transfer-Encoding: chunked"])

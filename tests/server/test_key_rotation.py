@@ -7,7 +7,6 @@ old key is refused with a sentence that says what to do.
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,8 @@ from shoal.device.outbox import HttpTransport
 from shoal.errors import TransportError
 from shoal.lab.demo import console_get, run_command
 from shoal.protocol.plan import Parties as RelayAndAnalyzer
-from tests.server.test_two_parties import CROWD, LONGEST, Devices, Parties, planned
+from tests.server.serving_help import LONGEST
+from tests.server.test_two_parties import CROWD, Devices, Parties, planned
 
 
 class _WithKey:
@@ -37,7 +37,7 @@ def devices_of(folder: Path, parties: Parties, key: str, count: int) -> Devices:
 
 def rotate(parties: Parties, *options: str) -> list[str]:
     """Change the analyzer's key as its operator does; return the keys, the newest first."""
-    parties.analyzer.end(signal.SIGTERM)
+    parties.analyzer.stop()
     done = run_command("collector", "rotate", str(parties.analyzer.folder), *options, "--json")
     parties.analyzer.start()
     return [key["key"] for key in json.loads(done)["keys"]]

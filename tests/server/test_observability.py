@@ -18,7 +18,6 @@ from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.tokens import Token, Tokens
 from shoal.server.relay.forwarding import RelayMetrics
-from shoal.server.storage import store
 from shoal.server.storage.store import Store
 
 from .crash_help import LONGEST
@@ -202,16 +201,16 @@ class TestMetrics:
         await world.upload(upload(FLAGS_PLAN, needed * 3 // 2, 1), await world.relay())
         connection = world.collector.store.database.connection
         assert isinstance(connection, sqlite3.Connection)
-        tell = store.tell
+        tell = Store._tell
 
-        def without_data(*change: Any) -> None:
+        def without_data(self: Store, changes: Any) -> None:
             connection.set_authorizer(lambda *statement: sqlite3.SQLITE_DENY)
             try:
-                tell(*change)
+                tell(self, changes)
             finally:
                 connection.set_authorizer(None)
 
-        monkeypatch.setattr(store, "tell", without_data)
+        monkeypatch.setattr(Store, "_tell", without_data)
         closed = await world.collector.administration.move_plan(FLAGS_PLAN.id, "closed")
         assert closed is None
         text = world.collector.administration.metrics_text().decode()

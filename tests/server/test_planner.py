@@ -305,7 +305,7 @@ def test_many_requests_and_a_hang_up_do_not_block_the_console(tmp_path: Path) ->
             headers=server.admin(),
         ).json()["token"]  # fmt: skip
         first = held.enter_context(sent(server, made))
-        wait_for(lambda: bool(processes(server.process.pid)))
+        wait_for(lambda: bool(processes(server.pid)))
         others = [held.enter_context(sent(server, made)) for _ in range(59)]
         refused = [one.recv(1 << 16).split(b"\r\n") for one in others]
         assert {lines[0] for lines in refused} == {b"HTTP/1.1 429 Too Many Requests"}
@@ -316,9 +316,9 @@ def test_many_requests_and_a_hang_up_do_not_block_the_console(tmp_path: Path) ->
             f"{server.console}/v1/plans", json=document, headers=server.admin()
         )
         assert added.status_code == 201
-        assert processes(server.process.pid)
+        assert processes(server.pid)
         first.close()
-        wait_for(lambda: not processes(server.process.pid))
+        wait_for(lambda: not processes(server.pid))
         fields = urlencode(FIELDS | {"view": "none"}).encode()
         page = server.client.post(
             f"{server.console}/planner", content=fields, headers=server.admin() | FORM

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from html import unescape
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -136,72 +135,67 @@ async def test_texts_are_found_from_candidates(world: World) -> None:
     assert open_crowd.status_code == 409
 
 
-def test_a_trend_and_a_difference(tmp_path: Path) -> None:
-    async def live(world: World) -> None:
-        reader = await sealed(world, 3)
-        tallies = [await tally(world, number) for number in (1, 2, 3)]
-        base, page = f"/v1/plans/{PLAN.id}", f"/surveys/{address_of(PLAN)}"
+@told(in_world)
+async def test_a_trend_and_a_difference(world: World) -> None:
+    reader = await sealed(world, 3)
+    tallies = [await tally(world, number) for number in (1, 2, 3)]
+    base, page = f"/v1/plans/{PLAN.id}", f"/surveys/{address_of(PLAN)}"
 
-        async def get(path: str) -> Any:
-            answer = await world.ask("console", "GET", path, reader)
-            assert answer.status_code == 200, path
-            return answer
+    async def get(path: str) -> Any:
+        answer = await world.ask("console", "GET", path, reader)
+        assert answer.status_code == 200, path
+        return answer
 
-        document = (await get(f"{base}/trend?question=channel")).json()
-        assert document == trend(PLAN, tallies).to_json(["channel"])
-        shown = (await get(f"{page}/trend?question=channel")).text
-        assert [f"crowd {n}" in shown for n in (1, 2, 3, 4)] == [True, True, True, False]
-        assert (await get(f"{base}/trend?question=age&crowds=2&level=0.9")).json() == trend(
-            PLAN, tallies[1:], 0.9
-        ).to_json(["age"])
-        expected = crowd_difference((PLAN, tallies[2]), (PLAN, tallies[1])).to_json()
-        assert (await get(f"{base}/difference")).json() == expected
-        chosen = crowd_difference((PLAN, tallies[0]), (PLAN, tallies[2])).to_json()
-        assert (await get(f"{base}/difference?first=1&second=3")).json() == chosen
-        assert "crowd 1 minus crowd 3" in unescape(
-            (await get(f"{page}/difference?first=1&second=3")).text
-        )
-        for path, status, name in (
-            (f"{base}/trend?question=word", 404, "question"),
-            (f"{base}/trend?question=nothing", 404, "question"),
-            (f"{base}/trend?crowds=1", 400, "crowds"),
-            (f"{base}/difference?first=0", 400, "first"),
-            (f"{base}/difference?first=4", 409, None),
-            (f"{base}/difference?second=9", 404, None),
-            (f"{base}/difference?with_plan=x", 404, None),
-            (f"{base}/difference?level=2", 400, "level"),
-        ):
-            refused = await world.ask("console", "GET", path, reader)
-            assert (refused.status_code, refused.json().get("parameter")) == (status, name), path
-
-    in_world(live, tmp_path / "data")
+    document = (await get(f"{base}/trend?question=channel")).json()
+    assert document == trend(PLAN, tallies).to_json(["channel"])
+    shown = (await get(f"{page}/trend?question=channel")).text
+    assert [f"crowd {n}" in shown for n in (1, 2, 3, 4)] == [True, True, True, False]
+    assert (await get(f"{base}/trend?question=age&crowds=2&level=0.9")).json() == trend(
+        PLAN, tallies[1:], 0.9
+    ).to_json(["age"])
+    expected = crowd_difference((PLAN, tallies[2]), (PLAN, tallies[1])).to_json()
+    assert (await get(f"{base}/difference")).json() == expected
+    chosen = crowd_difference((PLAN, tallies[0]), (PLAN, tallies[2])).to_json()
+    assert (await get(f"{base}/difference?first=1&second=3")).json() == chosen
+    assert "crowd 1 minus crowd 3" in unescape(
+        (await get(f"{page}/difference?first=1&second=3")).text
+    )
+    for path, status, name in (
+        (f"{base}/trend?question=word", 404, "question"),
+        (f"{base}/trend?question=nothing", 404, "question"),
+        (f"{base}/trend?crowds=1", 400, "crowds"),
+        (f"{base}/difference?first=0", 400, "first"),
+        (f"{base}/difference?first=4", 409, None),
+        (f"{base}/difference?second=9", 404, None),
+        (f"{base}/difference?with_plan=x", 404, None),
+        (f"{base}/difference?level=2", 400, "level"),
+    ):
+        refused = await world.ask("console", "GET", path, reader)
+        assert (refused.status_code, refused.json().get("parameter")) == (status, name), path
 
 
-def test_two_surveys_are_compared_where_they_ask_the_same(tmp_path: Path) -> None:
+@told(in_world)
+async def test_two_surveys_are_compared_where_they_ask_the_same(world: World) -> None:
     other = shoal.plan(
         Survey("again", (Choice("channel", ("beta", "other")),)), crowd_size=200, epsilon="6",
         delta="1e-6",
     )  # fmt: skip
-
-    async def live(world: World) -> None:
-        reader = await sealed(world, 1)
-        await world.publish(other)
-        await world.upload(make_reports(other, 200, np.random.default_rng(1)))
-        await world.publish(TEXT_PLAN)
-        await world.upload(make_reports(TEXT_PLAN, 100, np.random.default_rng(1)))
-        path = f"/v1/plans/{PLAN.id}/difference?with_plan={other.id}"
-        document = (await world.ask("console", "GET", path, reader)).json()
-        assert {name: list(rows) for name, rows in document["questions"].items()} == {
-            "channel": ["beta"]
-        }
-        path = f"/surveys/{address_of(PLAN)}/difference?second={other.id}.1"
-        page = unescape((await world.ask("console", "GET", path, reader)).text)
-        assert "people, crowd 1 minus again, crowd 1" in page
-        path = f"/v1/plans/{PLAN.id}/difference?with_plan={TEXT_PLAN.id}"
-        refused = await world.ask("console", "GET", path, reader)
-        assert refused.json()["type"] == "urn:shoal:problem:nothing-in-common"
-
-    in_world(live, tmp_path / "data")
+    reader = await sealed(world, 1)
+    await world.publish(other)
+    await world.upload(make_reports(other, 200, np.random.default_rng(1)))
+    await world.publish(TEXT_PLAN)
+    await world.upload(make_reports(TEXT_PLAN, 100, np.random.default_rng(1)))
+    path = f"/v1/plans/{PLAN.id}/difference?with_plan={other.id}"
+    document = (await world.ask("console", "GET", path, reader)).json()
+    assert {name: list(rows) for name, rows in document["questions"].items()} == {
+        "channel": ["beta"]
+    }
+    path = f"/surveys/{address_of(PLAN)}/difference?second={other.id}.1"
+    page = unescape((await world.ask("console", "GET", path, reader)).text)
+    assert "people, crowd 1 minus again, crowd 1" in page
+    path = f"/v1/plans/{PLAN.id}/difference?with_plan={TEXT_PLAN.id}"
+    refused = await world.ask("console", "GET", path, reader)
+    assert refused.json()["type"] == "urn:shoal:problem:nothing-in-common"
 
 
 @pytest.mark.parametrize("word", ["trend", "difference"])

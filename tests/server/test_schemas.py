@@ -76,7 +76,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
     """A relay and an analyzer that know each other."""
     with Parties(tmp_path_factory.mktemp("parties"), *planned()) as running:
-        relay, key = running.relay.ready, f"/v1/plans/{running.plan.id}/crowd-key"
+        relay, key = running.relay.urls, f"/v1/plans/{running.plan.id}/crowd-key"
         for url in (f"{relay['public']}{key}", f"{relay['console']}/readyz"):
             wait_for(lambda url=url: httpx.get(url).status_code == 200)
         yield running
@@ -124,7 +124,7 @@ def admin(folder: Path) -> str:
 def test_any_address(server: Server, side: str) -> None:
     """Every operation, with whatever comes to mind."""
     url, token = getattr(server, side), admin(server.folder)
-    found = explore(server.folder.parent, url, token, server.errors, CONFIG)
+    found = explore(server.folder.parent, url, token, server.log, CONFIG)
     assert {200, 404, 405} <= found <= ANSWERED
 
 
@@ -134,7 +134,7 @@ def test_addresses_of_a_plan_with_a_sealed_crowd(server: Server, side: str) -> N
     url, token = getattr(server, side), admin(server.folder)
     without = ("--exclude-path-regex", "(close|destroy|pause|tokens.*)$")
     config = known(FLAGS_PLAN.id)
-    found = explore(server.folder.parent, url, token, server.errors, config, *without)
+    found = explore(server.folder.parent, url, token, server.log, config, *without)
     assert {200, 400} <= found <= ANSWERED - {404}
 
 
@@ -152,6 +152,6 @@ def test_a_relay_and_an_analyzer(parties: Parties, party: str, side: str, tmp_pa
         token = agreement.token("analyzer")
     # All but what makes the rest impossible, and what a collector's console answers too.
     without = ("--exclude-path-regex", "(close|destroy|pause|tokens.*|prospect|backups)$")
-    url, log = getattr(parties, party).ready[side], folder.parent / f"{folder.name}.log"
+    url, log = getattr(parties, party).urls[side], folder.parent / f"{folder.name}.log"
     found = explore(tmp_path, url, token, log, known(parties.plan.id), *without)
     assert {200, 405} <= found <= ANSWERED

@@ -88,7 +88,7 @@ def remains(server: Server) -> Iterator[tuple[str, bytes]]:
     """All that the collector has left anywhere: every file, standard output and error."""
     for path in sorted(server.folder.rglob("*")):
         yield path.name, path.read_bytes()
-    yield "stderr", server.errors.read_bytes()
+    yield "stderr", server.log.read_bytes()
     yield "stdout", server.said.encode()
 
 
@@ -130,10 +130,10 @@ def check_remains(server: Server, plan: Plan) -> None:
     assert files == {"addresses.json", "admin-token", "crowd-key", "lock", "shoal.db",
                      "shoal.db-shm", "shoal.db-wal", "signing-key"}  # fmt: skip
     server.stop()
-    assert '"crowd released"' in server.errors.read_text()
+    assert '"crowd released"' in server.log.read_text()
     assert found(server, words) == []
     assert found(server, contents) == []
-    log = [json.loads(line) for line in server.errors.read_text().splitlines()]
+    log = [json.loads(line) for line in server.log.read_text().splitlines()]
     assert all(len(line.pop("time")) == len("2027-01-15T08:00Z") for line in log)
     of_plan = {"plan": plan.id}
     assert log == [

@@ -9,10 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,10 +27,7 @@ from shoal.protocol.plan import Parties as RelayAndAnalyzer
 from shoal.protocol.wire import ID_BYTES, split_batch
 from tests.faults import QuickDisk
 from tests.server.postgres_help import needs_postgres, the_server
-from tests.server.serving_help import clean_environment
-
-LONGEST = 600.0
-"""Seconds that anything here may take before it counts as hanging."""
+from tests.server.serving_help import LONGEST, ServiceProcess
 
 KILLS = int(os.environ.get("SHOAL_PARTY_KILLS", "2"))
 SURVEY = Survey(
@@ -57,54 +50,21 @@ def planned() -> tuple[Plan, int, int]:
     return agreed, relay, analyzer
 
 
-class Party:
+class Party(ServiceProcess):
     """One of the two, which can be killed and started again."""
 
     def __init__(self, folder: Path, url: str, *words: str) -> None:
-        self.folder, self._words = folder, words
+        super().__init__(folder.with_suffix(".log"), *words, "--data", str(folder))
+        self.folder = folder
         setup = ["parties", "setup", "--data", str(folder), "--json"]
         made = json.loads(run_command(*setup, "--role", words[0], "--url", url))
         self.public, self._setup = made["public_file"], setup
         self.fingerprint, self.key = made["own"]["fingerprint"], made["own"]["signing_key"]
-        self.ready: dict[str, str] = {}
-        self._guard = threading.Lock()
 
     def meet(self, other: Party, *options: str) -> None:
         """Accept the other party's public file, whose fingerprint was told by telephone."""
         told = ("--other", other.public, "--fingerprint", other.fingerprint)
         run_command(*self._setup, *told, *options)
-
-    def start(self, *more: str) -> None:
-        self._log = (self.folder.parent / f"{self.folder.name}.log").open("ab")
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "shoal",
-                *self._words,
-                "--data",
-                str(self.folder),
-                "--json",
-                *more,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=clean_environment() | {"OPENBLAS_NUM_THREADS": "1"},
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        log = self.folder.parent / f"{self.folder.name}.log"
-        if not line:
-            self._process.communicate(timeout=LONGEST)
-            self._log.close()
-        assert line, f"{self._words[0]} did not start: {log.read_text()[-2000:]}"
-        self.ready = json.loads(line)
-
-    def end(self, how: signal.Signals) -> None:
-        with self._guard:
-            self._process.send_signal(how)
-            self._process.communicate(timeout=LONGEST)
-            self._log.close()
 
 
 class Parties:
@@ -143,7 +103,7 @@ class Parties:
 
     def ready(self) -> bool:
         """Whether the relay says that it is ready."""
-        return console_get(self.relay.ready["console"], "/readyz", "")[0] == 200
+        return console_get(self.relay.urls["console"], "/readyz", "")[0] == 200
 
     def __enter__(self) -> Parties:
         self.introduce()
@@ -154,13 +114,13 @@ class Parties:
 
     def __exit__(self, *_: object) -> None:
         for party in (self.relay, self.analyzer):
-            party.end(signal.SIGTERM)
+            party.stop()
 
     def tallies(self, count: int) -> list[dict[str, Any]]:
         """The releases, as soon as there are so many."""
         token = (self.analyzer.folder / "admin-token").read_text().strip()
         end = time.monotonic() + LONGEST
-        at, console = f"/v1/plans/{self.plan.id}/crowds", self.analyzer.ready["console"]
+        at, console = f"/v1/plans/{self.plan.id}/crowds", self.analyzer.urls["console"]
         while True:
             assert time.monotonic() < end, "the crowds were not released"
             crowds = json.loads(console_get(console, at, token)[1])["crowds"]
@@ -239,7 +199,7 @@ def test_every_bit_arrives_once_whoever_is_killed(tmp_path: Path):
                     [[parties.relay], [parties.analyzer], [parties.relay, parties.analyzer]]
                 )
                 for party in chosen:
-                    party.end(signal.SIGKILL)
+                    party.kill()
                 for party in reversed(chosen):
                     party.start()
                 # Reports come all the time, so that every kill meets some.
@@ -257,12 +217,12 @@ def test_every_bit_arrives_once_whoever_is_killed(tmp_path: Path):
 
 def replace_relay(parties: Parties, *options: str) -> None:
     """Put a new relay in the place of the present one, as the operators do."""
-    parties.relay.end(signal.SIGTERM)
+    parties.relay.stop()
     parties.relay = parties.new_relay(*options)
     with pytest.raises(ShoalError, match="has another key than the relay that is known"):
         parties.introduce()
     parties.introduce("--replace")
-    parties.analyzer.end(signal.SIGTERM)
+    parties.analyzer.stop()
     parties.analyzer.start()
     parties.relay.start()
 
@@ -294,7 +254,7 @@ def test_a_relay_is_replaced_as_documented(data: str, tmp_path: Path):
 def test_a_relay_whose_deadline_does_not_fit_does_not_start(tmp_path: Path):
     agreed, relay, analyzer = planned()
     with Parties(tmp_path, agreed, relay, analyzer) as parties:
-        parties.relay.end(signal.SIGTERM)
+        parties.relay.stop()
         with pytest.raises(
             AssertionError, match=r"deadline_days = 46.* at most half of the analyz"
         ):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -28,10 +28,10 @@ from shoal.server.core.parties import HttpPeer, Peer, PeerReply, known_agreement
 from shoal.server.core.service import Party
 from shoal.server.core.settings import AnalystSettings
 from shoal.server.storage.database import read_fact, write_fact
-from shoal.server.storage.open_plan import destroy_releases, end_crowd, release_bytes
-from shoal.server.storage.records import Declaration, Reason, State
+from shoal.server.storage.open_plan import CrowdPlan
+from shoal.server.storage.records import Declaration
 from shoal.server.storage.store import Store
-from shoal.server.storage.windows import DAY, IncompleteCrowd, WindowedPlan
+from shoal.server.storage.windows import DAY
 from shoal.support.connections import parse_address
 
 
@@ -75,12 +75,6 @@ class Collecting:
         """End a collection job, whose result is on the disk."""
         self._ask("DELETE", where, None)
 
-    def every(self) -> Iterator[Collected]:
-        """Yield the batches that are full; each is ended when the next one is asked for."""
-        while (found := self.next()) is not None:
-            yield found[0]
-            self.end(found[1])
-
     def _opened(self, content: bytes) -> Collected:
         response, plan = CollectionJobResp.from_bytes(content), self.plan
         if response.report_count != plan.reports_needed or response.interval.duration != 1:
@@ -117,42 +111,15 @@ class Collecting:
         return reply
 
 
-class CollectedPlan(WindowedPlan):
+class CollectedPlan(CrowdPlan):
     """A plan whose crowds arrive complete; everything here happens inside a transaction."""
 
     def add(self, tally: Tally, window: int, day: int) -> int:
         """Write the release of a crowd; return the crowd's number."""
-        (last,) = self._connection.execute(
-            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
-        ).fetchone()
-        number = int(last) + 1
-        self._connection.execute(
-            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
-            (self.plan.id, number, window, day),
-        )
-        release = release_bytes(self.plan, tally, number, window)
-        self._records.add_release(self.plan.id, number, None, release)
-        crowd, reports = (self.plan.id, number), tally.reports
-        end_crowd(
-            self._connection, self._keys, crowd, reports=reports, progress=100, release=release
-        )
+        number = self.last_number + 1
+        self._insert_crowd(number, window, day)
+        self._release(number, window, tally)
         return number
-
-    def discard_crowds(
-        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
-    ) -> list[IncompleteCrowd]:
-        """Discard nothing: there are no open crowds here."""
-        return []
-
-    def progress(self, window: int) -> int:
-        """Return 0: only the aggregators know the progress of a batch."""
-        return 0
-
-    def destroy(self) -> None:
-        destroy_releases(self._connection, self.plan.id)
-
-    def catch_up(self, state: State, oldest_window: int) -> None:
-        self.state, self.oldest_window = state, oldest_window
 
 
 class AnalystStore(Store):

@@ -101,7 +101,7 @@ class HelperStore(AggregatorStore):
         if found is not None:
             return found
         windows = {one.window for one in reports}
-        time = self._time(plan)
+        time = self._time(plan.plan)
         if len(windows) != 1 or plan.problem(min(windows), max(windows), time) is not None:
             return dap.BATCH_INVALID
         if self._stored("SELECT batch FROM batches WHERE batch = ?", batch_id) is not None:
@@ -112,7 +112,7 @@ class HelperStore(AggregatorStore):
         self, plan: AggregatorPlan, batch: BatchRecord, reports: Sequence[Verified]
     ) -> list[VerifyResp]:
         """Commit the valid, new reports of the batch's window, as far as there is room."""
-        time = self._time(plan)
+        time = self._time(plan.plan)
         is_open = plan.problem(batch.window, batch.window, time) is None and batch.state == "open"
         room = plan.plan.reports_needed - batch.reports
         faults = [one.fault for one in reports]

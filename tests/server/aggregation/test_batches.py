@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,57 +14,33 @@ from shoal.device.sharing import share_report
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import ReportFault, UploadErrors, UploadRequest
 from shoal.protocol.wire import split_batch
-from shoal.server import leader as leader_service
-from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
+from tests.server.aggregation.world import (
+    NOW,
+    PLAN,
+    WEEK,
+    Parties,
+    ask,
+    in_parties,
+    some_vectors,
+    sums,
+)
 from tests.server.postgres_help import needs_postgres, the_server
-
-Story = Callable[[Parties], Awaitable[Any]]
-
-
-def told(story: Story, folder: Path, clock: Callable[[], float] = lambda: NOW, **more: Any) -> Any:
-    async def inside() -> Any:
-        async with Parties(folder, clock, **more) as parties:
-            await parties.publish()
-            return await story(parties)
-
-    return asyncio.run(inside())
+from tests.server.store_help import told
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_service, "_PAUSE", 0.01)
-
-
-async def collected(parties: Parties, count: int) -> list[dict[str, Any]]:
-    """Collect until there are so many releases, and return them."""
-    store, in_store = parties.analyst.store, parties.analyst.service.in_store
-    for _ in range(3000):
-        await parties.analyst.collect_plan(PLAN)
-        numbers = await in_store(store.released_numbers, PLAN.id, 100)
-        if len(numbers) >= count:
-            contents = [await in_store(store.release, PLAN.id, one) for one in sorted(numbers)]
-            return [json.loads(one) for one in contents if one is not None]
-        await asyncio.sleep(0.02)
-    about = [await parties.batches(one) for one in (parties.leader, parties.helper)]
-    raise AssertionError(f"nothing was collected: {about}")
-
-
-def test_a_crowd_is_collected_and_nothing_else(tmp_path: Path):
+@told(in_parties, job_reports=7)
+async def test_a_crowd_is_collected_and_nothing_else(parties: Parties):
     vectors = some_vectors(23)
-
-    async def story(parties: Parties) -> None:
-        await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
-        assert release["reports"] == 20
-        assert release["by_bit"] == sums(vectors[:20])
-        await parties.analyst.collect_plan(PLAN)
-        for party in (parties.leader, parties.helper):
-            batches = await parties.batches(party)
-            first, *others = (one["state"] for one in batches)
-            assert first == "collected"
-            assert "full" not in others
-
-    told(story, tmp_path, job_reports=7)
+    await parties.deliver(await parties.reports(vectors))
+    (release,) = await parties.collected(1)
+    assert release["reports"] == 20
+    assert release["by_bit"] == sums(vectors[:20])
+    await parties.analyst.collect_plan(PLAN)
+    for party in (parties.leader, parties.helper):
+        batches = await parties.batches(party)
+        first, *others = (one["state"] for one in batches)
+        assert first == "collected"
+        assert "full" not in others
 
 
 @pytest.mark.slow
@@ -79,42 +53,36 @@ def test_the_same_in_postgresql(tmp_path: Path):
 
     async def end(parties: Parties) -> None:
         await parties.deliver(await parties.reports(vectors[27:]))
-        releases = await collected(parties, 2)
+        releases = await parties.collected(2)
         assert [one["by_bit"] for one in releases] == [sums(vectors[:20]), sums(vectors[20:])]
 
-    told(begin, tmp_path, job_reports=9, databases=databases)
-    told(end, tmp_path, job_reports=9, databases=databases)
+    in_parties(begin, tmp_path, job_reports=9, databases=databases)
+    in_parties(end, tmp_path, job_reports=9, databases=databases)
 
 
-def test_a_report_that_comes_twice_counts_once(tmp_path: Path):
+@told(in_parties)
+async def test_a_report_that_comes_twice_counts_once(parties: Parties):
     vectors = some_vectors(20)
-
-    async def story(parties: Parties) -> None:
-        reports = await parties.reports(vectors)
-        for _ in range(2):
-            await parties.deliver(reports[:19])
-        await asyncio.sleep(0.2)
-        assert "full" not in {one["state"] for one in await parties.batches(parties.helper)}
-        await parties.deliver(reports[19:])
-        (release,) = await collected(parties, 1)
-        assert release["by_bit"] == sums(vectors)
-
-    told(story, tmp_path)
+    reports = await parties.reports(vectors)
+    for _ in range(2):
+        await parties.deliver(reports[:19])
+    await asyncio.sleep(0.2)
+    assert "full" not in {one["state"] for one in await parties.batches(parties.helper)}
+    await parties.deliver(reports[19:])
+    (release,) = await parties.collected(1)
+    assert release["by_bit"] == sums(vectors)
 
 
-def test_answers_of_the_helper_may_be_lost(tmp_path: Path):
+@told(in_parties, job_reports=9)
+async def test_answers_of_the_helper_may_be_lost(parties: Parties):
     vectors = some_vectors(40)
-
-    async def story(parties: Parties) -> None:
-        parties.to_helper.lose_answers = 5
-        await parties.deliver(await parties.reports(vectors))
-        parties.to_leader.lose_answers = 3
-        releases = await collected(parties, 2)
-        assert [one["by_bit"] for one in releases] == [sums(vectors[:20]), sums(vectors[20:])]
-        sent = [body for _, path, body in parties.to_helper.requests if path.endswith("jobs")]
-        assert len(set(sent)) < len(sent)  # the same bytes were sent again
-
-    told(story, tmp_path, job_reports=9)
+    parties.to_helper.lose_answers = 5
+    await parties.deliver(await parties.reports(vectors))
+    parties.to_leader.lose_answers = 3
+    releases = await parties.collected(2)
+    assert [one["by_bit"] for one in releases] == [sums(vectors[:20]), sums(vectors[20:])]
+    sent = [body for _, path, body in parties.to_helper.requests if path.endswith("jobs")]
+    assert len(set(sent)) < len(sent)  # the same bytes were sent again
 
 
 def test_parties_that_stop_go_on_where_they_were(tmp_path: Path):
@@ -125,32 +93,30 @@ def test_parties_that_stop_go_on_where_they_were(tmp_path: Path):
 
     async def end(parties: Parties) -> None:
         await parties.deliver(await parties.reports(vectors[13:]))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(begin, tmp_path, job_reports=4)
-    told(end, tmp_path, job_reports=4)
+    in_parties(begin, tmp_path, job_reports=4)
+    in_parties(end, tmp_path, job_reports=4)
 
 
-def test_a_result_that_was_stored_but_not_ended_is_not_stored_again(tmp_path: Path):
-    async def story(parties: Parties) -> None:
-        await parties.deliver(await parties.reports(some_vectors(20)))
-        analyst = parties.analyst
-        ended = analyst._thread.run
+@told(in_parties)
+async def test_a_result_that_was_stored_but_not_ended_is_not_stored_again(parties: Parties):
+    await parties.deliver(await parties.reports(some_vectors(20)))
+    analyst = parties.analyst
+    ended = analyst._thread.run
 
-        async def interrupted(work: Any, *about: Any) -> Any:
-            if work.__name__ == "end":
-                raise RuntimeError("the process was killed here")
-            return await ended(work, *about)
+    async def interrupted(work: Any, *about: Any) -> Any:
+        if work.__name__ == "end":
+            raise RuntimeError("the process was killed here")
+        return await ended(work, *about)
 
-        setattr(analyst._thread, "run", interrupted)  # noqa: B010
-        await collected(parties, 1)
-        setattr(analyst._thread, "run", ended)  # noqa: B010
-        await analyst.collect_plan(PLAN)
-        numbers = await analyst.service.in_store(analyst.store.released_numbers, PLAN.id, 9)
-        assert numbers == [1]
-
-    told(story, tmp_path)
+    setattr(analyst._thread, "run", interrupted)  # noqa: B010
+    await parties.collected(1)
+    setattr(analyst._thread, "run", ended)  # noqa: B010
+    await analyst.collect_plan(PLAN)
+    numbers = await analyst.service.in_store(analyst.store.released_numbers, PLAN.id, 9)
+    assert numbers == [1]
 
 
 def test_a_batch_that_misses_its_window_expires_with_its_keys(tmp_path: Path):
@@ -176,59 +142,54 @@ def test_a_batch_that_misses_its_window_expires_with_its_keys(tmp_path: Path):
             one.public_key for one in later[0].configs
         }
 
-    told(story, tmp_path, clock=lambda: now[0])
+    in_parties(story, tmp_path, clock=lambda: now[0])
 
 
-def test_what_a_leader_says_about_reports_that_it_does_not_take(tmp_path: Path):
-    async def story(parties: Parties) -> None:
-        window = int(NOW // WEEK)
-        (good,) = await parties.reports([5])
-        report = UploadRequest.from_bytes(good).reports[0]
-        metadata, first = report.report_metadata, report.leader_encrypted_input_share
-        early = dap.ReportMetadata(b"e" * 16, window + 2)
-        late = dap.ReportMetadata(b"l" * 16, window - 2)
-        key = dap.HpkeCiphertext((window + 3) % 256, first.enc, first.payload)
-        long = dap.HpkeCiphertext(first.config_id, first.enc, first.payload + b"\0")
-        changed = [
-            dap.Report(early, *_rest(report)),
-            dap.Report(late, *_rest(report)),
-            dap.Report(_named(metadata, 1), report.public_share, key, *_rest(report)[2:]),
-            dap.Report(_named(metadata, 2), report.public_share, long, *_rest(report)[2:]),
-            dap.Report(
-                dap.ReportMetadata(b"\3" * 16, window, dap.Extension(7, b"").to_bytes()),
-                *_rest(report),
-            ),
-        ]
-        answer = await parties.upload(UploadRequest((report, *changed)).to_bytes())
-        assert answer.headers["content-type"] == UploadErrors.content_type()
-        found = UploadErrors.from_bytes(answer.content).status
-        assert [one.error for one in found] == [
-            ReportFault.REPORT_TOO_EARLY,
-            ReportFault.REPORT_DROPPED,
-            ReportFault.OUTDATED_CONFIG,
-            ReportFault.INVALID_MESSAGE,
-            ReportFault.INVALID_MESSAGE,
-        ]
-        names = [one.report_metadata.report_id for one in changed]
-        assert [one.id for one in found] == names
-        answer = await parties.upload(UploadRequest((report, report)).to_bytes())
-        assert answer.json()["type"] == "urn:ietf:params:ppm:dap:error:invalidMessage"
-
-    told(story, tmp_path)
-
-
-def test_a_report_whose_id_begins_like_json_is_taken(tmp_path: Path):
+@told(in_parties)
+async def test_what_a_leader_says_about_reports_that_it_does_not_take(parties: Parties):
     window = int(NOW // WEEK)
+    (good,) = await parties.reports([5])
+    report = UploadRequest.from_bytes(good).reports[0]
+    metadata, first = report.report_metadata, report.leader_encrypted_input_share
+    early = dap.ReportMetadata(b"e" * 16, window + 2)
+    late = dap.ReportMetadata(b"l" * 16, window - 2)
+    key = dap.HpkeCiphertext((window + 3) % 256, first.enc, first.payload)
+    long = dap.HpkeCiphertext(first.config_id, first.enc, first.payload + b"\0")
+    changed = [
+        dap.Report(early, *_rest(report)),
+        dap.Report(late, *_rest(report)),
+        dap.Report(_named(metadata, 1), report.public_share, key, *_rest(report)[2:]),
+        dap.Report(_named(metadata, 2), report.public_share, long, *_rest(report)[2:]),
+        dap.Report(
+            dap.ReportMetadata(b"\3" * 16, window, dap.Extension(7, b"").to_bytes()),
+            *_rest(report),
+        ),
+    ]
+    answer = await parties.upload(UploadRequest((report, *changed)).to_bytes())
+    assert answer.headers["content-type"] == UploadErrors.content_type()
+    found = UploadErrors.from_bytes(answer.content).status
+    assert [one.error for one in found] == [
+        ReportFault.REPORT_TOO_EARLY,
+        ReportFault.REPORT_DROPPED,
+        ReportFault.OUTDATED_CONFIG,
+        ReportFault.INVALID_MESSAGE,
+        ReportFault.INVALID_MESSAGE,
+    ]
+    names = [one.report_metadata.report_id for one in changed]
+    assert [one.id for one in found] == names
+    answer = await parties.upload(UploadRequest((report, report)).to_bytes())
+    assert answer.json()["type"] == "urn:ietf:params:ppm:dap:error:invalidMessage"
 
-    async def story(parties: Parties) -> None:
-        leader, helper = await parties.keys()
-        while True:
-            packed = pack_reports(PLAN, SyntheticVector(3, PLAN.bits), window=window).to_bytes()
-            if split_batch(PLAN, packed).content[:1] == b"{":
-                break
-        await parties.deliver([share_report(PLAN, packed, leader, helper)])
 
-    told(story, tmp_path)
+@told(in_parties)
+async def test_a_report_whose_id_begins_like_json_is_taken(parties: Parties):
+    window = int(NOW // WEEK)
+    leader, helper = await parties.keys()
+    while True:
+        packed = pack_reports(PLAN, SyntheticVector(3, PLAN.bits), window=window).to_bytes()
+        if split_batch(PLAN, packed).content[:1] == b"{":
+            break
+    await parties.deliver([share_report(PLAN, packed, leader, helper)])
 
 
 def _rest(report: dap.Report) -> tuple[bytes, dap.HpkeCiphertext, dap.HpkeCiphertext]:
@@ -243,66 +204,59 @@ def _named(metadata: dap.ReportMetadata, number: int) -> dap.ReportMetadata:
     return dap.ReportMetadata(bytes([number]) * 16, metadata.time)
 
 
-def test_reports_that_lie_are_rejected_and_others_fill_the_crowd(tmp_path: Path):
+@told(in_parties, job_reports=8)
+async def test_reports_that_lie_are_rejected_and_others_fill_the_crowd(parties: Parties):
     """Shares of something else, a proof that does not hold, a share for another task."""
     vectors = some_vectors(20)
-
-    async def story(parties: Parties) -> None:
-        good = await parties.reports(vectors)
-        other = await parties.reports(some_vectors(6, seed=2))
-        for number, content in enumerate(other):
-            (report,) = UploadRequest.from_bytes(content).reports
-            metadata = _named(report.report_metadata, 200 + number)  # authenticated with the share
-            await parties.upload(UploadRequest((dap.Report(metadata, *_rest(report)),)).to_bytes())
-        swapped = [UploadRequest.from_bytes(one).reports[0] for one in other[:2]]
-        leader_of_first = swapped[0].leader_encrypted_input_share
-        mixed = dap.Report(
-            swapped[1].report_metadata,
-            swapped[1].public_share,
-            leader_of_first,
-            swapped[1].helper_encrypted_input_share,
-        )
-        await parties.upload(UploadRequest((mixed,)).to_bytes())
-        await parties.deliver(good)
-        (release,) = await collected(parties, 1)
-        assert release["by_bit"] == sums(vectors)
-
-    told(story, tmp_path, job_reports=8)
+    good = await parties.reports(vectors)
+    other = await parties.reports(some_vectors(6, seed=2))
+    for number, content in enumerate(other):
+        (report,) = UploadRequest.from_bytes(content).reports
+        metadata = _named(report.report_metadata, 200 + number)  # authenticated with the share
+        await parties.upload(UploadRequest((dap.Report(metadata, *_rest(report)),)).to_bytes())
+    swapped = [UploadRequest.from_bytes(one).reports[0] for one in other[:2]]
+    leader_of_first = swapped[0].leader_encrypted_input_share
+    mixed = dap.Report(
+        swapped[1].report_metadata,
+        swapped[1].public_share,
+        leader_of_first,
+        swapped[1].helper_encrypted_input_share,
+    )
+    await parties.upload(UploadRequest((mixed,)).to_bytes())
+    await parties.deliver(good)
+    (release,) = await parties.collected(1)
+    assert release["by_bit"] == sums(vectors)
 
 
-def test_who_may_ask(tmp_path: Path):
-    async def story(parties: Parties) -> None:
-        task = parties.leader.tasks[PLAN.id].task.path
-        base = f"/dap/{task}/tasks/{task}"
-        helper, leader = parties.helper.public, parties.leader.public
-        job = {"content-type": dap.AggregationJobInitReq.content_type()}
-        assert (await ask(helper, "POST", f"{base}/aggregation_jobs", b"", job)).status_code == 401
-        share = {"content-type": dap.AggregateShareReq.content_type()}
-        wrong = share | {"authorization": "Bearer nobody"}
-        answer = await ask(helper, "POST", f"{base}/aggregate_shares", b"", wrong)
-        assert answer.status_code == 401
-        collection = {"content-type": dap.CollectionJobReq.content_type()}
-        answer = await ask(leader, "POST", f"{base}/collection_jobs", b"", collection)
-        assert answer.status_code == 401
-        answer = await ask(leader, "PUT", f"{base}/collection_jobs/{'A' * 22}")
-        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, DELETE")
-        allowed = {"authorization": f"Bearer {parties.analyst._token}"}
-        answer = await ask(leader, "GET", f"{base}/collection_jobs/{'A' * 22}", None, allowed)
-        assert answer.json()["taskid"] == task
-        answer = await ask(leader, "GET", f"/dap/{'A' * 43}/hpke_config")
-        assert "taskid" not in answer.json()
-
-    told(story, tmp_path)
+@told(in_parties)
+async def test_who_may_ask(parties: Parties):
+    task = parties.leader.tasks[PLAN.id].task.path
+    base = f"/dap/{task}/tasks/{task}"
+    helper, leader = parties.helper.public, parties.leader.public
+    job = {"content-type": dap.AggregationJobInitReq.content_type()}
+    assert (await ask(helper, "POST", f"{base}/aggregation_jobs", b"", job)).status_code == 401
+    share = {"content-type": dap.AggregateShareReq.content_type()}
+    wrong = share | {"authorization": "Bearer nobody"}
+    answer = await ask(helper, "POST", f"{base}/aggregate_shares", b"", wrong)
+    assert answer.status_code == 401
+    collection = {"content-type": dap.CollectionJobReq.content_type()}
+    answer = await ask(leader, "POST", f"{base}/collection_jobs", b"", collection)
+    assert answer.status_code == 401
+    answer = await ask(leader, "PUT", f"{base}/collection_jobs/{'A' * 22}")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, DELETE")
+    allowed = {"authorization": f"Bearer {parties.analyst._token}"}
+    answer = await ask(leader, "GET", f"{base}/collection_jobs/{'A' * 22}", None, allowed)
+    assert answer.json()["taskid"] == task
+    answer = await ask(leader, "GET", f"/dap/{'A' * 43}/hpke_config")
+    assert "taskid" not in answer.json()
 
 
-def test_no_transaction_begins_inside_of_another(tmp_path: Path):
-    async def story(parties: Parties) -> None:
-        database = parties.helper.store.database
+@told(in_parties)
+async def test_no_transaction_begins_inside_of_another(parties: Parties):
+    database = parties.helper.store.database
 
-        def nested() -> None:
-            database.read("outer", lambda: database.read("inner", lambda: None))
+    def nested() -> None:
+        database.read("outer", lambda: database.read("inner", lambda: None))
 
-        with pytest.raises(RuntimeError, match="'inner' begins inside of 'outer'"):
-            await parties.helper.service.in_store(nested)
-
-    told(story, tmp_path)
+    with pytest.raises(RuntimeError, match="'inner' begins inside of 'outer'"):
+        await parties.helper.service.in_store(nested)

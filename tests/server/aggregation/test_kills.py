@@ -8,13 +8,12 @@ from __future__ import annotations
 import http.client
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -33,48 +32,27 @@ from shoal.server.analyst import Collecting
 from shoal.server.core.parties import HttpPeer, known_agreement
 from tests.server.aggregation.world import set_up
 from tests.server.postgres_help import needs_postgres, the_server
-from tests.server.serving_help import clean_environment
+from tests.server.serving_help import ServiceProcess
 
 LONGEST = 120.0
 KILLS = int(os.environ.get("SHOAL_KILLS", "8"))
 REPORTS, CROWD, WEEK = 60, 20, 7 * 86_400
 
 
-class Party:
+class Party(ServiceProcess):
     """A leader or a helper in a process of its own."""
 
     def __init__(self, role: str, folder: Path, plan: Path, ports: tuple[int, int], *more: str):
-        self._words = [
-            *(sys.executable, "-m", "shoal", role, "--json", "--data", str(folder / role)),
+        super().__init__(
+            folder / f"{role}.log",
+            *(role, "--data", str(folder / role), *more, str(plan)),
             *("--public", f"127.0.0.1:{ports[0]}", "--console", f"127.0.0.1:{ports[1]}"),
-            *("--min-crowd", "1", "--min-free-megabytes", "0", *more, str(plan)),
-        ]
-        self._log = (folder / f"{role}.log").open("a")
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            self._words,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=clean_environment() | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+            *("--min-crowd", "1", "--min-free-megabytes", "0"),
         )
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline(), Path(self._log.name).read_text()
 
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.communicate(timeout=LONGEST)
-
-    def __enter__(self) -> Party:
+    def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._log.close()
 
 
 def a_plan(ports: Sequence[int], noise: ShareNoise | None = None) -> Plan:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 from shoal import estimate
 from shoal.analysis.tally import Tally
 from shoal.protocol.plan import Aggregators, Promise, ShareNoise
-from shoal.server import leader as leader_service
 from shoal.server.aggregation import plan as aggregator_plan
 from shoal.server.aggregation.plan import draw_noise
 from shoal.server.analyst import Analyst
@@ -31,9 +29,11 @@ from tests.server.aggregation.world import (
     PLAN,
     WEEK,
     Parties,
+    in_parties,
     some_vectors,
     sums,
 )
+from tests.server.store_help import told
 
 NOISY = replace(
     PLAN,
@@ -51,7 +51,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Analyst, "_collect", wait)
-    monkeypatch.setattr(leader_service, "_PAUSE", 0.01)
 
 
 @pytest.fixture
@@ -65,50 +64,6 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
     monkeypatch.setattr(aggregator_plan, "draw_noise", draw)
     return made
-
-
-def told(
-    story: Callable[[Parties], Awaitable[Any]],
-    folder: Path,
-    clock: Callable[[], float] = lambda: NOW,
-    **more: Any,
-) -> Any:
-    async def inside() -> Any:
-        async with Parties(folder, clock, **more) as parties:
-            await parties.publish(NOISY)
-            return await story(parties)
-
-    return asyncio.run(inside())
-
-
-async def deliver(parties: Parties, uploads: Sequence[bytes]) -> None:
-    for one in uploads:
-        while (answer := await parties.upload(one, plan=NOISY)).status_code == 503:
-            await asyncio.sleep(0.1)
-        assert (answer.status_code, answer.content) == (200, b""), answer.text
-
-
-async def until_full(parties: Parties, count: int = 1) -> None:
-    for party in (parties.leader, parties.helper):
-        for _ in range(3000):
-            found = [one["state"] for one in await parties.batches(party, NOISY)]
-            if found.count("full") == count:
-                break
-            await asyncio.sleep(0.01)
-        else:
-            raise AssertionError(f"no full batch: {found}")
-
-
-async def released(parties: Parties, count: int) -> list[dict[str, Any]]:
-    store, in_store = parties.analyst.store, parties.analyst.service.in_store
-    for _ in range(3000):
-        await parties.analyst.collect_plan(NOISY)
-        numbers = await in_store(store.released_numbers, NOISY.id, 100)
-        if len(numbers) >= count:
-            contents = [await in_store(store.release, NOISY.id, one) for one in sorted(numbers)]
-            return [json.loads(one) for one in contents if one is not None]
-        await asyncio.sleep(0.02)
-    raise AssertionError("nothing was collected")
 
 
 async def share_of(party: Any) -> bytes:
@@ -130,25 +85,22 @@ def plus(vectors: Sequence[int], draws: Sequence[Sequence[int]]) -> list[int]:
     return total
 
 
-def test_a_release_has_the_noise_of_both_and_may_be_negative(
-    tmp_path: Path, draws: list[list[int]]
+@told(in_parties, plan=NOISY, job_reports=7)
+async def test_a_release_has_the_noise_of_both_and_may_be_negative(
+    draws: list[list[int]], parties: Parties
 ):
     vectors = some_vectors(20)
-
-    async def story(parties: Parties) -> None:
-        await deliver(parties, await parties.reports(vectors, plan=NOISY))
-        (release,) = await released(parties, 1)
-        assert len(draws) == 2  # one of the leader and one of the helper
-        assert release["by_bit"] == plus(vectors, draws)
-        assert max(release["by_bit"]) < 0
-        tally = Tally.from_json(release, NOISY)
-        assert tally.to_json() == release
-        counts = estimate(NOISY, tally)["uses"]
-        assert [round(one.count) for one in counts.values()] == [
-            round((ones - 0.02) / (1 - 2 * float(NOISY.q))) for ones in release["by_bit"]
-        ]
-
-    told(story, tmp_path, job_reports=7)
+    await parties.deliver(await parties.reports(vectors, plan=NOISY), NOISY)
+    (release,) = await parties.collected(1, NOISY)
+    assert len(draws) == 2  # one of the leader and one of the helper
+    assert release["by_bit"] == plus(vectors, draws)
+    assert max(release["by_bit"]) < 0
+    tally = Tally.from_json(release, NOISY)
+    assert tally.to_json() == release
+    counts = estimate(NOISY, tally)["uses"]
+    assert [round(one.count) for one in counts.values()] == [
+        round((ones - 0.02) / (1 - 2 * float(NOISY.q))) for ones in release["by_bit"]
+    ]
 
 
 def test_an_aggregator_keeps_its_share_with_noise_alone(tmp_path: Path, draws: list[list[int]]):
@@ -156,24 +108,25 @@ def test_an_aggregator_keeps_its_share_with_noise_alone(tmp_path: Path, draws: l
     vectors = some_vectors(20)
 
     async def before(parties: Parties) -> dict[str, bytes]:
-        await deliver(parties, await parties.reports(vectors, plan=NOISY))
-        await until_full(parties)
+        await parties.deliver(await parties.reports(vectors, plan=NOISY), NOISY)
+        await parties.until_full(plan=NOISY)
         return {one.role.name: await share_of(one) for one in (parties.leader, parties.helper)}
 
     async def after(parties: Parties) -> None:
         found = {one.role.name: await share_of(one) for one in (parties.leader, parties.helper)}
         assert found == kept
-        (release,) = await released(parties, 1)
+        (release,) = await parties.collected(1, NOISY)
         assert release["by_bit"] == plus(vectors, draws)
         await parties.analyst.collect_plan(NOISY)
 
-    kept = told(before, tmp_path, job_reports=7)
+    kept = in_parties(before, tmp_path, job_reports=7, plan=NOISY)
     assert len(draws) == 2
-    told(after, tmp_path, job_reports=7)
+    in_parties(after, tmp_path, job_reports=7, plan=NOISY)
     assert len(draws) == 2
 
 
-def test_a_full_batch_has_a_key_that_opens_no_earlier_sum(tmp_path: Path):
+@told(in_parties, plan=NOISY, job_reports=7)
+async def test_a_full_batch_has_a_key_that_opens_no_earlier_sum(parties: Parties):
     """The log of a database may keep the last sum without noise for as long as it likes."""
     vectors = some_vectors(20)
 
@@ -193,52 +146,47 @@ def test_a_full_batch_has_a_key_that_opens_no_earlier_sum(tmp_path: Path):
         )
         return found
 
-    async def story(parties: Parties) -> None:
-        both: tuple[Any, ...] = (parties.leader, parties.helper)
-        uploads = await parties.reports(vectors, plan=NOISY)
-        await deliver(parties, uploads[:19])
-        for party in both:
-            for _ in range(3000):
-                if any(one["progress"] == 90 for one in await parties.batches(party, NOISY)):
-                    break
-                await asyncio.sleep(0.01)
-        before = [await stored(party) for party in both]
-        for content, key, about in before:
-            decrypt(key, content, about)
-        await deliver(parties, uploads[19:])
-        await until_full(parties)
-        for party, (earlier, _, about) in zip(both, before, strict=True):
-            content, key, _ = await stored(party)
-            decrypt(key, content, about)
-            with pytest.raises(StorageError):
-                decrypt(key, earlier, about)
-
-    told(story, tmp_path, job_reports=7)
+    both: tuple[Any, ...] = (parties.leader, parties.helper)
+    uploads = await parties.reports(vectors, plan=NOISY)
+    await parties.deliver(uploads[:19], NOISY)
+    for party in both:
+        for _ in range(3000):
+            if any(one["progress"] == 90 for one in await parties.batches(party, NOISY)):
+                break
+            await asyncio.sleep(0.01)
+    before = [await stored(party) for party in both]
+    for content, key, about in before:
+        decrypt(key, content, about)
+    await parties.deliver(uploads[19:], NOISY)
+    await parties.until_full(plan=NOISY)
+    for party, (earlier, _, about) in zip(both, before, strict=True):
+        content, key, _ = await stored(party)
+        decrypt(key, content, about)
+        with pytest.raises(StorageError):
+            decrypt(key, earlier, about)
 
 
-def test_whoever_asks_again_gets_the_same_noise(tmp_path: Path, draws: list[list[int]]):
+@told(in_parties, plan=NOISY, job_reports=9)
+async def test_whoever_asks_again_gets_the_same_noise(draws: list[list[int]], parties: Parties):
     vectors = some_vectors(40)
-
-    async def story(parties: Parties) -> None:
-        parties.to_helper.lose_answers = 9
-        await deliver(parties, await parties.reports(vectors, plan=NOISY))
-        await until_full(parties, 2)
-        parties.to_helper.lose_answers = 4
-        parties.to_leader.lose_answers = 4
-        releases = await released(parties, 2)
-        assert len(draws) == 4
-        total = np.sum([one["by_bit"] for one in releases], axis=0).tolist()
-        assert total == plus(vectors, draws)
-        shares = [(path, body) for _, path, body in parties.to_helper.requests
-                  if path.endswith("aggregate_shares")]  # fmt: skip
-        assert max(Counter(shares).values()) > 1  # the same share was asked for again
-
-    told(story, tmp_path, job_reports=9)
+    parties.to_helper.lose_answers = 9
+    await parties.deliver(await parties.reports(vectors, plan=NOISY), NOISY)
+    await parties.until_full(plan=NOISY, count=2)
+    parties.to_helper.lose_answers = 4
+    parties.to_leader.lose_answers = 4
+    releases = await parties.collected(2, NOISY)
+    assert len(draws) == 4
+    total = np.sum([one["by_bit"] for one in releases], axis=0).tolist()
+    assert total == plus(vectors, draws)
+    shares = [(path, body) for _, path, body in parties.to_helper.requests
+              if path.endswith("aggregate_shares")]  # fmt: skip
+    assert max(Counter(shares).values()) > 1  # the same share was asked for again
 
 
 @pytest.mark.parametrize("role", ["leader", "helper"])
-def test_a_draw_that_was_not_stored_never_left(
-    tmp_path: Path, draws: list[list[int]], role: str, monkeypatch: pytest.MonkeyPatch
+@told(in_parties, plan=NOISY, job_reports=20)
+async def test_a_draw_that_was_not_stored_never_left(
+    draws: list[list[int]], role: str, monkeypatch: pytest.MonkeyPatch, parties: Parties
 ):
     """The process fails after a draw, inside of its transaction: the draw is undone with it."""
     vectors = some_vectors(20)
@@ -254,15 +202,11 @@ def test_a_draw_that_was_not_stored_never_left(
 
     commit = aggregator_plan.AggregatorPlan.commit
     monkeypatch.setattr(aggregator_plan.AggregatorPlan, "commit", fail_at_first)
-
-    async def story(parties: Parties) -> None:
-        await deliver(parties, await parties.reports(vectors, plan=NOISY))
-        (release,) = await released(parties, 1)
-        assert len(failed) == 1
-        assert len(draws) == 2
-        assert release["by_bit"] == plus(vectors, draws)
-
-    told(story, tmp_path, job_reports=20)
+    await parties.deliver(await parties.reports(vectors, plan=NOISY), NOISY)
+    (release,) = await parties.collected(1, NOISY)
+    assert len(failed) == 1
+    assert len(draws) == 2
+    assert release["by_bit"] == plus(vectors, draws)
 
 
 @pytest.mark.parametrize("role", ["leader", "helper"])
@@ -277,45 +221,44 @@ def test_a_restored_aggregator_never_draws_again_for_a_batch(
 
     async def before(parties: Parties) -> list[dict[str, Any]]:
         uploads = await parties.reports(vectors, plan=NOISY)
-        await deliver(parties, uploads[:12])
-        await deliver(parties, uploads[12:])
-        await until_full(parties)
+        await parties.deliver(uploads[:12], NOISY)
+        await parties.deliver(uploads[12:], NOISY)
+        await parties.until_full(plan=NOISY)
         save(tmp_path, role, clock)
-        return await released(parties, 1)
+        return await parties.collected(1, NOISY)
 
     async def after(parties: Parties) -> None:
         for _ in range(5):
             await parties.analyst.collect_plan(NOISY)
             await asyncio.sleep(0.05)
-        assert await released(parties, 1) == first
+        assert await parties.collected(1, NOISY) == first
         assert len(draws) == 2
         now[0] += 2 * WEEK  # the first window that the restored one takes
         for party in (parties.leader, parties.helper):
             await party.service.in_store(party.sweep)
-        await deliver(parties, await parties.reports(vectors, plan=NOISY))
-        _, second = await released(parties, 2)
+        await parties.deliver(await parties.reports(vectors, plan=NOISY), NOISY)
+        _, second = await parties.collected(2, NOISY)
         assert second["by_bit"] == plus(vectors, draws[2:])
         assert len(draws) == 4
 
-    first = told(before, tmp_path, clock)
+    first = in_parties(before, tmp_path, clock, plan=NOISY)
     assert first[0]["by_bit"] == plus(vectors, draws)
     replace_by_backup(tmp_path, role, clock)
-    told(after, tmp_path, clock)
+    in_parties(after, tmp_path, clock, plan=NOISY)
 
 
-def test_a_count_that_no_noise_explains_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@told(in_parties, plan=NOISY)
+async def test_a_count_that_no_noise_explains_is_refused(
+    monkeypatch: pytest.MonkeyPatch, parties: Parties
+):
     monkeypatch.setattr(aggregator_plan, "draw_noise", lambda noise, count: [10**6] * count)
-
-    async def story(parties: Parties) -> None:
-        await deliver(parties, await parties.reports(some_vectors(20), plan=NOISY))
-        await until_full(parties)
-        for _ in range(5):
-            await parties.analyst.collect_plan(NOISY)
-            await asyncio.sleep(0.05)
-        numbers = parties.analyst.store.released_numbers
-        assert await parties.analyst.service.in_store(numbers, NOISY.id, 9) == []
-
-    told(story, tmp_path)
+    await parties.deliver(await parties.reports(some_vectors(20), plan=NOISY), NOISY)
+    await parties.until_full(plan=NOISY)
+    for _ in range(5):
+        await parties.analyst.collect_plan(NOISY)
+        await asyncio.sleep(0.05)
+    numbers = parties.analyst.store.released_numbers
+    assert await parties.analyst.service.in_store(numbers, NOISY.id, 9) == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import permutations
 from pathlib import Path
@@ -148,10 +149,10 @@ class Parties:
         path = f"/dap/{task}/tasks/{task}/reports"
         return await ask(self.leader.public, "POST", path, b"".join(uploads), headers)
 
-    async def deliver(self, uploads: Sequence[bytes]) -> None:
+    async def deliver(self, uploads: Sequence[bytes], plan: Plan = PLAN) -> None:
         """Upload each report until the leader has it, as a device does."""
         for one in uploads:
-            while (answer := await self.upload(one)).status_code == 503:
+            while (answer := await self.upload(one, plan=plan)).status_code == 503:
                 await asyncio.sleep(0.1)  # the machine is busy
             assert (answer.status_code, answer.content) == (200, b""), answer.text
 
@@ -163,6 +164,36 @@ class Parties:
             pack_reports(plan, SyntheticVector(one, plan.bits), window=number) for one in vectors
         ]
         return [share_report(plan, one.to_bytes(), leader, helper) for one in packed]
+
+    async def until_full(self, *parties: Any, plan: Plan = PLAN, count: int = 1) -> None:
+        """Wait until there are so many full batches, at both aggregators or at one."""
+        for party in parties or (self.leader, self.helper):
+            for _ in range(3000):
+                found = [one["state"] for one in await self.batches(party, plan)]
+                if found.count("full") == count:
+                    break
+                await asyncio.sleep(0.01)
+            else:
+                raise AssertionError(f"no full batch: {found}")
+
+    async def collected(self, count: int, plan: Plan = PLAN) -> list[dict[str, Any]]:
+        """Collect until there are so many releases, and return them."""
+        store, in_store = self.analyst.store, self.analyst.service.in_store
+        for _ in range(3000):
+            await self.analyst.collect_plan(plan)
+            numbers = await in_store(store.released_numbers, plan.id, 100)
+            if len(numbers) >= count:
+                contents = [await in_store(store.release, plan.id, one) for one in sorted(numbers)]
+                return [json.loads(one) for one in contents if one is not None]
+            await asyncio.sleep(0.02)
+        about = [await self.batches(one, plan) for one in (self.leader, self.helper)]
+        raise AssertionError(f"nothing was collected: {about}")
+
+    async def count_crowd(self, vectors: Sequence[int]) -> None:
+        """Deliver the reports of a crowd, and check its release."""
+        await self.deliver(await self.reports(vectors))
+        (release,) = await self.collected(1)
+        assert release["by_bit"] == sums(vectors)
 
     async def until(self, reached: Callable[[], bool], what: str) -> None:
         """Wait for an event, generously."""
@@ -178,6 +209,24 @@ class Parties:
     async def batches(self, party: Any, plan: Plan = PLAN) -> list[dict[str, object]]:
         found: list[dict[str, object]] = await party.service.in_store(party.store.batches, plan.id)
         return found
+
+
+def in_parties(
+    story: Callable[[Parties], Awaitable[Any]],
+    folder: Path,
+    clock: Callable[[], float] = lambda: NOW,
+    *,
+    plan: Plan = PLAN,
+    **more: Any,
+) -> Any:
+    """Do something with the three parties, which have published a plan."""
+
+    async def inside() -> Any:
+        async with Parties(folder, clock, **more) as parties:
+            await parties.publish(plan)
+            return await story(parties)
+
+    return asyncio.run(inside())
 
 
 def set_up(folder: Path, leader: str = LEADER, helper: str = HELPER) -> dict[str, Path]:

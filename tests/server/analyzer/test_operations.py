@@ -89,6 +89,7 @@ def proven_reports() -> Plan:
     return replace(agreed, parties=PARTIES)
 
 
+@pytest.mark.slow
 def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
     agreed = proven_reports()
     batch = upload(agreed, 300, 1)
@@ -121,6 +122,7 @@ def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
         assert run([word, str(tmp_path / "plan.json"), str(tmp_path / "crowd.json")]) == 0
 
 
+@pytest.mark.slow
 def test_a_running_one(tmp_path: Path):
     """The real process: it starts, takes a whole crowd, and stops in order."""
     with served_analyzer(tmp_path / "data", WHOLE) as served:
@@ -137,6 +139,7 @@ def test_a_running_one(tmp_path: Path):
     assert '"stopped"' in served.log[-1]
 
 
+@pytest.mark.usefixtures("own_processes")
 def test_a_stop_does_not_wait_for_an_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It ends the processes; the crowd is opened after the next start."""
     folder, batch = tmp_path / "data", upload(WHOLE, WHOLE.reports_needed, 2)

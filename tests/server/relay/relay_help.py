@@ -413,13 +413,14 @@ async def until(holds: Callable[[], bool]) -> None:
 def in_relay(
     work: Callable[[RelayWorld], Awaitable[R]],
     folder: Path,
-    analyzer: FakeAnalyzer,
+    analyzer: FakeAnalyzer | Plan,
     clock: Callable[[], float] = lambda: NOW,
     *,
     key: bytes | None = None,
     **settings: Any,
 ) -> R:
-    """Do something with a relay in process."""
+    """Do something with a relay in process, whose analyzer is given or knows one plan."""
+    analyzer = FakeAnalyzer(analyzer) if isinstance(analyzer, Plan) else analyzer
 
     async def inside() -> R:
         async with AsyncExitStack() as stack:

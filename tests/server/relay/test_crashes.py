@@ -74,7 +74,7 @@ class Devices(threading.Thread):
                     self.attempt(number)
 
     def attempt(self, number: int) -> None:
-        address = self._process.address
+        address = self._process.address()
         if address is None:
             time.sleep(0.01)
             return
@@ -116,12 +116,12 @@ def test_random_kills_under_load(tmp_path: Path) -> None:
             one.start()
         for _ in range(KILLS):
             time.sleep(0.3 + chance.random())
-            process.end(kill=True)
+            process.kill()
             process.start()
         for one in devices:
             one.finish()
         everything = all_arrived(analyzer, devices, Devices(process, 9))
-        process.end(kill=False)
+        process.stop()
     assert [one.surprises for one in devices] == [[], []]
     check_once(analyzer, PLAN, everything)
 

@@ -148,13 +148,6 @@ class TestLosses:
         first, second = tmp_path / "data", tmp_path / "again"
         assert (first / "signing-key").read_text() == (second / "signing-key").read_text()
 
-    def test_without_a_window_a_restored_plan_is_closed(self, tmp_path: Path) -> None:
-        self.fill(tmp_path / "data", WHOLE, FakeAnalyzer(WHOLE))
-        backup = back_up(
-            tmp_path / "data", tmp_path / "backup", schemas=(RELAY,), clock=lambda: NOW
-        )
-        assert restore(backup, tmp_path / "again", clock=lambda: NOW).closed == [WHOLE.id]
-
     def test_a_lost_key_gives_everything_up(self, tmp_path: Path) -> None:
         self.fill(tmp_path, WEEKLY, FakeAnalyzer(WEEKLY))
         (tmp_path / CROWD_KEY_FILE).unlink()
@@ -165,15 +158,6 @@ class TestLosses:
             pass
         assert store.database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
         store.close()
-
-    def test_an_older_database_is_refused(self, tmp_path: Path) -> None:
-        analyzer = FakeAnalyzer(WEEKLY)
-        self.fill(tmp_path, WEEKLY, analyzer)
-        old = (tmp_path / "shoal.db").read_bytes()
-        self.fill(tmp_path, WEEKLY, analyzer, 11)
-        (tmp_path / "shoal.db").write_bytes(old)
-        with pytest.raises(InputError, match="is older than"):
-            RelayStore(tmp_path, clock=lambda: NOW)
 
     def test_a_collector_does_not_open_it(self, tmp_path: Path) -> None:
         self.fill(tmp_path, WHOLE, FakeAnalyzer(WHOLE))

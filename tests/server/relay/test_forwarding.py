@@ -17,6 +17,7 @@ from shoal.protocol.signatures import check_public_key, check_signature, key_tex
 from shoal.server.core.parties import PeerReply
 from shoal.server.relay import forwarding, shuffled_chunks
 from shoal.server.relay.service import Relay
+from tests.server.store_help import told
 
 from .relay_help import (
     LONG,
@@ -249,22 +250,19 @@ class TestPinning:
 
         in_relay(live, tmp_path, analyzer)
 
-    def test_a_signed_link_leads_to_a_new_key(self, tmp_path: Path) -> None:
-        analyzer = FakeAnalyzer(WHOLE)
+    @told(in_relay, WHOLE)
+    async def test_a_signed_link_leads_to_a_new_key(self, world: RelayWorld) -> None:
+        analyzer = world.analyzer
         first = analyzer.public_key
-
-        async def live(world: RelayWorld) -> None:
-            await world.publish(WHOLE)
-            for number in (1, 2):
-                analyzer.signing.change()
-                await world.report(WHOLE, made(WHOLE, 20, seed=7 + number))
-                await world.forwarded(WHOLE, number)
-                world.relay.prefetcher.wake()
-                await until(lambda: world.relay.store.pinned_key() == analyzer.public_key)
-                analyzer.signing.end_overlap()
-            assert analyzer.public_key != first
-
-        in_relay(live, tmp_path, analyzer)
+        await world.publish(WHOLE)
+        for number in (1, 2):
+            analyzer.signing.change()
+            await world.report(WHOLE, made(WHOLE, 20, seed=7 + number))
+            await world.forwarded(WHOLE, number)
+            world.relay.prefetcher.wake()
+            await until(lambda: world.relay.store.pinned_key() == analyzer.public_key)
+            analyzer.signing.end_overlap()
+        assert analyzer.public_key != first
 
     def test_a_link_that_the_pinned_key_did_not_sign_leads_nowhere(self, tmp_path: Path) -> None:
         analyzer, other = FakeAnalyzer(WHOLE), FakeAnalyzer(WHOLE)
@@ -286,9 +284,12 @@ class TestPinning:
 
         in_relay(live, tmp_path, analyzer)
 
-    def test_a_change_reaches_every_document_and_so_does_its_end(self, tmp_path: Path) -> None:
+    @told(in_relay, WHOLE)
+    async def test_a_change_reaches_every_document_and_so_does_its_end(
+        self, world: RelayWorld
+    ) -> None:
         """Devices with the old key and with the new one find their signature during the overlap."""
-        analyzer = FakeAnalyzer(WHOLE)
+        analyzer = world.analyzer
         paths = [f"/v1/plans/{WHOLE.id}{more}" for more in ("", "/certificate", "/crowd-key")]
 
         async def signers(world: RelayWorld) -> set[str]:
@@ -311,49 +312,40 @@ class TestPinning:
                 while await signers(world) != wanted:
                     await asyncio.sleep(0.01)
 
-        async def live(world: RelayWorld) -> None:
-            await world.publish(WHOLE)
-            key = await world.key(WHOLE)
-            for change in (analyzer.signing.change, analyzer.signing.end_overlap):
-                change()
-                await reach(world)
-                assert await world.key(WHOLE) == key
-            otherwise, signer = world.relay.store.signed_otherwise, key_text(analyzer.public_key)
-            async with asyncio.timeout(LONGEST):  # the crowds after the open one too
-                while await world.relay.service.in_store(otherwise, signer):
-                    await asyncio.sleep(0.01)
-
-        in_relay(live, tmp_path, analyzer)
-
-    def test_an_open_crowd_keeps_its_key(self, tmp_path: Path) -> None:
-        analyzer = FakeAnalyzer(WHOLE)
-
-        async def live(world: RelayWorld) -> None:
-            await world.publish(WHOLE)
-            key = await world.key(WHOLE)
-            analyzer.private.clear()
-            analyzer.signing.change()
-            world.relay.prefetcher.wake()
-            await until(lambda: "key of an open crowd is another one" in world.log.getvalue())
+        await world.publish(WHOLE)
+        key = await world.key(WHOLE)
+        for change in (analyzer.signing.change, analyzer.signing.end_overlap):
+            change()
+            await reach(world)
             assert await world.key(WHOLE) == key
+        otherwise, signer = world.relay.store.signed_otherwise, key_text(analyzer.public_key)
+        async with asyncio.timeout(LONGEST):  # the crowds after the open one too
+            while await world.relay.service.in_store(otherwise, signer):
+                await asyncio.sleep(0.01)
 
-        in_relay(live, tmp_path, analyzer)
+    @told(in_relay, WHOLE)
+    async def test_an_open_crowd_keeps_its_key(self, world: RelayWorld) -> None:
+        analyzer = world.analyzer
+        await world.publish(WHOLE)
+        key = await world.key(WHOLE)
+        analyzer.private.clear()
+        analyzer.signing.change()
+        world.relay.prefetcher.wake()
+        await until(lambda: "key of an open crowd is another one" in world.log.getvalue())
+        assert await world.key(WHOLE) == key
 
-    def test_the_key_of_an_earlier_crowd_is_not_used(self, tmp_path: Path) -> None:
-        analyzer = FakeAnalyzer(WHOLE)
+    @told(in_relay, WHOLE)
+    async def test_the_key_of_an_earlier_crowd_is_not_used(self, world: RelayWorld) -> None:
+        analyzer = world.analyzer
 
         def first(reply: PeerReply) -> PeerReply:
             return analyzer.signed(analyzer.crowd_key(WHOLE, 0, 1).to_bytes())
 
         analyzer.fault = lambda method, path: first if method == "POST" else None
-
-        async def live(world: RelayWorld) -> None:
-            await world.publish(WHOLE)
-            await until(lambda: "is of another crowd" in world.log.getvalue())
-            crowds = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
-            assert [one.crowd for one in crowds] == [1]
-
-        in_relay(live, tmp_path, analyzer)
+        await world.publish(WHOLE)
+        await until(lambda: "is of another crowd" in world.log.getvalue())
+        crowds = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
+        assert [one.crowd for one in crowds] == [1]
 
     def test_the_key_of_a_later_crowd_opens_that_one(self, tmp_path: Path) -> None:
         """The analyzer gave the wanted one to a relay that was replaced."""
@@ -379,8 +371,11 @@ class TestPinning:
         assert contents_of(reports) == dict.fromkeys(analyzer.opened(where), 1)
 
     @pytest.mark.parametrize("field", ["window", "plan"])
-    def test_the_key_of_another_crowd_is_not_used(self, field: str, tmp_path: Path) -> None:
-        analyzer = FakeAnalyzer(WHOLE)
+    @told(in_relay, WHOLE)
+    async def test_the_key_of_another_crowd_is_not_used(
+        self, field: str, world: RelayWorld
+    ) -> None:
+        analyzer = world.analyzer
 
         def other(reply: PeerReply) -> PeerReply:
             document = json.loads(reply.content)
@@ -389,13 +384,9 @@ class TestPinning:
             return analyzer.signed(content)
 
         analyzer.fault = lambda method, path: other if method == "POST" else None
-
-        async def live(world: RelayWorld) -> None:
-            await world.relay.publish(WHOLE)
-            await until(lambda: "is of another crowd" in world.log.getvalue())
-            assert (await world.get_key(WHOLE)).status_code == 503
-
-        in_relay(live, tmp_path, analyzer)
+        await world.relay.publish(WHOLE)
+        await until(lambda: "is of another crowd" in world.log.getvalue())
+        assert (await world.get_key(WHOLE)).status_code == 503
 
 
 def test_over_http_with_a_token_and_a_signature(tmp_path: Path) -> None:

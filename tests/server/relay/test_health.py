@@ -82,19 +82,16 @@ class TestReadiness:
         assert await readiness(world) == "ready"
         assert await metric(world, "shoal_plans_without_key") == 0
 
-    def test_without_a_key_it_is_not_ready(self, tmp_path: Path) -> None:
+    @told(in_relay, WHOLE)
+    async def test_without_a_key_it_is_not_ready(self, world: RelayWorld) -> None:
         """Every device gets 503, so the relay is of no use."""
-        analyzer = FakeAnalyzer(WHOLE)
+        analyzer = world.analyzer
         analyzer.fault = at("/crowd-keys", SILENT)
-
-        async def live(world: RelayWorld) -> None:
-            await world.relay.publish(WHOLE)
-            await until(lambda: "certificate" in str(world.relay.cache._documents))
-            assert (await world.get_key(WHOLE)).status_code == 503
-            assert await readiness(world) == "no-key"
-            assert await metric(world, "shoal_plans_without_key") == 1
-
-        in_relay(live, tmp_path, analyzer)
+        await world.relay.publish(WHOLE)
+        await until(lambda: "certificate" in str(world.relay.cache._documents))
+        assert (await world.get_key(WHOLE)).status_code == 503
+        assert await readiness(world) == "no-key"
+        assert await metric(world, "shoal_plans_without_key") == 1
 
     def test_crowds_that_wait_are_counted_from_the_data(self, tmp_path: Path) -> None:
         """The analyzer does not answer, so that no attempt has ended yet."""
@@ -124,51 +121,40 @@ class TestReadiness:
         finally:
             answers.set()
 
-    def test_a_crowd_that_does_not_arrive_in_time(self, tmp_path: Path) -> None:
-        analyzer = FakeAnalyzer(WHOLE)
-
-        async def live(world: RelayWorld) -> None:
-            assert await readiness(world) == "ready"
-            analyzer.fault = at("/chunks/0", SILENT)
-            await world.report(WHOLE, made(WHOLE, 20, seed=2))
-            await until(lambda: world.relay.forwarder.stalled_for > 1)
-            assert await readiness(world) == "forward-stalled"
-            analyzer.fault = lambda method, path: None
-            await world.forwarded(WHOLE, 1)
-            await until(lambda: world.relay.forwarder.stalled_for == 0)
-            assert await readiness(world) == "ready"
-
-        story(live, tmp_path, WHOLE, analyzer, forward_alarm=1)
+    @told(story, WHOLE, forward_alarm=1)
+    async def test_a_crowd_that_does_not_arrive_in_time(self, world: RelayWorld) -> None:
+        analyzer = world.analyzer
+        assert await readiness(world) == "ready"
+        analyzer.fault = at("/chunks/0", SILENT)
+        await world.report(WHOLE, made(WHOLE, 20, seed=2))
+        await until(lambda: world.relay.forwarder.stalled_for > 1)
+        assert await readiness(world) == "forward-stalled"
+        analyzer.fault = lambda method, path: None
+        await world.forwarded(WHOLE, 1)
+        await until(lambda: world.relay.forwarder.stalled_for == 0)
+        assert await readiness(world) == "ready"
 
 
 class TestDeadlines:
-    def test_a_misfit_stops_the_start(self, tmp_path: Path) -> None:
-        analyzer = FakeAnalyzer(WHOLE)
+    @told(in_relay, WHOLE)
+    async def test_a_misfit_stops_the_start(self, world: RelayWorld) -> None:
+        analyzer = world.analyzer
         analyzer.fault = at("/crowd-keys", problem(409, "deadlines-misfit"))
-
-        async def live(world: RelayWorld) -> None:
-            await world.relay.publish(WHOLE)
-            await until(lambda: world.relay.prefetcher.misfits)
-            with pytest.raises(
-                InputError, match=r"deadline_days = 45.* at most half of the analyz"
-            ):
-                await world.relay.check_deadlines()
-            assert await readiness(world) == "deadlines-misfit"
-            analyzer.fault = lambda method, path: None  # the analyzer has another deadline now
-            await until(lambda: not world.relay.prefetcher.misfits)
+        await world.relay.publish(WHOLE)
+        await until(lambda: world.relay.prefetcher.misfits)
+        with pytest.raises(InputError, match=r"deadline_days = 45.* at most half of the analyz"):
             await world.relay.check_deadlines()
+        assert await readiness(world) == "deadlines-misfit"
+        analyzer.fault = lambda method, path: None  # the analyzer has another deadline now
+        await until(lambda: not world.relay.prefetcher.misfits)
+        await world.relay.check_deadlines()
 
-        in_relay(live, tmp_path, analyzer)
-
-    def test_a_silent_analyzer_does_not(self, tmp_path: Path) -> None:
-        analyzer = FakeAnalyzer(WHOLE)
+    @told(in_relay, WHOLE)
+    async def test_a_silent_analyzer_does_not(self, world: RelayWorld) -> None:
+        analyzer = world.analyzer
         analyzer.fault = at("", SILENT)
-
-        async def live(world: RelayWorld) -> None:
-            await world.relay.publish(WHOLE)
-            await world.relay.check_deadlines()
-
-        in_relay(live, tmp_path, analyzer)
+        await world.relay.publish(WHOLE)
+        await world.relay.check_deadlines()
 
 
 class TestEndedCrowds:
@@ -270,47 +256,42 @@ class TestEndedCrowds:
 
         in_relay(live, tmp_path, analyzer)
 
-    def test_a_plan_that_the_analyzer_closed_is_closed_here(self, tmp_path: Path) -> None:
+    @told(story, WHOLE)
+    async def test_a_plan_that_the_analyzer_closed_is_closed_here(self, world: RelayWorld) -> None:
         """Reports that nobody will open are not taken, and what came of them is destroyed."""
-        analyzer = FakeAnalyzer(WHOLE)
+        analyzer = world.analyzer
+        await world.report(WHOLE, made(WHOLE, 5, seed=3))
+        analyzer.fault = at("/crowd-keys", problem(410, "plan-closed"))
+        await until(lambda: next(iter(world.relay.cache.plans.values())).state == "closed")
+        assert (await world.get_key(WHOLE)).status_code == 410
+        keys = await world.relay.service.in_store(
+            lambda: world.relay.store.database.execute(
+                "SELECT count(*) FROM wrapped_keys"
+            ).fetchone()[0]
+        )
+        assert keys == 0
 
-        async def live(world: RelayWorld) -> None:
-            await world.report(WHOLE, made(WHOLE, 5, seed=3))
-            analyzer.fault = at("/crowd-keys", problem(410, "plan-closed"))
-            await until(lambda: next(iter(world.relay.cache.plans.values())).state == "closed")
-            assert (await world.get_key(WHOLE)).status_code == 410
-            keys = await world.relay.service.in_store(
-                lambda: world.relay.store.database.execute(
-                    "SELECT count(*) FROM wrapped_keys"
-                ).fetchone()[0]
-            )
-            assert keys == 0
-
-        story(live, tmp_path, WHOLE, analyzer)
-
-    def test_a_crowd_that_ended_at_the_analyzer_is_discarded(self, tmp_path: Path) -> None:
-        analyzer = FakeAnalyzer(WHOLE)
+    @told(story, WHOLE)
+    async def test_a_crowd_that_ended_at_the_analyzer_is_discarded(self, world: RelayWorld) -> None:
+        analyzer = world.analyzer
 
         def goes_on_with(reply: PeerReply) -> PeerReply:
             asked = CrowdKey.from_bytes(reply.content).crowd
             return analyzer.signed(analyzer.crowd_key(WHOLE, 0, max(asked, 4)).to_bytes())
 
-        async def live(world: RelayWorld) -> None:
-            await world.report(WHOLE, made(WHOLE, 5, seed=4))
-            await opened(world, WHOLE, 3)
-            analyzer.fault = at("/crowd-keys", goes_on_with)
-            world.relay.prefetcher.wake()
-            await until(lambda: b"shoal_crowds_discarded_total 3.0" in world.relay.metrics_text())
-            assert "a crowd has ended at the analyzer" in world.log.getvalue()
-            async with asyncio.timeout(LONGEST):
-                while (await world.key(WHOLE)).crowd != 4:
-                    await asyncio.sleep(0.01)
-            found = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
-            assert {one.crowd: one.state for one in found[:3]} == (
-                dict.fromkeys((1, 2, 3), "discarded")
-            )
-
-        story(live, tmp_path, WHOLE, analyzer)
+        await world.report(WHOLE, made(WHOLE, 5, seed=4))
+        await opened(world, WHOLE, 3)
+        analyzer.fault = at("/crowd-keys", goes_on_with)
+        world.relay.prefetcher.wake()
+        await until(lambda: b"shoal_crowds_discarded_total 3.0" in world.relay.metrics_text())
+        assert "a crowd has ended at the analyzer" in world.log.getvalue()
+        async with asyncio.timeout(LONGEST):
+            while (await world.key(WHOLE)).crowd != 4:
+                await asyncio.sleep(0.01)
+        found = await world.relay.service.in_store(world.relay.store.crowds, WHOLE.id)
+        assert {one.crowd: one.state for one in found[:3]} == (
+            dict.fromkeys((1, 2, 3), "discarded")
+        )
 
 
 def test_a_foreign_file_among_the_chunks_is_left_alone(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from shoal.protocol.encryption import EncryptedReports
 from shoal.server.core.clock import GuardedClock
+from tests.server.store_help import told
 from tests.server.test_clock import Machine
 
 from .relay_help import (
@@ -55,6 +56,7 @@ def over(relay: Process, upload: EncryptedReports, times: int) -> list[int]:
     return statuses
 
 
+@pytest.mark.slow
 class TestOneSender:
     def test_fills_no_more_than_its_share(self, tmp_path: Path) -> None:
         """One per cent of a crowd of 1,000 are ten reports, also when the same come again."""
@@ -83,7 +85,6 @@ class TestOneSender:
             assert over(relay, upload, 3) == [202, 429]
             assert over(relay, upload, 1) == [202]
 
-    @pytest.mark.slow
     def test_who_sends_slowly_makes_room(self, tmp_path: Path) -> None:
         """Forty bodies that never end, at a relay that takes ten connections."""
         report = made(LONG, 1, seed=3)
@@ -103,12 +104,11 @@ class TestOneSender:
                 )
             assert over(relay, sealed(LONG, key, report), 1) == [202]
 
-    @pytest.mark.slow
     def test_a_large_body_is_refused_before_it_comes(self, tmp_path: Path) -> None:
         with reachable(FakeAnalyzer(LONG)) as url, Process(tmp_path, LONG, url) as relay:
             relay.start()
             relay.crowd_key(LONG)
-            before = relay.resident()
+            before = relay.resident(peak=True)
             with relay.connect() as connection:
                 connection.sendall(
                     f"POST /v1/plans/{LONG.id}/encrypted HTTP/1.1\r\nHost: r\r\n"
@@ -117,9 +117,8 @@ class TestOneSender:
                 )
                 answer = connection.recv(1 << 16)
             assert answer.split()[1] == b"413"
-            assert relay.resident() - before < 16 << 20
+            assert relay.resident(peak=True) - before < 16 << 20
 
-    @pytest.mark.slow
     def test_a_request_without_end_is_timed_out(self, tmp_path: Path) -> None:
         with (
             reachable(FakeAnalyzer(LONG)) as url,
@@ -133,29 +132,26 @@ class TestOneSender:
                     pass  # it is closed, with or without an answer
 
 
-def test_a_full_disk_is_told_and_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@told(story, WHOLE)
+async def test_a_full_disk_is_told_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, world: RelayWorld
 ) -> None:
     usage = namedtuple("usage", "total used free")
     reports = made(WHOLE, 20, seed=4)
-
-    async def live(world: RelayWorld) -> None:
-        key = await world.key(WHOLE)
-        assert await world.post(sealed(WHOLE, key, reports[:9])) == 202
-        with monkeypatch.context() as full:
-            full.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 0))
-            world.relay.service.check_space()
-            answer = await world.send(sealed(WHOLE, key, reports[9:]))
-            assert answer.status_code == 507
-            assert json.loads(answer.content)["type"] == "urn:shoal:problem:storage-full"
-            ready = await world.clients["console"].get("/readyz")
-            assert ready.status_code == 507
+    key = await world.key(WHOLE)
+    assert await world.post(sealed(WHOLE, key, reports[:9])) == 202
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 0))
         world.relay.service.check_space()
-        assert await world.post(sealed(WHOLE, key, reports[9:])) == 202
-        (where,) = await world.forwarded(WHOLE, 1)
-        assert len(world.analyzer.opened(where)) == 20
-
-    story(live, tmp_path, WHOLE)
+        answer = await world.send(sealed(WHOLE, key, reports[9:]))
+        assert answer.status_code == 507
+        assert json.loads(answer.content)["type"] == "urn:shoal:problem:storage-full"
+        ready = await world.clients["console"].get("/readyz")
+        assert ready.status_code == 507
+    world.relay.service.check_space()
+    assert await world.post(sealed(WHOLE, key, reports[9:])) == 202
+    (where,) = await world.forwarded(WHOLE, 1)
+    assert len(world.analyzer.opened(where)) == 20
 
 
 class TestClock:

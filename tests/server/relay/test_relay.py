@@ -74,34 +74,28 @@ def test_keys_are_asked_for_in_the_order_of_crowds(tmp_path: Path) -> None:
 
 
 class TestOnce:
-    def test_a_repeated_report_is_forwarded_once(self, tmp_path: Path) -> None:
+    @told(story, WHOLE)
+    async def test_a_repeated_report_is_forwarded_once(self, world: RelayWorld) -> None:
         reports = made(WHOLE, 20, seed=2)
+        key = await world.key(WHOLE)
+        upload = sealed(WHOLE, key, reports[:10])
+        assert [await world.post(upload) for _ in range(4)] == [202] * 4
+        twice = replace(upload, content=upload.content[: 2 * upload.length] * 2)
+        assert await world.post(twice) == 202
+        assert await world.post(sealed(WHOLE, key, reports[:10])) == 202  # sealed again
+        assert await world.post(sealed(WHOLE, key, reports[10:])) == 202
+        (where,) = await world.forwarded(WHOLE, 1)
+        assert contents_of(reports) == dict.fromkeys(world.analyzer.opened(where), 1)
 
-        async def live(world: RelayWorld) -> None:
-            key = await world.key(WHOLE)
-            upload = sealed(WHOLE, key, reports[:10])
-            assert [await world.post(upload) for _ in range(4)] == [202] * 4
-            twice = replace(upload, content=upload.content[: 2 * upload.length] * 2)
-            assert await world.post(twice) == 202
-            assert await world.post(sealed(WHOLE, key, reports[:10])) == 202  # sealed again
-            assert await world.post(sealed(WHOLE, key, reports[10:])) == 202
-            (where,) = await world.forwarded(WHOLE, 1)
-            assert contents_of(reports) == dict.fromkeys(world.analyzer.opened(where), 1)
-
-        story(live, tmp_path, WHOLE)
-
-    def test_the_same_id_twice_in_one_request_is_one_report(self, tmp_path: Path) -> None:
+    @told(story, WHOLE)
+    async def test_the_same_id_twice_in_one_request_is_one_report(self, world: RelayWorld) -> None:
         reports = made(WHOLE, 20, seed=2)
-
-        async def live(world: RelayWorld) -> None:
-            key = await world.key(WHOLE)
-            other = replace(reports[1], name=reports[0].name)
-            assert await world.post(sealed(WHOLE, key, [reports[0], other])) == 202
-            assert await world.post(sealed(WHOLE, key, reports[1:])) == 202
-            (where,) = await world.forwarded(WHOLE, 1)
-            assert contents_of(reports) == dict.fromkeys(world.analyzer.opened(where), 1)
-
-        story(live, tmp_path, WHOLE)
+        key = await world.key(WHOLE)
+        other = replace(reports[1], name=reports[0].name)
+        assert await world.post(sealed(WHOLE, key, [reports[0], other])) == 202
+        assert await world.post(sealed(WHOLE, key, reports[1:])) == 202
+        (where,) = await world.forwarded(WHOLE, 1)
+        assert contents_of(reports) == dict.fromkeys(world.analyzer.opened(where), 1)
 
     @pytest.mark.parametrize("plan", [WHOLE, LONG], ids=lambda plan: plan.survey.name)
     def test_a_report_that_was_accepted_is_known_whatever_its_key(
@@ -188,41 +182,31 @@ class TestKeys:
         assert (await client.get(f"/v1/plans/{'0' * 64}")).status_code == 404
         assert (await client.get(f"/v1/plans/{'0' * 64}/crowd-key")).status_code == 404
 
-    def test_windows(self, tmp_path: Path) -> None:
+    @told(story, WEEKLY)
+    async def test_windows(self, world: RelayWorld) -> None:
         now = this_window(WEEKLY)
+        statuses = [
+            (await world.get_key(WEEKLY, window)).status_code for window in (now - 2, now + 2, now)
+        ]
+        assert statuses == [410, 425, 200]
+        key = await world.key(WEEKLY)
+        for window, status in ((now - 2, 410), (now + 2, 425)):
+            other = replace(sealed(WEEKLY, key, made(WEEKLY, 1, seed=7)), window=window)
+            assert await world.post(other) == status
 
-        async def live(world: RelayWorld) -> None:
-            statuses = [
-                (await world.get_key(WEEKLY, window)).status_code
-                for window in (now - 2, now + 2, now)
-            ]
-            assert statuses == [410, 425, 200]
-            key = await world.key(WEEKLY)
-            for window, status in ((now - 2, 410), (now + 2, 425)):
-                other = replace(sealed(WEEKLY, key, made(WEEKLY, 1, seed=7)), window=window)
-                assert await world.post(other) == status
-
-        story(live, tmp_path, WEEKLY)
-
-    def test_a_plan_of_a_collector_is_refused(self, tmp_path: Path) -> None:
+    @told(in_relay, FakeAnalyzer())
+    async def test_a_plan_of_a_collector_is_refused(self, world: RelayWorld) -> None:
         plan = replace(WHOLE, parties=None)
+        with pytest.raises(PlanError, match="shoal serve"):
+            await world.relay.publish(plan)
 
-        async def live(world: RelayWorld) -> None:
-            with pytest.raises(PlanError, match="shoal serve"):
-                await world.relay.publish(plan)
-
-        in_relay(live, tmp_path, FakeAnalyzer())
-
-    def test_a_plan_of_a_leader_and_a_helper_is_refused(self, tmp_path: Path) -> None:
+    @told(in_relay, FakeAnalyzer())
+    async def test_a_plan_of_a_leader_and_a_helper_is_refused(self, world: RelayWorld) -> None:
         promise = Promise("proven", "99", delta="1e-6")
         counts = replace(LONG, parties=None, view="counts", promise=promise, window=604_800)
         shared = Aggregators("https://leader.example", "https://helper.example", 4)
-
-        async def live(world: RelayWorld) -> None:
-            with pytest.raises(PlanError, match="use shoal leader"):
-                await world.relay.publish(replace(counts, parties=shared))
-
-        in_relay(live, tmp_path, FakeAnalyzer())
+        with pytest.raises(PlanError, match="use shoal leader"):
+            await world.relay.publish(replace(counts, parties=shared))
 
     @told(story, WHOLE)
     async def test_other_bodies_are_refused(self, world: RelayWorld) -> None:

@@ -551,11 +551,6 @@ class TestWhoseDatabase:
         with pytest.raises(InputError, match=r"holds data of its own in shoal.db; name a new"):
             SharedRelay(url, tmp_path, analyzer)
 
-    def test_no_key(self, url: str, tmp_path: Path, analyzer: FakeAnalyzer):
-        SharedRelay(url, tmp_path / "first", analyzer).close()
-        with pytest.raises(InputError, match="copy crowd-key and signing-key from a relay"):
-            SharedRelay(url, tmp_path / "second", analyzer)
-
 
 def test_plans_that_somebody_made_up_are_soon_not_asked_for(monkeypatch: pytest.MonkeyPatch):
     """Those that are known are answered, and keys are read again at most once a second."""

@@ -130,7 +130,7 @@ def test_kills_of_both(tmp_path: Path) -> None:
             for _ in range(KILLS):
                 time.sleep(0.3 + chance.random())
                 victim = chance.choice((first, second))
-                victim.end(kill=True)
+                victim.kill()
                 time.sleep(0.3 * chance.random())
                 victim.start()
                 time.sleep(0.3 * chance.random())
@@ -139,8 +139,8 @@ def test_kills_of_both(tmp_path: Path) -> None:
                 one.finish()
             last = BothDevices((first, second), 9)
             everything = all_arrived(analyzer, devices, last)
-            first.end(kill=False)
-            second.end(kill=False)
+            first.stop()
+            second.stop()
     assert [one.surprises for one in (*devices, last)] == [[]] * 3
     check_once(analyzer, KILLED, everything)
     crowds = len(analyzer.complete(KILLED))

@@ -104,6 +104,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_crowd() -> None:
     small, large = (
         int(subprocess.run([sys.executable, "-c", _MEMORY, str(count)], check=True,

@@ -34,12 +34,11 @@ from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import decrypt, encrypt
-from shoal.server.storage.records import Reason, State
+from shoal.server.storage.records import Reason
 from shoal.server.storage.windows import (
-    DAY,
+    ALL,
     IncompleteCrowd,
     OpenWindows,
-    SeenReports,
     WindowedPlan,
     progress,
 )
@@ -89,10 +88,6 @@ class AggregatorPlan(WindowedPlan):
     def task(self) -> Task:
         return Task(self.plan)
 
-    def catch_up(self, state: State, oldest_window: int) -> None:
-        self.state, self.oldest_window = state, oldest_window
-        self._seen.clear()
-
     # Keys of windows
 
     def open_windows(self, time: OpenWindows) -> range:
@@ -111,11 +106,10 @@ class AggregatorPlan(WindowedPlan):
         secret = self._keys.key(self.plan.id, "hpke", window)
         return None if secret is None else SecretKey(window % 256, secret)
 
-    def forget_windows(self, before: int | None = None) -> None:
+    def forget_windows(self, before: int = ALL) -> None:
         super().forget_windows(before)
-        limit = 2**62 if before is None else before
         self._connection.execute(
-            "DELETE FROM uploads WHERE plan = ? AND window < ?", (self.plan.id, limit)
+            "DELETE FROM uploads WHERE plan = ? AND window < ?", (self.plan.id, before)
         )
 
     # Reports
@@ -165,10 +159,8 @@ class AggregatorPlan(WindowedPlan):
         """Remember reports by their ids, and return which are new."""
         if not ids:
             return []
-        if window not in self._seen:
-            self._seen[window] = SeenReports(self._connection, self._keys, self.plan.id, window)
         table = np.frombuffer(b"".join(ids), np.uint8).reshape(-1, ID_BYTES)
-        new: list[bool] = self._seen[window].remember(table).tolist()
+        new: list[bool] = self._seen_in(window).remember(table).tolist()
         return new
 
     # Batches
@@ -191,8 +183,7 @@ class AggregatorPlan(WindowedPlan):
         name = SystemBits().draw(BATCH_ID_BYTES) if batch_id is None else batch_id
         share = self.task.prio3.aggregate([])
         batch = BatchRecord(last + 1, name, window, "open", 0, bytes(CHECKSUM_BYTES), share)
-        # The deadline must not run before people are asked.
-        day = max(time.day, window * (self.plan.window or 0) // DAY)
+        day = self._opening_day(window, time.day)
         self._keys.draw(self.plan.id, "crowd", batch.number)
         self._connection.execute(
             "INSERT INTO batches VALUES (?, ?, ?, ?, 'open', ?, ?)",
@@ -271,7 +262,7 @@ class AggregatorPlan(WindowedPlan):
         self._keys.forget(self.plan.id, "crowd", number)
 
     def discard_crowds(
-        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
+        self, reason: Reason, *, before_window: int = ALL, before_day: int = ALL
     ) -> list[IncompleteCrowd]:
         """Discard batches that are not full, and those that nobody collected by the deadline."""
         rows = self._connection.execute(
@@ -279,8 +270,9 @@ class AggregatorPlan(WindowedPlan):
             " AND (state = 'open' OR state = 'full' AND ?) ORDER BY number",
             (
                 self.plan.id,
-                *(2**62 if end is None else end for end in (before_window, before_day)),
-                before_day is not None,
+                before_window,
+                before_day,
+                before_day < ALL,
             ),
         ).fetchall()
         ended = []

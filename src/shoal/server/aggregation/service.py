@@ -7,33 +7,28 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from starlette.requests import Request
-
 from shoal.errors import PlanError, PrivacyRefusal
 from shoal.protocol.dap import Task, collector_config
 from shoal.protocol.dap.messages import Role
 from shoal.protocol.plan import Aggregators, Plan
 from shoal.server.aggregation.plan import check_sampler
 from shoal.server.aggregation.store import AggregatorStore, OpenTask
-from shoal.server.core import problems
 from shoal.server.core.administration import certificate, objection
 from shoal.server.core.http import (
     App,
     Receive,
-    Refusal,
     Scope,
     read_origins,
 )
 from shoal.server.core.ingest import Committer
-from shoal.server.core.listeners import leave, run
+from shoal.server.core.listeners import leave, operator_app, run
 from shoal.server.core.observability import LOG, Metrics
-from shoal.server.core.openapi import Operation, ServiceHandlers, guarded_app, openapi
+from shoal.server.core.openapi import Operation
 from shoal.server.core.parties import known_agreement
 from shoal.server.core.problems import Problem, Send
-from shoal.server.core.public import PLAN, make_public
+from shoal.server.core.public import make_public
 from shoal.server.core.service import Party
 from shoal.server.core.settings import HelperSettings, LeaderSettings
-from shoal.server.core.tokens import token_of
 from shoal.server.storage.records import PlanRecord
 
 Handle = Callable[[Scope, Receive, Send], Awaitable[bool]]
@@ -50,7 +45,7 @@ class Aggregator(Party):
     console: App
     store: AggregatorStore
     role: ClassVar[Role]
-    crowd_columns, has_pages = None, False
+    crowd_columns, has_pages, title = None, False, "Shoal aggregator"
 
     def __init__(
         self,
@@ -84,7 +79,7 @@ class Aggregator(Party):
         """Serve the endpoints, and start housekeeping and other tasks."""
         self.signer, self.refused = self.service.signer, self.service.refused
         self.public = make_public(self, _Endpoints(self.role.name.lower(), endpoints))
-        self.console = guarded_app(OPERATIONS, AggregatorHandlers(self), self.service)
+        self.console = operator_app(self, "batches")
         await self.service.in_store(self.read)
         self.service.start(committer, self, *others)
         return self
@@ -126,6 +121,9 @@ class Aggregator(Party):
         """Return the origins of the web pages that may send reports."""
         return self._origins
 
+    async def crowds(self, plan_id: str) -> list[dict[str, object]]:
+        return await self.service.in_store(self.store.batches, plan_id)
+
     async def close_plan(self, plan_id: str, *, by: str) -> bool:
         """Take no more reports of a plan; return whether it took any before."""
         closed = await self.service.in_store(self.store.close_plan, plan_id)
@@ -139,9 +137,6 @@ class Aggregator(Party):
     def sweep(self) -> None:
         super().sweep()
         self.read()
-
-    async def obstacle(self) -> Problem | None:
-        return await self.service.obstacle()
 
     def metrics_text(self) -> bytes:
         return self.service.metrics_text(record.state for record in self.plans.values())
@@ -161,72 +156,6 @@ class _Endpoints:
             if await handle(scope, receive, send):
                 return True
         return False
-
-
-class AggregatorHandlers(ServiceHandlers):
-    """Handlers of the operators' API."""
-
-    def __init__(self, party: Aggregator) -> None:
-        super().__init__(party)
-        self._aggregator = party
-
-    async def plans(self, request: Request) -> object:
-        token = token_of(request)
-        lines = [
-            {"id": record.plan.id, "survey": record.plan.survey.name, "state": record.state}
-            for record in self._aggregator.plans.values()
-            if token.covers(record.plan.id)
-        ]
-        return {"plans": lines}
-
-    def _plan_id(self, request: Request) -> str:
-        plan_id: str = request.path_params["plan_id"]
-        if plan_id not in self._aggregator.plans:
-            raise Refusal(problems.UNKNOWN_PLAN)
-        return plan_id
-
-    async def batches(self, request: Request) -> object:
-        party, plan_id = self._aggregator, self._plan_id(request)
-        return {"batches": await party.service.in_store(party.store.batches, plan_id)}
-
-    async def close(self, request: Request) -> object:
-        plan_id = self._plan_id(request)
-        if not await self._aggregator.close_plan(plan_id, by=token_of(request).label):
-            raise Refusal(problems.WRONG_STATE)
-        return {"id": plan_id, "state": "closed"}
-
-
-async def _openapi(handlers: AggregatorHandlers, request: Request) -> object:
-    return openapi(OPERATIONS, "Shoal aggregator", "Health, metrics, progress of batches.")
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET", "/v1/plans", "viewer", "List plans and their states.", AggregatorHandlers.plans
-    ),
-    Operation(
-        "GET", "/v1/plans/{plan_id}/batches", "viewer",
-        "A plan's batches; of an open one only its progress in per cent.",
-        AggregatorHandlers.batches, (PLAN,), problems=(problems.UNKNOWN_PLAN,),
-    ),
-    Operation(
-        "POST", "/v1/plans/{plan_id}/close", "admin",
-        "Close: take no more reports, and discard incomplete batches.",
-        AggregatorHandlers.close, (PLAN,), problems=(problems.UNKNOWN_PLAN, problems.WRONG_STATE),
-    ),
-    Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.",
-              AggregatorHandlers.clock),
-    Operation("POST", "/v1/clock/accept", "admin", "Trust the clock after it jumped.",
-              AggregatorHandlers.accept_clock),
-    Operation("GET", "/openapi.json", None, "This document.", _openapi),
-    Operation("GET", "/healthz", None, "Whether the process answers.", AggregatorHandlers.healthz),
-    Operation("GET", "/readyz", None, "Whether reports can be accepted.",
-              AggregatorHandlers.readyz,
-              problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD)),
-    Operation("GET", "/metrics", None, "Prometheus metrics.", AggregatorHandlers.metrics,
-              media=("text/plain",)),
-)  # fmt: skip
-"""Everything the listener for operators answers to."""
 
 
 def serve_aggregator(

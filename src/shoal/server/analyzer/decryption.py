@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +34,9 @@ from shoal.protocol.wire import ID_BYTES, padding_mask, row_bytes
 from shoal.server.analyzer.store import CompleteCrowd, OpenedCrowd
 from shoal.server.analyzer.worker import Keys, Messages, Spilling, first_of_each
 from shoal.server.storage.database import StorageError, storage_errors
+
+Job = tuple[int, str, str, str]
+"""A chunk: its number, its path, its SHA-256, and the path that the messages are written to."""
 
 
 class DamagedCrowd(ShoalError):  # noqa: N818  it names the state
@@ -116,7 +119,7 @@ def _decrypt_chunks(
     crowd: CompleteCrowd, keys: Keys, targets: list[Path], processes: int, stop: Stop
 ) -> list[dict[str, Any]]:
     """Return the workers' results for each chunk."""
-    waiting: SimpleQueue[tuple[int, str, str, str]] = SimpleQueue()
+    waiting: SimpleQueue[Job] = SimpleQueue()
     for file, target in zip(crowd.chunks, targets, strict=True):
         waiting.put((file.number, str(file.path), file.digest, str(target)))
     with ThreadPoolExecutor(processes, "opening") as threads:
@@ -129,11 +132,26 @@ def _decrypt_chunks(
             raise
 
 
-def _run_worker(
-    keys: Keys, waiting: SimpleQueue[tuple[int, str, str, str]], stop: Stop
-) -> list[dict[str, Any]]:
+def _run_worker(keys: Keys, waiting: SimpleQueue[Job], stop: Stop) -> list[dict[str, Any]]:
     """Let one process decrypt chunks as long as there are any."""
     answers: list[dict[str, Any]] = []
+    with _worker(keys, stop) as ask:
+        while True:
+            try:
+                job = waiting.get_nowait()
+            except Empty:
+                return answers
+            answer = ask(job)
+            if "failed" in answer:
+                raise StorageError(f"a chunk cannot be opened: {answer['failed']}.")
+            if "damaged" in answer:
+                raise DamagedCrowd(f"chunk {job[0]} on the disk does not match the received one.")
+            answers.append(answer)
+
+
+@contextmanager
+def _worker(keys: Keys, stop: Stop) -> Iterator[Callable[[Job], dict[str, Any]]]:
+    """Start a process, and yield a function that lets it decrypt a chunk."""
     with (
         subprocess.Popen(
             [sys.executable, "-m", "shoal.server.analyzer.worker"],
@@ -147,20 +165,15 @@ def _run_worker(
         assert process.stdin is not None
         assert process.stdout is not None
         print(keys.to_line(), file=process.stdin, flush=True)
-        while True:
-            try:
-                job = waiting.get_nowait()
-            except Empty:
-                return answers
+
+        def ask(job: Job) -> dict[str, Any]:
             print(json.dumps(job), file=process.stdin, flush=True)
-            line = process.stdout.readline()
+            line = process.stdout.readline() if process.stdout else ""
             stop.check()
-            answer = json.loads(line) if line else {"failed": "a process ended before its time"}
-            if "failed" in answer:
-                raise StorageError(f"a chunk cannot be opened: {answer['failed']}.")
-            if "damaged" in answer:
-                raise DamagedCrowd(f"chunk {job[0]} on the disk does not match the received one.")
-            answers.append(answer)
+            answer: dict[str, Any] = json.loads(line or '{"failed": "a process ended too early"}')
+            return answer
+
+        yield ask
 
 
 class ReportCounting:

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from shoal.protocol.encryption import Chunk, CrowdKey, message_bytes
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.open_plan import destroy_releases, end_crowd
-from shoal.server.storage.records import Reason, State
-from shoal.server.storage.windows import DAY, IncompleteCrowd, OpenWindows, WindowedPlan
+from shoal.server.storage.open_plan import CrowdPlan
+from shoal.server.storage.records import Reason
+from shoal.server.storage.windows import ALL, DAY, IncompleteCrowd, OpenWindows
 
 AHEAD = 8
 """How many crowds of a window one relay may have open at a time."""
@@ -54,7 +54,7 @@ class UnderWay(NamedTuple):
         return self.arrived == self.chunks and not self.damaged
 
 
-class AnalyzerPlan(WindowedPlan):
+class AnalyzerPlan(CrowdPlan):
     """A plan at the analyzer; everything here happens inside a transaction of the store.
 
     Its crowds are released when they have been decrypted, so a sweep releases none.
@@ -113,21 +113,15 @@ class AnalyzerPlan(WindowedPlan):
 
     def _begin(self, place: Place, relay: str, day: int) -> CrowdKey:
         """Begin a crowd with a key pair of its own."""
-        (last,) = self._connection.execute(
-            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
-        ).fetchone()
-        begins = place.window * (self.plan.window or 0) // DAY
-        self._connection.execute(
-            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
-            (self.plan.id, last + 1, place.window, max(day, begins)),
-        )
-        secret = self._keys.draw(self.plan.id, "crowd", last + 1)
+        number = self.last_number + 1
+        self._insert_crowd(number, place.window, self._opening_day(place.window, day))
+        secret = self._keys.draw(self.plan.id, "crowd", number)
         public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         key = CrowdKey(self.plan.id, *place, public)
         self._connection.execute(
             "INSERT INTO crowd_keys (plan, window, crowd, number, document, relay)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            (self.plan.id, *place, last + 1, key.to_bytes(), relay),
+            (self.plan.id, *place, number, key.to_bytes(), relay),
         )
         return key
 
@@ -207,7 +201,7 @@ class AnalyzerPlan(WindowedPlan):
         return bool(changed.rowcount)
 
     def discard_crowds(
-        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
+        self, reason: Reason, *, before_window: int = ALL, before_day: int = ALL
     ) -> list[IncompleteCrowd]:
         """Discard crowds with missing or damaged chunks, with their keys."""
         # The relay was told that a complete crowd arrived and has deleted it, so that one is opened
@@ -217,7 +211,7 @@ class AnalyzerPlan(WindowedPlan):
             " AND state = 'open' AND (chunks IS NOT arrived OR (plan, number) IN"
             " (SELECT plan, number FROM damaged_chunks)) AND crowds.window < ?"
             " AND opened_day < ? ORDER BY number",
-            (self.plan.id, *(2**62 if end is None else end for end in (before_window, before_day))),
+            (self.plan.id, before_window, before_day),
         ).fetchall()
         return [self.discard(number, reason) for (number,) in rows]
 
@@ -232,18 +226,18 @@ class AnalyzerPlan(WindowedPlan):
 
     def destroy(self) -> None:
         """Destroy all collected data, including crowds being opened."""
-        destroy_releases(self._connection, self.plan.id)
+        super().destroy()
         for table in ("chunks", "damaged_chunks", "crowd_keys", "wrapped_keys"):
             self._connection.execute(f"DELETE FROM {table} WHERE plan = ?", (self.plan.id,))  # noqa: S608
 
-    def forget_windows(self, before: int | None = None) -> None:
+    def forget_windows(self, before: int = ALL) -> None:
         """Forget which chunks came, of crowds that have ended in windows before one."""
         # Where no window ends they stay: a relay that did not hear that its crowd is complete asks
         # again. They are digests of what nobody can open any more.
         self._connection.execute(
             "DELETE FROM chunks WHERE plan = ? AND number IN (SELECT number FROM crowds"
             " WHERE plan = ? AND state <> 'open' AND window < ?)",
-            (self.plan.id, self.plan.id, 0 if before is None else before),
+            (self.plan.id, self.plan.id, 0 if before == ALL else before),
         )
 
     def expire_windows(self, time: OpenWindows) -> list[IncompleteCrowd]:
@@ -257,13 +251,3 @@ class AnalyzerPlan(WindowedPlan):
         # Reports of window w are accepted until (w + 2) windows have passed, and keys of the window
         # go when a whole day has passed since.
         return self.close_windows(before=(time.day - 1) * DAY // self.plan.window - 1)
-
-    def _end(self, number: int, **how: Any) -> None:
-        end_crowd(self._connection, self._keys, (self.plan.id, number), **how)
-
-    def progress(self, window: int) -> int:
-        """Return 0: only the relay knows the progress of a crowd."""
-        return 0
-
-    def catch_up(self, state: State, oldest_window: int) -> None:
-        """Do nothing: an analyzer's data are in a folder of its own."""

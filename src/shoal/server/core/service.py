@@ -116,6 +116,9 @@ class Party:
         """Return why the party cannot do its work now, or None."""
         return await self.service.obstacle()
 
+    async def read_metrics(self) -> None:
+        """Read metrics from the data, before they are shown."""
+
     def after_sweep(self) -> None:
         """Wake the party's other tasks, on the event loop."""
 

@@ -8,7 +8,7 @@ the same request is sent again and the helper answers as before.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from typing import NamedTuple
 
 from shoal.protocol.dap.messages import (
@@ -29,10 +29,10 @@ from shoal.protocol.dap.messages import (
 )
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.aggregation import endpoint as dap
-from shoal.server.aggregation.plan import LARGEST_JOB, AggregatorPlan, BatchRecord, Upload
+from shoal.server.aggregation.plan import LARGEST_JOB, AggregatorPlan, BatchRecord
 from shoal.server.aggregation.store import AggregatorStore
 from shoal.server.core.problems import Problem
-from shoal.server.storage.store import CrowdChange, accept_by_plan, tell
+from shoal.server.storage.store import CrowdChange
 from shoal.server.storage.windows import IncompleteCrowd
 
 
@@ -64,12 +64,6 @@ class Collection(NamedTuple):
 class LeaderStore(AggregatorStore):
     """Reports, aggregation jobs, batches and collection jobs of a leader."""
 
-    # Reports
-
-    def accept(self, uploads: Sequence[Upload]) -> list[Problem | None]:
-        """Store the reports of several uploads; when this returns they are on the disk."""
-        return accept_by_plan(self._plans, uploads, self._clock)
-
     # Aggregation jobs
 
     def pending(self, most: int) -> list[Pending]:
@@ -79,7 +73,7 @@ class LeaderStore(AggregatorStore):
             return [
                 self._pending_in(plan, window, most)
                 for plan in self._published()
-                for window in plan.open_windows(self._time(plan))
+                for window in plan.open_windows(self._time(plan.plan))
                 if self._is_waiting(plan.plan.id, window)
             ]
 
@@ -96,7 +90,7 @@ class LeaderStore(AggregatorStore):
         return row is not None
 
     def _pending_in(self, plan: AggregatorPlan, window: int, most: int) -> Pending:
-        batch = plan.open_batch(window, self._time(plan))
+        batch = plan.open_batch(window, self._time(plan.plan))
         most = max(1, min(most, LARGEST_JOB // plan.task.report_bytes))
         room = min(most, plan.plan.reports_needed - batch.reports)
         rows = self._connection.execute(
@@ -112,7 +106,7 @@ class LeaderStore(AggregatorStore):
 
         def work() -> None:
             plan = self._plans.get(pending.plan_id)
-            time = None if plan is None else self._time(plan)
+            time = None if plan is None else self._time(plan.plan)
             if plan is None or time is None:
                 return
             if plan.problem(pending.window, pending.window, time) is not None:
@@ -178,7 +172,7 @@ class LeaderStore(AggregatorStore):
             return [CrowdChange(plan.plan, [batch.number] if batch.state == "full" else [])]
 
         changes = self.database.run("finish an aggregation job", work, new_key=True, scrub=True)
-        tell(changes, self._released, self._discarded)
+        self._tell(changes)
 
     # Collection jobs
 
@@ -274,7 +268,7 @@ class LeaderStore(AggregatorStore):
             return [CrowdChange(plan.plan, (), [IncompleteCrowd(batch.number, 100)])]
 
         changes = self.database.run("discard a batch", work, new_key=True, scrub=True)
-        tell(changes, self._released, self._discarded)
+        self._tell(changes)
 
     def finish_collection(
         self, one: Collection, helper_share: HpkeCiphertext, collector: HpkeConfig

@@ -109,32 +109,34 @@ class AnalyzerClient:
 
     def discard(self, crowd: FrozenCrowd) -> None:
         """Tell the analyzer that a crowd was discarded, so that it destroys the crowd's key."""
-        about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
-        body = canonical_json(about | {"state": "discarded"})
-        headers = {"Content-Type": "application/json", **self._signer.headers(body)}
-        path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/discard"
-        receipt = _json(self._signed("receipt", "POST", path, body, headers).content, "receipt")
-        if {name: receipt.get(name) for name in about} != about:
-            raise TransportError("the analyzer's receipt is for something else.")
+        body = canonical_json(crowd.about | {"state": "discarded"})
+        self._receipt(crowd, "POST", "discard", "application/json", body, crowd.about)
 
     def send_chunk(self, crowd: FrozenCrowd, number: int, content: bytes) -> object:
         """Send a chunk; return the signed state of the crowd, "receiving" or "complete"."""
-        path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/chunks/{number}"
-        headers = {"Content-Type": CHUNK_TYPE, **self._signer.headers(content)}
-        receipt = _json(self._signed("receipt", "PUT", path, content, headers).content, "receipt")
-        state = receipt.pop("state", None)
-        expected = {
-            "plan": crowd.plan_id,
-            "window": crowd.window,
-            "crowd": crowd.place,
-            "chunk": number,
-            "digest": hashlib.sha256(content).hexdigest(),
-        }
+        digest = hashlib.sha256(content).hexdigest()
+        expected = crowd.about | {"chunk": number, "digest": digest}
+        receipt = self._receipt(crowd, "PUT", f"chunks/{number}", CHUNK_TYPE, content, expected)
+        if receipt.get("state") not in ("receiving", "complete"):
+            raise TransportError("the analyzer's receipt has no state of the crowd.")
+        return receipt["state"]
+
+    def _receipt(
+        self,
+        crowd: FrozenCrowd,
+        method: str,
+        end: str,
+        media: str,
+        body: bytes,
+        expected: dict[str, object],
+    ) -> dict[str, object]:
+        """Send something about a crowd, signed; return the receipt, which says what it is for."""
+        path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/{end}"
+        headers = {"Content-Type": media, **self._signer.headers(body)}
+        receipt = _json(self._signed("receipt", method, path, body, headers).content, "receipt")
         if {name: receipt.get(name) for name in expected} != expected:
             raise TransportError("the analyzer's receipt is for something else.")
-        if state not in ("receiving", "complete"):
-            raise TransportError("the analyzer's receipt has no state of the crowd.")
-        return state
+        return receipt
 
     # Signatures
 

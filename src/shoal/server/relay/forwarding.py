@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from shoal.errors import TransportError
 from shoal.server.core import problems
@@ -61,6 +61,17 @@ class RelayMetrics(Metrics):
         )
 
 
+@dataclass
+class _Attempts:
+    """How the forwarding of a crowd gets on: times of the loop, and how often it failed."""
+
+    progress: float = field(default_factory=time.monotonic)
+    due: float = 0.0
+    failures: int = 0
+    refusals: int = 0
+    """How often in a row the analyzer refused it for good."""
+
+
 class Forwarder:
     """Shuffles complete crowds and sends them, one after the other."""
 
@@ -78,10 +89,7 @@ class Forwarder:
         self._analyzer, self._in_thread = client, thread.run
         self._service, self._metrics, self._prefetcher = service, metrics, prefetcher
         self._wake = asyncio.Event()
-        self._due: dict[int, float] = {}
-        self._failures: dict[int, int] = {}
-        self._refusals: dict[int, int] = {}
-        self._progress: dict[int, float] = {}
+        self._waiting: dict[int, _Attempts] = {}
         self._stopping = threading.Event()
 
     def wake(self) -> None:
@@ -91,7 +99,7 @@ class Forwarder:
     def stalled_for(self) -> float:
         """For how many seconds a crowd has waited without progress; 0 if none waits."""
         now = time.monotonic()
-        return max((now - since for since in self._progress.values()), default=0.0)
+        return max((now - one.progress for one in self._waiting.values()), default=0.0)
 
     def stop(self) -> None:
         """End a shuffle that is under way: it begins anew at the next start."""
@@ -112,19 +120,18 @@ class Forwarder:
         """Try the crowds that are due; return the seconds until the next attempt."""
         loop = asyncio.get_running_loop()
         for crowd in await self._find_waiting():
-            if self._due.get(crowd.number, 0.0) <= loop.time():
+            if self._waiting[crowd.number].due <= loop.time():
                 await self._try(crowd)
         await self._tidy()
         left = await self._find_waiting()
-        due = [self._due.get(crowd.number, 0.0) - loop.time() for crowd in left]
+        due = [self._waiting[crowd.number].due - loop.time() for crowd in left]
         return max(min(due, default=LONGEST_PAUSE), 0.05)
 
     async def _find_waiting(self) -> list[FrozenCrowd]:
-        """Return the crowds that wait, and note since when."""
+        """Return the crowds that wait, and note since when; those that ended are forgotten."""
         waiting = await self._in_store(self._store.frozen.on_their_way)
-        for crowd in waiting:
-            self._progress.setdefault(crowd.number, time.monotonic())
-        self._forget_all_but({crowd.number for crowd in waiting})
+        known = self._waiting
+        self._waiting = {one.number: known.get(one.number) or _Attempts() for one in waiting}
         return waiting
 
     async def _try(self, crowd: FrozenCrowd) -> None:
@@ -136,7 +143,7 @@ class Forwarder:
                 lambda: self._store.frozen.end(crowd, forwarded=True)
             ):
                 self._metrics.forwarded.inc()
-                LOG.info("crowd forwarded", extra={"facts": _about(crowd)})
+                LOG.info("crowd forwarded", extra={"facts": crowd.about})
                 self._prefetcher.wake()
         except (TransportError, StorageError) as error:
             await self._put_off(crowd, error)
@@ -145,7 +152,7 @@ class Forwarder:
             if claimed is not None:
                 await self._let_go(crowd)
         if not has_arrived:
-            self._due[crowd.number] = asyncio.get_running_loop().time() + ELSEWHERE_PAUSE
+            self._waiting[crowd.number].due = asyncio.get_running_loop().time() + ELSEWHERE_PAUSE
 
     async def _let_go(self, crowd: FrozenCrowd) -> None:
         with suppress(StorageError):  # a claim goes with its connection
@@ -157,28 +164,19 @@ class Forwarder:
             return
         self._metrics.failures.inc()
         for_good = isinstance(error, Refused) and (error.status, error.name) in _FOR_GOOD
-        refusals = self._refusals.get(crowd.number, 0) + 1 if for_good else 0
-        self._refusals[crowd.number] = refusals
-        about = _about(crowd)
+        attempts = self._waiting[crowd.number]
+        attempts.refusals = attempts.refusals + 1 if for_good else 0
         why = str(error) if isinstance(error, TransportError) else "the data cannot be used."
-        if refusals >= FINAL_REFUSALS:
-            LOG.error(
-                "the analyzer refused a crowd for good", extra={"facts": about | {"why": why}}
-            )
+        facts = {"facts": crowd.about | {"why": why}}
+        if attempts.refusals >= FINAL_REFUSALS:
+            LOG.error("the analyzer refused a crowd for good", extra=facts)
             if await self._in_store(self._store.frozen.end, crowd, forwarded=False):
                 self._metrics.refused_crowds.inc()
             return
-        LOG.warning("a crowd was not forwarded", extra={"facts": about | {"why": why}})
-        failures = self._failures.get(crowd.number, 0)
-        self._failures[crowd.number] = failures + 1
-        pause = min(FIRST_PAUSE * 2.0 ** min(failures, 30), LONGEST_PAUSE)
-        self._due[crowd.number] = asyncio.get_running_loop().time() + pause
-
-    def _forget_all_but(self, numbers: Collection[int]) -> None:
-        """Forget how crowds got on that have ended, here or at another relay."""
-        for known in (self._due, self._failures, self._refusals, self._progress):
-            for number in known.keys() - numbers:
-                del known[number]
+        LOG.warning("a crowd was not forwarded", extra=facts)
+        pause = min(FIRST_PAUSE * 2.0 ** min(attempts.failures, 30), LONGEST_PAUSE)
+        attempts.failures += 1
+        attempts.due = asyncio.get_running_loop().time() + pause
 
     async def _send(self, crowd: FrozenCrowd) -> bool:
         """Send the chunks that are not signed for; False if the crowd was shuffled elsewhere."""
@@ -199,7 +197,7 @@ class Forwarder:
             content = await self._in_thread(self._files.read, crowd, key, number)
             state = await self._in_thread(self._analyzer.send_chunk, crowd, number, content)
             await self._in_store(self._store.frozen.keep_receipt, crowd, number)
-            self._progress[crowd.number] = time.monotonic()
+            self._waiting[crowd.number].progress = time.monotonic()
         if state == "complete":
             return True
         # It signed for all of them and does not have them all: it lost some, and gets all again.
@@ -225,7 +223,3 @@ class Forwarder:
         crowds = await self._in_store(self._store.frozen.on_their_way)
         needed = {crowd.number for crowd in crowds if crowd.chunks is not None}
         await self._in_thread(lambda: self._files.keep_only(numbers=needed))
-
-
-def _about(crowd: FrozenCrowd) -> dict[str, object]:
-    return {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}

@@ -17,7 +17,7 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.server.relay.encrypted_pool import read_rows, remove_rows
 from shoal.server.storage.database import Database, StorageError, storage_errors
 from shoal.server.storage.records import read_plan
-from shoal.server.storage.store import CrowdChange, tell
+from shoal.server.storage.store import CrowdChange
 from shoal.server.storage.windows import IncompleteCrowd
 
 _ROWS_AT_ONCE = 2000
@@ -44,6 +44,11 @@ class FrozenCrowd:
     @property
     def key(self) -> CrowdKey:
         return CrowdKey.from_bytes(self.document)
+
+    @property
+    def about(self) -> dict[str, object]:
+        """Return how both parties name the crowd."""
+        return {"plan": self.plan_id, "window": self.window, "crowd": self.place}
 
 
 class FrozenCrowds:
@@ -208,7 +213,8 @@ class FrozenCrowds:
             "end a crowd", lambda: self._end(crowd.number, state), new_key=True, scrub=True
         )
         if not forwarded:
-            tell(changes, lambda plan, number: None, self._discarded)
+            for change in changes:
+                self._discarded(change.plan, change.discarded[0])
         return bool(changes)
 
     def _end(self, number: int, state: str) -> list[CrowdChange]:

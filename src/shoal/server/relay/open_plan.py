@@ -22,10 +22,9 @@ from shoal.server.relay.encrypted_pool import EncryptedPool
 from shoal.server.storage.database import NAME, StorageError
 from shoal.server.storage.records import Reason, State
 from shoal.server.storage.windows import (
-    DAY,
+    ALL,
     IncompleteCrowd,
     OpenWindows,
-    SeenReports,
     WindowedPlan,
     progress,
 )
@@ -211,18 +210,13 @@ class RelayPlan(WindowedPlan):
             crowd.rows.write(rows)
         return answers
 
-    def _seen_in(self, window: int) -> SeenReports:
-        if window not in self._seen:
-            seen = SeenReports(self._connection, self._keys, self.plan.id, window)
-            (frozen,) = self._connection.execute(
-                "SELECT count(*) FROM crowds WHERE plan = ? AND window = ?"
-                " AND state IN ('frozen', 'shuffled', 'forwarded')",
-                (self.plan.id, window),
-            ).fetchone()
-            if seen.count < self._held(window) + frozen * self.plan.reports_needed:
-                raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
-            self._seen[window] = seen
-        return self._seen[window]
+    def _counted_in(self, window: int) -> int:
+        (frozen,) = self._connection.execute(
+            "SELECT count(*) FROM crowds WHERE plan = ? AND window = ?"
+            " AND state IN ('frozen', 'shuffled', 'forwarded')",
+            (self.plan.id, window),
+        ).fetchone()
+        return self._held(window) + int(frozen) * self.plan.reports_needed
 
     def _held(self, window: int) -> int:
         """Return how many reports the open crowds of a window have."""
@@ -259,8 +253,7 @@ class RelayPlan(WindowedPlan):
             return False
         (last,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM crowds").fetchone()
         number = int(last) + 1
-        # The deadline of the next window's crowd must not run before people are asked in it.
-        day = max(time.day, wanted.window * (self.plan.window or 0) // DAY)
+        day = self._opening_day(wanted.window, time.day)
         place = CrowdKey.from_bytes(signed.content).crowd
         self._connection.execute(
             "INSERT INTO crowds VALUES (?, ?, ?, ?, 'open', ?, NULL, NULL, ?, ?, ?, NULL)",
@@ -286,14 +279,13 @@ class RelayPlan(WindowedPlan):
         return [crowd.number for crowd in frozen]
 
     def discard_crowds(
-        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
+        self, reason: Reason, *, before_window: int = ALL, before_day: int = ALL
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; a relay does not store why."""
         old = [
             crowd
             for crowd in self._all()
-            if (before_window is None or crowd.window < before_window)
-            and (before_day is None or crowd.day < before_day)
+            if crowd.window < before_window and crowd.day < before_day
         ]
         return [self._discard(crowd) for crowd in old]
 

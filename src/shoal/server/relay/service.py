@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from msgspec import Meta
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,22 +25,22 @@ from shoal.protocol.wire import ENCRYPTED_TYPE
 from shoal.server.core import problems
 from shoal.server.core.http import App, Refusal, read_origins
 from shoal.server.core.ingest import Committer, DeviceIngest, ReportFormat
-from shoal.server.core.listeners import leave, run
+from shoal.server.core.listeners import leave, operator_app, run
 from shoal.server.core.observability import LOG
-from shoal.server.core.openapi import Operation, Parameter, ServiceHandlers, guarded_app, openapi
+from shoal.server.core.openapi import Operation, Parameter
 from shoal.server.core.parties import HttpPeer, Peer, known_agreement
 from shoal.server.core.problems import Problem
 from shoal.server.core.public import AN_HOUR, PLAN, public_app
 from shoal.server.core.service import Party
 from shoal.server.core.settings import RelaySettings
-from shoal.server.core.tokens import token_of
 from shoal.server.relay.analyzer_client import AnalyzerClient
 from shoal.server.relay.documents import KeyPrefetcher, RelayPlans, refresh_on_miss
 from shoal.server.relay.forwarding import Forwarder, RelayMetrics
 from shoal.server.relay.open_plan import Document
 from shoal.server.relay.shuffled_chunks import ShuffledChunks, crowd_bytes
-from shoal.server.relay.store import RelayStore
+from shoal.server.relay.store import RelayCrowd, RelayStore
 from shoal.server.storage.database import StorageError
+from shoal.server.storage.records import PlanRecord
 
 _WINDOW = Parameter[int](
     "window", "query", "The window's number; 0 without windows.",
@@ -130,79 +129,12 @@ def _as_received(document: Document | Problem, cache: str) -> Response:
     return Response(document.content, headers=headers, media_type="application/json")
 
 
-class RelayHandlers(ServiceHandlers):
-    """Handlers of the operations; one method for each."""
-
-    def __init__(self, relay: Relay) -> None:
-        super().__init__(relay)
-        self._relay = relay
-
-    async def plans(self, request: Request) -> object:
-        token = token_of(request)
-        lines = [
-            {"id": record.plan.id, "survey": record.plan.survey.name, "state": record.state}
-            for record in self._relay.cache.plans.values()
-            if token.covers(record.plan.id)
-        ]
-        return {"plans": lines}
-
-    def _plan_id(self, request: Request) -> str:
-        plan_id: str = request.path_params["plan_id"]
-        if self._relay.cache.plans.get(plan_id) is None:
-            raise Refusal(problems.UNKNOWN_PLAN)
-        return plan_id
-
-    async def crowds(self, request: Request) -> object:
-        plan_id = self._plan_id(request)
-        crowds = await self._relay.service.in_store(self._relay.store.crowds, plan_id)
-        return {"crowds": [crowd._asdict() for crowd in crowds]}
-
-    async def close(self, request: Request) -> object:
-        plan_id = self._plan_id(request)
-        if not await self._relay.cache.close_plan(plan_id, by=token_of(request).label):
-            raise Refusal(problems.WRONG_STATE)
-        return {"id": plan_id, "state": "closed"}
-
-    async def metrics(self, request: Request) -> Response:
-        await self._relay.count_waiting()
-        return await super().metrics(request)
-
-
-async def _openapi(handlers: RelayHandlers, request: Request) -> object:
-    summary = "Health, metrics, and the progress of crowds."
-    return openapi(OPERATIONS, "Shoal relay, console", summary)
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/v1/plans", "viewer", "List plans and their states.", RelayHandlers.plans),
-    Operation(
-        "GET", "/v1/plans/{plan_id}/crowds", "viewer", "A plan's crowds; progress in per cent.",
-        RelayHandlers.crowds, (PLAN,), problems=(problems.UNKNOWN_PLAN,),
-    ),
-    Operation(
-        "POST", "/v1/plans/{plan_id}/close", "admin",
-        "Close: take no more reports, and discard incomplete crowds.",
-        RelayHandlers.close, (PLAN,), problems=(problems.UNKNOWN_PLAN, problems.WRONG_STATE),
-    ),
-    Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.", RelayHandlers.clock),
-    Operation(
-        "POST", "/v1/clock/accept", "admin", "Trust the clock after it jumped.",
-        RelayHandlers.accept_clock,
-    ),
-    Operation("GET", "/openapi.json", None, "This document.", _openapi),
-    Operation("GET", "/healthz", None, "Whether the process answers.", RelayHandlers.healthz),
-    Operation("GET", "/readyz", None, "Whether reports can be accepted.", RelayHandlers.readyz,
-              problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD,
-                        problems.ANALYZER_SILENT, problems.NO_KEY, problems.FORWARD_STALLED,
-                        problems.DEADLINES_MISFIT)),
-    Operation("GET", "/metrics", None, "Prometheus metrics.", RelayHandlers.metrics,
-              media=("text/plain",)),
-)  # fmt: skip
-"""Everything the listener for operators answers to."""
-
-
-def make_console(relay: Relay) -> Starlette:
-    return guarded_app(OPERATIONS, RelayHandlers(relay), relay.service)
+_NOT_READY = (
+    problems.ANALYZER_SILENT,
+    problems.NO_KEY,
+    problems.FORWARD_STALLED,
+    problems.DEADLINES_MISFIT,
+)
 
 
 class Relay(Party):
@@ -215,7 +147,7 @@ class Relay(Party):
     since 1970; by default it does not jump.
     """
 
-    crowd_columns, has_pages = ("place", "day"), False
+    crowd_columns, has_pages, title = ("place", "day"), False, "Shoal relay, console"
     public: App
     console: App
     store: RelayStore
@@ -261,7 +193,8 @@ class Relay(Party):
             service.accept, settings.max_queued_megabytes << 10, kilobytes, settings.store_timeout
         )
         ingest = EncryptedIngest(service, settings, self, committer, FORMAT)
-        self.public, self.console = make_public(self, ingest), make_console(self)
+        self.public = make_public(self, ingest)
+        self.console = operator_app(self, "crowds", _NOT_READY)
         if service.is_shared:
             self.public = refresh_on_miss(self.public, self.cache, service)
         await service.in_store(self.cache.read)
@@ -284,6 +217,16 @@ class Relay(Party):
         await self.service.in_store(self.store.publish, plan, never_published=never_published)
         await self.cache.look_again()
         self.prefetcher.wake()
+
+    @property
+    def plans(self) -> dict[str, PlanRecord]:
+        return self.cache.plans
+
+    async def crowds(self, plan_id: str) -> list[RelayCrowd]:
+        return await self.service.in_store(self.store.crowds, plan_id)
+
+    async def close_plan(self, plan_id: str, *, by: str) -> bool:
+        return await self.cache.close_plan(plan_id, by=by)
 
     def _check_plan(self, plan: Plan) -> None:
         name = f"plan {plan.id[:12]}"
@@ -320,7 +263,7 @@ class Relay(Party):
 
     def plan_for_reports(self, plan_id: str) -> Plan | Problem:
         """Return a plan whose reports can be stored; the transaction checks the plan's state."""
-        record = self.cache.plans.get(plan_id)
+        record = self.plans.get(plan_id)
         if record is None:
             return problems.UNKNOWN_PLAN
         return record.plan if self._has_room(record.plan) else problems.STORAGE_FULL
@@ -356,7 +299,7 @@ class Relay(Party):
         problem = await self.service.obstacle()
         if problem is not None:
             return problem
-        accepting = [one.plan for one in self.cache.plans.values() if one.state == "published"]
+        accepting = [one.plan for one in self.plans.values() if one.state == "published"]
         if not all(map(self._has_room, accepting)):
             return problems.STORAGE_FULL
         documents = (self.cache.document(f"plan {plan.id}") for plan in accepting)
@@ -372,14 +315,14 @@ class Relay(Party):
     def _plans_without_key(self) -> int:
         return sum(
             self.cache.crowd_key(record.plan.id, self._window(record.plan)) == problems.NO_KEY
-            for record in self.cache.plans.values()
+            for record in self.plans.values()
             if record.state == "published"
         )
 
     def _window(self, plan: Plan) -> int:
         return 0 if plan.window is None else int(self.service.clock() // plan.window)
 
-    async def count_waiting(self) -> None:
+    async def read_metrics(self) -> None:
         """Read the metrics of crowds and keys from the data."""
         with suppress(StorageError):  # /readyz reports it
             waiting = await self.service.in_store(self.store.frozen.on_their_way)
@@ -387,7 +330,7 @@ class Relay(Party):
             self.metrics.without_key.set(self._plans_without_key())
 
     def metrics_text(self) -> bytes:
-        states = (record.state for record in self.cache.plans.values())
+        states = (record.state for record in self.plans.values())
         return self.service.metrics_text(states, self._files.size)
 
 

@@ -6,32 +6,25 @@ A crowd goes forward only: `open` while it takes reports, `frozen` when it has a
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from shoal.protocol.encryption import EncryptedReports
-from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.signatures import check_public_key, key_text
-from shoal.server.core.problems import Problem
 from shoal.server.relay.frozen_crowds import FrozenCrowds
 from shoal.server.relay.open_plan import Document, RelayPlan, Wanted
-from shoal.server.storage.database import Database, OpenPlans, read_fact, storage_errors, write_fact
-from shoal.server.storage.records import PlanRecord, Records
-from shoal.server.storage.schema import SHARED_BACKUP, SHARED_POSTGRES, SHARED_TABLES, Schema
-from shoal.server.storage.sqlite import open_data
-from shoal.server.storage.store import (
-    CrowdChange,
-    accept_by_plan,
-    add_plan,
-    may_destroy,
-    sweep_plans,
-    tell,
+from shoal.server.storage.database import OpenPlans, read_fact, storage_errors, write_fact
+from shoal.server.storage.schema import (
+    SHARED_BACKUP,
+    SHARED_POSTGRES,
+    SHARED_TABLES,
+    Guard,
+    Schema,
 )
-from shoal.server.storage.windows import DAY, IncompleteCrowd, OpenWindows
+from shoal.server.storage.store import CrowdChange, PlanStore
+from shoal.server.storage.windows import DAY
 
 ANALYZER_KEY = "analyzer"
 """The fact with the analyzer's key that was given, and the one that it led to, in base64url."""
@@ -71,22 +64,6 @@ CREATE TABLE receipts (
 ) WITHOUT ROWID;
 """
 
-# The reports of a frozen crowd stay the same, and it is cut into chunks once. The key of a crowd
-# stays, though the analyzer may sign it again.
-_SQLITE_ONLY = """
-CREATE TRIGGER crowds_go_forward BEFORE UPDATE ON crowds
-WHEN old.plan <> new.plan OR old.window <> new.window OR old.place <> new.place
-  OR old.number <> new.number OR old.document <> new.document OR NOT (
-    old.state = 'open' AND new.state IN ('open', 'frozen', 'discarded')
-    OR old.state = 'frozen' AND new.state IN ('shuffled', 'discarded')
-    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'discarded')
-        AND new.chunks = old.chunks
-)
-BEGIN SELECT RAISE(ABORT, 'a crowd goes forward only'); END;
-CREATE TRIGGER crowds_are_not_removed BEFORE DELETE ON crowds
-BEGIN SELECT RAISE(ABORT, 'a crowd is not removed'); END;
-"""
-
 _POSTGRES_ONLY = """
 CREATE INDEX crowds_under_way ON crowds (plan) WHERE state IN ('open', 'frozen', 'shuffled');
 -- How many reports an open crowd has, and how many rows were made for them, encrypted: several
@@ -105,24 +82,20 @@ CREATE TABLE chunks (
 ALTER TABLE chunks ALTER content SET STORAGE EXTERNAL;
 """
 
-_FORWARD_ONLY = (
-    """CREATE FUNCTION crowds_go_forward() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN
-        IF tg_op = 'UPDATE' THEN
-            IF new.plan = old.plan AND new.window = old.window AND new.place = old.place
-                AND new.number = old.number AND new.document = old.document AND (
-                    old.state = 'open' AND new.state IN ('open', 'frozen', 'discarded')
-                    OR old.state = 'frozen' AND (
-                        new.state = 'discarded' OR new.state = 'shuffled'
-                        AND new.chunks IS NOT NULL AND new.attempt IS NOT NULL)
-                    OR old.state = 'shuffled' AND new.state IN ('forwarded', 'discarded')
-                        AND new.chunks = old.chunks AND new.attempt = old.attempt)
-            THEN RETURN new; END IF;
-        END IF;
-        RAISE EXCEPTION 'a crowd goes forward only';
-    END $$""",
-    """CREATE TRIGGER crowds_go_forward BEFORE UPDATE OR DELETE ON crowds
-    FOR EACH ROW EXECUTE FUNCTION crowds_go_forward()""",
+# The reports of a frozen crowd stay the same, and it is cut into chunks once. The key of a crowd
+# stays, though the analyzer may sign it again.
+_FORWARD_ONLY = Guard(
+    "crowds_go_forward",
+    "crowds",
+    "a crowd goes forward only",
+    "new.plan = old.plan AND new.window = old.window AND new.place = old.place"
+    " AND new.number = old.number AND new.document = old.document AND ("
+    " old.state = 'open' AND new.state IN ('open', 'frozen', 'discarded')"
+    " OR old.state = 'frozen' AND new.state = 'discarded'"
+    " OR old.state = 'frozen' AND new.state = 'shuffled' AND new.chunks IS NOT NULL"
+    " AND (new.attempt IS NOT NULL) = {shared}"
+    " OR old.state = 'shuffled' AND new.state IN ('forwarded', 'discarded')"
+    " AND new.chunks = old.chunks AND coalesce(new.attempt, '') = coalesce(old.attempt, ''))",
 )
 
 _UNDER_WAY = "state IN ('open', 'frozen', 'shuffled')"
@@ -131,7 +104,6 @@ RELAY = Schema(
     "relay",
     0x5368526C,
     SHARED_TABLES + _TABLES,
-    _SQLITE_ONLY,
     SHARED_POSTGRES + _POSTGRES_ONLY,
     _FORWARD_ONLY,
     forget=(
@@ -158,7 +130,8 @@ RELAY = Schema(
 )
 
 
-class RelayCrowd(NamedTuple):
+@dataclass(frozen=True)
+class RelayCrowd:
     """A crowd; of an open one only the progress is told, in per cent."""
 
     window: int
@@ -167,81 +140,19 @@ class RelayCrowd(NamedTuple):
     progress: int
 
 
-class RelayStore:
+class RelayStore(PlanStore):
     """Plans, open crowds and crowds on their way (`frozen`) of a relay.
 
-    A crowd that is incomplete, or that the analyzer does not take, is discarded after
-    `deadline_days`; 0 for never. `released` is called with a plan and the number of a crowd that
-    was frozen, `discarded` with a plan and a discarded crowd. For the others see `Store`.
+    A crowd that is incomplete, or that the analyzer does not take, is discarded after the deadline.
+    For the options see `PlanStore`.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        url: str = "",
-        timeout: float = 10.0,
-        deadline_days: int = 0,
-        clock: Callable[[], float] = time.time,
-        released: Callable[[Plan, int], None] = lambda plan, number: None,
-        discarded: Callable[[Plan, IncompleteCrowd], None] = lambda plan, ended: None,
-    ) -> None:
-        self.folder, self._clock, self._deadline_days = folder, clock, deadline_days
-        self._released, self._discarded = released, discarded
-        self.database: Database = open_data(folder, RELAY, clock, url=url, timeout=timeout)
-        self._connection = self.database.connection
-        self._records = Records(self._connection, folder)
-        read = partial(RelayPlan.read, self.database, self._records)
-        self._plans: OpenPlans[RelayPlan] = OpenPlans(self.database, read)
-        self.frozen = FrozenCrowds(self.database, discarded)
+    schema, plan_type = RELAY, RelayPlan
+    _plans: OpenPlans[RelayPlan]
 
-    def close(self) -> None:
-        self.database.close()
-
-    def _now(self, plan: RelayPlan) -> OpenWindows:
-        return OpenWindows.of(plan.plan, self._clock())
-
-    # Plans
-
-    def plan(self, plan_id: str) -> PlanRecord | None:
-        return self._records.plan(plan_id)
-
-    def plans(self) -> list[PlanRecord]:
-        return self._records.plans()
-
-    def publish(self, plan: Plan, *, never_published: bool = False) -> None:
-        """Take reports of a plan from now on; a plan that was closed stays so."""
-        add_plan(self.database, plan)
-
-        def work() -> None:
-            known = self._plans.get(plan.id)
-            assert known is not None
-            if known.state == "draft":
-                known.check_first_time(never_published=never_published)
-                self._set_state(plan.id, "published")
-
-        self.database.run("publish a plan", work, new_key=True)
-
-    def close_plan(self, plan_id: str) -> bool:
-        """Take no more reports of a plan, and discard its open crowds; complete ones still go."""
-
-        def work() -> list[CrowdChange]:
-            plan = self._plans.get(plan_id)
-            if plan is None or plan.state != "published":
-                return []
-            frozen = plan.release_crowds(self._now(plan))
-            ended = plan.discard_crowds("closed")
-            plan.forget_windows()
-            self._set_state(plan_id, "closed")
-            return [CrowdChange(plan.plan, frozen, ended)]
-
-        changes = self.database.run("close a plan", work, new_key=True, scrub=True)
-        tell(changes, self._released, self._discarded)
-        return bool(changes)
-
-    def _set_state(self, plan_id: str, state: str) -> None:
-        self._connection.execute("UPDATE plans SET state = ? WHERE id = ?", (state, plan_id))
-        self._plans.forget(plan_id)
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, **options)
+        self.frozen = FrozenCrowds(self.database, self._discarded)
 
     # Documents of the analyzer
 
@@ -293,17 +204,6 @@ class RelayStore:
         write_fact(self._connection, ANALYZER_KEY, f"{key_text(given)} {key_text(pinned)}")
         return pinned
 
-    # Reports
-
-    def accept(self, uploads: Sequence[EncryptedReports]) -> list[Problem | None]:
-        """Take the reports of several uploads; when this returns they are on the disk."""
-        return accept_by_plan(self._plans, uploads, self._clock)
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether a crowd waits to be frozen, so that the next sweep should come soon."""
-        return any(plan.complete_crowds for plan in self._plans.known().values())
-
     # Keys of crowds
 
     def open_keys(self) -> dict[tuple[str, int], Document]:
@@ -320,7 +220,7 @@ class RelayStore:
 
     def wanted(self) -> list[Wanted]:
         """Return the crowds whose keys are to be fetched."""
-        return self._of_each("read wanted keys", lambda plan: plan.wanted(self._now(plan)))
+        return self._of_each("read wanted keys", lambda plan: plan.wanted(self._time(plan.plan)))
 
     def taking(self) -> list[Wanted]:
         """Return the crowds that take reports now."""
@@ -358,7 +258,7 @@ class RelayStore:
             return [CrowdChange(plan.plan, (), discarded)] if plan and discarded else []
 
         changes = self.database.run("discard a crowd", work, new_key=True, scrub=True)
-        tell(changes, self._released, self._discarded)
+        self._tell(changes)
         return bool(changes)
 
     def open_crowd(self, wanted: Wanted, signed: Document) -> bool:
@@ -366,7 +266,7 @@ class RelayStore:
 
         def work() -> bool:
             plan = self._plans.get(wanted.plan_id)
-            return plan is not None and plan.open_crowd(wanted, signed, self._now(plan))
+            return plan is not None and plan.open_crowd(wanted, signed, self._time(plan.plan))
 
         return self.database.run("open a crowd", work)
 
@@ -395,21 +295,15 @@ class RelayStore:
 
     # Crowds
 
-    def sweep(self) -> None:
-        """Freeze complete crowds, close expired windows, discard crowds past their deadline."""
-        # The key of the data is changed and the log emptied each time, whether or not there is
-        # anything to do: otherwise response times would reveal it.
-        changes = self.database.run("sweep", self._sweep, new_key=True, scrub=True)
-        tell(changes, self._released, self._discarded)
-
     def _sweep(self) -> list[CrowdChange]:
-        changes = sweep_plans(
-            self.database, self._taking().values(), self._clock, self._deadline_days
-        )
-        if self._deadline_days and may_destroy(self.database, self._clock):
+        changes = super()._sweep()
+        if self._deadline_days and self._may_destroy():
             oldest = int(self._clock() // DAY) - self._deadline_days + 1
             changes += self.frozen.discard_late(oldest)
         return changes
+
+    def _swept_plans(self) -> Iterable[RelayPlan]:
+        return self._taking().values()
 
     def crowds(self, plan_id: str) -> list[RelayCrowd]:
         def work() -> list[RelayCrowd]:

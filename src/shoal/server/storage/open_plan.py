@@ -22,14 +22,13 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import Cohorts, Rows
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import NAME, SqlConnection, StorageError
-from shoal.server.storage.encryption import Keyring, decrypt, encrypt
+from shoal.server.storage.database import NAME, StorageError
+from shoal.server.storage.encryption import decrypt, encrypt
 from shoal.server.storage.records import Reason, State
 from shoal.server.storage.windows import (
-    DAY,
+    ALL,
     IncompleteCrowd,
     OpenWindows,
-    SeenReports,
     WindowedPlan,
     progress,
 )
@@ -43,7 +42,65 @@ class _Crowd:
     counts: OpenCrowd
 
 
-class OpenPlan(WindowedPlan):
+class CrowdPlan(WindowedPlan):
+    """A plan whose crowds and their releases are in the table crowds."""
+
+    @property
+    def last_number(self) -> int:
+        row: tuple[int] = self._connection.execute(
+            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
+        ).fetchone()
+        return row[0]
+
+    def _insert_crowd(self, number: int, window: int, day: int) -> None:
+        self._connection.execute(
+            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
+            (self.plan.id, number, window, day),
+        )
+
+    def _end(
+        self,
+        number: int,
+        *,
+        reports: int = 0,
+        progress: int = 0,
+        release: bytes | None = None,
+        reason: Reason | None = None,
+    ) -> None:
+        """End a crowd, with a release or with a reason to discard it."""
+        state = "discarded" if release is None else "released"
+        crowd = (self.plan.id, number)
+        self._connection.execute(
+            "UPDATE crowds SET state = ?, reports = ?, progress = ?, release = ?, reason = ?"
+            " WHERE plan = ? AND number = ?",
+            (state, reports, progress, release, reason, *crowd),
+        )
+        if release is not None:
+            self._connection.execute("INSERT INTO unannounced VALUES (?, ?)", crowd)
+        self._connection.execute("DELETE FROM counts WHERE plan = ? AND number = ?", crowd)
+        self._keys.forget(self.plan.id, "crowd", number)
+
+    def _release(self, number: int, window: int, tally: Tally) -> None:
+        """Write the tally of a complete crowd, once."""
+        release = release_bytes(self.plan, tally, number, window)
+        self._records.add_release(self.plan.id, number, None, release)
+        self._end(number, reports=tally.reports, progress=100, release=release)
+
+    def progress(self, window: int) -> int:
+        """Return the progress of the crowd of a window; 0 where it is not known."""
+        return 0
+
+    def destroy(self) -> None:
+        """Destroy all releases."""
+        self._connection.execute(
+            "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (self.plan.id,)
+        )
+        self._connection.execute(
+            "DELETE FROM signatures WHERE plan = ? AND number > 0", (self.plan.id,)
+        )
+
+
+class OpenPlan(CrowdPlan):
     """A plan in memory, read from the database and written to it.
 
     Everything here happens inside a transaction of the store.
@@ -67,9 +124,7 @@ class OpenPlan(WindowedPlan):
             opened[window] = number
         for window, number in opened.items():
             self._crowds[window] = self._read(number, window)
-        (self._last,) = self._connection.execute(
-            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
-        ).fetchone()
+        self._last = self.last_number
 
     def catch_up(self, state: State, oldest_window: int) -> None:
         self.state, self.oldest_window = state, oldest_window
@@ -95,7 +150,6 @@ class OpenPlan(WindowedPlan):
         return {window: crowd.counts.reports for window, crowd in self._crowds.items()}
 
     def progress(self, window: int) -> int:
-        """Return the progress of the crowd of a window; 0 if there is none."""
         crowd = self._crowds.get(window)
         return 0 if crowd is None else self._progress(crowd)
 
@@ -135,13 +189,8 @@ class OpenPlan(WindowedPlan):
             chosen = None if cohorts is None else cohorts[here]
             self._fill(window, rows[here], chosen, fresh, time.day)
 
-    def _seen_in(self, window: int) -> SeenReports:
-        if window not in self._seen:
-            seen = SeenReports(self._connection, self._keys, self.plan.id, window)
-            if seen.count < self._crowds[window].counts.window_reports:
-                raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
-            self._seen[window] = seen
-        return self._seen[window]
+    def _counted_in(self, window: int) -> int:
+        return self._crowds[window].counts.window_reports
 
     def _fill(
         self, window: int, rows: Rows, cohorts: Cohorts | None, weights: NDArray[np.int64], day: int
@@ -195,23 +244,16 @@ class OpenPlan(WindowedPlan):
     def release_crowds(self, time: OpenWindows) -> list[int]:
         numbers = []
         for number, window in self._complete:
-            self._release(self._read(number, window))
+            self._release(number, window, self._read(number, window).counts.tally())
             numbers.append(number)
         self._complete.clear()
         for window, crowd in sorted(self._crowds.items()):
             if crowd.counts.is_complete:
-                self._release(crowd)
+                self._release(crowd.number, window, crowd.counts.tally())
                 numbers.append(crowd.number)
                 self._open_crowd(window, time.day)
                 self._write(self._crowds[window])
         return numbers
-
-    def _release(self, crowd: _Crowd) -> None:
-        """Write the tally of a complete crowd, once."""
-        tally = crowd.counts.tally()
-        release = release_bytes(self.plan, tally, crowd.number, crowd.window)
-        self._records.add_release(self.plan.id, crowd.number, None, release)
-        self._end(crowd, reports=tally.reports, progress=100, release=release)
 
     # Crowds
 
@@ -223,21 +265,13 @@ class OpenPlan(WindowedPlan):
 
     def _open_crowd(self, window: int, day: int) -> None:
         self._last += 1
-        # The deadline of the next window's crowd must not run before people are asked in it.
-        begins = window * (self.plan.window or 0) // DAY
-        self._connection.execute(
-            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
-            (self.plan.id, self._last, window, max(day, begins)),
-        )
+        self._insert_crowd(self._last, window, self._opening_day(window, day))
         key = self._keys.draw(self.plan.id, "crowd", self._last)
         self._crowds[window] = _Crowd(self._last, window, key, OpenCrowd(self.plan))
 
     def _pretend_to_open(self, window: int, day: int) -> None:
         """Do the work of opening a crowd: an answer that took longer would reveal one."""
-        self._connection.execute(
-            "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
-            (self.plan.id, window, day),
-        )
+        self._insert_crowd(0, window, self._opening_day(window, day))
         self._keys.draw(self.plan.id, "crowd", 0)
         self._connection.execute(
             "DELETE FROM crowds WHERE plan = ? AND number = 0", (self.plan.id,)
@@ -245,61 +279,18 @@ class OpenPlan(WindowedPlan):
         self._keys.forget(self.plan.id, "crowd", 0)
 
     def discard_crowds(
-        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
+        self, reason: Reason, *, before_window: int = ALL, before_day: int = ALL
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; complete ones were released before."""
-        opened = dict(
-            self._connection.execute(
-                "SELECT window, opened_day FROM crowds WHERE plan = ? AND state = 'open'",
-                (self.plan.id,),
-            )
+        rows = self._connection.execute(
+            "SELECT window FROM crowds WHERE plan = ? AND state = 'open' AND window < ?"
+            " AND opened_day < ? ORDER BY number",
+            (self.plan.id, before_window, before_day),
         )
-        old = [
-            window
-            for window in self._crowds
-            if (before_window is None or window < before_window)
-            and (before_day is None or opened[window] < before_day)
-        ]
-        crowds = [self._crowds.pop(window) for window in old]
+        crowds = [self._crowds.pop(window) for (window,) in rows.fetchall()]
         for crowd in crowds:
-            self._end(crowd, progress=self._progress(crowd), reason=reason)
+            self._end(crowd.number, progress=self._progress(crowd), reason=reason)
         return [IncompleteCrowd(crowd.number, self._progress(crowd)) for crowd in crowds]
-
-    def _end(self, crowd: _Crowd, **how: Any) -> None:
-        end_crowd(self._connection, self._keys, (self.plan.id, crowd.number), **how)
-
-    def destroy(self) -> None:
-        destroy_releases(self._connection, self.plan.id)
-
-
-def end_crowd(
-    connection: SqlConnection,
-    keys: Keyring,
-    crowd: tuple[str, int],
-    *,
-    reports: int = 0,
-    progress: int = 0,
-    release: bytes | None = None,
-    reason: Reason | None = None,
-) -> None:
-    """End a crowd, by its plan's id and number, with a release or with a reason to discard it."""
-    state = "discarded" if release is None else "released"
-    connection.execute(
-        "UPDATE crowds SET state = ?, reports = ?, progress = ?, release = ?, reason = ?"
-        " WHERE plan = ? AND number = ?",
-        (state, reports, progress, release, reason, *crowd),
-    )
-    if release is not None:
-        connection.execute("INSERT INTO unannounced VALUES (?, ?)", crowd)
-    connection.execute("DELETE FROM counts WHERE plan = ? AND number = ?", crowd)
-    keys.forget(crowd[0], "crowd", crowd[1])
-
-
-def destroy_releases(connection: SqlConnection, plan_id: str) -> None:
-    connection.execute(
-        "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (plan_id,)
-    )
-    connection.execute("DELETE FROM signatures WHERE plan = ? AND number > 0", (plan_id,))
 
 
 def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:

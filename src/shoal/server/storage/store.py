@@ -1,6 +1,7 @@
-"""The collector's store: each method is one transaction; reports in, releases out.
+"""Stores of plans: each method is one transaction; reports in, releases out.
 
-`AnalyzerStore` builds on it: it has the same plans, crowds and releases.
+`PlanStore` is for every party. `Store` is a collector's; those of an analyzer and an analyst build
+on it, since they have the same plans, crowds and releases.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from shoal.analysis.report_files import Batch
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
@@ -42,17 +42,27 @@ from shoal.server.storage.windows import IncompleteCrowd, OpenWindows
 _MAX_COMPLETE = 64
 
 
-class Store:
-    """Plans, open crowds and releases of a collector.
+class CrowdChange(NamedTuple):
+    """The crowds of a plan that a transaction ended."""
+
+    plan: Plan
+    released: Sequence[int] = ()
+    discarded: Sequence[IncompleteCrowd] = ()
+
+
+class PlanStore:
+    """Plans of a party, and the reports for them.
 
     The folder has the data, or the keys if the data are in PostgreSQL at `url`. An incomplete crowd
     is discarded after `deadline_days`, 0 for never; they count from its opening, and not before its
-    window begins. `released` is called with a plan and the number of a released crowd, `discarded`
+    window begins. `released` is called with a plan and the number of a complete crowd, `discarded`
     with a plan and a discarded crowd.
     """
 
-    schema: Schema = COLLECTOR
-    plan_type: type[Any] = OpenPlan
+    schema: ClassVar[Schema]
+    plan_type: ClassVar[type[Any]]
+    max_complete: ClassVar[int] = 0
+    """How many complete crowds of a plan may wait for the usual sweep."""
 
     def __init__(
         self,
@@ -73,24 +83,44 @@ class Store:
         read = partial(self.plan_type.read, self.database, self._records)
         self._plans: OpenPlans[Any] = OpenPlans(self.database, read)
 
-    def _time(self, plan: Plan) -> OpenWindows:
-        return OpenWindows.of(plan, self._clock())
-
     def close(self) -> None:
         self.database.close()
 
+    def _time(self, plan: Plan) -> OpenWindows:
+        return OpenWindows.of(plan, self._clock())
+
+    def _tell(self, changes: Iterable[CrowdChange]) -> None:
+        """Report the crowds that ended, after the commit; this must not need the data."""
+        for change in changes:
+            for number in change.released:
+                self._released(change.plan, number)
+            for ended in change.discarded:
+                self._discarded(change.plan, ended)
+
     # Reports
 
-    def accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
-        """Count the reports of several uploads; when this returns they are on the disk."""
-        # Each upload is accepted or refused as a whole. A repeated report is accepted and not
-        # counted again, at the same cost.
-        return accept_by_plan(self._plans, uploads, self._clock)
+    def accept(self, uploads: Sequence[Any]) -> list[Problem | None]:
+        """Accept or refuse each of several uploads; when this returns they are on the disk."""
+        # A repeated report is accepted and not counted again, at the same cost.
+
+        def work() -> list[Problem | None]:
+            answers: list[Problem | None] = [problems.UNKNOWN_PLAN] * len(uploads)
+            order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
+            for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
+                here, plan = list(places), self._plans.get(plan_id)
+                if plan is not None:
+                    found = plan.accept([uploads[at] for at in here], self._time(plan.plan))
+                    for place, problem in zip(here, found, strict=True):
+                        answers[place] = problem
+            return answers
+
+        return self.database.run("accept reports", work, exclusive=False)
 
     @property
     def is_behind(self) -> bool:
         """Whether many complete crowds wait, so that the next sweep should come soon."""
-        return any(plan.complete_crowds > _MAX_COMPLETE for plan in self._plans.known().values())
+        plans = self._plans.known().values()
+        return any(plan.complete_crowds > self.max_complete for plan in plans)
 
     # Plans
 
@@ -101,7 +131,111 @@ class Store:
         return self._records.plans()
 
     def add_plan(self, plan: Plan) -> bool:
-        return add_plan(self.database, plan)
+        """Add a plan as a draft; return whether it is new."""
+        document = json.dumps({"id": plan.id} | plan.to_json(), separators=(",", ":"))
+        statement = (
+            "INSERT INTO plans (id, state, document) VALUES (?, 'draft', ?)"
+            " ON CONFLICT (id) DO NOTHING RETURNING id"
+        )
+        values = (plan.id, document.encode())
+        return self.database.run(
+            "add a plan",
+            lambda: bool(self._connection.execute(statement, values).fetchall()),
+        )
+
+    def publish(
+        self, plan: Plan, certificate: bytes | None = None, *, never_published: bool = False
+    ) -> None:
+        """Take reports of a plan from now on; a plan that was closed stays so."""
+        self.add_plan(plan)
+        self._move(plan.id, "draft", "published", certificate, never_published)
+
+    def close_plan(self, plan_id: str) -> bool:
+        """Take no more reports of a plan, and discard its incomplete crowds; False if it took none.
+
+        Complete crowds go on.
+        """
+        return self._move(plan_id, "published", "closed")
+
+    def _move(
+        self,
+        plan_id: str,
+        now: State,
+        wanted: State,
+        certificate: bytes | None = None,
+        never_published: bool = False,
+    ) -> bool:
+        """Change the state of a plan, if it is in a state; return whether it was."""
+
+        def work() -> list[CrowdChange]:
+            plan = self._plans.get(plan_id)
+            if plan is None or plan.state != now:
+                return []
+            change, time = CrowdChange(plan.plan), self._time(plan.plan)
+            plan.state = wanted
+            if now == "draft" and wanted == "published":
+                if certificate is not None:
+                    self._records.add_certificate(plan_id, certificate)
+                plan.check_first_time(never_published=never_published)
+                plan.open_crowds(time)
+            if wanted == "closed":
+                released = plan.release_crowds(time)
+                change = CrowdChange(plan.plan, released, plan.discard_crowds("closed"))
+                plan.forget_windows()
+            if wanted == "destroyed":
+                plan.destroy()
+            self._connection.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
+            self._plans.forget(plan_id)
+            return [change]
+
+        scrub = wanted in ("closed", "destroyed")
+        changes = self.database.run(f"move a plan to {wanted}", work, new_key=True, scrub=scrub)
+        self._tell(changes)
+        return bool(changes)
+
+    # Housekeeping
+
+    def sweep(self) -> None:
+        """Release complete crowds, close expired windows, discard crowds past their deadline."""
+        # Windows only go forward: once forgotten, a window stays closed though the clock went back.
+        # The key of the data is changed and the log emptied each time, whether or not there is
+        # anything to do: otherwise response times would reveal it.
+        self._tell(self.database.run("sweep", self._sweep, new_key=True, scrub=True))
+
+    def _sweep(self) -> list[CrowdChange]:
+        """End the crowds that are complete or too old, and prepare the next commits."""
+        changes = []
+        if isinstance(self._clock, GuardedClock):  # so that a restart can tell whether it jumped
+            write_moment(self._connection, self._clock.moment)
+        destroys = self._may_destroy()
+        for plan in self._swept_plans():
+            time = self._time(plan.plan)
+            released = plan.release_crowds(time)
+            ended = plan.expire(time, self._deadline_days) if destroys else []
+            plan.open_crowds(time)
+            plan.make_room()
+            changes.append(CrowdChange(plan.plan, released, ended))
+        return changes
+
+    def _swept_plans(self) -> Iterable[Any]:
+        return map(self._plans.get, self._records.plans_with_crowds())
+
+    def _may_destroy(self) -> bool:
+        """Whether data may be destroyed because time has passed: the clock must be trusted."""
+        clock = self._clock
+        return not isinstance(clock, GuardedClock) or (
+            clock.is_settled and self.database.confirms(clock)
+        )
+
+
+class Store(PlanStore):
+    """Plans, open crowds and releases of a collector; for the options see `PlanStore`."""
+
+    schema = COLLECTOR
+    plan_type: ClassVar[type[Any]] = OpenPlan
+    max_complete = _MAX_COMPLETE
+
+    # Plans
 
     def set_origins(self, plan_id: str, origins: Sequence[str]) -> None:
         """Set the origins of the web pages that may send reports for a plan."""
@@ -139,40 +273,14 @@ class Store:
         plan = self.database.read("read a plan", lambda: self._plans.get(plan_id))
         if plan is None:
             raise InputError("there is no such plan.")
-        if not may_become(plan.state, wanted):
+        now: State = plan.state
+        if not may_become(now, wanted):
             return False
-        change = self.database.run(
-            f"move a plan to {wanted}",
-            lambda: self._move(plan_id, wanted, certificate, never_published),
-            new_key=True,
-            scrub=wanted in ("closed", "destroyed"),
-        )
-        tell([change], self._released, self._discarded)
+        if now == "draft" and wanted == "published" and certificate is None:
+            raise InputError("a plan is published with its certificate.")
+        if not self._move(plan_id, now, wanted, certificate, never_published):
+            raise StorageError("another process changed the plan; try again.")
         return True
-
-    def _move(
-        self, plan_id: str, wanted: State, certificate: bytes | None, never_published: bool
-    ) -> CrowdChange:
-        plan = self._plans.get(plan_id)
-        assert plan is not None
-        if not may_become(plan.state, wanted):  # another process was faster
-            raise StorageError(f"another process changed the plan; it is now {plan.state}.")
-        change, time = CrowdChange(plan.plan), self._time(plan.plan)
-        if plan.state == "draft" and wanted == "published":
-            if certificate is None:
-                raise InputError("a plan is published with its certificate.")
-            self._records.add_certificate(plan_id, certificate)
-            plan.check_first_time(never_published=never_published)
-            plan.open_crowds(time)
-        if wanted == "closed":
-            released = plan.release_crowds(time)
-            change = CrowdChange(plan.plan, released, plan.discard_crowds("closed"))
-            plan.forget_windows()
-        if wanted == "destroyed":
-            plan.destroy()
-        self._connection.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
-        self._plans.forget(plan_id)
-        return change
 
     # Crowds
 
@@ -189,7 +297,7 @@ class Store:
             return plan, plan.release_crowds(self._time(plan.plan))
 
         plan, released = self.database.run("release crowds", work, new_key=True)
-        tell([CrowdChange(plan.plan, released)], self._released, self._discarded)
+        self._tell([CrowdChange(plan.plan, released)])
         return plan
 
     def progress(self, plan_id: str) -> int:
@@ -249,98 +357,3 @@ class Store:
             self._release_complete(plan_id)
             release = self._records.release(plan_id, number)
         return release
-
-    def sweep(self) -> None:
-        """Release complete crowds, close expired windows, discard crowds past their deadline."""
-        # Windows only go forward: once forgotten, a window stays closed though the clock went back.
-        # The key of the data is changed and the log emptied each time, whether or not there is
-        # anything to do: otherwise response times would reveal it.
-        changes = self.database.run("sweep", self._sweep, new_key=True, scrub=True)
-        tell(changes, self._released, self._discarded)
-
-    def _sweep(self) -> list[CrowdChange]:
-        plans = map(self._plans.get, self._records.plans_with_crowds())
-        return sweep_plans(self.database, plans, self._clock, self._deadline_days)
-
-
-def accept_by_plan(
-    plans: OpenPlans[Any], uploads: Sequence[Any], clock: Callable[[], float]
-) -> list[Problem | None]:
-    """Let each plan accept its uploads, in one transaction; return the problem of each, or None."""
-
-    def work() -> list[Problem | None]:
-        answers: list[Problem | None] = [problems.UNKNOWN_PLAN] * len(uploads)
-        order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
-        for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
-            here, plan = list(places), plans.get(plan_id)
-            if plan is not None:
-                time = OpenWindows.of(plan.plan, clock())
-                found = plan.accept([uploads[place] for place in here], time)
-                for place, problem in zip(here, found, strict=True):
-                    answers[place] = problem
-        return answers
-
-    return plans.database.run("accept reports", work, exclusive=False)
-
-
-class CrowdChange(NamedTuple):
-    """The crowds of a plan that a transaction ended."""
-
-    plan: Plan
-    released: Sequence[int] = ()
-    discarded: Sequence[IncompleteCrowd] = ()
-
-
-def tell(
-    changes: Iterable[CrowdChange],
-    released: Callable[[Plan, int], None],
-    discarded: Callable[[Plan, IncompleteCrowd], None],
-) -> None:
-    """Report the crowds that ended, after the commit; this must not need the data."""
-    for change in changes:
-        for number in change.released:
-            released(change.plan, number)
-        for ended in change.discarded:
-            discarded(change.plan, ended)
-
-
-def sweep_plans(
-    database: Database, plans: Iterable[Any], clock: Callable[[], float], deadline_days: int
-) -> list[CrowdChange]:
-    """End the crowds of plans that are complete or too old, and prepare the next commits."""
-    changes = []
-    if isinstance(clock, GuardedClock):  # so that a restart can tell whether the clock has jumped
-        write_moment(database.connection, clock.moment)
-    destroys = may_destroy(database, clock)
-    for plan in plans:
-        time = OpenWindows.of(plan.plan, clock())
-        released = plan.release_crowds(time)
-        ended = plan.expire(time, deadline_days) if destroys else []
-        plan.open_crowds(time)
-        plan.make_room()
-        changes.append(CrowdChange(plan.plan, released, ended))
-    return changes
-
-
-def add_plan(database: Database, plan: Plan) -> bool:
-    """Add a plan as a draft; return whether it is new."""
-    document = json.dumps({"id": plan.id} | plan.to_json(), separators=(",", ":"))
-
-    def work() -> bool:
-        query = "SELECT 1 FROM plans WHERE id = ?"
-        if database.connection.execute(query, (plan.id,)).fetchone() is not None:
-            return False
-        database.connection.execute(
-            "INSERT INTO plans (id, state, document) VALUES (?, 'draft', ?)",
-            (plan.id, document.encode()),
-        )
-        return True
-
-    return database.run("add a plan", work)
-
-
-def may_destroy(database: Database, clock: Callable[[], float]) -> bool:
-    """Whether data may be destroyed because time has passed: the clock must be trusted."""
-    if not isinstance(clock, GuardedClock):
-        return True
-    return clock.is_settled and database.confirms(clock)

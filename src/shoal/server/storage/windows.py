@@ -6,7 +6,6 @@ release. So a crowd never mixes windows: it fills within its own or is discarded
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from hashlib import blake2b
 from typing import NamedTuple, Self
 
@@ -17,12 +16,14 @@ from shoal.errors import PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import Database, SqlConnection, StorageError
+from shoal.server.storage.database import NAME, Database, SqlConnection, StorageError
 from shoal.server.storage.encryption import Keyring, decrypt, encrypt
 from shoal.server.storage.records import Reason, Records, State, read_plan
 from shoal.server.storage.recovery import first_window, restored_at
 
 DAY = 86_400
+ALL = 2**62
+"""A window, or a day, that is after all others."""
 _OF_STATES: dict[State, Problem] = {
     "draft": problems.UNKNOWN_PLAN,
     "paused": problems.PAUSED,
@@ -61,7 +62,7 @@ def progress(reports: int, plan: Plan) -> int:
     return 10 * (10 * reports // plan.reports_needed)
 
 
-class WindowedPlan(ABC):
+class WindowedPlan:
     """A plan that accepts reports, in memory.
 
     Everything here happens inside a transaction of the store.
@@ -84,6 +85,29 @@ class WindowedPlan(ABC):
             return None
         document, state, oldest_window = row
         return cls(database, read_plan(plan_id, document), state, oldest_window, records)
+
+    def catch_up(self, state: State, oldest_window: int) -> None:
+        """Take over what another process has written since."""
+        self.state, self.oldest_window = state, oldest_window
+        self._seen.clear()
+
+    def _seen_in(self, window: int) -> SeenReports:
+        """Return the memory of a window's reports; it must know all that were counted."""
+        if window not in self._seen:
+            seen = SeenReports(self._connection, self._keys, self.plan.id, window)
+            if seen.count < self._counted_in(window):
+                raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
+            self._seen[window] = seen
+        return self._seen[window]
+
+    def _counted_in(self, window: int) -> int:
+        """Return how many reports of a window were counted, as far as another table tells."""
+        return 0
+
+    def _opening_day(self, window: int, day: int) -> int:
+        """Return the day from which the deadline of a crowd that is opened now runs."""
+        # That of the next window's crowd must not run before people are asked in it.
+        return max(day, window * (self.plan.window or 0) // DAY)
 
     @property
     def complete_crowds(self) -> int:
@@ -108,21 +132,20 @@ class WindowedPlan(ABC):
         """Open a crowd for each window that is open now, whether or not reports have come."""
         return
 
-    @abstractmethod
     def discard_crowds(
-        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
+        self, reason: Reason, *, before_window: int = ALL, before_day: int = ALL
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; only their progress is stored."""
+        return []
 
-    def forget_windows(self, before: int | None = None) -> None:
+    def forget_windows(self, before: int = ALL) -> None:
         """Forget which reports have come, in all windows or in those before one."""
-        limit = 2**62 if before is None else before
         for statement in (
             "DELETE FROM seen WHERE plan = ? AND window < ?",
             "DELETE FROM wrapped_keys WHERE plan = ? AND kind <> 'crowd' AND number < ?",
         ):
-            self._connection.execute(statement, (self.plan.id, limit))
-        self._seen = {window: one for window, one in self._seen.items() if window >= limit}
+            self._connection.execute(statement, (self.plan.id, before))
+        self._seen = {window: one for window, one in self._seen.items() if window >= before}
 
     def make_room(self) -> None:
         """Do work between commits that would make a later commit longer than others."""

@@ -48,14 +48,40 @@ def changed(body: bytes, chance: random.Random, fixed: bytes = b"") -> bytes:
         return bytes(flipped)
 
 
+class Spoiler(Prio3[Any, Any]):
+    """Flips a bit of the public share, the leader's share with its proof, or the helper's."""
+
+    chance = random.Random(19)
+
+    def shard(
+        self, ctx: bytes, measurement: Any, nonce: bytes, rand: bytes
+    ) -> tuple[bytes, list[bytes]]:
+        public, inputs = super().shard(ctx, measurement, nonce, rand)
+        parts = [bytearray(part) for part in (public, *inputs)]
+        spoiled = self.chance.choice(parts)
+        spoiled[self.chance.randrange(len(spoiled))] ^= 1 << self.chance.randrange(8)
+        public, *inputs = map(bytes, parts)
+        return public, inputs
+
+
 @pytest.mark.slow
-def test_malformed_requests_are_refused_and_not_counted(tmp_path: Path):
-    """A stranger, a leader and an analyst send what is almost right: 2xx or 4xx, never 5xx."""
-    chance, vectors = random.Random(18), some_vectors(20)
+def test_malformed_requests_are_refused_and_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service_log: pytest.LogCaptureFixture
+):
+    """A stranger, a leader and an analyst send what is almost right: 2xx or 4xx, never 5xx.
+
+    Each upload is of a report of its own, all of whose bits but the first are set; good reports
+    have the first bit alone, so that a malformed one that is counted is seen.
+    """
+    chance, task = random.Random(18), Task(PLAN)
+    task.prio3 = Spoiler(task.prio3.circuit)
 
     async def story(parties: Parties) -> None:
         rogue = RogueLeader(parties)
-        uploads = await parties.reports(some_vectors(40, seed=5))
+        uploads = await parties.reports([0b1110] * (50 + REQUESTS // 4))
+        with monkeypatch.context() as patched:
+            patched.setattr(sharing, "task_of", lambda plan: task)
+            spoiled = await parties.reports([0b1110] * (50 + REQUESTS // 4))
         inits = await rogue.inits(some_vectors(10, seed=6))
         jobs = [rogue.job([one], BATCH) for one in inits]
         share = dap.AggregateShareReq(
@@ -65,7 +91,8 @@ def test_malformed_requests_are_refused_and_not_counted(tmp_path: Path):
         to_leader = f"Bearer {parties.analyst._token}"
         leader, helper, base = parties.leader.public, parties.helper.public, rogue.task.task.path
         kinds: Sequence[tuple[object, str, type[dap.Message], Callable[[], bytes], str]] = [
-            (leader, "reports", UploadRequest, lambda: changed(chance.choice(uploads), chance), ""),
+            (leader, "reports", UploadRequest, lambda: changed(uploads.pop(), chance), ""),
+            (leader, "reports", UploadRequest, spoiled.pop, ""),
             (helper, "aggregation_jobs", dap.AggregationJobInitReq,
              lambda: changed(chance.choice(jobs), chance, BATCH), to_helper),
             (helper, "aggregate_shares", dap.AggregateShareReq,
@@ -75,7 +102,7 @@ def test_malformed_requests_are_refused_and_not_counted(tmp_path: Path):
         ]  # fmt: skip
         statuses: dict[int, int] = {}
         for _ in range(REQUESTS):
-            app, resource, kind, make, token = kinds[chance.choice((0, 0, 0, 1, 1, 1, 2, 3))]
+            app, resource, kind, make, token = kinds[chance.choice((0, 0, 1, 1, 2, 2, 2, 2, 3, 4))]
             headers = {"content-type": kind.content_type(), "authorization": token}
             path, method = f"/dap/{base}/tasks/{base}/{resource}", "POST"
             if chance.random() < 0.1:
@@ -93,11 +120,12 @@ def test_malformed_requests_are_refused_and_not_counted(tmp_path: Path):
             statuses[status] = statuses.get(status, 0) + 1
         assert statuses.keys() >= {200, 400, 404, 405, 415}, statuses
         assert sum(statuses.values()) > 0.9 * REQUESTS
-        await parties.deliver(await parties.reports(vectors))
+        await parties.deliver(await parties.reports([0b0001] * 20))
         (release,) = await collected(parties, 1)
-        assert release["by_bit"] == sums(vectors)
+        assert release["by_bit"] == [20, 0, 0, 0]
 
     told(story, tmp_path, job_reports=50)
+    assert not [one.message for one in service_log.records if one.exc_info]
 
 
 class Liar(MultihotCountVec):

@@ -17,6 +17,8 @@ from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import ReportFault, UploadErrors, UploadRequest
 from shoal.protocol.wire import split_batch
 from shoal.server import leader as leader_service
+from shoal.server.storage.database import StorageError
+from shoal.server.storage.encryption import decrypt
 from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
 from tests.server.postgres_help import needs_postgres, the_server
 
@@ -175,6 +177,49 @@ def test_a_batch_that_misses_its_window_expires_with_its_keys(tmp_path: Path):
         assert not {one.public_key for one in first[0].configs[:1]} & {
             one.public_key for one in later[0].configs
         }
+
+    told(story, tmp_path, clock=lambda: now[0])
+
+
+def test_two_stolen_disks_open_no_report_of_an_earlier_window(tmp_path: Path):
+    """Not with every upload that was recorded, nor with the keys as they were wrapped before."""
+    now, window = [NOW], int(NOW // WEEK)
+
+    def wrapped(party: Any) -> dict[str, bytes]:
+        rows = party.store.database.connection.execute(
+            "SELECT kind, number, wrapped FROM wrapped_keys"
+        ).fetchall()
+        return {f"{PLAN.id} {kind} {number}": bytes(row) for kind, number, row in rows}
+
+    def on_the_disks() -> bytes:
+        folders = (tmp_path / "leader", tmp_path / "helper")
+        files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+        return b"".join(path.read_bytes() for path in files)
+
+    async def story(parties: Parties) -> None:
+        both: tuple[Any, ...] = (parties.leader, parties.helper)
+        uploads = await parties.reports(some_vectors(23))
+        reports = [UploadRequest.from_bytes(one).reports[0] for one in uploads]
+        secret = [party.tasks[PLAN.id].keys[window].secret for party in both]
+        secret += [one.leader_encrypted_input_share.payload[:64] for one in reports]
+        secret += [one.helper_encrypted_input_share.payload[:64] for one in reports]
+        parties.to_helper.lose_answers = 1000
+        await parties.deliver(uploads[:1])
+        assert sum(one in on_the_disks() for one in secret) == 2  # so the search finds something
+        parties.to_helper.lose_answers = 0
+        await parties.deliver(uploads[1:])
+        await collected(parties, 1)
+        before = [await party.service.in_store(wrapped, party) for party in both]
+        now[0] += 2 * WEEK
+        for party, keys in zip(both, before, strict=True):
+            await party.service.in_store(party.sweep)
+            assert f"{PLAN.id} hpke {window}" in keys
+            root = await party.service.in_store(party.store.database.keys._root.current)
+            for about, key in keys.items():
+                with pytest.raises(StorageError):
+                    decrypt(root, key, about)
+        left = on_the_disks()
+        assert not [one for one in secret if one in left]
 
     told(story, tmp_path, clock=lambda: now[0])
 

@@ -155,6 +155,30 @@ def test_a_result_that_was_stored_but_not_ended_is_not_stored_again(tmp_path: Pa
     told(story, tmp_path)
 
 
+def test_a_crowd_of_two_windows_is_none(tmp_path: Path):
+    """Each of two windows has half a crowd, and more people at last."""
+    window, vectors = int(NOW // WEEK), some_vectors(40)
+
+    async def story(parties: Parties) -> None:
+        ours, before = vectors[:20], vectors[20:]
+        await parties.deliver(await parties.reports(ours[:10]))
+        await parties.deliver(await parties.reports(before[:10], window=window - 1))
+        for party in (parties.leader, parties.helper):
+            for _ in range(3000):
+                found = await parties.batches(party)
+                if [one["progress"] for one in found] == [50, 50]:
+                    break
+                await asyncio.sleep(0.01)
+            assert {str(one["state"]) for one in found} == {"open"}
+        await parties.deliver(await parties.reports(before[10:], window=window - 1))
+        await parties.deliver(await parties.reports(ours[10:]))
+        releases = await collected(parties, 2)
+        found_in = {one["crowds"][0]["window"]: one["by_bit"] for one in releases}
+        assert found_in == {window - 1: sums(before), window: sums(ours)}
+
+    told(story, tmp_path)
+
+
 def test_a_batch_that_misses_its_window_expires_with_its_keys(tmp_path: Path):
     now = [NOW]
 

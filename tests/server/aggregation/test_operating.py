@@ -155,6 +155,27 @@ def test_a_full_batch_of_a_closed_plan_is_collected(tmp_path: Path):
     told(story, tmp_path)
 
 
+def test_a_full_batch_that_nobody_collects_ends_at_its_deadline(tmp_path: Path):
+    now = [NOW]
+
+    async def story(parties: Parties) -> None:
+        leader = parties.leader
+        await parties.deliver(await parties.reports(some_vectors(20)))
+        for days, state in ((0, "full"), (2, "full"), (3, "discarded")):
+            now[0] = NOW + days * 86_400
+            for _ in range(3000):
+                await leader.service.in_store(leader.sweep)
+                if [one["state"] for one in await parties.batches(leader)] == [state]:
+                    break
+                await asyncio.sleep(0.01)
+            else:
+                raise AssertionError(f"after {days} days it is not {state}")
+        kept = "SELECT count(*) FROM batches WHERE content IS NOT NULL"
+        assert leader.store.database.connection.execute(kept).fetchone() == (0,)
+
+    told(story, tmp_path, clock=lambda: now[0], deadline_days=3)
+
+
 def test_a_plan_that_the_helper_does_not_know_does_not_stop_others(tmp_path: Path):
     vectors = some_vectors(20)
 
